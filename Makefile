@@ -1,0 +1,73 @@
+# Every program is built by go build alone; this file only names things.
+
+.DEFAULT_GOAL := check
+
+GO       ?= go
+PKG      ?= ./...
+FUZZTIME ?= 30s
+BENCHTIME ?= 100ms
+
+# Tools are pinned here and not in go.mod: everyone has the same ones, and the
+# programs do not carry their dependencies.
+GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+
+.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration image vuln clean
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+check: tidy lint race build ## everything a change must pass (the default)
+
+build: ## build bin/server and bin/runtimectl
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+test: ## run the tests
+	$(GO) test $(PKG)
+
+race: ## run the tests with the race detector, in random order
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(PKG)
+
+lint: ## look for bugs, breaches of the floors, and form
+	$(GOLANGCI) run $(PKG)
+
+fmt: ## format the code
+	$(GOLANGCI) fmt
+
+tidy: ## fail if go.mod or go.sum is not tidy
+	$(GO) mod tidy -diff
+
+update: ## rewrite the golden files; read the diff afterwards
+	UPDATE=1 $(GO) test $(PKG)
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@$(MAKE) -s fuzz-list | while read -r package target; do \
+		echo "$$package $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
+	done
+
+fuzz-list: ## print every fuzz target with its package
+	@find . -name '*_test.go' -not -path '*/testdata/*' -exec grep -HoE '^func Fuzz[A-Za-z0-9_]*' {} + \
+		| sed -E 's|/[^/]*_test\.go:func | |' | sort
+
+bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of docs/performance.md
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
+	$(GO) test -count=1 -tags figures -run '^TestFigures$$' -v -timeout 20m ./integration
+
+demo: build ## build, start a server, and play a session against it
+	bin/runtimectl demo
+
+integration: ## run the tests that need a Docker engine
+	@grep -rqs '^//go:build integration' integration \
+		|| { echo 'there are none yet: they come with the sandboxes' >&2; exit 1; }
+	$(GO) test -count=1 -tags integration ./integration
+
+image: ## build the container image
+	@test -f Dockerfile || { echo 'there is no Dockerfile yet: it comes with the sandboxes' >&2; exit 1; }
+	docker build -t actiond:dev .
+
+vuln: ## look for known vulnerabilities in what the programs call
+	$(GOVULNCHECK) $(PKG)
+
+clean: ## remove what was built
+	rm -rf bin
