@@ -1,0 +1,314 @@
+package api_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+)
+
+// recorded reads testdata/observations.txt.
+func recorded(tb testing.TB) map[string]string {
+	tb.Helper()
+	data, err := os.ReadFile("testdata/observations.txt")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	lines := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if name != "#" {
+			lines[name] = text
+		}
+	}
+	return lines
+}
+
+// What the reference printed is printed byte by byte, and obeys the document.
+func TestRecordedObservations(t *testing.T) {
+	t.Parallel()
+	spec := apitest.NewSpec(t)
+	for name, want := range recorded(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, err := api.DecodeObservation([]byte(want))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := api.EncodeObservation(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if err := spec.Check("Observation", got); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// observations has at least one value of every kind.
+var observations = []struct {
+	name string
+	o    api.Observation
+	want string // JSON, or @ and the name of a recorded one
+}{
+	{"run", api.RunObservation{
+		Content: "hello", Command: "echo hello",
+		Metadata: api.RunMetadata{
+			ExitCode: 0, PID: -1, Username: new("openhands"), Hostname: new("sandbox"), WorkingDir: new("/workspace"),
+			PyInterpreterPath: new("/usr/bin/python"), Suffix: "\n[The command completed with exit code 0.]",
+		},
+	}, "@run/success"},
+	{"run goes on", api.RunObservation{
+		Content: "2",
+		Metadata: api.RunMetadata{
+			ExitCode: -1, PID: -1, Prefix: "[Below is the output of the previous command.]\n",
+			Suffix: "\n[The command timed out after 2.5 seconds. You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, send keys (\"C-c\", \"C-z\", \"C-d\") to interrupt/kill the previous command before sending your new command, or use the timeout parameter in execute_bash for future commands.]",
+		},
+	}, "@run/continuation"},
+	{
+		"run hidden",
+		api.RunObservation{Command: "a", Hidden: true, Metadata: api.RunMetadata{ExitCode: 2, PID: 7}},
+		"{\"message\":\"Command `a` executed with exit code 2.\",\"observation\":\"run\",\"content\":\"\",\"extras\":{\"command\":\"a\",\"metadata\":{\"exit_code\":2,\"pid\":7,\"username\":null,\"hostname\":null,\"working_dir\":null,\"py_interpreter_path\":null,\"prefix\":\"\",\"suffix\":\"\"},\"hidden\":true},\"success\":false}",
+	},
+	{"run_ipython", api.IPythonObservation{
+		Content: "1\n[Jupyter current working directory: /workspace]\n[Jupyter Python interpreter: /openhands/poetry/openhands-ai-5O4_aCHf-py3.12/bin/python]",
+		Code:    "print(1)",
+	}, "@ipython/text"},
+	{
+		"run_ipython with no images",
+		api.IPythonObservation{Code: "1", ImageURLs: []string{}},
+		`{"message":"Code executed in IPython cell.","observation":"run_ipython","content":"","extras":{"code":"1","image_urls":[]},"success":true}`,
+	},
+	{"read", api.ReadObservation{Content: "echo \"Hello, World!\"\n", Path: "/workspace/hello.sh", ImplSource: "default"}, "@read/default"},
+	{"view", api.ReadObservation{
+		Content: "Here's the result of running `cat -n` on /workspace/n.txt:\n     1\t1\n     2\t2\n     3\t\n",
+		Path:    "/workspace/n.txt", ImplSource: "oh_aci",
+	}, "@read/view"},
+	{"write", api.WriteObservation{Path: "/workspace/hello.sh"}, "@write/done"},
+	{
+		"write with diff",
+		api.WriteObservation{Path: "/a", Diff: "--- /a\n+++ /a\n@@ -0,0 +1 @@\n+<b>&"},
+		`{"message":"I wrote to the file /a.","observation":"write","content":"","extras":{"path":"/a"},"diff":"--- /a\n+++ /a\n@@ -0,0 +1 @@\n+<b>&"}`,
+	},
+	{"edit", api.EditObservation{
+		Content: "File created successfully at: /workspace/e.py", Path: "/workspace/e.py", ImplSource: "oh_aci",
+		Diff: "--- /workspace/e.py\n+++ /workspace/e.py\n@@ -0,0 +1,2 @@\n+def f():\n+\treturn 1",
+	}, "@edit/create"},
+	{"edit refused", api.EditObservation{
+		Content:    "ERROR:\nNo replacement was performed, old_str `zz` did not appear verbatim in /workspace/n.txt.",
+		Path:       "/workspace/n.txt",
+		OldContent: new("zz"), NewContent: new("b"), ImplSource: "oh_aci",
+	}, "@edit/error"},
+	{"browse", api.BrowseObservation{
+		Content: "[Current URL: http://localhost:8000/]\n============== BEGIN webpage content ==============\n# Directory listing for /\n…\n============== END webpage content ==============\n",
+		URL:     "http://localhost:8000/", TriggerByAction: "browse",
+		Screenshot:     "data:image/png;base64,…",
+		ScreenshotPath: new("/workspace/.browser_screenshots/screenshot_20250101_000000_000000.png"),
+		SetOfMarks:     "data:image/png;base64,…", GoalImageURLs: []string{}, OpenPagesURLs: []string{"http://localhost:8000/"},
+		DOMObject: map[string]any{}, AXTreeObject: map[string]any{}, ExtraElementProperties: map[string]any{},
+		LastBrowserAction: `goto("http://localhost:8000")`,
+	}, "@browse/page"},
+	{"download", api.DownloadObservation{
+		Content:  `Execution of the previous action goto("http://localhost:8000/x.pdf") resulted in a file download. The downloaded file is saved at location: /workspace/file_1.pdf`,
+		FilePath: "/workspace/file_1.pdf",
+	}, "@download/file"},
+	{"error", api.ErrorObservation{Content: "ERROR_BINARY_FILE"}, "@error/binary"},
+	{
+		"error with id",
+		api.ErrorObservation{Content: "x", ErrorID: "no_match"},
+		`{"message":"x","observation":"error","content":"x","extras":{"error_id":"no_match"}}`,
+	},
+	{
+		"mcp",
+		api.MCPObservation{Content: "{}", Name: "fetch", Arguments: map[string]any{"url": "http://a/?b&c", "n": json.Number("1.50")}},
+		`{"message":"{}","observation":"mcp","content":"{}","extras":{"name":"fetch","arguments":{"n":1.50,"url":"http://a/?b&c"}}}`,
+	},
+	{"null", api.NullObservation{}, "@null/none"},
+	{"think", api.ThinkObservation{Content: "Your thought has been logged."}, "@think/logged"},
+	{"success", api.SuccessObservation{Content: "done"}, `{"message":"done","observation":"success","content":"done","extras":{}}`},
+	{"user_rejected", api.UserRejectedObservation{Content: "no"}, `{"message":"no","observation":"user_rejected","content":"no","extras":{}}`},
+	{
+		"task_tracking",
+		api.TaskTrackingObservation{Content: "c", Command: "plan", Tasks: []api.Task{{ID: "task-1", Title: "t", Status: "todo"}}},
+		`{"message":"c","observation":"task_tracking","content":"c","extras":{"command":"plan","task_list":[{"id":"task-1","title":"t","status":"todo","notes":""}]}}`,
+	},
+}
+
+func TestObservations(t *testing.T) {
+	t.Parallel()
+	spec, lines := apitest.NewSpec(t), recorded(t)
+	for _, tt := range observations {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			want := tt.want
+			if name, ok := strings.CutPrefix(want, "@"); ok {
+				want = lines[name]
+			}
+			got, err := api.EncodeObservation(tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != want {
+				t.Errorf("encoded: got  %s\nwant %s", got, want)
+			}
+			if err := spec.Check("Observation", got); err != nil {
+				t.Error(err)
+			}
+			back, err := api.DecodeObservation(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(back, tt.o) {
+				t.Errorf("decoded: got  %+v\nwant %+v", back, tt.o)
+			}
+		})
+	}
+}
+
+func TestEncodeObservationText(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, content, want string }{
+		{"empty", "", `""`},
+		{"plain", "a b", `"a b"`},
+		{"no HTML escapes", "<a href='x'>&</a>", `"<a href='x'>&</a>"`},
+		{"quote and backslash", `"\`, `"\"\\"`},
+		{"short escapes", "\b\f\n\r\t", `"\b\f\n\r\t"`},
+		{"other controls", "\x00\x1b[0m\x1f\x7f", `"\u0000\u001b[0m\u001f` + "\x7f\""},
+		{"unicode", "é日🚀\u2028\u2029\ufeff", "\"é日🚀\u2028\u2029\ufeff\""},
+		{"replacement character that was sent", "\ufffd", "\"\ufffd\""},
+		{"one bad byte", "a\xffb", "\"a\ufffdb\""},
+		{"a cut character", "a\xe6\x97", "\"a\ufffd\ufffd\""},
+		{"half of a pair in UTF-8", "\xed\xa0\x80", "\"\ufffd\ufffd\ufffd\""},
+		{"bad byte before an escape", "\xc3\n", "\"\ufffd\\n\""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := api.EncodeObservation(api.ThinkObservation{Content: tt.content})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `{"message":` + tt.want + `,"observation":"think","content":` + tt.want + `,"extras":{}}`
+			if string(got) != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			var check struct{ Content string }
+			if err := json.Unmarshal(got, &check); err != nil || check.Content != strings.ToValidUTF8(oneByOne(tt.content), "\ufffd") {
+				t.Errorf("read back %q, %v", check.Content, err)
+			}
+		})
+	}
+}
+
+// oneByOne keeps invalid bytes apart, which strings.ToValidUTF8 joins.
+func oneByOne(s string) string { return string([]rune(s)) }
+
+func TestEncodeObservationErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		o    api.Observation
+		want string
+	}{
+		{"nothing", nil, "encoding observation: there is none"},
+		{"no number", api.MCPObservation{Arguments: map[string]any{"x": math.Inf(1)}}, "encoding mcp observation: encoding arguments: json: unsupported value: +Inf"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if data, err := api.EncodeObservation(tt.o); err == nil || err.Error() != tt.want || data != nil {
+				t.Errorf("got %q, %v, want %s", data, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecodeObservation(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, in string
+		want     api.Observation
+		err      string // part of the error
+	}{
+		{"the least", `{"observation":"null"}`, api.NullObservation{}, ""},
+		{"unknown keys are ignored", `{"id":3,"observation":"error","content":"x","extras":{"error_id":"e","new":[1]},"cause":{"a":1}}`, api.ErrorObservation{Content: "x", ErrorID: "e"}, ""},
+		{"run with defaults", `{"observation":"run","extras":{"command":"ls"}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
+		{"run with null metadata", `{"observation":"run","extras":{"command":"ls","metadata":null,"hidden":null}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
+		{"unknown metadata is ignored", `{"observation":"run","extras":{"command":"ls","metadata":{"exit_code":3,"load":1}}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: 3, PID: -1}}, ""},
+		{"read without source", `{"observation":"read","content":"a","extras":{"path":"/a"}}`, api.ReadObservation{Content: "a", Path: "/a", ImplSource: "default"}, ""},
+		{"edit without source", `{"observation":"edit","extras":{}}`, api.EditObservation{ImplSource: "llm_based_edit"}, ""},
+		{"a diff that is not a write's", `{"observation":"null","diff":5}`, api.NullObservation{}, ""},
+		{"half of a pair", `{"observation":"think","content":"a\ud800b"}`, api.ThinkObservation{Content: "a\ufffdb"}, ""},
+		{"the last of equal names", `{"observation":"think","content":"a","content":"b"}`, api.ThinkObservation{Content: "b"}, ""},
+
+		{"nothing", ``, nil, "ends where an object should stand"},
+		{"no object", `[]`, nil, `'[' at byte 0, where an object should stand`},
+		{"more than one", `{"observation":"null"}{}`, nil, "where the end should stand"},
+		{"not UTF-8", "{\"observation\":\"think\",\"content\":\"\xff\"}", nil, "not valid UTF-8 at byte 34"},
+		{"no kind", `{"content":"x"}`, nil, `member "observation" is missing`},
+		{"kind of a wrong type", `{"observation":1}`, nil, `member "observation" must be a string, got the number 1`},
+		{"unknown kind", `{"observation":"fly"}`, nil, `observation "fly" is unknown`},
+		{"content of a wrong type", `{"observation":"null","content":{}}`, nil, `member "content" must be a string, got an object`},
+		{"extras of a wrong type", `{"observation":"null","extras":[]}`, nil, `member "extras" must be an object, got a list`},
+		{"extra missing", `{"observation":"run","extras":{}}`, nil, `observation "run": extra "command" is missing`},
+		{"extra of a wrong type", `{"observation":"read","extras":{"path":1}}`, nil, `observation "read": extra "path" must be a string, got the number 1`},
+		{"metadata of a wrong type", `{"observation":"run","extras":{"command":"a","metadata":{"exit_code":"x"}}}`, nil, `metadata "exit_code" must be an integer`},
+		{"task of a wrong type", `{"observation":"task_tracking","extras":{"task_list":["x"]}}`, nil, `extra "task_list" must be a list of tasks, got the string "x"`},
+		{"task list of a wrong type", `{"observation":"task_tracking","extras":{"task_list":{}}}`, nil, `extra "task_list" must be a list of tasks, got an object`},
+		{"title of a wrong type", `{"observation":"task_tracking","extras":{"task_list":[{"title":1}]}}`, nil, `task "title" must be a string`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := api.DecodeObservation([]byte(tt.in))
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("error: got %v, want %q", err, tt.err)
+			}
+			if !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// FuzzDecodeObservation: an observation or an error and never both, and what
+// was decoded survives a round trip.
+func FuzzDecodeObservation(f *testing.F) {
+	for _, line := range recorded(f) {
+		f.Add([]byte(line))
+	}
+	for _, tt := range observations {
+		if !strings.HasPrefix(tt.want, "@") {
+			f.Add([]byte(tt.want))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		first, err := api.DecodeObservation(data)
+		if (first == nil) == (err == nil) {
+			t.Fatalf("got %v and %v", first, err)
+		}
+		if err != nil {
+			return
+		}
+		again, err := api.EncodeObservation(first)
+		if err != nil {
+			t.Fatalf("encoding %+v: %v", first, err)
+		}
+		second, err := api.DecodeObservation(again)
+		if err != nil {
+			t.Fatalf("decoding %s: %v", again, err)
+		}
+		if !reflect.DeepEqual(first, second) {
+			t.Fatalf("first  %+v\nsecond %+v", first, second)
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package api_test
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+)
+
+func TestOpenAPIRoutes(t *testing.T) {
+	t.Parallel()
+	want := []apitest.Route{
+		{Method: "GET", Path: "/alive"},
+		{Method: "GET", Path: "/download_files"},
+		{Method: "POST", Path: "/execute_action"},
+		{Method: "GET", Path: "/healthz"},
+		{Method: "POST", Path: "/list_files"},
+		{Method: "GET", Path: "/metrics"},
+		{Method: "GET", Path: "/openapi.yaml"},
+		{Method: "GET", Path: "/readyz"},
+		{Method: "GET", Path: "/server_info"},
+		{Method: "POST", Path: "/update_mcp_server"},
+		{Method: "POST", Path: "/upload_file"},
+		{Method: "GET", Path: "/v1/sessions"},
+		{Method: "DELETE", Path: "/v1/sessions/{name}"},
+		{Method: "GET", Path: "/v1/sessions/{name}"},
+		{Method: "GET", Path: "/vscode/connection_token"},
+	}
+	if got := apitest.NewSpec(t).Routes(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// Every example obeys its schema, and every action in one can be decoded.
+func TestOpenAPIExamples(t *testing.T) {
+	t.Parallel()
+	spec := apitest.NewSpec(t)
+	kinds := map[string]bool{}
+	for _, e := range spec.Examples() {
+		if e.Status != 0 {
+			if err := spec.CheckResponse(e.Route.Method, e.Route.Path, e.Status, "application/json", e.Body); err != nil {
+				t.Errorf("%s: %v", e.Name, err)
+			}
+			continue
+		}
+		if err := spec.CheckRequest(e.Route.Method, e.Route.Path, "application/json", e.Body); err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+		var err error
+		switch e.Route.Path {
+		case "/execute_action":
+			var r api.Request
+			if r, err = api.DecodeRequest(e.Body); err == nil {
+				kinds[r.Action.Kind()] = true
+			}
+		case "/list_files":
+			_, err = api.DecodeListFiles(e.Body)
+		case "/update_mcp_server":
+			_, err = api.DecodeMCPServers(e.Body)
+		default:
+			t.Errorf("%s: nobody decodes %s", e.Name, e.Route.Path)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+	}
+	want := []string{"browse", "browse_interactive", "edit", "read", "run", "run_ipython", "write"}
+	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, want) {
+		t.Errorf("actions in examples: got %v, want %v", got, want)
+	}
+}
+
+// A closed door at every place where the stock client breaks on an unknown key.
+func TestOpenAPIExtrasAreClosed(t *testing.T) {
+	t.Parallel()
+	doc := openAPI(t)
+	schemas := at(t, doc, "components", "schemas")
+	var names []string
+	for name := range schemas {
+		if !strings.HasSuffix(name, "Observation") || name == "Observation" {
+			continue
+		}
+		names = append(names, name)
+		extras := at(t, schemas, name, "properties", "extras")
+		if ref, _ := extras["$ref"].(string); ref == "#/components/schemas/NoExtras" {
+			continue
+		}
+		if extras["additionalProperties"] != false {
+			t.Errorf("%s: extras are open", name)
+		}
+	}
+	mapping := at(t, schemas, "Observation", "discriminator", "mapping")
+	if len(names) != len(mapping) {
+		t.Errorf("%d observations, %d in the mapping", len(names), len(mapping))
+	}
+}
+
+// The discriminators name what the schemas say.
+func TestOpenAPIDiscriminators(t *testing.T) {
+	t.Parallel()
+	schemas := at(t, openAPI(t), "components", "schemas")
+	for _, union := range []struct{ name, key string }{{"Action", "action"}, {"Observation", "observation"}} {
+		var listed, mapped []string
+		for _, v := range at(t, schemas, union.name)["oneOf"].([]any) {
+			listed = append(listed, v.(map[string]any)["$ref"].(string))
+		}
+		for kind, ref := range at(t, schemas, union.name, "discriminator", "mapping") {
+			mapped = append(mapped, ref.(string))
+			schema := at(t, schemas, strings.TrimPrefix(ref.(string), "#/components/schemas/"))
+			if parts, ok := schema["allOf"].([]any); ok {
+				schema = parts[1].(map[string]any)
+			}
+			if got := at(t, schema, "properties", union.key)["const"]; got != kind {
+				t.Errorf("%s %q: the schema says %v", union.key, kind, got)
+			}
+		}
+		slices.Sort(listed)
+		slices.Sort(mapped)
+		if !slices.Equal(listed, mapped) {
+			t.Errorf("%s: lists %v, maps %v", union.name, listed, mapped)
+		}
+	}
+}
+
+func TestOpenAPIReferences(t *testing.T) {
+	t.Parallel()
+	doc := openAPI(t)
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				at(t, doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+			}
+			for _, e := range v {
+				walk(e)
+			}
+		}
+	}
+	walk(doc)
+}
+
+func openAPI(t *testing.T) map[string]any {
+	t.Helper()
+	var doc map[string]any
+	if err := yaml.Unmarshal(api.OpenAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// at follows names through objects.
+func at(t *testing.T, v map[string]any, names ...string) map[string]any {
+	t.Helper()
+	for _, name := range names {
+		next, ok := v[name].(map[string]any)
+		if !ok {
+			t.Fatalf("no %q in %v", name, names)
+		}
+		v = next
+	}
+	return v
+}

@@ -1,0 +1,31 @@
+package api_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+)
+
+func TestFormatSeconds(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("testdata/pyfloat.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		in, want, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if in == "#" {
+			continue
+		}
+		f, err := strconv.ParseFloat(in, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := api.FormatSeconds(f); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
