@@ -1,0 +1,154 @@
+package executor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// CreateUser makes an account as the reference does: primary group root, in
+// the group sudo and allowed to use it without a password where there is one,
+// a home made from /etc/skel. It edits the files of /etc itself, because
+// images without useradd have them too. It needs root.
+func CreateUser(name string, uid int) (*User, error) {
+	if name == "" || strings.ContainsAny(name, ":\n/ ") {
+		return nil, fmt.Errorf("user name %q is not a word", name)
+	}
+	home := filepath.Join("/home", name)
+	if err := appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:0::%s:%s", name, uid, home, loginShell())); err != nil {
+		return nil, err
+	}
+	if err := appendLine("/etc/shadow", name+":!:::::::"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := allowSudo(name); err != nil {
+		return nil, err
+	}
+	if err := makeHome(home, uid); err != nil {
+		return nil, err
+	}
+	return LookupUser(name)
+}
+
+func loginShell() string {
+	for _, shell := range []string{"/bin/bash", "/bin/sh"} {
+		if _, err := os.Stat(shell); err == nil {
+			return shell
+		}
+	}
+	return "/bin/false"
+}
+
+// allowSudo puts the user into the group sudo, if there is one.
+func allowSudo(name string) error {
+	data, err := os.ReadFile("/etc/group")
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(data), "\n")
+	for i, line := range lines {
+		members, found := strings.CutPrefix(line, "sudo:")
+		if !found {
+			continue
+		}
+		if !strings.HasSuffix(members, ":") {
+			line += ","
+		}
+		lines[i] = line + name
+		if err := replaceFile("/etc/group", []byte(strings.Join(lines, "\n"))); err != nil {
+			return err
+		}
+		if err := appendLine("/etc/sudoers", "%sudo ALL=(ALL) NOPASSWD:ALL"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendLine adds a line to a file that is there, unless the file has it.
+func appendLine(path, line string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		data = append(data, '\n')
+	}
+	if bytes.Contains(append([]byte("\n"), data...), []byte("\n"+line+"\n")) {
+		return nil
+	}
+	return replaceFile(path, append(data, line+"\n"...))
+}
+
+// replaceFile puts a new file in the place of path, with its mode.
+func replaceFile(path string, data []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	temp := path + ".actiond"
+	if err := os.WriteFile(temp, data, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// makeHome makes the home directory from /etc/skel, as far as it is there.
+func makeHome(home string, uid int) error {
+	if err := os.MkdirAll(home, 0o755); err != nil { //nolint:gosec // homes are 0755 on Debian
+		return err
+	}
+	skel, err := os.OpenRoot("/etc/skel")
+	if err == nil {
+		defer func() { _ = skel.Close() }()
+		if err := copyPlain(skel, home); err != nil {
+			return err
+		}
+	}
+	return filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, 0) //nolint:gosec // the tree was made above, and nobody else may write to it
+	})
+}
+
+// copyPlain copies the regular files at the top of from; skeletons have no others
+// in the distributions we know.
+func copyPlain(from *os.Root, to string) error {
+	entries, err := fs.ReadDir(from.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() {
+			continue
+		}
+		if err := copyFile(from, entry.Name(), filepath.Join(to, entry.Name())); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from *os.Root, name, to string) error {
+	in, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as in the skeleton
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		_ = out.Close()
+		return err
+	}
+	return out.Close()
+}

@@ -1,0 +1,96 @@
+package bash
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// An outputLog keeps the last bytes that came out of a terminal, each at its
+// offset from the start of the session, so that output can be streamed and
+// replayed from any point that is still kept.
+//
+// The zero outputLog is empty and keeps up to logSize bytes. It takes no memory
+// before the first byte and grows with what it holds. It is not safe for
+// concurrent use: the lock of the session guards it.
+type outputLog struct {
+	ring []byte // its size is a power of two, so that offset & (size-1) is the place of a byte
+	end  int64
+	kept int
+}
+
+// logSize is how many bytes a log keeps; firstRing is how it begins.
+const (
+	logSize   = 1 << 20
+	firstRing = 4 << 10
+)
+
+// errLogGone is the answer to a reader that fell behind by more than the log
+// keeps, or asks for offsets that never were.
+var errLogGone = errors.New("output is no longer kept")
+
+// Append adds p at the end of the log. The oldest bytes give way.
+func (l *outputLog) Append(p []byte) {
+	if skip := len(p) - logSize; skip > 0 {
+		l.end += int64(skip)
+		p = p[skip:]
+	}
+	if l.kept+len(p) > len(l.ring) && len(l.ring) < logSize {
+		l.grow(l.kept + len(p))
+	}
+	if len(p) == 0 {
+		return
+	}
+	at := l.place(l.end)
+	n := copy(l.ring[at:], p)
+	copy(l.ring, p[n:])
+	l.end += int64(len(p))
+	l.kept = min(l.kept+len(p), len(l.ring))
+}
+
+// End returns the offset behind the last byte: how many bytes came in all.
+func (l *outputLog) End() int64 { return l.end }
+
+// Start returns the offset of the oldest byte kept.
+func (l *outputLog) Start() int64 { return l.end - int64(l.kept) }
+
+// ReadAt fills p with the bytes from offset off on and returns how many there
+// were. As io.ReaderAt wants it, the error is io.EOF where the log ends before
+// p is full; it wraps errLogGone where off is before Start or behind End.
+func (l *outputLog) ReadAt(p []byte, off int64) (int, error) {
+	if off < l.Start() || off > l.end {
+		return 0, fmt.Errorf("reading output at %d, kept is %d to %d: %w", off, l.Start(), l.end, errLogGone)
+	}
+	want := len(p)
+	p = p[:min(int64(len(p)), l.end-off)]
+	if len(p) > 0 {
+		n := copy(p, l.ring[l.place(off):])
+		copy(p[n:], l.ring)
+	}
+	if len(p) < want {
+		return len(p), io.EOF
+	}
+	return len(p), nil
+}
+
+// Release forgets the bytes and their memory. Offsets go on counting.
+func (l *outputLog) Release() { l.ring, l.kept = nil, 0 }
+
+// place returns where in the ring the byte at off is.
+func (l *outputLog) place(off int64) int { return int(off & int64(len(l.ring)-1)) }
+
+// grow makes room for size bytes, or for logSize.
+func (l *outputLog) grow(size int) {
+	next := max(len(l.ring), firstRing)
+	for next < min(size, logSize) {
+		next *= 2
+	}
+	old := *l
+	l.ring = make([]byte, next)
+	for off := old.Start(); off < old.end; {
+		from := old.ring[old.place(off):]
+		from = from[:min(int64(len(from)), old.end-off)]
+		n := copy(l.ring[l.place(off):], from)
+		off += int64(n)
+	}
+}

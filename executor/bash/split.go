@@ -1,0 +1,184 @@
+package bash
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Bounds on what is parsed. Text beyond them counts as one command and is run
+// as it is, which is what would happen to it anyway had nobody asked.
+const (
+	// maxSplit is the longest text that is parsed.
+	maxSplit = 1 << 20
+
+	// maxNesting bounds the stack of the parser, which descends into what it
+	// reads: a thousand times a thousand parentheses would end the process,
+	// and no recover helps. No construct nests without at least one of the
+	// bytes and words that nesting counts, so their sum within one top-level
+	// command bounds the depth whatever quotes it hides them in. The weights
+	// are the stack that one level was measured to take, in KiB; together they
+	// stay under 32 MiB.
+	maxNesting = 32 << 10
+)
+
+// errNesting ends the parse of a text that may nest too deeply.
+var errNesting = errors.New("too many nested constructs")
+
+// Split returns the top-level commands of text: those on lines of their own.
+// What one line holds, or a line that goes on in the next one, is one command,
+// and comments belong to the command before them, or at the start to the first.
+//
+// Text is one command, and returned as it is, where it has no second line, does
+// not parse as bash, or uses what the reference's parser does not know:
+// [[ ]], (( )), $(( )), for ((;;)), arrays, extended patterns, case, select,
+// coproc and time.
+func Split(text string) []string {
+	if len(text) > maxSplit || !strings.Contains(strings.TrimSpace(text), "\n") {
+		return []string{text}
+	}
+	commands, err := parse(text)
+	if err != nil {
+		return []string{text}
+	}
+	starts := lineStarts(text, commands)
+	if len(starts) < 2 || unsupported(commands) {
+		return []string{text}
+	}
+	pieces := make([]string, len(starts))
+	for i, start := range starts {
+		end := len(text)
+		if i+1 < len(starts) {
+			end = starts[i+1]
+		}
+		if i == 0 {
+			start = 0
+		}
+		pieces[i] = strings.TrimSpace(text[start:end])
+	}
+	return pieces
+}
+
+// parse returns the top-level commands of text.
+func parse(text string) (commands []*syntax.Stmt, err error) {
+	source := &rationed{text: text}
+	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
+	for command, failed := range parser.StmtsSeq(source) {
+		if failed != nil {
+			err = failed // the sequence cannot be left: it may tell the error twice
+			continue
+		}
+		commands = append(commands, command)
+		source.spent = 0
+	}
+	return commands, err
+}
+
+// lineStarts returns where the commands begin that are the first of their line.
+func lineStarts(text string, commands []*syntax.Stmt) []int {
+	var starts []int
+	for i, c := range commands {
+		start := int(c.Pos().Offset())
+		if i == 0 || newLineBetween(text, int(commands[i-1].End().Offset()), start) {
+			starts = append(starts, start)
+		}
+	}
+	return starts
+}
+
+// newLineBetween reports whether the command at start is on another line than
+// the one that ends at end. One that ends behind start has its here-document
+// there, and the two share a line.
+func newLineBetween(text string, end, start int) bool {
+	if end >= start {
+		return false
+	}
+	return strings.Contains(strings.ReplaceAll(text[end:start], "\\\n", ""), "\n")
+}
+
+// unsupported reports whether a command uses what makes the reference take the
+// whole text as one. It does not look into here-documents and ${ }, nor does
+// the reference.
+func unsupported(commands []*syntax.Stmt) bool {
+	found := false
+	var visit func(syntax.Node) bool
+	visit = func(node syntax.Node) bool {
+		switch n := node.(type) {
+		case *syntax.TestClause, *syntax.ArithmCmd, *syntax.ArithmExp, *syntax.CStyleLoop, *syntax.ArrayExpr,
+			*syntax.ExtGlob, *syntax.CaseClause, *syntax.CoprocClause, *syntax.TimeClause:
+			found = true
+		case *syntax.ForClause:
+			found = found || n.Select
+		case *syntax.Redirect:
+			syntax.Walk(n.Word, visit)
+			return false
+		case *syntax.ParamExp:
+			return false
+		}
+		return !found
+	}
+	for _, c := range commands {
+		syntax.Walk(c, visit)
+	}
+	return found
+}
+
+// rationed hands out text until what was handed out since the last whole
+// command could nest too deeply.
+type rationed struct {
+	text  string
+	at    int
+	spent int
+}
+
+// Read implements io.Reader. The parser asks for a kibibyte at a time, so its
+// reading ahead adds little to the bound.
+func (r *rationed) Read(p []byte) (int, error) {
+	if r.at == len(r.text) {
+		return 0, io.EOF
+	}
+	n := copy(p, r.text[r.at:])
+	r.spent += nesting(r.text, r.at, r.at+n)
+	r.at += n
+	if r.spent > maxNesting {
+		return 0, errNesting
+	}
+	return n, nil
+}
+
+// nesting returns the weight of what may open a level in text[from:to]. A word
+// is counted where it ends.
+func nesting(text string, from, to int) int {
+	sum := 0
+	for i := from; i < to; i++ {
+		switch c := text[i]; {
+		case c == '(' || c == '[':
+			sum += 8
+		case c == '{' || c == '`':
+			sum += 4
+		case strings.IndexByte("!-+~*=?:,&|<>", c) >= 0:
+			sum++
+		case isLower(c) && (i+1 == len(text) || !isLower(text[i+1])):
+			sum += wordNesting(text, i+1)
+		}
+	}
+	return sum
+}
+
+// wordNesting returns the weight of the word that ends at end.
+func wordNesting(text string, end int) int {
+	const longest = len("function")
+	start := end
+	for start > 0 && end-start <= longest && isLower(text[start-1]) {
+		start--
+	}
+	switch text[start:end] {
+	case "if", "then", "elif", "else", "while", "until", "for", "select", "do", "case", "time", "coproc", "function":
+		return 4
+	}
+	return 0
+}
+
+func isLower(c byte) bool { return c >= 'a' && c <= 'z' }

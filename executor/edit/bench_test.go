@@ -1,0 +1,134 @@
+package edit_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/executor/edit"
+)
+
+// source is a text of numbered lines that looks like code.
+func source(lines int) string {
+	var b strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&b, "\tif err := step%d(ctx, value); err != nil { return err } // %d\n", i, i)
+	}
+	return b.String()
+}
+
+func benchEditor(b *testing.B, flush bool, content string) (*edit.Editor, string) {
+	b.Helper()
+	dir := b.TempDir()
+	e, err := edit.New(edit.Config{StateDir: filepath.Join(dir, "state")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { e.Close() })
+	if !flush {
+		e.SetFlush(func(*os.File) error { return nil })
+	}
+	path := filepath.Join(dir, "file.go")
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	return e, path
+}
+
+// flushModes are the benchmarks with and without bringing every file to the disk.
+var flushModes = []struct {
+	name  string
+	flush bool
+}{{"fsync", true}, {"no-fsync", false}}
+
+func benchReplace(b *testing.B, lines int) {
+	b.Helper()
+	for _, mode := range flushModes {
+		b.Run(mode.name, func(b *testing.B) {
+			e, path := benchEditor(b, mode.flush, source(lines))
+			words := [2]string{fmt.Sprintf("step%d(", lines/2), "another("}
+			for i := 0; b.Loop(); i++ {
+				if _, err := e.Do(edit.Command{Name: "str_replace", Path: path, OldStr: &words[i%2], NewStr: &words[1-i%2]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReplace1000Lines(b *testing.B) { benchReplace(b, 1000) }
+
+func BenchmarkReplace1MB(b *testing.B) { benchReplace(b, 15000) }
+
+// BenchmarkWrite1MB writes 1 MB over a file of which every line is another one, so that the diff is of 2 MB.
+func BenchmarkWrite1MB(b *testing.B) {
+	for _, mode := range flushModes {
+		b.Run(mode.name, func(b *testing.B) {
+			e, path := benchEditor(b, mode.flush, "")
+			texts := [2]string{source(15000), strings.ReplaceAll(source(15000), "err", "problem")}
+			for i := 0; b.Loop(); i++ {
+				if _, err := e.Write(path, "/", texts[i%2], 0, -1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWriteNew1MB(b *testing.B) {
+	for _, mode := range flushModes {
+		b.Run(mode.name, func(b *testing.B) {
+			e, path := benchEditor(b, mode.flush, "")
+			text := source(15000)
+			for i := 0; b.Loop(); i++ {
+				if _, err := e.Write(fmt.Sprint(path, i), "/", text, 0, -1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkRead1000Lines(b *testing.B) {
+	e, path := benchEditor(b, false, source(1000))
+	for b.Loop() {
+		if _, err := e.Read(path, "/", 0, -1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkView1000Lines(b *testing.B) {
+	e, path := benchEditor(b, false, source(1000))
+	for b.Loop() {
+		if _, err := e.Do(edit.Command{Name: "view", Path: path}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDiffUnlike10MB(b *testing.B) {
+	before := strings.Repeat(source(1000), 150)
+	after := strings.Repeat(strings.ReplaceAll(source(1000), "\n", "x\n"), 150)
+	b.ReportAllocs()
+	for b.Loop() {
+		edit.UnifiedDiff("p", before, after)
+	}
+}
+
+func BenchmarkDiffShuffled10MB(b *testing.B) {
+	lines := strings.SplitAfter(source(150000), "\n")
+	before := strings.Join(lines, "")
+	for i := range lines {
+		j := (i*7919 + 13) % len(lines)
+		lines[i], lines[j] = lines[j], lines[i]
+	}
+	after := strings.Join(lines, "")
+	b.ReportAllocs()
+	for b.Loop() {
+		edit.UnifiedDiff("p", before, after)
+	}
+}

@@ -1,0 +1,134 @@
+package edit
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+)
+
+// apply makes changes to a file, records them and returns the new view. Which
+// diff shows them is the caller's choice.
+func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(path, before, after string) string) (Result, string, error) {
+	size := int64(len(f.data))
+	for _, c := range changes {
+		size += int64(len(c.text))
+	}
+	if size > e.maxRead { // before the bytes are put together: many places times a long text is more than there is memory
+		return Result{}, "", refuse(CodeTooLarge, "File validation failed for %s: File would become too large. "+
+			"Maximum allowed size is %dMB.", p.shown, e.maxRead>>20)
+	}
+	raw, view, err := t.splice(changes)
+	if err != nil {
+		return Result{}, "", err
+	}
+	r, err := e.replaceFile(p, f, raw, f.info.Mode())
+	if err != nil {
+		return Result{}, "", err
+	}
+	r.Diff = diff(p.shown, t.view, view)
+	return r, view, nil
+}
+
+// replaceFile writes new bytes over a file and records the old ones. Equal bytes are not written and not recorded.
+func (e *Editor) replaceFile(p place, f *file, data []byte, mode fs.FileMode) (Result, error) {
+	r := Result{Existed: true, SHA256: string(hashOf(data))}
+	if bytes.Equal(f.data, data) {
+		return r, nil
+	}
+	if err := e.as(func() error { return e.overwrite(f, data, mode) }); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	r.HistoryErr = e.history.push(p.real, &entry{before: hashOf(f.data), after: hash(r.SHA256), mode: f.info.Mode(), data: f.data})
+	return r, nil
+}
+
+// createFile makes a file where there is none and records that.
+func (e *Editor) createFile(p place, data []byte, b birth) (Result, error) {
+	if p.err != nil {
+		return Result{}, unwritable(p.shown, p.err)
+	}
+	dirs := 0
+	err := e.as(func() (err error) {
+		dirs, err = e.create(p.real, data, b)
+		return err
+	})
+	if errors.Is(err, fs.ErrExist) {
+		return Result{}, alreadyExists(p.shown)
+	}
+	if err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	sum := hashOf(data)
+	r := Result{SHA256: string(sum)}
+	r.HistoryErr = e.history.push(p.real, &entry{after: sum, dirs: dirs})
+	return r, nil
+}
+
+// Remove removes a regular file, which undo_edit can bring back. The path must be absolute; a symbolic link is followed.
+// It fails as Do does.
+func (e *Editor) Remove(path string) (Result, error) {
+	path = cleanPath(path)
+	r, err := e.removeFile(path)
+	if err != nil {
+		return Result{Path: path}, err
+	}
+	r.Path = path
+	return r, nil
+}
+
+func (e *Editor) removeFile(path string) (Result, error) {
+	if path[0] != '/' {
+		return Result{}, e.relativePath(path)
+	}
+	p, leave, err := e.enter(path)
+	defer leave()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case !p.exists():
+		return Result{}, notFound(path)
+	case p.isDir():
+		return Result{}, refuse(CodeIsDirectory, "The path %s is a directory. Only files can be removed.", path)
+	}
+	f, before, err := e.loadAny(p)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := e.as(func() error { return f.remove(0) }); err != nil {
+		return Result{}, unwritable(path, err)
+	}
+	r := Result{Existed: true, Text: "File removed: " + path, Diff: unifiedDiff(path, before, "")}
+	r.HistoryErr = e.history.push(p.real, &entry{before: hashOf(f.data), mode: f.info.Mode(), data: f.data})
+	return r, nil
+}
+
+// loadAny loads a regular file whatever it holds, with the view of it that diffs show: "" where it is not text.
+func (e *Editor) loadAny(p place) (*file, string, error) {
+	f, err := e.load(p, e.maxRead)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return nil, "", tooLarge(p, e.maxRead)
+	case errors.Is(err, errNotRegular):
+		return nil, "", notRegular(p)
+	case err != nil:
+		return nil, "", unreadable(p.shown, err)
+	}
+	return f, viewOf(f.data), nil
+}
+
+func viewOf(data []byte) string {
+	t, err := decode(data)
+	if err != nil {
+		return ""
+	}
+	return t.view
+}
+
+func tooLarge(p place, limit int64) *Error {
+	return refuse(CodeTooLarge, "File is too large (%.1fMB): %s. Maximum allowed size is %dMB.",
+		float64(p.info.Size())/(1<<20), p.shown, limit>>20)
+}
+
+func notRegular(p place) *Error {
+	return refuse(CodeNotRegular, "Not a regular file: %s is a %s.", p.shown, kindOf(p.info.Mode()))
+}

@@ -1,0 +1,191 @@
+package edit_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/actiond/actiond/executor/edit"
+)
+
+// TestDiff compares with what Python's difflib.unified_diff(n=0) gives for texts split at line feeds.
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	filler := numberedLines("l", 3000)
+	tests := []struct{ name, before, after, want string }{
+		{"equal", "a\nb\n", "a\nb\n", ""},
+		{"changed", "a\nb\nc", "a\nB\nc", "@@ -2 +2 @@\n-b\n+B"},
+		{"added", "a\nb", "a\nx\ny\nb", "@@ -1,0 +2,2 @@\n+x\n+y"},
+		{"removed", "a\nb\nc\n", "a\nc\n", "@@ -2 +1,0 @@\n-b"},
+		{"at the top", "a\n", "x\na\n", "@@ -0,0 +1 @@\n+x"},
+		{"at the end", "a\n", "a\nx\n", "@@ -1,0 +2 @@\n+x"},
+		{"final newline", "a", "a\n", "@@ -1,0 +2 @@\n+"},
+		{"from nothing", "", "a\n\nb\n", "@@ -0,0 +1 @@\n+a\n@@ -1,0 +3,2 @@\n+b\n+"},
+		{"to nothing", "a\n\nb\n", "", "@@ -1 +0,0 @@\n-a\n@@ -3,2 +1,0 @@\n-b\n-"},
+		{"trailing blanks are left out", "a\nb", "a\t \nb \u00a0\u2003", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\n+b"},
+		{"two places", "a\nb\nc\nd\ne", "A\nb\nc\nd\nE", "@@ -1 +1 @@\n-a\n+A\n@@ -5 +5 @@\n-e\n+E"},
+		{"one more of the same, above", "x\nb\nc\nd", "x\nb\nb\nc\nd", "@@ -1,0 +2 @@\n+b"},
+		{"one more of the same, below", "a\nb\nc\nb\nz", "a\nb\nc\nb\nb\nz", "@@ -4,0 +5 @@\n+b"},
+		{"braces", "{\n}\n\n{\n}\n", "{\n}\n\n{\nx\n}\n\n{\n}\n", "@@ -1,0 +2,4 @@\n+}\n+\n+{\n+x"},
+		{"turned around", "a\nb\nc", "c\nb\na", "@@ -0,0 +1,2 @@\n+c\n+b\n@@ -2,2 +3,0 @@\n-b\n-c"},
+		{"broken bytes", "a\n\xffb", "a\n\xfeb", "@@ -2 +2 @@\n-\\xffb\n+\\xfeb"},
+		{"large, changed", filler, strings.Replace(filler, "l 1500\n", "x\n", 1), "@@ -1500 +1500 @@\n-l 1500\n+x"},
+		{"large, first and last", filler, "x\n" + strings.TrimSuffix(filler, "\n"), "@@ -0,0 +1 @@\n+x\n@@ -3001 +3001,0 @@\n-"},
+		{"large, from nothing", "", filler, "@@ -0,0 +1,3000 @@\n+" + strings.ReplaceAll(strings.TrimSuffix(filler, "\n"), "\n", "\n+")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			want := test.want
+			if want != "" {
+				want = "--- p\n+++ p\n" + want
+			}
+			if got := edit.UnifiedDiff("p", test.before, test.after); got != want {
+				t.Errorf("got\n%.2000s\nwant\n%.2000s", got, want)
+			}
+			if test.name != "broken bytes" { // shown as escapes, which are not the bytes
+				checkDiff(t, test.before, test.after)
+			}
+		})
+	}
+}
+
+// TestDiffEnds compares large texts that are unlike in ways that take long to compare. It ends because the work is bounded,
+// and what it gives still leads from one to the other.
+func TestDiffEnds(t *testing.T) {
+	t.Parallel()
+	const lines = 40000
+	text := func(line func(i int) string) string {
+		var b strings.Builder
+		for i := range lines {
+			b.WriteString(line(i) + "\n")
+		}
+		return b.String()
+	}
+	tests := []struct {
+		name          string
+		before, after func(i int) string
+	}{
+		{"nothing in common", strconv.Itoa, func(i int) string { return "x" + strconv.Itoa(i) }},
+		{"another order", strconv.Itoa, func(i int) string { return strconv.Itoa(i * 7919 % lines) }},
+		{"backwards", strconv.Itoa, func(i int) string { return strconv.Itoa(lines - i) }},
+		{"few lines, often", func(i int) string { return strconv.Itoa(i * i % 7) }, func(i int) string { return strconv.Itoa(i * i % 11) }},
+		{"everything twice", func(i int) string { return strconv.Itoa(i / 2) }, func(i int) string { return strconv.Itoa(i * 7919 % lines / 2) }},
+		{"every tenth", strconv.Itoa, func(i int) string {
+			if i%10 == 0 {
+				return "changed"
+			}
+			return strconv.Itoa(i)
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			checkDiff(t, text(test.before), text(test.after))
+		})
+	}
+	if got := strings.Count(edit.UnifiedDiff("p", text(tests[5].before), text(tests[5].after)), "@@ -"); got != lines/10 {
+		t.Errorf("every tenth line changed: got %d hunks, want %d", got, lines/10)
+	}
+}
+
+// TestDiffOfManyLines compares texts of so many lines that they are not even split.
+func TestDiffOfManyLines(t *testing.T) {
+	t.Parallel()
+	before := "same\n" + strings.Repeat("a\nb\n", 300_000) + "same\n"
+	after := "same\n" + strings.Repeat("b\nc\n", 300_000) + "same\n"
+	if got := strings.Count(edit.UnifiedDiff("p", before, after), "@@ -"); got != 1 {
+		t.Errorf("got %d hunks, want 1", got)
+	}
+	checkDiff(t, before, after)
+}
+
+func TestDiffTooLargeToShow(t *testing.T) {
+	t.Parallel()
+	got := edit.UnifiedDiff("p", strings.Repeat("a\n", 9<<20), strings.Repeat("b\n", 9<<20))
+	if want := "--- p\n+++ p"; got != want {
+		t.Errorf("got %.100q, want %q", got, want)
+	}
+}
+
+// checkDiff applies a diff. Blanks at the ends of lines are not in it.
+func checkDiff(t *testing.T, before, after string) {
+	t.Helper()
+	diff := edit.UnifiedDiff("p", before, after)
+	got, err := patched(before, diff)
+	if err != nil {
+		t.Fatalf("%v in\n%.2000s", err, diff)
+	}
+	if want := trimmed(after); got != want {
+		t.Fatalf("the diff leads to\n%.1000q, want\n%.1000q:\n%.2000s", got, want, diff)
+	}
+}
+
+func trimmed(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRightFunc(line, unicode.IsSpace)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// patched is a patch program for diffs without context.
+func patched(before, diff string) (string, error) {
+	old := strings.Split(trimmed(before), "\n")
+	if diff == "" {
+		return strings.Join(old, "\n"), nil
+	}
+	lines := strings.Split(diff, "\n")
+	if len(lines) < 4 || lines[0] != "--- p" || lines[1] != "+++ p" {
+		return "", fmt.Errorf("bad header")
+	}
+	var out []string
+	done := 0
+	for i := 2; i < len(lines); {
+		fields := strings.Fields(lines[i])
+		if len(fields) != 4 || fields[0] != "@@" || fields[3] != "@@" {
+			return "", fmt.Errorf("bad hunk %q", lines[i])
+		}
+		a0, aN := hunkLines(strings.TrimPrefix(fields[1], "-"))
+		b0, bN := hunkLines(strings.TrimPrefix(fields[2], "+"))
+		if a0 < done || a0+aN > len(old) {
+			return "", fmt.Errorf("hunk %q out of place", lines[i])
+		}
+		out = append(out, old[done:a0]...)
+		if len(out) != b0 {
+			return "", fmt.Errorf("hunk %q makes line %d, not %d", lines[i], len(out), b0)
+		}
+		i++
+		for n := range aN {
+			if i >= len(lines) || lines[i] != "-"+old[a0+n] {
+				return "", fmt.Errorf("line %d is not removed as it is", a0+n)
+			}
+			i++
+		}
+		for range bN {
+			if i >= len(lines) || !strings.HasPrefix(lines[i], "+") {
+				return "", fmt.Errorf("a line of %q is missing", fields)
+			}
+			out = append(out, lines[i][1:])
+			i++
+		}
+		done = a0 + aN
+	}
+	return strings.Join(append(out, old[done:]...), "\n"), nil
+}
+
+// hunkLines is the first line, counted from 0, and the number of lines of a range.
+func hunkLines(text string) (first, n int) {
+	start, length, some := strings.Cut(text, ",")
+	first, _ = strconv.Atoi(start)
+	n = 1
+	if some {
+		n, _ = strconv.Atoi(length)
+	}
+	if n > 0 {
+		first--
+	}
+	return first, n
+}

@@ -1,0 +1,127 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// Code is the machine word of an error.
+type Code string
+
+// The codes of this package's errors.
+const (
+	CodeMissingArgument Code = "missing_argument"
+	CodeInvalidArgument Code = "invalid_argument"
+	CodeFileNotFound    Code = "file_not_found"
+	CodeIsDirectory     Code = "is_directory"
+	CodeNotRegular      Code = "not_regular_file"
+	CodeBinary          Code = "binary_file"
+	CodeTooLarge        Code = "file_too_large"
+	CodePermission      Code = "permission_denied"
+	CodePathNotAllowed  Code = "path_not_allowed"
+	CodeNoMatch         Code = "no_match"
+	CodeMultipleMatches Code = "multiple_matches"
+	CodeNoChange        Code = "no_change"
+	CodeAlreadyExists   Code = "already_exists"
+	CodeNoHistory       Code = "no_history"
+	CodeConflict        Code = "conflict"
+	CodeNotEncodable    Code = "not_encodable"
+	CodeInvalidRange    Code = "invalid_range"
+	CodeUnsupported     Code = "unsupported"
+	CodeCommandFailed   Code = "command_failed" // the system failed: disk full, input/output error
+)
+
+// Error says why a command was refused or failed. The file is then as it was. Every error that a method of Editor returns,
+// but those of New and Close, is an *Error.
+type Error struct {
+	Code    Code
+	Message string // for the agent
+	cause   error
+}
+
+// Error returns the message for the agent.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns the cause, nil where the caller was wrong.
+func (e *Error) Unwrap() error { return e.cause }
+
+var (
+	errNotRegular = errors.New("not a regular file")
+	errChanged    = errors.New("changed by someone else while it was being edited")
+	errBinary     = errors.New("binary content")
+	errTooLarge   = errors.New("file too large")
+)
+
+func refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalid(code Code, parameter, value, hint string) *Error {
+	return refuse(code, "Invalid `%s` parameter: %s. %s", parameter, value, hint)
+}
+
+func missing(parameter, command string) *Error {
+	return refuse(CodeMissingArgument, "Parameter `%s` is required for command: %s.", parameter, command)
+}
+
+func notFound(path string) *Error {
+	return invalid(CodeFileNotFound, "path", path, fmt.Sprintf("The path %s does not exist. Please provide a valid path.", path))
+}
+
+func alreadyExists(path string) *Error {
+	return invalid(CodeAlreadyExists, "path", path,
+		fmt.Sprintf("File already exists at: %s. Cannot overwrite files using command `create`.", path))
+}
+
+func unreadable(path string, err error) *Error { return systemError(path, "read", err) }
+
+func unwritable(path string, err error) *Error { return systemError(path, "write to", err) }
+
+// systemError puts a failure of the file system into the words of the reference, which quotes Python's OSError.
+func systemError(path, doing string, err error) *Error {
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known
+	}
+	if errors.Is(err, errChanged) {
+		return &Error{CodeConflict, fmt.Sprintf("The file %s was changed by someone else while it was being edited, so nothing was written. "+
+			"View it and try again.", path), err}
+	}
+	message := fmt.Sprintf("Ran into %s while trying to %s %s", describe(path, err), doing, path)
+	return &Error{codeOf(err), message, err}
+}
+
+func codeOf(err error) Code {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return CodePermission
+	case errors.Is(err, unix.EISDIR):
+		return CodeIsDirectory
+	case errors.Is(err, fs.ErrNotExist):
+		return CodeFileNotFound
+	case errors.Is(err, fs.ErrExist):
+		return CodeAlreadyExists
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL):
+		return CodeInvalidArgument
+	}
+	return CodeCommandFailed
+}
+
+func describe(path string, err error) string {
+	if strings.IndexByte(path, 0) >= 0 {
+		return "embedded null byte"
+	}
+	number, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return err.Error()
+	}
+	text := number.Error()
+	first, size := utf8.DecodeRuneInString(text)
+	return fmt.Sprintf("[Errno %d] %c%s: '%s'", int(number), unicode.ToUpper(first), text[size:], path)
+}

@@ -1,0 +1,72 @@
+package edit
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"strconv"
+)
+
+// What has a contract of its own is tested by itself.
+
+// UnifiedDiff is unifiedDiff.
+var UnifiedDiff = unifiedDiff
+
+// SetFlush replaces what brings written files to the disk: to measure without it, or to let it fail.
+func (e *Editor) SetFlush(flush func(*os.File) error) { e.flush = flush }
+
+// DecodesBack says whether the decoded form of bytes leads back to them, in one piece and at every line.
+func DecodesBack(raw []byte) bool {
+	t, err := decode(raw)
+	if err != nil {
+		return true
+	}
+	coded, err := t.charset.encode(t.body)
+	if err != nil || !bytes.Equal(append(bytes.Clone(raw[:t.mark]), coded...), raw) || t.view != lineFeeds(t.body) {
+		return false
+	}
+	for line := range lineCount(t.view) + 1 {
+		at := lineStart(t.view, line)
+		head, err := t.charset.encode(t.body[:t.bodyOffsets([]int{at})[0]])
+		if err != nil || t.offsets(at)[0] != t.mark+len(head) {
+			return false
+		}
+		if lineFeeds(t.body[:t.bodyOffsets([]int{at})[0]]) != t.view[:at] {
+			return false
+		}
+	}
+	return true
+}
+
+// SpliceView puts a text after a line, and returns the view that splice gives and the view of the new bytes.
+func SpliceView(raw []byte, line, text string) (view, fresh string, ok bool) {
+	t, err := decode(raw)
+	after, lineErr := strconv.Atoi(line)
+	if err != nil || lineErr != nil || after < 0 || after > lineCount(t.view) {
+		return "", "", false
+	}
+	at := lineStart(t.view, after)
+	spliced, view, err := t.splice([]change{{at, at, text}})
+	if err != nil {
+		return "", "", false
+	}
+	body, ok := t.charset.decode(spliced[t.mark:])
+	return view, lineFeeds(body), ok
+}
+
+// EntryBytes is a history entry as it is written.
+func EntryBytes(before, after string, mode fs.FileMode) []byte {
+	en := &entry{before: hashOf([]byte(before)), after: hashOf([]byte(after)), mode: mode, data: []byte(before)}
+	return en.bytes()
+}
+
+// ReparseEntry reads a history entry and writes it again.
+func ReparseEntry(raw []byte) ([]byte, error) {
+	en, err := parseEntry(raw)
+	if err != nil {
+		return nil, err
+	}
+	return en.bytes(), nil
+}
+
+func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data...) }

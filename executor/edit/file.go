@@ -1,0 +1,138 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// file is a regular file as it was read, with all that a new version of it must keep.
+type file struct {
+	path  string // real
+	data  []byte
+	info  fs.FileInfo
+	stat  *syscall.Stat_t
+	named bool // it has extended attributes, which a new inode would lose
+}
+
+// keepsInode says that the file's inode is more than its bytes: other names lead to it, or attributes hang on it.
+func (f *file) keepsInode() bool { return f.stat.Nlink > 1 || f.named }
+
+// load reads the file at a place. It never blocks on what is not a regular file: that is told before it is opened, because
+// opening alone can have effects, and again on the descriptor, because names can change in between.
+// It fails with errNotRegular, with errTooLarge above limit bytes, and with what the system says.
+func (e *Editor) load(p place, limit int64) (f *file, err error) {
+	if p.info != nil && !p.info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w", kindOf(p.info.Mode()), errNotRegular)
+	}
+	err = e.as(func() error {
+		f, err = readFile(p.real, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func readFile(path string, limit int64) (*file, error) {
+	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	f := &file{path: path}
+	if err := f.look(r); err != nil {
+		return nil, err
+	}
+	if f.info.Size() > limit {
+		return nil, errTooLarge
+	}
+	// One byte more than the size tells the end of the file without growing the buffer.
+	f.data = make([]byte, 0, f.info.Size()+1)
+	for {
+		n, err := r.Read(f.data[len(f.data):cap(f.data)])
+		f.data = f.data[:len(f.data)+n]
+		if int64(len(f.data)) > limit {
+			return nil, errTooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(f.data) == cap(f.data) { // it is growing, or is one of those that do not know their size
+			f.data = append(f.data, 0)[:len(f.data)]
+		}
+	}
+}
+
+// look takes down what is to be kept of an open file.
+func (f *file) look(r *os.File) error {
+	info, err := r.Stat()
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: %w", kindOf(info.Mode()), errNotRegular)
+	}
+	f.info, f.stat, f.named = info, stat, hasAttributes(r)
+	return nil
+}
+
+// hasAttributes says whether extended attributes hang on a file that a copy would not get by itself. A security label is
+// given to every file by the system.
+func hasAttributes(r *os.File) bool {
+	conn, err := r.SyscallConn() // Fd would make reads block, which some files of /proc do
+	if err != nil {
+		return true
+	}
+	var names [256]byte
+	n := 0
+	if failed := conn.Control(func(fd uintptr) { n, err = unix.Flistxattr(int(fd), names[:]) }); failed != nil {
+		return true
+	}
+	if errors.Is(err, unix.ERANGE) {
+		return true
+	}
+	return err == nil && n > 0 && string(names[:n]) != "security.selinux\x00"
+}
+
+// unchanged fails with errChanged where the file that now has the name is not the one that was read.
+func (f *file) unchanged() error {
+	info, err := os.Lstat(f.path)
+	if err != nil {
+		return err
+	}
+	return f.sameVersion(info)
+}
+
+// sameVersion compares sizes and times. Inode numbers are not compared: on overlay file systems a file may get another one
+// when it is first opened for writing.
+func (f *file) sameVersion(now fs.FileInfo) error {
+	if now.Size() != f.info.Size() || !now.ModTime().Equal(f.info.ModTime()) {
+		return errChanged
+	}
+	return nil
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch mode.Type() {
+	case fs.ModeDir:
+		return "directory"
+	case fs.ModeNamedPipe:
+		return "named pipe"
+	case fs.ModeSocket:
+		return "socket"
+	case fs.ModeDevice, fs.ModeDevice | fs.ModeCharDevice:
+		return "device"
+	}
+	return "special file"
+}

@@ -1,0 +1,233 @@
+package edit_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/edit"
+)
+
+// limitEnv makes this test binary the program of TestFullDisk.
+const limitEnv = "EDIT_TEST_FILE_LIMIT_DIR"
+
+func TestMain(m *testing.M) {
+	unix.Umask(0o022) // modes of new files are compared
+	if dir := os.Getenv(limitEnv); dir != "" {
+		os.Exit(editUnderLimit(dir))
+	}
+	os.Exit(m.Run())
+}
+
+// bench is an editor with a directory to work in.
+type bench struct {
+	*edit.Editor
+	t   testing.TB
+	dir string
+}
+
+func newBench(tb testing.TB, configure ...func(*edit.Config)) *bench {
+	tb.Helper()
+	dir, err := filepath.EvalSymlinks(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := edit.Config{Root: dir, StateDir: filepath.Join(tb.TempDir(), "state")}
+	for _, f := range configure {
+		f(&c)
+	}
+	e, err := edit.New(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &bench{Editor: e, t: tb, dir: dir}
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bench) write(name, content string, mode fs.FileMode) string {
+	b.t.Helper()
+	path := b.path(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+func (b *bench) content(name string) string {
+	b.t.Helper()
+	data, err := os.ReadFile(b.path(name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (b *bench) mode(name string) fs.FileMode {
+	b.t.Helper()
+	info, err := os.Lstat(b.path(name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return info.Mode()
+}
+
+// do carries out a command that must succeed and be undoable.
+func (b *bench) do(c edit.Command) edit.Result {
+	b.t.Helper()
+	r, err := b.Do(c)
+	if err != nil {
+		b.t.Fatalf("%s %s: %v", c.Name, c.Path, err)
+	}
+	if r.HistoryErr != nil {
+		b.t.Fatalf("%s %s: %v", c.Name, c.Path, r.HistoryErr)
+	}
+	return r
+}
+
+func (b *bench) replace(name, old, replacement string) edit.Result {
+	b.t.Helper()
+	return b.do(edit.Command{Name: "str_replace", Path: b.path(name), OldStr: &old, NewStr: &replacement})
+}
+
+func (b *bench) undo(name string) edit.Result {
+	b.t.Helper()
+	return b.do(edit.Command{Name: "undo_edit", Path: b.path(name)})
+}
+
+// names lists what is in the directory, to see that nothing is left behind.
+func (b *bench) names() string {
+	b.t.Helper()
+	var names []string
+	err := filepath.WalkDir(b.dir, func(path string, _ fs.DirEntry, err error) error {
+		if path != b.dir {
+			names = append(names, strings.TrimPrefix(path, b.dir+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.Join(names, " ")
+}
+
+// wantCode checks that an error is one of ours with a code and a message for the agent.
+func wantCode(t *testing.T, err error, code edit.Code) {
+	t.Helper()
+	e, ok := errors.AsType[*edit.Error](err)
+	if !ok {
+		t.Fatalf("got error %v, want one with code %s", err, code)
+	}
+	if e.Code != code || e.Message == "" {
+		t.Fatalf("got code %s (%s), want %s", e.Code, e.Message, code)
+	}
+}
+
+// asNobody runs file system work without the powers of root, as a server does for its sandbox. An ordinary user has none.
+func asNobody(work func() error) error {
+	if os.Geteuid() != 0 {
+		return work()
+	}
+	const nobody = 65534
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	gid, _ := unix.SetfsgidRetGid(nobody)
+	uid, _ := unix.SetfsuidRetUid(nobody)
+	defer func() {
+		_, _ = unix.SetfsuidRetUid(uid)
+		_, _ = unix.SetfsgidRetGid(gid)
+	}()
+	return work()
+}
+
+// giveAway makes everything under the directory belong to whom asNobody works as.
+func (b *bench) giveAway() {
+	b.t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	for dir := b.dir; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // the test's own directory is private
+			b.t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(b.dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, 65534, 65534)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatal("no inode number")
+	}
+	return stat.Ino
+}
+
+// run calls this test binary again with an environment variable set.
+func run(t *testing.T, variable, value string) (string, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), variable+"="+value)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (b *bench) link(name, target string) string {
+	b.t.Helper()
+	if err := os.Symlink(target, b.path(name)); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.path(name)
+}
+
+func sha(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// numberedLines is a text of lines that say their numbers.
+func numberedLines(word string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%s %d\n", word, i+1)
+	}
+	return b.String()
+}

@@ -1,0 +1,373 @@
+package edit
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// historyDepth is how many edits of one path can be undone.
+	historyDepth = 10
+	// diskBudget and memoryBudget bound what all snapshots together take; the oldest go first.
+	diskBudget   = 256 << 20
+	memoryBudget = 64 << 20
+	// entryOverhead is what an entry counts beside its bytes: the block that even the smallest file takes. It bounds the
+	// number of entries too.
+	entryOverhead = 4096
+
+	entryMagic = "actiond-undo-1"
+)
+
+var (
+	errHistoryClosed = errors.New("edit history is closed")
+	errDamaged       = errors.New("damaged history entry")
+)
+
+// hash is a SHA-256 in hexadecimal.
+type hash string
+
+func hashOf(data []byte) hash {
+	sum := sha256.Sum256(data)
+	return hash(hex.EncodeToString(sum[:]))
+}
+
+// entry is what undoing one edit takes. A hash of "" says that there was no file.
+type entry struct {
+	before hash
+	after  hash
+	mode   fs.FileMode // before
+	dirs   int         // directories that the edit made above the file
+	data   []byte      // before
+}
+
+// history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
+// are made of hashes and numbers and tell all that is needed to find and to drop them; so opening is one listing, and a
+// file that has any other name is not looked at. Snapshots are not flushed to the disk: after a power cut the last ones may
+// be damaged, which is noticed, and nothing worse.
+//
+// Its methods may be called concurrently for different paths.
+type history struct {
+	root *os.Root // nil in memory
+
+	mu     sync.Mutex
+	paths  map[string][]*saved // oldest first
+	size   int64
+	budget int64
+	serial uint64
+	closed bool
+}
+
+// saved is an entry as the history finds it again.
+type saved struct {
+	serial uint64
+	size   int64
+	inMem  *entry
+}
+
+func openHistory(dir string) (*history, error) {
+	h := &history{paths: make(map[string][]*saved), budget: memoryBudget}
+	if dir == "" {
+		return h, nil
+	}
+	root, err := openPrivate(dir)
+	if err != nil {
+		return nil, err
+	}
+	h.root, h.budget = root, diskBudget
+	if err := h.scan(); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return h, nil
+}
+
+// openPrivate opens a directory that nobody else can look into or put anything into.
+func openPrivate(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, unix.ENOTDIR
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*os.Root, error) { return nil, errors.Join(err, root.Close()) }
+	opened, err := root.Stat(".")
+	if err != nil {
+		return fail(err)
+	}
+	if !os.SameFile(info, opened) {
+		return fail(errors.New("the directory was exchanged while it was opened"))
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(dir, &stat); err != nil {
+		return fail(err)
+	}
+	if int(stat.Uid) != os.Geteuid() {
+		return fail(fmt.Errorf("it belongs to user %d", stat.Uid))
+	}
+	if err := root.Chmod(".", 0o700); err != nil {
+		return fail(err)
+	}
+	return root, nil
+}
+
+// scan finds the entries that an earlier editor left, and removes what it left unfinished.
+func (h *history) scan() error {
+	listing, err := fs.ReadDir(h.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, item := range listing {
+		name := item.Name()
+		if strings.HasSuffix(name, ".tmp") && item.Type().IsRegular() {
+			_ = h.root.Remove(name) // written by an editor that died; harmless if it stays
+			continue
+		}
+		key, s, ok := parseEntryName(name)
+		if !ok || !item.Type().IsRegular() {
+			continue
+		}
+		h.paths[key] = append(h.paths[key], s)
+		h.size += s.size
+		h.serial = max(h.serial, s.serial)
+	}
+	for _, list := range h.paths {
+		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
+	}
+	return nil
+}
+
+func historyKey(path string) string { return string(hashOf([]byte(path))) }
+
+func entryName(key string, s *saved) string {
+	return fmt.Sprintf("%s.%016x.%x", key, s.serial, s.size)
+}
+
+func parseEntryName(name string) (key string, s *saved, ok bool) {
+	parts := strings.Split(name, ".")
+	if len(parts) != 3 || len(parts[0]) != 2*sha256.Size {
+		return "", nil, false
+	}
+	serial, err1 := strconv.ParseUint(parts[1], 16, 62)
+	size, err2 := strconv.ParseInt(parts[2], 16, 40)
+	s = &saved{serial: serial, size: size}
+	return parts[0], s, err1 == nil && err2 == nil && name == entryName(parts[0], s)
+}
+
+// push records an edit of a path and keeps the entry. Where it cannot, the path loses its history, since older entries could not be reached
+// over the gap anyway.
+func (h *history) push(path string, en *entry) error {
+	key := historyKey(path)
+	s := &saved{size: int64(len(en.data)) + entryOverhead}
+	h.mu.Lock()
+	h.serial++
+	s.serial = h.serial
+	closed, budget := h.closed, h.budget
+	h.mu.Unlock()
+	if closed {
+		return errHistoryClosed
+	}
+	err := func() error {
+		if s.size > budget {
+			return fmt.Errorf("a snapshot of %d bytes is larger than the whole history may be", s.size)
+		}
+		if h.root == nil {
+			s.inMem = en
+			return nil
+		}
+		return h.write(entryName(key, s), en)
+	}()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		for len(h.paths[key]) > 0 {
+			h.drop(key, h.paths[key][0])
+		}
+		return err
+	}
+	h.paths[key] = append(h.paths[key], s)
+	h.size += s.size
+	if len(h.paths[key]) > historyDepth {
+		h.drop(key, h.paths[key][0])
+	}
+	for h.size > h.budget {
+		h.dropOldest()
+	}
+	return nil
+}
+
+// top returns the last entry of a path and what pop takes to drop it; nil where there is none. An entry that cannot be
+// read is dropped and fails with errDamaged.
+func (h *history) top(path string) (*entry, *saved, error) {
+	key := historyKey(path)
+	h.mu.Lock()
+	list := h.paths[key]
+	closed := h.closed
+	h.mu.Unlock()
+	if closed {
+		return nil, nil, errHistoryClosed
+	}
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
+	s := list[len(list)-1]
+	if s.inMem != nil {
+		return s.inMem, s, nil
+	}
+	en, err := h.read(entryName(key, s), s.size)
+	if err != nil {
+		h.pop(path, s)
+		return nil, nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return en, s, nil
+}
+
+// pop drops an entry that was undone.
+func (h *history) pop(path string, s *saved) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drop(historyKey(path), s)
+}
+
+func (h *history) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.closed = true
+	h.paths = nil
+	if h.root == nil {
+		return nil
+	}
+	return h.root.Close()
+}
+
+// drop forgets an entry. h.mu is held.
+func (h *history) drop(key string, s *saved) {
+	at := slices.Index(h.paths[key], s)
+	if at < 0 {
+		return
+	}
+	h.paths[key] = slices.Delete(slices.Clone(h.paths[key]), at, at+1)
+	h.size -= s.size
+	if len(h.paths[key]) == 0 {
+		delete(h.paths, key)
+	}
+	if h.root != nil {
+		_ = h.root.Remove(entryName(key, s)) // one that stays is refused later by its hashes, or ages out
+	}
+}
+
+// dropOldest makes room. h.mu is held.
+func (h *history) dropOldest() {
+	key := ""
+	for k, list := range h.paths {
+		if key == "" || list[0].serial < h.paths[key][0].serial {
+			key = k
+		}
+	}
+	h.drop(key, h.paths[key][0])
+}
+
+// write puts an entry into a file.
+func (h *history) write(name string, en *entry) (err error) {
+	temp := rand.Text() + ".tmp"
+	f, err := h.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.root.Remove(temp))
+		}
+	}()
+	_, err = f.WriteString(en.firstLine())
+	if err == nil {
+		_, err = f.Write(en.data)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return h.root.Rename(temp, name)
+}
+
+// firstLine is all of an entry but its data, and a hash of that.
+func (en *entry) firstLine() string {
+	orNone := func(h hash) hash {
+		if h == "" {
+			return "-"
+		}
+		return h
+	}
+	facts := fmt.Sprintf("%s %s %s %o %d", entryMagic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
+	return facts + " " + string(hashOf([]byte(facts))) + "\n"
+}
+
+func (h *history) read(name string, size int64) (*entry, error) {
+	f, err := h.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > size {
+		return nil, errors.New("it is not what was written")
+	}
+	raw := make([]byte, info.Size())
+	n, err := f.ReadAt(raw, 0)
+	if n < len(raw) {
+		return nil, err
+	}
+	return parseEntry(raw)
+}
+
+// parseEntry reads back what write wrote, and nothing else.
+func parseEntry(raw []byte) (*entry, error) {
+	line, data, found := bytes.Cut(raw, []byte("\n"))
+	fields := strings.Split(string(line), " ")
+	if !found || len(fields) != 6 {
+		return nil, errors.New("its first line is incomplete")
+	}
+	mode, err1 := strconv.ParseUint(fields[3], 8, 32)
+	dirs, err2 := strconv.Atoi(fields[4])
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	orEmpty := func(s string) hash {
+		if s == "-" {
+			return ""
+		}
+		return hash(s)
+	}
+	en := &entry{before: orEmpty(fields[1]), after: orEmpty(fields[2]), mode: fs.FileMode(mode), dirs: dirs, data: data}
+	if string(line)+"\n" != en.firstLine() {
+		return nil, errors.New("its facts do not fit their hash")
+	}
+	if en.before == "" && len(data) > 0 || en.before != "" && hashOf(data) != en.before {
+		return nil, errors.New("its data do not fit their hash")
+	}
+	return en, nil
+}

@@ -1,0 +1,138 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxEntries is how many of the first names of a listing are kept: more than maxShown characters can hold, since the
+// shortest line, of a name in the root directory, has three.
+const maxEntries = 8192
+
+// listing shows what is in a directory and in the directories in it, without what is hidden. Symbolic links to directories
+// are entered, but for one that leads back to the directory itself; what may not be read is left out.
+func (e *Editor) listing(p place) (string, error) {
+	var shown string
+	err := e.as(func() error {
+		l := lister{dir: p.real}
+		if err := l.collect(p.info); err != nil {
+			return err
+		}
+		shown = l.format(p.shown)
+		return nil
+	})
+	return shown, err
+}
+
+// lister collects the first entries of a directory in the order of their paths. It holds a bounded number of them however
+// many there are.
+type lister struct {
+	dir    string   // real
+	names  []string // relative to the directory, not hidden
+	full   bool     // names were dropped from the end
+	hidden int      // hidden entries directly in the directory
+}
+
+// collect lists the directory, which self is, and the directories in it.
+func (l *lister) collect(self fs.FileInfo) error {
+	err := eachName(l.dir, func(name string) {
+		if strings.HasPrefix(name, ".") {
+			l.hidden++
+		} else {
+			l.add(name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	l.prune(0)
+	for _, name := range slices.Clone(l.names) {
+		if l.full && name+"/" > l.names[len(l.names)-1] {
+			break // nothing in there comes before what is kept already
+		}
+		path := filepath.Join(l.dir, name)
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() || os.SameFile(info, self) {
+			continue
+		}
+		_ = eachName(path, func(child string) { // what may not be read is left out
+			if !strings.HasPrefix(child, ".") {
+				l.add(name + "/" + child)
+			}
+		})
+		l.prune(0)
+	}
+	return nil
+}
+
+func (l *lister) add(name string) {
+	l.names = append(l.names, name)
+	l.prune(maxEntries)
+}
+
+// prune keeps the first maxEntries names, once there are slack more.
+func (l *lister) prune(slack int) {
+	if len(l.names) <= maxEntries+slack {
+		if slack == 0 {
+			slices.Sort(l.names)
+		}
+		return
+	}
+	slices.Sort(l.names)
+	clear(l.names[maxEntries:])
+	l.names = l.names[:maxEntries]
+	l.full = true
+}
+
+// format cuts the sorted paths as text, as the reference does, and then marks those that are directories.
+func (l *lister) format(dir string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "Here's the files and directories up to 2 levels deep in %s, excluding hidden items:\n%s/", dir, strings.TrimSuffix(dir, "/"))
+	prefix, left := strings.TrimSuffix(dir, "/")+"/", maxShown-utf8.RuneCountInString(dir)
+	for _, name := range l.names {
+		path := printable(prefix + name)
+		if left -= 1 + utf8.RuneCountInString(path); left < 0 {
+			kept := []rune("\n" + path)
+			out.WriteString(string(kept[:len(kept)+left]) + directoryClipped)
+			break
+		}
+		out.WriteString("\n" + path)
+		if info, err := os.Stat(filepath.Join(l.dir, name)); err == nil && info.IsDir() {
+			out.WriteByte('/')
+		}
+	}
+	if l.hidden > 0 {
+		fmt.Fprintf(&out, "\n\n%d hidden files/directories in this directory are excluded. You can use 'ls -la %s' to see them.", l.hidden, dir)
+	}
+	return out.String()
+}
+
+// eachName calls do with the names in a directory, in no order, without holding them all.
+func eachName(dir string, do func(string)) error {
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, name := range names {
+			do(name)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package edit
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// maxListedLines bounds how many line numbers an error names.
+const maxListedLines = 1000
+
+// occurrences counts where old stands in view without overlap, and names the lines on which these places begin, each once.
+// An empty old stands before every character and at the end.
+func occurrences(view, old string) (count int, lines []int) {
+	if old == "" {
+		for line := range min(strings.Count(view, "\n")+1, maxListedLines) {
+			lines = append(lines, line+1)
+		}
+		return utf8.RuneCountInString(view) + 1, lines
+	}
+	line, seen := 1, 0
+	for {
+		found := strings.Index(view[seen:], old)
+		if found < 0 {
+			return count, lines
+		}
+		count++
+		line += strings.Count(view[seen:seen+found], "\n")
+		if len(lines) < maxListedLines && (len(lines) == 0 || lines[len(lines)-1] != line) {
+			lines = append(lines, line)
+		}
+		line += strings.Count(old, "\n")
+		seen += found + len(old)
+	}
+}
+
+// replaceEach makes a change of every place where old stands in view, without overlap. old must not be empty.
+func replaceEach(view, old, replacement string) []change {
+	var changes []change
+	for seen := 0; ; {
+		found := strings.Index(view[seen:], old)
+		if found < 0 {
+			return changes
+		}
+		at := seen + found
+		seen = at + len(old)
+		changes = append(changes, change{at, seen, replacement})
+	}
+}

@@ -1,0 +1,418 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Command is one command of the editor, as it was sent. A nil pointer is a parameter that was not sent.
+type Command struct {
+	// Name is view, create, str_replace, insert, undo_edit, replace or write.
+	Name string
+	// Path must be absolute.
+	Path string
+	// FileText is the content of the new file of create.
+	FileText *string
+	// OldStr is what str_replace and replace look for.
+	OldStr *string
+	// NewStr is what they put in its place, nothing where it is nil, and what insert puts in, which needs it.
+	NewStr *string
+	// InsertLine is the number of the line after which insert puts its text, 0 for the top, as it was sent.
+	InsertLine *string
+	// ViewRange is the first and the last line that view shows, counted from 1; -1 is the end. Empty means everything.
+	ViewRange []int
+	// Expected is how often replace must find OldStr, from 1 to 100,000; nil means 1.
+	Expected *int
+	// Content is the text of write.
+	Content *string
+	// Start and End are the first and the last line that write replaces, counted from 1 as a whole view numbers them, so
+	// that the empty line after a final line end counts too. 0 means the default: Start 1, End -1, which is the last line.
+	// Start -1 appends.
+	Start, End int
+}
+
+// maxReplacements bounds how many places one replace changes.
+const maxReplacements = 100_000
+
+const (
+	reviewReplace = "Review the changes and make sure they are as expected. Edit the file again if necessary."
+	reviewInsert  = "Review the changes and make sure they are as expected (correct indentation, no duplicate lines, etc). " +
+		"Edit the file again if necessary."
+)
+
+// viewOnly are the names of documents that the reference converts for viewing and never edits.
+var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a", ".flac"}
+
+// Do carries out a command of the editor. It returns an *Error where the command was refused or failed; the file is then
+// as it was. The checks come in the order of the reference.
+func (e *Editor) Do(c Command) (Result, error) {
+	c.Path = cleanPath(c.Path)
+	result, err := e.do(c)
+	if err != nil {
+		return Result{Path: c.Path}, err
+	}
+	result.Path = c.Path
+	return result, nil
+}
+
+func (e *Editor) do(c Command) (Result, error) {
+	line, err := c.check()
+	if err != nil {
+		return Result{}, err
+	}
+	if !strings.HasPrefix(c.Path, "/") {
+		return Result{}, e.relativePath(c.Path)
+	}
+	p, leave, err := e.enter(c.Path)
+	defer leave()
+	if err != nil {
+		return Result{}, err
+	}
+	if err := c.checkPlace(p); err != nil {
+		return Result{}, err
+	}
+	switch c.Name {
+	case "view":
+		return e.view(p, c.ViewRange)
+	case "create":
+		if c.FileText == nil {
+			return Result{}, missing("file_text", c.Name)
+		}
+		return e.newFile(p, *c.FileText)
+	case "str_replace":
+		return e.strReplace(p, c)
+	case "insert":
+		return e.insert(p, c, line)
+	case "undo_edit":
+		return e.undo(p)
+	case "replace":
+		return e.replace(p, c)
+	case "write":
+		return e.writeLines(p, c)
+	}
+	return Result{}, refuse(CodeInvalidArgument, "Unrecognized command %s. The allowed commands for the oh_editor tool are: "+
+		"view, create, str_replace, insert, undo_edit", c.Name)
+}
+
+// check looks at what can be told without the file, and returns the number that InsertLine is.
+func (c Command) check() (insertLine int, err error) {
+	for _, text := range []struct {
+		name  string
+		value *string
+	}{{"file_text", c.FileText}, {"old_str", c.OldStr}, {"new_str", c.NewStr}, {"content", c.Content}} {
+		if text.value != nil && !utf8.ValidString(*text.value) {
+			return 0, refuse(CodeInvalidArgument, "Parameter `%s` is not valid UTF-8.", text.name)
+		}
+	}
+	if c.InsertLine == nil {
+		return 0, nil
+	}
+	insertLine, err = strconv.Atoi(strings.TrimFunc(*c.InsertLine, isSpace))
+	if errors.Is(err, strconv.ErrRange) { // insertLine is then the nearest number there is, and outside of every file
+		return insertLine, nil
+	}
+	if err != nil {
+		return 0, refuse(CodeInvalidArgument, "Invalid insert_line value: '%s'. Expected an integer.", *c.InsertLine)
+	}
+	return insertLine, nil
+}
+
+func (e *Editor) relativePath(path string) *Error {
+	hint := "The path should be an absolute path, starting with `/`."
+	if e.root != "" {
+		meant := absolutePath(e.root, path)
+		p, leave, err := e.enter(meant)
+		defer leave()
+		if err == nil && p.exists() {
+			hint += fmt.Sprintf(" Maybe you meant %s?", meant)
+		}
+	}
+	return invalid(CodePathNotAllowed, "path", path, hint)
+}
+
+// checkPlace says whether a command fits what its path leads to.
+func (c Command) checkPlace(p place) error {
+	creates := c.Name == "create" || c.Name == "replace" || c.Name == "write"
+	switch {
+	case c.Name == "create" && p.exists():
+		return alreadyExists(p.shown)
+	case !creates && c.Name != "undo_edit" && !p.exists():
+		return notFound(p.shown)
+	case c.Name == "view":
+		return nil
+	case p.isDir():
+		return invalid(CodeIsDirectory, "path", p.shown, fmt.Sprintf(
+			"The path %s is a directory and only the `view` command can be used on directories.", p.shown))
+	}
+	suffix := filepath.Ext(p.shown)
+	if c.Name != "undo_edit" && slices.Contains(viewOnly, strings.ToLower(suffix)) {
+		return invalid(CodeUnsupported, "path", p.shown, fmt.Sprintf("The path %s points to a binary file (%s) "+
+			"and only the `view` command can be used on supported binary files.", p.shown, suffix))
+	}
+	return nil
+}
+
+// open loads a file for the editor and decides what it is.
+func (e *Editor) open(p place) (*file, *text, error) {
+	f, err := e.load(p, e.maxEdit)
+	switch {
+	case errors.Is(err, errTooLarge):
+		size := p.info.Size()
+		return nil, nil, refuse(CodeTooLarge, "File validation failed for %s: File is too large (%.1fMB). Maximum allowed size is %dMB.",
+			p.shown, float64(size)/(1<<20), e.maxEdit>>20)
+	case errors.Is(err, errNotRegular):
+		return nil, nil, refuse(CodeNotRegular, "File validation failed for %s: It is a %s and not a regular file, "+
+			"so it cannot be read or edited by this tool.", p.shown, kindOf(p.info.Mode()))
+	case err != nil:
+		return nil, nil, unreadable(p.shown, err)
+	}
+	t, err := decode(f.data)
+	if err != nil {
+		return nil, nil, refuse(CodeBinary, "File validation failed for %s: File appears to be binary "+
+			"and this file type cannot be read or edited by this tool.", p.shown)
+	}
+	return f, t, nil
+}
+
+func (e *Editor) view(p place, lines []int) (Result, error) {
+	if p.isDir() {
+		if len(lines) > 0 {
+			return Result{}, invalid(CodeInvalidRange, "view_range", list(lines),
+				"The `view_range` parameter is not allowed when `path` points to a directory.")
+		}
+		shown, err := e.listing(p)
+		if err != nil {
+			return Result{}, unreadable(p.shown, err)
+		}
+		return Result{Text: shown, Existed: true}, nil
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{SHA256: string(hashOf(f.data)), Existed: true}
+	if len(lines) == 0 {
+		r.Text = numbered(p.shown, t.view, 1)
+		return r, nil
+	}
+	if r.Text, err = viewRange(p.shown, t.view, lines); err != nil {
+		return Result{}, err
+	}
+	return r, nil
+}
+
+func (e *Editor) newFile(p place, content string) (Result, error) {
+	r, err := e.createFile(p, []byte(content), birth{mode: 0o666})
+	if err != nil {
+		return Result{}, err
+	}
+	r.Diff = unifiedDiff(p.shown, "", lineFeeds(content))
+	r.Text = "File created successfully at: " + p.shown
+	return r, nil
+}
+
+func (e *Editor) strReplace(p place, c Command) (Result, error) {
+	if c.OldStr == nil {
+		return Result{}, missing("old_str", c.Name)
+	}
+	if c.NewStr != nil && *c.NewStr == *c.OldStr {
+		return Result{}, sameStrings(*c.NewStr)
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	old, replacement := lineFeeds(*c.OldStr), ""
+	if c.NewStr != nil {
+		replacement = *c.NewStr
+	}
+	count, lines := occurrences(t.view, old)
+	if count == 0 {
+		// Models often get the white space around a passage wrong. Without it the passage must still be there, and once.
+		stripped := strings.TrimFunc(old, isSpace)
+		if stripped == "" {
+			return Result{}, noMatch(old, p.shown)
+		}
+		old, replacement = stripped, strings.TrimFunc(replacement, isSpace)
+		if count, lines = occurrences(t.view, old); count == 0 {
+			return Result{}, noMatch(old, p.shown)
+		}
+		if old == lineFeeds(replacement) {
+			return Result{}, sameStrings(replacement)
+		}
+	}
+	if count > 1 {
+		return Result{}, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
+			"Please ensure it is unique.", old, list(lines))
+	}
+	at := strings.Index(t.view, old)
+	r, view, err := e.apply(p, f, t, []change{{at, at + len(old), replacement}}, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	first := max(0, lines[0]-snippetContext) + 1
+	last := lines[0] + snippetContext + strings.Count(lineFeeds(replacement), "\n")
+	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
+		numbered("a snippet of "+p.shown, snippet(view, first, last), first) + reviewReplace
+	return r, nil
+}
+
+func sameStrings(value string) *Error {
+	return invalid(CodeNoChange, "new_str", value, "No replacement was performed. `new_str` and `old_str` must be different.")
+}
+
+func noMatch(old, path string) *Error {
+	return refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.", old, path)
+}
+
+func (e *Editor) insert(p place, c Command, after int) (Result, error) {
+	if c.InsertLine == nil {
+		return Result{}, missing("insert_line", c.Name)
+	}
+	if c.NewStr == nil {
+		return Result{}, missing("new_str", c.Name)
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	count := lineCount(t.view)
+	if after < 0 || after > count {
+		return Result{}, invalid(CodeInvalidRange, "insert_line", *c.InsertLine, fmt.Sprintf(
+			"It should be within the range of allowed values: [0, %d]", count))
+	}
+	at, added := lineStart(t.view, after), *c.NewStr+"\n"
+	if at > 0 && t.view[at-1] != '\n' {
+		added = "\n" + added // the last line has no end yet
+	}
+	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Text = edited(p, view, after, strings.Count(lineFeeds(*c.NewStr), "\n")+1)
+	return r, nil
+}
+
+// edited is the answer that shows lines which were put in after a line.
+func edited(p place, view string, after, added int) string {
+	first := max(0, after-snippetContext) + 1
+	last := min(lineCount(view), after+snippetContext+added)
+	return fmt.Sprintf("The file %s has been edited. ", p.shown) +
+		numbered("a snippet of the edited file", snippet(view, first, last), first) + reviewInsert
+}
+
+// replace is the replacement of GeminiEditor: as many places as expected, no guessing.
+func (e *Editor) replace(p place, c Command) (Result, error) {
+	old, replacement, expected := "", "", 1
+	if c.OldStr != nil {
+		old = *c.OldStr
+	}
+	if c.NewStr != nil {
+		replacement = *c.NewStr
+	}
+	if c.Expected != nil {
+		expected = *c.Expected
+	}
+	switch {
+	case old == replacement:
+		return Result{}, sameStrings(replacement)
+	case expected < 1 || expected > maxReplacements:
+		return Result{}, invalid(CodeInvalidArgument, "expected_replacements", strconv.Itoa(expected),
+			fmt.Sprintf("It should be between 1 and %d.", maxReplacements))
+	case old == "" && p.exists():
+		return Result{}, refuse(CodeAlreadyExists, "Invalid `old_string` parameter: . old_string cannot be empty when the file already exists.")
+	case old == "":
+		return e.newFile(p, replacement)
+	case !p.exists():
+		return Result{}, refuse(CodeFileNotFound, "The file does not exist: %s", p.shown)
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	old = lineFeeds(old)
+	count, _ := occurrences(t.view, old)
+	if count == 0 {
+		return Result{}, refuse(CodeNoMatch, "0 occurrences found")
+	}
+	if count != expected {
+		code := CodeMultipleMatches
+		if count < expected {
+			code = CodeNoMatch
+		}
+		return Result{}, refuse(code, "Expected %d occurrences but found %d", expected, count)
+	}
+	r, _, err := e.apply(p, f, t, replaceEach(t.view, old, replacement), unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Text = fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count, p.shown)
+	return r, nil
+}
+
+// writeLines puts Content in the place of whole lines. It ends in a line end where the file did or text follows.
+func (e *Editor) writeLines(p place, c Command) (Result, error) {
+	if c.Content == nil {
+		return Result{}, missing("content", c.Name)
+	}
+	if !p.exists() {
+		return e.newFile(p, *c.Content)
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	first, start, end, err := lineWindow(t.view, c.Start, c.End)
+	if err != nil {
+		return Result{}, err
+	}
+	content := *c.Content
+	added := lineCount(lineFeeds(content))
+	if content != "" {
+		if start > 0 && t.view[start-1] != '\n' {
+			content = "\n" + content
+		}
+		if !strings.HasSuffix(lineFeeds(content), "\n") && (end < len(t.view) || strings.HasSuffix(t.view, "\n")) {
+			content += "\n"
+		}
+	}
+	r, view, err := e.apply(p, f, t, []change{{start, end, content}}, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Text = edited(p, view, first-1, added)
+	return r, nil
+}
+
+// lineWindow turns the range of write into the number of its first line and the offsets of its text.
+func lineWindow(view string, first, last int) (line, start, end int, err error) {
+	total := strings.Count(view, "\n") + 1
+	if first == -1 {
+		return lineCount(view) + 1, len(view), len(view), nil
+	}
+	if first == 0 {
+		first = 1
+	}
+	if last == 0 {
+		last = -1
+	}
+	if first < 1 || first > total || last != -1 && first > last {
+		return 0, 0, 0, refuse(CodeInvalidRange, "Invalid range for editing: start=%d, end=%d, total lines=%d. start must be >= 1 and <=%d "+
+			"(total lines of the edited file), start <= end, or start == -1 (append to the end of the file).", first, last, total, total)
+	}
+	if last < -1 || last > total {
+		return 0, 0, 0, refuse(CodeInvalidRange, "Invalid range for editing: start=%d, end=%d, total lines=%d. end must be >= 1 and <= %d "+
+			"(total lines of the edited file), end >= start, or end == -1 (to edit till the end of the file).", first, last, total, total)
+	}
+	start = lineStart(view, first-1)
+	end = len(view)
+	if last != -1 {
+		end = lineStart(view, last)
+	}
+	return first, start, end, nil
+}

@@ -1,0 +1,115 @@
+package edit
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// change replaces view[start:end] by text, in which line ends may be of any kind.
+type change struct {
+	start, end int
+	text       string
+}
+
+// splice makes changes, which are in ascending order and do not overlap. It returns the new bytes of the file, which are
+// the old ones but for what the changes really touch, and the new view.
+//
+// A bare line feed of a new text becomes the line end that the file uses most; a CRLF or CR that the caller sent stays.
+func (t *text) splice(changes []change) (raw []byte, view string, err error) {
+	edges := make([]int, 0, 2*len(changes))
+	for i, c := range changes {
+		changes[i] = c.trim(t.view)
+		edges = append(edges, changes[i].start, changes[i].end)
+	}
+	inBody, inRaw := edges, t.offsets(edges...)
+	if t.crs {
+		inBody = t.bodyOffsets(edges)
+	}
+	var body strings.Builder
+	body.Grow(len(t.body))
+	raw = make([]byte, 0, len(t.raw)+64)
+	bodyDone, rawDone := 0, 0
+	for i, c := range changes {
+		ends := t.ends(c.text, inBody[2*i], inBody[2*i+1])
+		coded, err := t.charset.encode(ends)
+		if err != nil {
+			return nil, "", err
+		}
+		body.WriteString(t.body[bodyDone:inBody[2*i]])
+		body.WriteString(ends)
+		raw = append(append(raw, t.raw[rawDone:inRaw[2*i]]...), coded...)
+		bodyDone, rawDone = inBody[2*i+1], inRaw[2*i+1]
+	}
+	body.WriteString(t.body[bodyDone:])
+	raw = append(raw, t.raw[rawDone:]...)
+	return raw, lineFeeds(body.String()), nil
+}
+
+// ends gives the bare line feeds of a new text the line ends of the file. Where the text meets a lone CR or LF of the
+// file, a line end at its edge is written so that the two do not become one.
+func (t *text) ends(s string, start, end int) string {
+	if s == "" || !t.crs {
+		return s
+	}
+	first, last := strings.HasPrefix(s, "\n"), strings.HasSuffix(s, "\n")
+	if t.eol != "\n" {
+		s = strings.NewReplacer("\r\n", "\r\n", "\n", t.eol).Replace(s)
+	}
+	if first && strings.HasPrefix(s, "\n") && strings.HasSuffix(t.body[:start], "\r") {
+		s = "\r" + s
+	}
+	if last && strings.HasSuffix(s, "\r") && strings.HasPrefix(t.body[end:], "\n") {
+		s += "\n"
+	}
+	return s
+}
+
+// trim takes off what the new text has in common with the old one at both ends, so that those bytes stay untouched.
+func (c change) trim(view string) change {
+	old := view[c.start:c.end]
+	n := commonPrefix(old, c.text)
+	for n > 0 && !(boundary(old, n) && boundary(c.text, n)) {
+		n--
+	}
+	c.start, c.text, old = c.start+n, c.text[n:], old[n:]
+	n = commonSuffix(old, c.text)
+	for n > 0 && !(boundary(old, len(old)-n) && boundary(c.text, len(c.text)-n)) {
+		n--
+	}
+	c.end, c.text = c.end-n, c.text[:len(c.text)-n]
+	return c
+}
+
+// boundary says that at is not inside a character, nor between a CR and its LF.
+func boundary(s string, at int) bool {
+	if at == 0 || at == len(s) {
+		return true
+	}
+	return utf8.RuneStart(s[at]) && !(s[at-1] == '\r' && s[at] == '\n')
+}
+
+// commonPrefix is how many bytes two texts have in common at their beginning.
+func commonPrefix[S ~string | ~[]byte](a, b S) int {
+	n, limit := 0, min(len(a), len(b))
+	const stride = 4096
+	for n+stride <= limit && string(a[n:n+stride]) == string(b[n:n+stride]) {
+		n += stride
+	}
+	for n < limit && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// commonSuffix is how many bytes two texts have in common at their end.
+func commonSuffix(a, b string) int {
+	n, limit := 0, min(len(a), len(b))
+	const stride = 4096
+	for n+stride <= limit && a[len(a)-n-stride:len(a)-n] == b[len(b)-n-stride:len(b)-n] {
+		n += stride
+	}
+	for n < limit && a[len(a)-n-1] == b[len(b)-n-1] {
+		n++
+	}
+	return n
+}

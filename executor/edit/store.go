@@ -1,0 +1,277 @@
+package edit
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// modeBits are the bits of a mode that chmod sets.
+const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+
+// errInPlace says that a file cannot be replaced by a new one, and can perhaps be written where it is.
+var errInPlace = errors.New("the file can only be written in place")
+
+// overwrite gives a file new bytes and a mode: by a temporary file in the same directory that takes its name, so that
+// there is the old file or the new one at any moment, and in place where that would lose a link, an owner or an attribute,
+// or where the directory refuses. Whoever may not write the file gets an error in either case. It runs inside as.
+//
+// The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole. On
+// ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.
+func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
+	w, err := os.OpenFile(f.path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if f.keepsInode() {
+		return e.rewrite(w, f, data, mode)
+	}
+	err = e.swap(f, data, mode)
+	if errors.Is(err, errInPlace) {
+		return e.rewrite(w, f, data, mode)
+	}
+	return err
+}
+
+// swap puts a new file in the place of f.
+func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
+	t, err := newTemp(filepath.Dir(f.path), 0o600)
+	if err != nil {
+		return inPlaceOr(err)
+	}
+	defer t.discard()
+	if err := t.own(int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return errInPlace // without the right to give files away, only the file itself keeps its owner
+	}
+	if err := t.fill(data, &mode, e.flush); err != nil {
+		return err
+	}
+	if err := f.unchanged(); err != nil {
+		return err
+	}
+	if err := os.Rename(t.path, f.path); err != nil {
+		return inPlaceOr(err) // a sticky directory, a file that is mounted by itself
+	}
+	t.path = ""
+	return nil
+}
+
+func inPlaceOr(err error) error {
+	for _, refusal := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY, unix.EXDEV, unix.ENAMETOOLONG} {
+		if errors.Is(err, refusal) {
+			return errInPlace
+		}
+	}
+	return err
+}
+
+// rewrite writes data over an open file that holds f.data. What does not fit on the disk shows before an old byte is
+// touched, because the file grows first; should a write fail later, the old bytes are put back.
+func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) error {
+	now := &file{path: f.path}
+	if err := now.look(w); err != nil {
+		return err
+	}
+	if err := f.sameVersion(now.info); err != nil {
+		return err
+	}
+	if mode&modeBits != f.info.Mode()&modeBits { // first: whoever may not do this must not have written either
+		if err := w.Chmod(mode & modeBits); err != nil {
+			return err
+		}
+	}
+	old := f.data
+	same := commonPrefix(old, data)
+	grown := min(len(old), len(data))
+	err := func() error {
+		if _, err := w.WriteAt(data[grown:], int64(grown)); err != nil {
+			return err
+		}
+		if _, err := w.WriteAt(data[same:grown], int64(same)); err != nil {
+			return err
+		}
+		if len(data) < len(old) {
+			if err := w.Truncate(int64(len(data))); err != nil {
+				return err
+			}
+		}
+		return e.flush(w)
+	}()
+	if err != nil {
+		_, back := w.WriteAt(old[same:], int64(same))
+		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&modeBits))
+	}
+	return nil
+}
+
+// birth says how a new file is made.
+type birth struct {
+	mode  fs.FileMode
+	exact bool // the mode is set whatever the umask says
+}
+
+// create makes a file that is not there, and the directories above it. It returns how many of these it made. Nothing is
+// left of either where it fails; it fails with EEXIST where somebody else was faster. It runs inside as.
+func (e *Editor) create(path string, data []byte, b birth) (dirs int, err error) {
+	made, err := e.makeDirs(filepath.Dir(path))
+	defer func() {
+		if err != nil {
+			removeDirs(made)
+		}
+	}()
+	if err != nil {
+		return 0, err
+	}
+	t, err := newTemp(filepath.Dir(path), b.mode)
+	if err != nil {
+		return 0, err
+	}
+	defer t.discard()
+	if e.owner != nil {
+		if err := t.own(e.owner.UID, e.owner.GID); err != nil {
+			return 0, err
+		}
+	}
+	var mode *fs.FileMode
+	if b.exact {
+		mode = &b.mode
+	}
+	if err := t.fill(data, mode, e.flush); err != nil {
+		return 0, err
+	}
+	if err := t.take(path); err != nil {
+		return 0, err
+	}
+	return len(made), nil
+}
+
+// makeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
+func (e *Editor) makeDirs(dir string) (made []string, err error) {
+	var gaps []string
+	for at := dir; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return nil, unix.ENOTDIR
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		gaps = append(gaps, at)
+	}
+	for _, gap := range slices.Backward(gaps) {
+		if err := os.Mkdir(gap, 0o777); errors.Is(err, fs.ErrExist) { //nolint:gosec // as mkdir does: the umask decides
+			continue
+		} else if err != nil {
+			return made, err
+		}
+		made = append(made, gap)
+		if e.owner != nil {
+			if err := os.Lchown(gap, e.owner.UID, e.owner.GID); err != nil {
+				return made, err
+			}
+		}
+	}
+	return made, nil
+}
+
+// removeDirs removes directories, innermost first, up to the first that somebody else has put something into.
+func removeDirs(dirs []string) {
+	for _, dir := range slices.Backward(dirs) {
+		if os.Remove(dir) != nil {
+			return
+		}
+	}
+}
+
+// remove takes a file away, and the given number of directories above it as far as they are empty. It runs inside as.
+func (f *file) remove(dirs int) error {
+	if err := f.unchanged(); err != nil {
+		return err
+	}
+	if err := os.Remove(f.path); err != nil {
+		return err
+	}
+	above := []string(nil)
+	for dir := filepath.Dir(f.path); len(above) < dirs && dir != "/"; dir = filepath.Dir(dir) {
+		above = append(above, dir)
+	}
+	slices.Reverse(above)
+	removeDirs(above)
+	return nil
+}
+
+// temp is a file without a name of its own yet.
+type temp struct {
+	path string // "" once it is somebody
+	file *os.File
+}
+
+func newTemp(dir string, mode fs.FileMode) (*temp, error) {
+	path := filepath.Join(dir, ".actiond-"+rand.Text()+".tmp")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return nil, err
+	}
+	return &temp{path, f}, nil
+}
+
+// discard removes what is left of a temporary file.
+func (t *temp) discard() {
+	_ = t.file.Close() // a second close after fill; what was written was checked there
+	if t.path != "" {
+		_ = os.Remove(t.path) // there is nothing better to do about a file that cannot be removed
+	}
+}
+
+// own gives the file to a user, where it is not theirs already.
+func (t *temp) own(uid, gid int) error {
+	info, err := t.file.Stat()
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && int(stat.Gid) == gid {
+		return nil
+	}
+	return t.file.Chown(uid, gid)
+}
+
+// fill writes all of the file and brings it to the disk.
+func (t *temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) error {
+	if _, err := t.file.Write(data); err != nil {
+		return err
+	}
+	if mode != nil {
+		if err := t.file.Chmod(*mode & modeBits); err != nil {
+			return err
+		}
+	}
+	if err := flush(t.file); err != nil {
+		return err
+	}
+	return t.file.Close()
+}
+
+// take gives the file its name, if nobody has it.
+func (t *temp) take(path string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	if err == nil {
+		t.path = ""
+		return nil
+	}
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("naming %q: %w", path, err)
+	}
+	// This file system cannot rename without replacing. A link does not replace either, and discard removes the old name.
+	return os.Link(t.path, path)
+}

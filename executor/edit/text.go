@@ -1,0 +1,251 @@
+package edit
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	utf16 "golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
+)
+
+// text is the content of a file as it is matched and shown, with the way back to its bytes.
+//
+// raw is mark, then body in its charset. view is body with every line end (LF, CRLF or a lone CR) as one LF.
+type text struct {
+	raw     []byte
+	mark    int     // length of the byte order mark
+	charset charset // how body is written in raw
+	body    string
+	view    string
+	crs     bool   // body has CRs, so that view and body differ
+	eol     string // the most frequent line end, LF where there is none
+}
+
+// charset is an encoding with its name. A nil coding is UTF-8: body is then a copy of the bytes, which may contain some
+// that are not UTF-8.
+type charset struct {
+	name   string
+	coding encoding.Encoding
+}
+
+var utf8Charset = charset{name: "utf-8"}
+
+// marks are the byte order marks, longest first, because that of UTF-16LE begins that of UTF-32LE.
+var marks = []struct {
+	bytes   string
+	charset charset
+}{
+	{"\xff\xfe\x00\x00", charset{"utf-32le", utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)}},
+	{"\x00\x00\xfe\xff", charset{"utf-32be", utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)}},
+	{"\xef\xbb\xbf", utf8Charset},
+	{"\xff\xfe", charset{"utf-16le", utf16.UTF16(utf16.LittleEndian, utf16.IgnoreBOM)}},
+	{"\xfe\xff", charset{"utf-16be", utf16.UTF16(utf16.BigEndian, utf16.IgnoreBOM)}},
+}
+
+// decode decides what the bytes of a file are. A byte order mark decides first; what is valid UTF-8 is UTF-8; otherwise a
+// charset is guessed that every byte can be brought back from. It fails with errBinary for what is not text.
+func decode(raw []byte) (*text, error) {
+	mark := 0
+	for _, m := range marks {
+		if !bytes.HasPrefix(raw, []byte(m.bytes)) {
+			continue
+		}
+		if m.charset.coding == nil {
+			mark = len(m.bytes)
+			break
+		}
+		if body, ok := m.charset.decode(raw[len(m.bytes):]); ok && !strings.Contains(body, "\x00") {
+			return newText(raw, len(m.bytes), m.charset, body), nil
+		}
+	}
+	valid := utf8.Valid(raw)
+	if isBinary(raw, valid) {
+		return nil, errBinary
+	}
+	if !valid && mark == 0 {
+		guess := guessCharset(raw)
+		if body, ok := guess.decode(raw); ok {
+			return newText(raw, 0, guess, body), nil
+		}
+	}
+	return newText(raw, mark, utf8Charset, string(raw[mark:])), nil
+}
+
+func newText(raw []byte, mark int, c charset, body string) *text {
+	t := &text{raw: raw, mark: mark, charset: c, body: body, view: body, eol: "\n", crs: strings.Contains(body, "\r")}
+	if t.crs {
+		t.view = lineFeeds(body)
+		t.eol = dominantEnd(body)
+	}
+	return t
+}
+
+// isBinary says whether bytes without a byte order mark are something else than text: a NUL, or more control characters
+// than any text has. Bytes that are not UTF-8 are given less credit, since compressed data are such bytes.
+func isBinary(raw []byte, valid bool) bool {
+	if bytes.IndexByte(raw, 0) >= 0 {
+		return true
+	}
+	head := raw[:min(len(raw), 1024)]
+	controls := 0
+	for _, b := range head {
+		if b < 0x20 && !strings.ContainsRune("\a\b\t\n\v\f\r\x1a\x1b", rune(b)) || b == 0x7f {
+			controls++
+		}
+	}
+	if valid {
+		return controls*10 > len(head)*3
+	}
+	return controls*50 > len(head)
+}
+
+// decode returns the text of bytes, and whether encode would bring exactly these bytes back.
+func (c charset) decode(raw []byte) (string, bool) {
+	if c.coding == nil {
+		return string(raw), utf8.Valid(raw)
+	}
+	body, err := c.coding.NewDecoder().Bytes(raw)
+	if err != nil {
+		return "", false
+	}
+	back, err := c.coding.NewEncoder().Bytes(body)
+	if err != nil || !bytes.Equal(back, raw) {
+		return "", false
+	}
+	return string(body), true
+}
+
+// encode returns the bytes of a text. It fails with CodeNotEncodable and names the character that the charset lacks.
+func (c charset) encode(s string) ([]byte, error) {
+	if c.coding == nil {
+		return []byte(s), nil
+	}
+	encoder := c.coding.NewEncoder()
+	if raw, err := encoder.Bytes([]byte(s)); err == nil {
+		return raw, nil
+	}
+	for _, r := range s {
+		if _, err := encoder.String(string(r)); err != nil {
+			return nil, &Error{CodeNotEncodable, fmt.Sprintf("The character `%c` (U+%04X) does not exist in %s, the encoding of the file. "+
+				"Nothing was changed.", r, r, c.name), err}
+		}
+	}
+	return nil, refuse(CodeNotEncodable, "The new text cannot be written in %s, the encoding of the file. Nothing was changed.", c.name)
+}
+
+// offsets turns ascending offsets into view into offsets into raw.
+func (t *text) offsets(view ...int) []int {
+	raw := make([]int, len(view))
+	if !t.crs && t.charset.coding == nil {
+		for i, at := range view {
+			raw[i] = t.mark + at
+		}
+		return raw
+	}
+	body := t.bodyOffsets(view)
+	seen, done := 0, t.mark // how much of body is measured, and how many bytes it takes
+	for i, at := range body {
+		if t.charset.coding == nil {
+			raw[i] = t.mark + at
+			continue
+		}
+		part, err := t.charset.encode(t.body[seen:at])
+		if err != nil { // cannot be: body was made from raw by a charset that goes both ways
+			part = nil
+		}
+		seen, done = at, done+len(part)
+		raw[i] = done
+	}
+	return raw
+}
+
+// bodyOffsets turns ascending offsets into view into offsets into body, which is longer by one byte for every CRLF.
+func (t *text) bodyOffsets(view []int) []int {
+	body := make([]int, len(view))
+	pairs, next := 0, 0 // CRLFs before next, an offset into body
+	for i, at := range view {
+		for {
+			cr := strings.IndexByte(t.body[next:], '\r')
+			if cr < 0 || next+cr-pairs >= at {
+				break
+			}
+			next += cr + 1
+			if next < len(t.body) && t.body[next] == '\n' {
+				next++
+				pairs++
+			}
+		}
+		body[i] = at + pairs
+	}
+	return body
+}
+
+// lineFeeds turns every line end into a line feed, as Python's universal newlines do.
+func lineFeeds(s string) string {
+	if !strings.Contains(s, "\r") {
+		return s
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
+}
+
+func dominantEnd(body string) string {
+	pairs := strings.Count(body, "\r\n")
+	feeds := strings.Count(body, "\n") - pairs
+	returns := strings.Count(body, "\r") - pairs
+	switch {
+	case feeds >= pairs && feeds >= returns:
+		return "\n"
+	case pairs >= returns:
+		return "\r\n"
+	}
+	return "\r"
+}
+
+// lineCount is the number of lines; a piece after the last line end that is not empty counts as one.
+func lineCount(view string) int {
+	n := strings.Count(view, "\n")
+	if view != "" && !strings.HasSuffix(view, "\n") {
+		n++
+	}
+	return n
+}
+
+// lineStart is the offset of the line with the given number, counted from 0, or the length where there are fewer.
+func lineStart(view string, line int) int {
+	at := 0
+	for ; line > 0; line-- {
+		end := strings.IndexByte(view[at:], '\n')
+		if end < 0 {
+			return len(view)
+		}
+		at += end + 1
+	}
+	return at
+}
+
+// printable shows bytes that are not UTF-8 as \xNN, so that they never become something that could be written back.
+func printable(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// isSpace is white space as Python's strip sees it.
+func isSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
+}

@@ -1,0 +1,89 @@
+package edit
+
+import (
+	"fmt"
+)
+
+// undo brings back what was there before the last recorded edit of a path: bytes and mode, or that there was nothing. It
+// refuses where the file is not what that edit left, because then it would destroy somebody else's work. There is no redo.
+func (e *Editor) undo(p place) (Result, error) {
+	en, at, err := e.history.top(p.real)
+	if err != nil {
+		return Result{}, &Error{CodeNoHistory, fmt.Sprintf("The edit history of %s cannot be read, so nothing was undone.", p.shown), err}
+	}
+	if en == nil && !p.exists() {
+		return Result{}, notFound(p.shown)
+	}
+	if en == nil {
+		return Result{}, refuse(CodeNoHistory, "No edit history found for %s.", p.shown)
+	}
+	if !p.exists() && en.after != "" {
+		return Result{}, refuse(CodeConflict, "The path %s does not exist: the file was removed by other means after its last edit, "+
+			"so nothing was undone.", p.shown)
+	}
+	r, err := e.restore(p, en)
+	if err != nil {
+		return Result{}, err
+	}
+	e.history.pop(p.real, at)
+	return r, nil
+}
+
+func (e *Editor) restore(p place, en *entry) (Result, error) {
+	if !p.exists() {
+		return e.undoRemoval(p, en)
+	}
+	f, now, err := e.loadAny(p)
+	if err != nil {
+		return Result{}, err
+	}
+	if hashOf(f.data) != en.after {
+		return Result{}, refuse(CodeConflict, "The file %s was changed by other means after its last edit, so nothing was undone. "+
+			"Undoing would have lost that change.", p.shown)
+	}
+	if en.before == "" {
+		return e.undoCreation(p, f, now, en)
+	}
+	if err := e.as(func() error { return e.overwrite(f, en.data, en.mode) }); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	return undone(p, en, now), nil
+}
+
+func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, error) {
+	if err := e.as(func() error { return f.remove(en.dirs) }); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	return Result{
+		Existed: true,
+		Text:    fmt.Sprintf("Last edit to %s undone successfully. That edit had created the file, so the file was removed.", p.shown),
+		Diff:    unifiedDiff(p.shown, now, ""),
+	}, nil
+}
+
+func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
+	err := e.as(func() error {
+		_, err := e.create(p.real, en.data, birth{mode: en.mode, exact: true})
+		return err
+	})
+	if err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	return undone(p, en, ""), nil
+}
+
+func undone(p place, en *entry, now string) Result {
+	r := Result{
+		Existed: p.exists(),
+		SHA256:  string(en.before),
+		Text:    fmt.Sprintf("Last edit to %s undone successfully. ", p.shown),
+	}
+	t, err := decode(en.data)
+	if err != nil {
+		r.Text += "The file is binary and not shown."
+		return r
+	}
+	r.Diff = unifiedDiff(p.shown, now, t.view)
+	r.Text += numbered(p.shown, t.view, 1)
+	return r
+}

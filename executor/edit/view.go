@@ -1,0 +1,108 @@
+package edit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// maxShown is how many characters of a file or a listing one answer shows.
+	maxShown = 16000
+	// snippetContext is how far around an edit a snippet reaches.
+	snippetContext = 4
+
+	fileClipped = "<response clipped><NOTE>Due to the max output limit, only part of this file has been shown to you. " +
+		"You should retry this tool after you have searched inside the file with `grep -n` " +
+		"in order to find the line numbers of what you are looking for.</NOTE>"
+	directoryClipped = "<response clipped><NOTE>Due to the max output limit, only part of this directory has been shown to you. " +
+		"You should use `ls -la` instead to view large directories incrementally.</NOTE>"
+)
+
+// numbered is the block that shows lines with their numbers, the first being start. A text that ends in a line feed shows
+// one more line, an empty one.
+func numbered(what, body string, start int) string {
+	var out strings.Builder
+	out.WriteString("Here's the result of running `cat -n` on " + what + ":\n")
+	for i, line := range strings.Split(clip(printable(body), fileClipped), "\n") {
+		number := strconv.Itoa(start + i)
+		for range 6 - len(number) {
+			out.WriteByte(' ')
+		}
+		out.WriteString(number)
+		out.WriteByte('\t')
+		out.WriteString(line)
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// clip cuts a text after maxShown characters and says so.
+func clip(s, notice string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	seen := 0
+	for at := range s {
+		if seen == maxShown {
+			return s[:at] + notice
+		}
+		seen++
+	}
+	return s
+}
+
+// snippet is the lines first to last of a view, counted from 1, with their line feeds.
+func snippet(view string, first, last int) string {
+	rest := view[lineStart(view, first-1):]
+	return rest[:lineStart(rest, last-first+1)]
+}
+
+// viewRange shows the lines that a range names, which is checked in the order of the reference.
+func viewRange(path, view string, lines []int) (string, error) {
+	if len(lines) != 2 {
+		return "", invalid(CodeInvalidRange, "view_range", list(lines), "It should be a list of two integers.")
+	}
+	count, first, last := lineCount(view), lines[0], lines[1]
+	if first < 1 || first > count {
+		return "", invalid(CodeInvalidRange, "view_range", list(lines), fmt.Sprintf(
+			"Its first element `%d` should be within the range of lines of the file: [1, %d].", first, count))
+	}
+	note := ""
+	if last > count {
+		note = fmt.Sprintf("NOTE: We only show up to %d since there're only %d lines in this file.\n", count, count)
+		last = count
+	}
+	if last != -1 && last < first {
+		return "", invalid(CodeInvalidRange, "view_range", list(lines), fmt.Sprintf(
+			"Its second element `%d` should be greater than or equal to the first element `%d`.", last, first))
+	}
+	if last == -1 {
+		last = count
+	}
+	shown := strings.Join(splitLines(snippet(view, first, last)), "\n")
+	return note + numbered(path, shown, first), nil
+}
+
+// splitLines splits where Python's str.splitlines does, which is at more than line feeds. A view has no CRs.
+func splitLines(s string) []string {
+	var lines []string
+	start := 0
+	for i, r := range s {
+		switch r {
+		case '\n', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029:
+			lines = append(lines, s[start:i])
+			start = i + utf8.RuneLen(r)
+		}
+	}
+	if start < len(s) {
+		lines = append(lines, s[start:])
+	}
+	return lines
+}
+
+// list writes numbers as Python writes a list of them.
+func list(numbers []int) string {
+	return strings.ReplaceAll(fmt.Sprint(numbers), " ", ", ")
+}

@@ -1,0 +1,186 @@
+// Package executor carries out actions: it gives each to the engine that can
+// do it and puts what came of it into the words that agents and clients know.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/edit"
+)
+
+// Config says how an Executor works. WorkingDir is required and must exist.
+type Config struct {
+	// WorkingDir is where shells start.
+	WorkingDir string
+	// User is whose rights commands and file accesses have; nil means those of
+	// this process.
+	User *User
+	// Shell is the program of the shells; empty means bash, or sh where there is none.
+	Shell string
+	// Env is the environment of the shells, as os.Environ gives it. Terminal,
+	// home and user are set by the executor.
+	Env []string
+	// SoftTimeout is how long a command may be silent before it is answered
+	// for; 0 means 10 seconds.
+	SoftTimeout time.Duration
+	// Logger takes what went wrong beside an action that went well; nil discards.
+	Logger *slog.Logger
+	// StateDir holds what survives a restart, out of the agent's reach; empty
+	// means that nothing does.
+	StateDir string
+}
+
+const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
+
+// Executor does actions. Its methods may be called concurrently: actions of
+// one session wait for each other, others do not.
+type Executor struct {
+	cfg      Config
+	sessions sessions
+	editor   *edit.Editor
+	hostname string
+}
+
+// New returns an executor whose default session is ready. ctx bounds the
+// wait. The caller must call Close.
+func New(ctx context.Context, cfg Config) (*Executor, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.SoftTimeout == 0 {
+		cfg.SoftTimeout = defaultSoftTimeout
+	}
+	editor, err := edit.New(edit.Config{
+		Root: cfg.WorkingDir, StateDir: cfg.StateDir, As: cfg.User.As, NewFileOwner: cfg.User.owner(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	hostname, _ := os.Hostname()
+	hostname, _, _ = strings.Cut(hostname, ".")
+	e := &Executor{cfg: cfg, editor: editor, hostname: hostname}
+	e.sessions.config = bash.Config{
+		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User),
+		User: cfg.User.credential(), As: cfg.User.As,
+	}
+	if _, err := e.sessions.get(ctx, ""); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the default session: %w", err), editor.Close())
+	}
+	return e, nil
+}
+
+// Close ends all sessions and returns when their processes are gone.
+func (e *Executor) Close() error {
+	e.sessions.closeAll()
+	return e.editor.Close()
+}
+
+// Do carries out one action. ctx bounds the wait and never ends a command. The
+// error is an *api.Error where the caller is wrong and nothing was done, the
+// cause of ctx's end where the outcome is unknown, and anything else where the
+// executor broke.
+func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, error) {
+	switch a := req.Action.(type) {
+	case api.RunAction:
+		return e.run(ctx, a, req)
+	case api.ReadAction:
+		return e.read(a, req), nil
+	case api.WriteAction:
+		return e.write(ctx, a, req), nil
+	case api.EditAction:
+		return e.edit(ctx, a), nil
+	case api.IPythonAction:
+		return api.ErrorObservation{Content: noNotebook}, nil
+	case api.BrowseAction, api.BrowseInteractiveAction:
+		return api.ErrorObservation{Content: noBrowser}, nil
+	case api.MCPAction:
+		return nil, api.BadRequest(noMCP)
+	case api.InvalidAction:
+		return api.ErrorObservation{Content: a.Reason}, nil
+	}
+	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
+}
+
+// What is not there says so. The browser's text is matched by clients
+// (openhands.md, section 8.1).
+const (
+	noNotebook = "There is no notebook in this sandbox: run_ipython is not supported. Run Python with the run action."
+	noBrowser  = "Browser functionality is not supported or disabled."
+	noMCP      = "call_tool_mcp is not supported: this server keeps no MCP servers"
+)
+
+// Ready returns nil once an action can run, which is always so after New.
+func (e *Executor) Ready() error { return nil }
+
+// Capabilities says what this sandbox can do.
+func (e *Executor) Capabilities() map[string]api.Capability {
+	shell := e.sessions.program()
+	run := api.Capability{Available: true, Detail: shell}
+	if !strings.HasSuffix(shell, "bash") {
+		run.Detail += ": without bash, functions do not survive the end of a shell, and ~/.bashrc is not read"
+	}
+	files := api.Capability{Available: true, Detail: "in process"}
+	return map[string]api.Capability{
+		"run": run, "read": files, "write": files, "edit": files,
+		"run_ipython":        {Detail: noNotebook},
+		"browse":             {Detail: noBrowser},
+		"browse_interactive": {Detail: noBrowser},
+		"call_tool_mcp":      {Detail: noMCP},
+	}
+}
+
+// Sessions lists the shells by name.
+func (e *Executor) Sessions() []api.Session { return e.sessions.list() }
+
+// CloseSession ends the shell of that name, hanging up on what runs in it. The
+// error is an *api.Error with status 404 where there is none. The default
+// session begins anew with its next command.
+func (e *Executor) CloseSession(_ context.Context, name string) error {
+	if !e.sessions.close(name) {
+		return api.NotFound(fmt.Sprintf("session %q does not exist", name))
+	}
+	return nil
+}
+
+// environment is what shells start with. It holds nothing that changes from
+// one command to the next, and no secret of the server.
+func environment(env []string, user *User) []string {
+	set := map[string]string{
+		"TERM": "xterm-256color",
+		// A pager would wait for a person at every git log.
+		"PAGER": "cat", "GIT_PAGER": "cat",
+	}
+	if user != nil {
+		set["HOME"], set["USER"], set["LOGNAME"] = user.Home, user.Name, user.Name
+	}
+	var out []string
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if _, ours := set[name]; !ours && !secret(name) {
+			out = append(out, v)
+		}
+	}
+	for _, name := range []string{"TERM", "PAGER", "GIT_PAGER", "HOME", "USER", "LOGNAME"} {
+		if v, ok := set[name]; ok {
+			out = append(out, name+"="+v)
+		}
+	}
+	return out
+}
+
+// secret tells whether a variable is the server's own.
+func secret(name string) bool {
+	switch name {
+	case "SESSION_API_KEY", "PWD", "OLDPWD", "SHLVL", "_":
+		return true
+	}
+	return false
+}

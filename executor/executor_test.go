@@ -1,0 +1,208 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/executor"
+)
+
+// start starts an executor in a fresh directory, unless one is given, with an
+// empty home.
+func start(t *testing.T, cfg executor.Config) (*executor.Executor, string) {
+	t.Helper()
+	if cfg.WorkingDir == "" {
+		cfg.WorkingDir = t.TempDir()
+	}
+	dir, err := filepath.EvalSymlinks(cfg.WorkingDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.WorkingDir = dir
+	cfg.Env = append(cfg.Env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir())
+	e, err := executor.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, dir
+}
+
+func run(t *testing.T, e *executor.Executor, session, command string) api.RunObservation {
+	t.Helper()
+	timeout := 60.0
+	o, err := e.Do(t.Context(), api.Request{Session: session, Timeout: &timeout, Action: api.RunAction{Command: command}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.(api.RunObservation)
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	apitest.Suite(t, e.Do, dir)
+}
+
+// The environment of commands has no secret of the server, and nothing of the
+// server's terminal.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{Env: []string{"SESSION_API_KEY=secret", "TERM=dumb", "PAGER=less", "KEPT=yes"}})
+	got := run(t, e, "", "env").Content
+	for _, want := range []string{"KEPT=yes", "TERM=xterm-256color", "PAGER=cat", "GIT_PAGER=cat"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %s in it", got, want)
+		}
+	}
+	if strings.Contains(got, "secret") {
+		t.Errorf("got %q, which holds the key", got)
+	}
+	if again := run(t, e, "", "env").Content; again != got {
+		t.Errorf("the environment changed from %q to %q", got, again)
+	}
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	var all sync.WaitGroup
+	for range 4 { // the same name at once makes one session
+		all.Go(func() { run(t, e, "build", "x=1") })
+	}
+	all.Wait()
+	var names []string
+	for _, s := range e.Sessions() {
+		names = append(names, s.Name+" "+s.State)
+	}
+	if got := strings.Join(names, ", "); got != "build idle, default idle" {
+		t.Errorf("got sessions %s", got)
+	}
+	if err := e.CloseSession(t.Context(), "build"); err != nil {
+		t.Error(err)
+	}
+	var refused *api.Error
+	if err := e.CloseSession(t.Context(), "build"); !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		t.Errorf("closing twice: got %v, want a refusal with status 404", err)
+	}
+	if got := run(t, e, "build", "echo x=$x").Content; got != "x=" {
+		t.Errorf("got %q, want a new shell", got)
+	}
+	if err := e.CloseSession(t.Context(), "default"); err != nil {
+		t.Error(err)
+	}
+	run(t, e, "", "true")
+}
+
+func TestTooManySessions(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{Shell: "/bin/sh"})
+	for i := range 100 {
+		_, err := e.Do(t.Context(), api.Request{Session: strings.Repeat("s", i+1), Action: api.RunAction{Command: "true"}})
+		if refused, ok := errors.AsType[*api.Error](err); ok {
+			if refused.Status != http.StatusTooManyRequests || i < 16 {
+				t.Errorf("session %d: got %v", i, refused)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("a hundred sessions were started")
+}
+
+func TestActionsThatCannotRun(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	o, err := e.Do(t.Context(), api.Request{Action: api.InvalidAction{Reason: "because"}})
+	if err != nil || o != (api.ErrorObservation{Content: "because"}) {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	o, err = e.Do(t.Context(), api.Request{Action: api.BrowseInteractiveAction{}})
+	if err != nil || o != (api.ErrorObservation{Content: "Browser functionality is not supported or disabled."}) {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	var refused *api.Error
+	if _, err = e.Do(t.Context(), api.Request{Action: api.MCPAction{}}); !errors.As(err, &refused) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	for _, name := range []string{"run", "read", "write", "edit", "run_ipython", "browse", "browse_interactive", "call_tool_mcp"} {
+		if c, ok := e.Capabilities()[name]; !ok || c.Detail == "" {
+			t.Errorf("capability %s: got %+v", name, c)
+		}
+	}
+}
+
+// A caller that goes away learns that the outcome is unknown, and the command
+// goes on.
+func TestCallerGone(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.Do(ctx, api.Request{Action: api.RunAction{Command: "touch begun; read x; touch finished"}})
+		done <- err
+	}()
+	for {
+		if _, err := os.Stat(dir + "/begun"); err == nil {
+			break
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	timeout := 60.0
+	o, err := e.Do(t.Context(), api.Request{Timeout: &timeout, Action: api.RunAction{Command: "go", IsInput: true}})
+	if err != nil || o.(api.RunObservation).Metadata.ExitCode != 0 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	if _, err := os.Stat(dir + "/finished"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The undo history outlives the executor.
+func TestUndoAfterRestart(t *testing.T) {
+	t.Parallel()
+	cfg := executor.Config{StateDir: t.TempDir()}
+	e, dir := start(t, cfg)
+	text, path := "made\n", dir+"/f"
+	do := func(e *executor.Executor, a api.EditAction) string {
+		a.Path, a.ImplSource = path, "oh_aci"
+		o, err := e.Do(t.Context(), api.Request{Action: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.(api.EditObservation).Content
+	}
+	if got := do(e, api.EditAction{Command: "create", FileText: &text}); !strings.HasPrefix(got, "File created") {
+		t.Fatal(got)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := start(t, cfg)
+	if got := do(again, api.EditAction{Command: "undo_edit"}); !strings.HasPrefix(got, "Last edit") {
+		t.Error(got)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want the file gone", err)
+	}
+}

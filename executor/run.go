@@ -1,0 +1,228 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/bash"
+)
+
+// The words of the run observation are the reference's: clients and their
+// tests match on them (openhands.md, sections 3.2 and 4).
+const (
+	stillRunningHint = "You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, " +
+		`send keys ("C-c", "C-z", "C-d") to interrupt/kill the previous command before sending your new command, ` +
+		"or use the timeout parameter in execute_bash for future commands."
+	refusedSuffix = "\" is NOT executed. The previous command is still running - You CANNOT send new commands until the previous command is completed. " +
+		"By setting `is_input` to `true`, you can interact with the current process: "
+	belowPrefix   = "[Below is the output of the previous command.]\n"
+	omittedPrefix = "[Previous command outputs are truncated. Showing the last %d lines of the output below.]\n"
+	shortened     = "\n[... Observation truncated due to length ...]\n"
+)
+
+// maxContent is how many code points of output an observation holds (section 4.8).
+const maxContent = 30000
+
+// run runs a command in its session.
+func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (api.Observation, error) {
+	command := e.command(a, req)
+	var result bash.Result
+	var err error
+	if a.IsStatic {
+		result, err = e.runStatic(ctx, a.Cwd, command)
+	} else {
+		var session *bash.Session
+		if session, err = e.sessions.get(ctx, req.Session); err == nil {
+			result, err = session.Run(ctx, command)
+		}
+	}
+	var refused *api.Error
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.As(err, &refused):
+		return nil, err
+	case err == nil:
+		return e.observe(a, command, req, result), nil
+	}
+	// Never an error observation: clients cannot decode it for a hidden command.
+	return runFailed(a, "ERROR: "+err.Error()), nil
+}
+
+// command turns the action's limits into the session's.
+func (e *Executor) command(a api.RunAction, req api.Request) bash.Command {
+	c := bash.Command{Text: a.Command, Input: a.IsInput, Hard: -1}
+	if !a.Blocking {
+		c.Soft = e.cfg.SoftTimeout
+	}
+	if req.Timeout != nil {
+		c.Hard = seconds(*req.Timeout)
+	}
+	return c
+}
+
+// seconds is f as a duration, the longest there is where it would not fit.
+func seconds(f float64) time.Duration {
+	switch {
+	case f <= 0:
+		return 0
+	case f >= math.MaxInt64/float64(time.Second):
+		return math.MaxInt64
+	}
+	return time.Duration(f * float64(time.Second))
+}
+
+// runStatic runs a command in a shell of its own, which ends with it.
+func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command) (bash.Result, error) {
+	cfg := e.sessions.config
+	if info, err := e.stat(dir); err == nil && info.IsDir() {
+		cfg.Dir = dir
+	}
+	session, err := bash.Start(ctx, cfg)
+	if err != nil {
+		return bash.Result{}, err
+	}
+	defer session.Close()
+	return session.Run(ctx, c)
+}
+
+func (e *Executor) stat(path string) (info fs.FileInfo, err error) {
+	err = e.cfg.User.As(func() error {
+		info, err = os.Stat(path)
+		return err
+	})
+	return info, err
+}
+
+// observe puts a result into words.
+func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r bash.Result) api.Observation {
+	switch r.Outcome {
+	case bash.NothingToPoll, bash.NothingToType:
+		what := "retrieve logs from"
+		if r.Outcome == bash.NothingToType {
+			what = "interact with"
+		}
+		a.Command = ""
+		return runFailed(a, "ERROR: No previous running command to "+what+".")
+	case bash.Multiple:
+		if a.Hidden {
+			return runFailed(a, multiple(r.Commands))
+		}
+		return api.ErrorObservation{Content: multiple(r.Commands)}
+	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused:
+	}
+	o := api.RunObservation{Content: r.Output, Command: a.Command}
+	o.Metadata = api.RunMetadata{ExitCode: -1, PID: -1}
+	if r.Omitted > 0 {
+		o.Metadata.Prefix = fmt.Sprintf(omittedPrefix, 1+strings.Count(r.Output, "\n"))
+	}
+	switch r.Outcome {
+	case bash.Completed:
+		o.Hidden = a.Hidden
+		e.completed(&o, r)
+	case bash.Silent:
+		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft), stillRunningHint)
+	case bash.TimedOut:
+		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
+	case bash.Refused:
+		o.Metadata.Suffix = "\n[Your command \"" + strings.TrimSpace(a.Command) + refusedSuffix + stillRunningHint + "]"
+	}
+	if r.Outcome != bash.Completed && (r.Continued || r.Outcome == bash.Refused) {
+		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix
+	}
+	if !o.Hidden {
+		o.Content = shorten(o.Content)
+	}
+	return o
+}
+
+// completed says how the command ended and in what state it left the shell.
+func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
+	key := ""
+	if r.Key != "" {
+		key = " CTRL+" + r.Key + " was sent."
+	}
+	o.Metadata.ExitCode, o.Metadata.PID = r.Status, r.Background
+	o.Metadata.Suffix = fmt.Sprintf("\n[The command completed with exit code %d.%s]", r.Status, key)
+	if r.Restarted != "" {
+		o.Metadata.Suffix += fmt.Sprintf("\n[The shell %s. A new one takes its place in %s, with the exported variables, functions and aliases that were saved.]",
+			r.Restarted, r.Dir)
+	}
+	name := e.cfg.User.name()
+	python := e.lookPath("python", r.Path, r.Dir)
+	o.Metadata.Username, o.Metadata.Hostname = &name, &e.hostname
+	o.Metadata.WorkingDir, o.Metadata.PyInterpreterPath = &r.Dir, &python
+}
+
+// runFailed is the observation of a command that did not run.
+func runFailed(a api.RunAction, text string) api.RunObservation {
+	return api.RunObservation{
+		Content: text, Command: a.Command, Hidden: a.Hidden,
+		Metadata: api.RunMetadata{ExitCode: -1, PID: -1},
+	}
+}
+
+func multiple(commands []string) string {
+	var b strings.Builder
+	b.WriteString("ERROR: Cannot execute multiple commands at once.\nPlease run each command separately OR chain them into a single command via && or ;\nProvided commands:")
+	for i, c := range commands {
+		fmt.Fprintf(&b, "\n(%d) %s", i+1, c)
+	}
+	return b.String()
+}
+
+// shorten keeps the first and the last half of a long text, counted in code
+// points.
+func shorten(text string) string {
+	if len(text) <= maxContent || utf8.RuneCountInString(text) <= maxContent {
+		return text
+	}
+	head, tail := 0, len(text)
+	for range maxContent / 2 {
+		_, size := utf8.DecodeRuneInString(text[head:])
+		head += size
+		_, size = utf8.DecodeLastRuneInString(text[:tail])
+		tail -= size
+	}
+	return text[:head] + shortened + text[tail:]
+}
+
+// wholeSeconds prints the soft limit as the reference prints its integer, and
+// a fraction as a float.
+func wholeSeconds(d time.Duration) string {
+	if d%time.Second == 0 {
+		return fmt.Sprint(int64(d / time.Second))
+	}
+	return api.FormatSeconds(d.Seconds())
+}
+
+// lookPath finds a program as which would for the user, "" where there is none.
+func (e *Executor) lookPath(name, path, dir string) (found string) {
+	_ = e.cfg.User.As(func() error {
+		found = lookPath(name, path, dir)
+		return nil
+	})
+	return found
+}
+
+func lookPath(name, path, dir string) string {
+	for _, d := range filepath.SplitList(path) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		file := filepath.Join(d, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	return ""
+}

@@ -1,0 +1,183 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/bash"
+)
+
+// maxSessions bounds the shells of a sandbox; each costs a process, about 4 MiB
+// and eight descriptors.
+const maxSessions = 64
+
+// defaultSession is the name of the session of actions that name none.
+const defaultSession = "default"
+
+// sessions are the shells of a sandbox by name. The zero value, with a config,
+// is ready.
+type sessions struct {
+	config bash.Config
+
+	mu     sync.Mutex
+	byName map[string]*session
+	closed bool
+}
+
+// session is a shell that is there, or is being started.
+type session struct {
+	started chan struct{} // closed once the fields below hold
+	shell   *bash.Session
+	err     error
+}
+
+// get returns the session of that name, starting it if need be. ctx bounds the
+// wait for somebody else's start; a start of one's own has its own bound.
+func (s *sessions) get(ctx context.Context, name string) (*bash.Session, error) {
+	if name == "" {
+		name = defaultSession
+	}
+	entry, mine, err := s.claim(name)
+	if err != nil {
+		return nil, err
+	}
+	if !mine {
+		select {
+		case <-entry.started:
+			return entry.shell, entry.err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	// Others wait for it too: this caller's going away must not fail theirs.
+	entry.shell, entry.err = bash.Start(context.WithoutCancel(ctx), s.config)
+	close(entry.started)
+	if entry.err != nil {
+		s.forget(name, entry)
+	}
+	return entry.shell, entry.err
+}
+
+// claim finds the entry of that name or makes it; mine says that the caller
+// has to start its shell.
+func (s *sessions) claim(name string) (entry *session, mine bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false, bash.ErrClosed
+	}
+	if entry, ok := s.byName[name]; ok {
+		return entry, false, nil
+	}
+	if len(s.byName) >= maxSessions {
+		return nil, false, api.TooMany("too many sessions: close one first (DELETE /v1/sessions/NAME)")
+	}
+	if s.byName == nil {
+		s.byName = map[string]*session{}
+	}
+	entry = &session{started: make(chan struct{})}
+	s.byName[name] = entry
+	return entry, true, nil
+}
+
+// forget removes the entry, if it is still that name's.
+func (s *sessions) forget(name string, entry *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byName[name] == entry {
+		delete(s.byName, name)
+	}
+}
+
+// existing returns the session of that name, nil where it was not started.
+func (s *sessions) existing(name string) *bash.Session {
+	if name == "" {
+		name = defaultSession
+	}
+	s.mu.Lock()
+	entry := s.byName[name]
+	s.mu.Unlock()
+	if entry == nil {
+		return nil
+	}
+	select {
+	case <-entry.started:
+		return entry.shell
+	default:
+		return nil
+	}
+}
+
+func (s *sessions) close(name string) bool {
+	if name == "" {
+		name = defaultSession
+	}
+	s.mu.Lock()
+	entry := s.byName[name]
+	delete(s.byName, name)
+	s.mu.Unlock()
+	if entry == nil {
+		return false
+	}
+	<-entry.started
+	if entry.shell != nil {
+		entry.shell.Close()
+	}
+	return true
+}
+
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	s.closed = true
+	entries := s.byName
+	s.byName = nil
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, entry := range entries {
+		all.Go(func() {
+			<-entry.started
+			if entry.shell != nil {
+				entry.shell.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (s *sessions) list() []api.Session {
+	s.mu.Lock()
+	names := make([]string, 0, len(s.byName))
+	for name := range s.byName {
+		names = append(names, name)
+	}
+	s.mu.Unlock()
+	list := []api.Session{}
+	for _, name := range names {
+		shell := s.existing(name)
+		if shell == nil {
+			continue
+		}
+		info := shell.Info()
+		state := "idle"
+		if info.Busy {
+			state = "busy"
+		}
+		list = append(list, api.Session{
+			Name: name, State: state, WorkingDir: info.Dir, PID: info.PID, Shell: info.Program,
+			Started: info.Started, Commands: info.Commands, OutputBytes: info.Bytes,
+		})
+	}
+	slices.SortFunc(list, func(a, b api.Session) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// program is the shell that the default session runs.
+func (s *sessions) program() string {
+	if shell := s.existing(defaultSession); shell != nil {
+		return shell.Info().Program
+	}
+	return s.config.Program
+}

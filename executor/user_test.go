@@ -1,0 +1,136 @@
+package executor_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+)
+
+// nobody is a user that every Debian has.
+const nobody = "nobody"
+
+func other(t *testing.T) *executor.User {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can take on the rights of another user")
+	}
+	u, err := executor.LookupUser(nobody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// openDir is a directory that everybody may use, which t.TempDir's are not.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "actiond-test-") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestLookupUser(t *testing.T) {
+	t.Parallel()
+	u, err := executor.LookupUser("root")
+	if err != nil || u.UID != 0 || u.Home == "" {
+		t.Errorf("got %+v, %v", u, err)
+	}
+	if _, err := executor.LookupUser("no-such-user"); !errors.As(err, new(user.UnknownUserError)) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Files are opened with the user's rights, many at a time, and the server gets
+// its own back.
+func TestAs(t *testing.T) {
+	t.Parallel()
+	u := other(t)
+	dir := openDir(t)
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			made := filepath.Join(dir, strconv.Itoa(i))
+			err := u.As(func() error {
+				if _, err := os.ReadFile(secret); !errors.Is(err, fs.ErrPermission) {
+					t.Errorf("reading the secret: got %v", err)
+				}
+				return os.WriteFile(made, nil, 0o600)
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			info, err := os.Stat(made)
+			if err != nil || info.Sys().(*syscall.Stat_t).Uid != u.UID {
+				t.Errorf("got %v, %v; want the user's file", info, err)
+			}
+			if _, err := os.ReadFile(secret); err != nil {
+				t.Errorf("the server's own rights: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	want := errors.New("as is")
+	if err := u.As(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("got %v", err)
+	}
+	func() {
+		defer func() {
+			if got := recover(); got != "boom" {
+				t.Errorf("got panic %v", got)
+			}
+		}()
+		_ = u.As(func() error { panic("boom") })
+	}()
+}
+
+// A server of root's that runs commands as a user: the agent has the user's
+// rights in the shell and in files, and cannot look into the server.
+func TestDropsToUser(t *testing.T) {
+	t.Parallel()
+	u := other(t)
+	u.Home = openDir(t)
+	e, _ := start(t, executor.Config{User: u, WorkingDir: openDir(t), Env: []string{"SESSION_API_KEY=x"}})
+	if got := run(t, e, "", "id -un; id -u; echo $HOME; tty >/dev/null && echo terminal").Content; got != fmt.Sprintf("%s\n%d\n%s\nterminal", nobody, u.UID, u.Home) {
+		t.Errorf("got %q", got)
+	}
+	if got := run(t, e, "", "cat /proc/$PPID/environ; kill -9 $PPID; echo; cat /etc/shadow"); strings.Count(got.Content, "ermitted")+strings.Count(got.Content, "denied") != 3 {
+		t.Errorf("got %q, want three refusals", got.Content)
+	}
+	for _, a := range []api.Action{
+		api.ReadAction{Path: "/etc/shadow", End: -1},
+		api.WriteAction{Path: "/etc/actiond-test", Content: "x", End: -1},
+	} {
+		o, err := e.Do(t.Context(), api.Request{Action: a})
+		if _, refused := o.(api.ErrorObservation); err != nil || !refused {
+			t.Errorf("%+v: got %+v, %v; want an error", a, o, err)
+		}
+	}
+	if o, err := e.Do(t.Context(), api.Request{Action: api.WriteAction{Path: "mine", Content: "x", End: -1}}); err != nil || o.Kind() != "write" {
+		t.Fatalf("got %+v, %v", o, err)
+	}
+	if got := run(t, e, "", "stat -c %U mine; C=$(cat mine); echo $C").Content; got != nobody+"\nx" {
+		t.Errorf("got %q", got)
+	}
+}
