@@ -1,0 +1,166 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+// maxSmallBody bounds the bodies that hold a path or a list of programs.
+const maxSmallBody = 1 << 20
+
+// executeAction answers an action with its observation.
+func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
+	begun := time.Now()
+	name, observation, err := s.act(r, begun)
+	s.metrics.action(r, name, err, time.Since(begun))
+	s.release.Reset(releaseTime)
+	if err != nil {
+		return err
+	}
+	writeBody(w, http.StatusOK, jsonType, observation)
+	return nil
+}
+
+// act runs the action in a request and returns its name, as far as it got to
+// be known, and the encoded observation.
+func (s *Server) act(r *http.Request, begun time.Time) (name string, observation []byte, err error) {
+	if s.draining.Load() {
+		return unread, nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
+	}
+	// The turn is taken before the body is read, so that it bounds the memory
+	// that bodies take as well.
+	select {
+	case s.actions <- struct{}{}:
+		defer func() { <-s.actions }()
+	default:
+		return unread, nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
+	}
+	if err := wantJSON(r); err != nil {
+		return unread, nil, err
+	}
+	body, err := readBody(r, s.cfg.MaxBody)
+	if err != nil {
+		return unread, nil, err
+	}
+	req, err := api.DecodeRequest(body)
+	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
+		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
+	}
+	if err != nil {
+		return unread, nil, err
+	}
+	name = req.Action.Kind()
+	o, err := s.cfg.Executor.Do(r.Context(), req)
+	if err != nil {
+		return name, nil, err
+	}
+	observation, err = api.EncodeObservation(o)
+	return name, observation, err
+}
+
+// wantJSON refuses bodies that do not say they are JSON: a browser sends no
+// such body to another origin without asking first.
+func wantJSON(r *http.Request) error {
+	sent := r.Header.Get("Content-Type")
+	if sent == jsonType {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(sent)
+	if err == nil && (kind == jsonType || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return invalid("header.Content-Type: must be application/json, got %q", sent)
+}
+
+// readBody reads a whole body of at most limit bytes.
+func readBody(r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, bodyError(r, &http.MaxBytesError{Limit: limit})
+	}
+	// What is announced is believed up to a bound: it may never come.
+	const most = 1 << 20
+	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
+	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
+		return nil, bodyError(r, err)
+	}
+	return buf.Bytes(), nil
+}
+
+// listSessions answers with the shells that are open.
+func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
+	sessions := s.cfg.Executor.Sessions()
+	if sessions == nil {
+		sessions = []api.Session{} // a list, not null
+	}
+	return writeJSON(w, http.StatusOK, api.SessionList{Sessions: sessions})
+}
+
+// getSession answers with one shell.
+func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
+	name, err := sessionName(r)
+	if err != nil {
+		return err
+	}
+	for _, session := range s.cfg.Executor.Sessions() {
+		if session.Name == name {
+			return writeJSON(w, http.StatusOK, session)
+		}
+	}
+	return refuse(http.StatusNotFound, "There is no session %q", name)
+}
+
+// closeSession ends one shell.
+func (s *Server) closeSession(w http.ResponseWriter, r *http.Request) error {
+	name, err := sessionName(r)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Executor.CloseSession(r.Context(), name); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// sessionName returns the name in the path. chi hands out the path as it was
+// sent where that differs from its usual encoding.
+func sessionName(r *http.Request) (string, error) {
+	name := r.PathValue("name")
+	if r.URL.RawPath == "" {
+		return name, nil
+	}
+	name, err := url.PathUnescape(name)
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "The name of the session: %v", err)
+	}
+	return name, nil
+}
+
+// updateMCPServer checks a list of MCP servers. This server does not run any
+// yet and says so where clients look for what did not work.
+func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(r, maxSmallBody)
+	if err != nil {
+		return err
+	}
+	servers, err := api.DecodeMCPServers(body)
+	if err != nil {
+		return err
+	}
+	answer := api.MCPUpdate{Detail: "MCP server updated successfully"}
+	if len(servers) > 0 {
+		names := make([]string, len(servers))
+		for i, server := range servers {
+			names[i] = server.Name
+		}
+		answer.RouterErrorLog = "This sandbox cannot run MCP servers; not started: " + strings.Join(names, ", ")
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}

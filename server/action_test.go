@@ -1,0 +1,290 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server"
+)
+
+// field returns a string of a JSON object.
+func field(tb testing.TB, body []byte, name string) string {
+	tb.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(body, &m); err != nil {
+		tb.Fatalf("answer %s: %v", body, err)
+	}
+	s, _ := m[name].(string)
+	if s == "" {
+		tb.Fatalf("answer %s has no %q", body, name)
+	}
+	return s
+}
+
+func TestActionGoesIn(t *testing.T) {
+	t.Parallel()
+	var got api.Request
+	f := &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
+		got = req
+		return api.WriteObservation{Path: "/w/a"}, nil
+	}}
+	w := post("/execute_action", `{"action":{"action":"write","args":{"path":"a","content":"ü\u0000"},"session":"build","timeout":2.5,"id":9}}`).
+		send(newServer(t, withExecutor(f)))
+	if want := `{"message":"I wrote to the file /w/a.","observation":"write","content":"","extras":{"path":"/w/a"}`; w.Code != 200 || !strings.HasPrefix(w.Body.String(), want) {
+		t.Errorf("got %d %s, want 200 %s…", w.Code, w.Body, want)
+	}
+	write, ok := got.Action.(api.WriteAction)
+	if !ok || write.Path != "a" || write.Content != "ü\x00" || got.Session != "build" || got.ID != 9 || got.Timeout == nil || *got.Timeout != 2.5 {
+		t.Errorf("got request %+v", got)
+	}
+	if got, want := w.Header().Get("Content-Length"), w.Body.Len(); got == "" || got != itoa(want) {
+		t.Errorf("got content length %q, want %d", got, want)
+	}
+}
+
+func TestContentType(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		contentType string
+		status      int
+	}{
+		{"application/json", 200},
+		{"application/json; charset=utf-8", 200},
+		{"Application/JSON", 200},
+		{"application/vnd.x+json", 200},
+		{"", 422},
+		{"text/plain", 422},
+		{"text/json", 422},
+		{"application/jsonp", 422},
+		{"application/json/x", 422},
+		{"multipart/form-data; boundary=x", 422},
+		{"application/json;;;=", 422},
+	}
+	for _, tt := range tests {
+		t.Run(tt.contentType, func(t *testing.T) {
+			t.Parallel()
+			w := request{method: "POST", path: "/execute_action", contentType: tt.contentType, body: runTrue}.send(newServer(t))
+			if w.Code != tt.status {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, tt.status)
+			}
+		})
+	}
+}
+
+// A body that is too large is refused, whether or not it says how large it is,
+// and the one that just fits is not.
+func TestLargeBody(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(cfg *server.Config) { cfg.MaxBody = 1000 })
+	for _, size := range []int{1000, 1001, 5000} {
+		for _, announced := range []bool{true, false} {
+			body := runTrue + strings.Repeat(" ", size-len(runTrue))
+			r := httptest.NewRequest(http.MethodPost, "/execute_action", strings.NewReader(body))
+			r.Header.Set("Content-Type", jsonType)
+			if !announced {
+				r.ContentLength = -1
+			}
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			want := http.StatusOK
+			if size > 1000 {
+				want = http.StatusRequestEntityTooLarge
+			}
+			if w.Code != want {
+				t.Errorf("%d bytes, announced %t: got %d %s, want %d", size, announced, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
+// The idle time counts from the start of the last action that was well-formed,
+// also when it was refused or still runs.
+func TestIdleTime(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, body string
+		idle       float64
+	}{
+		{"run", runTrue, 3},
+		{"unknown action", `{"action":{"action":"nope"}}`, 3},
+		{"no action", `{}`, 10},
+		{"no JSON", `{`, 10},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := server.New(server.Config{TempDir: dir, Executor: &fake{
+					do: func(context.Context, api.Request) (api.Observation, error) {
+						time.Sleep(3 * time.Second)
+						return api.ErrorObservation{}, nil
+					},
+				}})
+				time.Sleep(7 * time.Second)
+				begun := time.Now()
+				post("/execute_action", tt.body).send(s)
+				time.Sleep(time.Until(begun.Add(3 * time.Second)))
+				var info api.ServerInfo
+				if err := json.Unmarshal(get("/server_info").send(s).Body.Bytes(), &info); err != nil {
+					t.Fatal(err)
+				}
+				if info.Uptime != 10 || info.IdleTime != tt.idle {
+					t.Errorf("got uptime %v and idle time %v, want 10 and %v", info.Uptime, info.IdleTime, tt.idle)
+				}
+			})
+		})
+	}
+}
+
+func TestServerInfo(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	var info api.ServerInfo
+	if err := json.Unmarshal(get("/server_info").send(s).Body.Bytes(), &info); err != nil {
+		t.Fatal(err)
+	}
+	r := info.Resources
+	if r.Memory.RSS == 0 || r.Memory.VMS < r.Memory.RSS || r.Memory.Percent <= 0 || r.Memory.Percent >= 100 {
+		t.Errorf("got memory %+v", r.Memory)
+	}
+	if r.Disk.Total == 0 || r.Disk.Used+r.Disk.Free > r.Disk.Total {
+		t.Errorf("got disk %+v", r.Disk)
+	}
+	if want := 100 * float64(r.Disk.Used) / float64(r.Disk.Used+r.Disk.Free); math.Abs(r.Disk.Percent-want) > 0.051 {
+		t.Errorf("got disk percent %v, want %v", r.Disk.Percent, want)
+	}
+	if _, err := os.ReadFile("/proc/self/io"); err == nil && r.IO == (api.IO{}) {
+		t.Error("got no figures of storage, and the kernel has some")
+	}
+	if info.Version != "v0.0.1-test" || !info.Capabilities["run"].Available {
+		t.Errorf("got version %q and capabilities %v", info.Version, info.Capabilities)
+	}
+}
+
+// What comes on top of the actions in flight is refused before anything runs.
+func TestTooManyActions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release, ran := make(chan struct{}), 0
+		s := server.New(server.Config{MaxActions: 1, Executor: &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+			ran++
+			<-release
+			return api.ErrorObservation{}, nil
+		}}})
+		first := make(chan int)
+		go func() { first <- post("/execute_action", runTrue).send(s).Code }()
+		synctest.Wait()
+		w := post("/execute_action", runTrue).send(s)
+		if w.Code != 429 || w.Header().Get("Retry-After") == "" || ran != 1 {
+			t.Errorf("got %d with Retry-After %q after %d runs, want 429 after 1", w.Code, w.Header().Get("Retry-After"), ran)
+		}
+		if w := get("/alive").send(s); w.Code != 200 {
+			t.Errorf("got %d for another route, want 200", w.Code)
+		}
+		close(release)
+		if code := <-first; code != 200 {
+			t.Errorf("got %d for the first action, want 200", code)
+		}
+		if w := post("/execute_action", runTrue).send(s); w.Code != 200 {
+			t.Errorf("got %d afterwards, want 200", w.Code)
+		}
+	})
+}
+
+// A client that goes away ends the wait and is counted as such.
+func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newServer(t, withExecutor(&fake{do: func(ctx context.Context, _ api.Request) (api.Observation, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, errors.Join(errors.New("waiting for the command"), ctx.Err())
+	}}))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/execute_action", strings.NewReader(runTrue))
+	r.Header.Set("Content-Type", jsonType)
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != 499 {
+		t.Errorf("got %d %s, want 499", w.Code, w.Body)
+	}
+	wantMetric(t, s, `actiond_actions_total{action="run",outcome="abandoned"} 1`)
+}
+
+// wantMetric looks for a line of /metrics.
+func wantMetric(tb testing.TB, s *server.Server, want string) {
+	tb.Helper()
+	got := get("/metrics").send(s).Body.String()
+	for line := range strings.Lines(got) {
+		if strings.TrimSuffix(line, "\n") == want {
+			return
+		}
+	}
+	var near []string
+	name, _, _ := strings.Cut(want, "{")
+	for line := range strings.Lines(got) {
+		if strings.HasPrefix(line, name) {
+			near = append(near, line)
+		}
+	}
+	tb.Errorf("got metrics\n%swant %s", strings.Join(near, ""), want)
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	fails := errors.New("broken")
+	f := &fake{sessions: oneSession, do: func(_ context.Context, req api.Request) (api.Observation, error) {
+		switch req.Action.(type) {
+		case api.ReadAction:
+			return nil, &api.Error{Status: 400, Detail: "no"}
+		case api.WriteAction:
+			return nil, fails
+		default:
+			return api.ErrorObservation{Content: "x"}, nil
+		}
+	}}
+	s := newServer(t, withExecutor(f))
+	post("/execute_action", runTrue).send(s)
+	post("/execute_action", runTrue).send(s)
+	post("/execute_action", `{"action":{"action":"read","args":{"path":"x"}}}`).send(s)
+	post("/execute_action", `{"action":{"action":"write","args":{"path":"x","content":""}}}`).send(s)
+	post("/execute_action", `{"action":{"action":"made_up_by_a_stranger"}}`).send(s)
+	get("/made/up/by/a/stranger").send(s)
+	get("/v1/sessions/made_up").send(s)
+	request{method: "BREW", path: "/alive"}.send(s)
+	for _, want := range []string{
+		`actiond_actions_total{action="run",outcome="happened"} 2`,
+		`actiond_actions_total{action="read",outcome="refused"} 1`,
+		`actiond_actions_total{action="write",outcome="broke"} 1`,
+		`actiond_actions_total{action="unread",outcome="refused"} 1`,
+		`actiond_action_duration_seconds_count{action="run"} 2`,
+		`actiond_actions_in_flight 0`,
+		`actiond_sessions 1`,
+		`actiond_http_requests_total{code="2xx",method="POST",route="/execute_action"} 2`,
+		`actiond_http_requests_total{code="4xx",method="POST",route="/execute_action"} 2`,
+		`actiond_http_requests_total{code="5xx",method="POST",route="/execute_action"} 1`,
+		`actiond_http_requests_total{code="4xx",method="GET",route="/v1/sessions/{name}"} 1`,
+		`actiond_http_requests_total{code="4xx",method="",route=""} 2`,
+	} {
+		wantMetric(t, s, want)
+	}
+	got := get("/metrics").send(s).Body.String()
+	if strings.Contains(got, "made_up") || strings.Contains(got, "stranger") {
+		t.Error("a caller can add names to the metrics")
+	}
+	for _, want := range []string{`actiond_build_info{go="go`, `version="v0.0.1-test"} 1`, "\nprocess_open_fds ", "\ngo_goroutines ", "\nactiond_http_request_bytes_total ", "\nactiond_http_response_bytes_total "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got no %q in the metrics", want)
+		}
+	}
+}

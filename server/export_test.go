@@ -1,0 +1,55 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+)
+
+// What tests need to see from inside.
+var MemberName = memberName
+
+// Overwrite writes size bytes to a path.
+func Overwrite(path string, content io.Reader, size int64) error {
+	err := overwrite(target{
+		open:   func(flag int) (*os.File, error) { return openFile(path, flag) },
+		remove: func() error { return os.Remove(path) },
+	}, content, size)
+	return fileError(err, path, 400)
+}
+
+// Unpack puts the content of a zip into a directory.
+func (s *Server) Unpack(archive *os.File, size int64, directory string) error {
+	return s.unpack(context.Background(), archive, size, directory)
+}
+
+// Inspect returns what is wrong with a zip.
+func Inspect(archive []byte, most int64) error {
+	_, err := inspect(context.Background(), bytes.NewReader(archive), int64(len(archive)), most)
+	return err
+}
+
+// Bounds that tests go beyond.
+const (
+	MaxMembers   = maxMembers
+	SmallContent = smallContent
+	MaxConns     = maxConns
+	MaxHeader    = maxHeader
+	StallTime    = stallTime
+)
+
+// Route is a line of the table.
+type Route struct {
+	Method, Path string
+	Open         bool
+}
+
+// Routes returns the table.
+func (s *Server) Routes() []Route {
+	var routes []Route
+	for _, rt := range s.routes() {
+		routes = append(routes, Route{rt.method, rt.path, rt.open})
+	}
+	return routes
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/actiond/actiond/api"
+)
+
+// statusClientGone is for the log and the metrics, and for clients that only
+// closed their sending side; the name is nginx's.
+const statusClientGone = 499
+
+// fail answers with an error; it is the only place that turns errors into
+// statuses. A refusal has its own status. A wait that was ended from outside
+// says so. Everything else is ours: it is logged with its chain under an id,
+// and the caller gets the id and none of the chain.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	if rec, ok := w.(*recorder); ok && rec.status != 0 {
+		if ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "answer broke off", "path", r.URL.Path, "error", err)
+		}
+		panic(http.ErrAbortHandler) // so that half an answer does not look whole
+	}
+	h := w.Header()
+	h.Del("Content-Disposition")
+	refusal, ok := errors.AsType[*api.Error](err)
+	if !ok && waitEnded(ctx, err) {
+		refusal, ok = unanswered(ctx), true
+	}
+	if !ok {
+		id := rand.Text()[:12]
+		s.log.ErrorContext(ctx, "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+		_ = writeJSON(w, http.StatusInternalServerError, brokenAnswer{ // two strings can be encoded
+			Detail: "Internal server error: the server's log says more under " + id,
+			ID:     id,
+		})
+		return
+	}
+	if refusal.Status == http.StatusTooManyRequests {
+		h.Set("Retry-After", "1")
+	}
+	writeBody(w, refusal.Status, jsonType, api.EncodeError(refusal))
+}
+
+// brokenAnswer tells a caller where the reason is to be found.
+type brokenAnswer struct {
+	Detail string `json:"detail"`
+	ID     string `json:"id"`
+}
+
+// unanswered says why nobody waited for the end of a request.
+func unanswered(ctx context.Context) *api.Error {
+	if errors.Is(context.Cause(ctx), errStopping) {
+		return &api.Error{
+			Status: http.StatusInternalServerError, // 503 would make a client start the sandbox again
+			Detail: "The server is shutting down and did not wait for the outcome, which is unknown",
+		}
+	}
+	return &api.Error{
+		Status: statusClientGone,
+		Detail: "The client closed the connection before the answer was there; what was begun goes on",
+	}
+}
+
+// waitEnded tells whether err is no more than the end of ctx.
+func waitEnded(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
+}
+
+const jsonType = "application/json"
+
+// writeBody sends a whole answer. An error here means that the client is gone,
+// which is its affair.
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) //nolint:gosec // no HTML, and no browser takes it for that
+}
+
+// refuse returns a refusal with a status.
+func refuse(status int, format string, args ...any) error {
+	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// invalid returns the refusal of a request that has not the form it should.
+func invalid(format string, args ...any) error {
+	return &api.Error{
+		Status: http.StatusUnprocessableEntity,
+		Detail: "Invalid request parameters",
+		Errors: fmt.Sprintf(format, args...),
+	}
+}
+
+// bodyError says what is wrong with a body that could not be read.
+func bodyError(r *http.Request, err error) error {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return refuse(http.StatusRequestEntityTooLarge, "The body is larger than %d bytes, the most that %s takes", tooLarge.Limit, r.URL.Path)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refuse(http.StatusBadRequest, "The body came too slowly")
+	case r.Context().Err() != nil:
+		return fmt.Errorf("reading body: %w", r.Context().Err())
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return refuse(http.StatusBadRequest, "The body ended too early")
+	}
+	return refuse(http.StatusBadRequest, "The body could not be read: %v", err)
+}
+
+// fileError says what is wrong with a file of the sandbox. What the caller or
+// the state of the sandbox is to blame for becomes a refusal that names the
+// file, with status missing where it does not exist.
+func fileError(err error, name string, missing int) error {
+	if _, ok := errors.AsType[*api.Error](err); ok || err == nil {
+		return err
+	}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		if _, ok := errors.AsType[*fs.PathError](err); ok {
+			// os.Root has no exported error for a path that leads out.
+			return refuse(http.StatusBadRequest, "%q leads out of the destination, or changed while it was looked at", name)
+		}
+		return fmt.Errorf("file %q: %w", name, err)
+	}
+	switch errno {
+	case syscall.ENOENT:
+		return refuse(missing, "File not found: %q", name)
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return refuse(http.StatusInsufficientStorage, "%q needs more space than is left on its file system", name)
+	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
+		syscall.EINVAL, syscall.EEXIST, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG:
+		return refuse(http.StatusBadRequest, "%q: %v", name, errno)
+	}
+	return fmt.Errorf("file %q: %w", name, err)
+}

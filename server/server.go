@@ -1,0 +1,202 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+// Executor carries out what the server is asked for. All methods may be called
+// concurrently.
+type Executor interface {
+	// Do runs one action. An *api.Error refuses it, any other error says that
+	// the executor broke. The context bounds the wait and not the action: when
+	// it ends, Do returns its error and the command goes on.
+	Do(ctx context.Context, req api.Request) (api.Observation, error)
+	// Sessions lists the persistent shells.
+	Sessions() []api.Session
+	// CloseSession ends one shell; an *api.Error with status 404 when there is
+	// none of that name.
+	CloseSession(ctx context.Context, name string) error
+	// Ready returns nil when an action can run, otherwise what is waited for.
+	Ready() error
+	// Capabilities says what this sandbox can do.
+	Capabilities() map[string]api.Capability
+}
+
+// Config says what a Server serves. Executor is required.
+type Config struct {
+	Executor Executor
+	// Logger takes one debug line per request and the errors; nil discards.
+	Logger *slog.Logger
+	// Key must come in the X-Session-API-Key header of every route that is not
+	// open. Empty means no authentication. It is never logged.
+	Key string
+	// WorkingDir is what relative paths of list_files are joined to.
+	WorkingDir string
+	// As runs a function, which starts no goroutines, with the rights of the
+	// sandbox's user and returns its error; nil runs it as is. Every file that
+	// a caller names is opened inside it.
+	As func(func() error) error
+	// Version is told in /server_info and in the metrics.
+	Version string
+	// TempDir is where uploads are buffered; it should be the server's own,
+	// mode 0700. Empty means os.TempDir.
+	TempDir string
+	// MaxBody bounds the body of execute_action in bytes; 0 means 64 MiB: the
+	// largest honest action carries a whole file as text, and one that is
+	// larger belongs into an upload.
+	MaxBody int64
+	// MaxUpload bounds the body of upload_file, and what a zip unpacks to, in
+	// bytes; 0 means 10 GiB.
+	MaxUpload int64
+	// MaxActions bounds the actions in flight, waiting ones included; 0 means
+	// 256. What comes on top is answered with 429 before anything ran.
+	MaxActions int
+}
+
+const (
+	defaultMaxBody    = 64 << 20
+	defaultMaxUpload  = 10 << 30
+	defaultMaxActions = 256
+
+	// headerTime is enough for any client that is not dripping its header.
+	headerTime = 10 * time.Second
+	// idleTime is longer than any client keeps an idle connection: a client
+	// whose connection is closed while it writes sends its action again.
+	idleTime = 120 * time.Second
+	// maxHeader holds a key and a long query.
+	maxHeader = 64 << 10
+	// maxConns leaves most of a container's descriptors to the engines.
+	maxConns = 1024
+
+	// releaseTime after the last action, memory that actions took goes back to
+	// the system. It would stay with this process for minutes (10,000 commands
+	// leave 16.6 MiB resident, and 13.7 after this), and there is one of it in
+	// every sandbox of a host.
+	releaseTime = 5 * time.Second
+
+	// drainTime and answerTime leave a second and a half of the five after
+	// which launchers kill to the engines: running requests get the first, then
+	// their wait is ended and they get the second to say so.
+	drainTime  = 3 * time.Second
+	answerTime = 500 * time.Millisecond
+)
+
+// errStopping is the cause that ends the wait of requests at shutdown.
+var errStopping = errors.New("the server is shutting down")
+
+// Server answers HTTP requests. It is an http.Handler; Serve adds the bounds
+// on connections. It may be used concurrently and owns no goroutine outside
+// of Serve.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	key      [sha256.Size]byte
+	handler  http.Handler
+	metrics  *metrics
+	usage    *usage
+	actions  chan struct{} // one element per action in flight
+	started  time.Time
+	last     atomic.Int64 // start of the last well-formed action, in ns since started
+	draining atomic.Bool
+	release  *time.Timer // gives memory back once actions have been over for a while
+}
+
+// New returns a server that is ready to serve.
+func New(cfg Config) *Server {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.As == nil {
+		cfg.As = func(do func() error) error { return do() }
+	}
+	if cfg.TempDir == "" {
+		cfg.TempDir = os.TempDir()
+	}
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = defaultMaxBody
+	}
+	if cfg.MaxUpload == 0 {
+		cfg.MaxUpload = defaultMaxUpload
+	}
+	if cfg.MaxActions == 0 {
+		cfg.MaxActions = defaultMaxActions
+	}
+	s := &Server{
+		cfg:     cfg,
+		log:     cfg.Logger,
+		key:     sha256.Sum256([]byte(cfg.Key)),
+		actions: make(chan struct{}, cfg.MaxActions),
+		started: time.Now(),
+	}
+	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
+	s.usage = newUsage(s.started)
+	s.metrics = newMetrics(s)
+	s.handler = s.router()
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Serve answers the connections of l until ctx ends, and then stops within
+// five seconds: no new action begins, running requests get most of that time,
+// and what is left is told that it was not waited for, and closed. It closes
+// l. The error is nil after ctx ended.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.release.Stop()
+	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopWaiting(nil)
+	srv := &http.Server{
+		Handler:           s,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // it would answer without a key
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(bound(l, maxConns)) }()
+	select {
+	case err := <-served:
+		_ = srv.Close() // the error that ended serving is the one to tell
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+
+	s.draining.Store(true)
+	err := shutdown(ctx, srv, drainTime)
+	if err != nil {
+		stopWaiting(errStopping)
+		err = shutdown(ctx, srv, answerTime)
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
+		_ = srv.Close() // nothing can be done about a connection that fails to close
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// shutdown waits up to limit for the running requests; ctx has ended already
+// and gives only its values.
+func shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}

@@ -1,0 +1,503 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/server"
+)
+
+// fake is an executor that does what a test says.
+type fake struct {
+	do       func(ctx context.Context, req api.Request) (api.Observation, error)
+	sessions []api.Session
+	notReady error
+}
+
+func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error) {
+	if f.do == nil {
+		return api.ErrorObservation{Content: "<ü> & " + req.Action.Kind()}, nil
+	}
+	return f.do(ctx, req)
+}
+
+func (f *fake) Sessions() []api.Session { return f.sessions }
+
+func (f *fake) CloseSession(_ context.Context, name string) error {
+	for _, s := range f.sessions {
+		if s.Name == name {
+			return nil
+		}
+	}
+	return &api.Error{Status: http.StatusNotFound, Detail: "there is no session " + name}
+}
+
+func (f *fake) Ready() error { return f.notReady }
+
+func (f *fake) Capabilities() map[string]api.Capability {
+	return map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}}
+}
+
+var oneSession = []api.Session{{
+	Name: "default", State: "idle", WorkingDir: "/w", PID: 7, Shell: "/bin/bash",
+	Started: time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), Commands: 3, OutputBytes: 120,
+}}
+
+// newServer returns a server on a fresh directory, changed by the functions.
+func newServer(tb testing.TB, change ...func(*server.Config)) *server.Server {
+	tb.Helper()
+	cfg := server.Config{
+		Executor:   &fake{sessions: oneSession},
+		WorkingDir: tb.TempDir(),
+		TempDir:    tb.TempDir(),
+		Version:    "v0.0.1-test",
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	return server.New(cfg)
+}
+
+func withKey(cfg *server.Config) { cfg.Key = "s3cret" }
+
+func withExecutor(f *fake) func(*server.Config) {
+	return func(cfg *server.Config) { cfg.Executor = f }
+}
+
+// request is one line of a test's table.
+type request struct {
+	method, path string
+	contentType  string
+	body         string
+	key          string
+	header       map[string]string
+}
+
+func (q request) send(h http.Handler) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(q.method, q.path, strings.NewReader(q.body))
+	if q.body == "" {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	if q.contentType != "" {
+		r.Header.Set("Content-Type", q.contentType)
+	}
+	if q.key != "" {
+		r.Header.Set("X-Session-API-Key", q.key)
+	}
+	for name, value := range q.header {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const (
+	jsonType = "application/json"
+	runTrue  = `{"action":{"action":"run","args":{"command":"true"},"timeout":120.0}}`
+)
+
+func post(path, body string) request {
+	return request{method: "POST", path: path, contentType: jsonType, body: body}
+}
+
+func get(path string) request { return request{method: "GET", path: path} }
+
+// logged is a log that a test can read while others write.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logged) into(cfg *server.Config) {
+	cfg.Logger = slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func TestRoutesAreTheDocuments(t *testing.T) {
+	t.Parallel()
+	spec := apitest.NewSpec(t)
+	got := newServer(t).Routes()
+	var want []server.Route
+	for _, rt := range spec.Routes() {
+		want = append(want, server.Route{Method: rt.Method, Path: rt.Path, Open: spec.Open(rt)})
+	}
+	order := func(a, b server.Route) int {
+		return strings.Compare(a.Path+" "+a.Method, b.Path+" "+b.Method)
+	}
+	slices.SortFunc(got, order)
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// Every answer of every route is one that the document allows.
+func TestAnswersAreTheDocuments(t *testing.T) {
+	t.Parallel()
+	spec := apitest.NewSpec(t)
+	dir := t.TempDir()
+	starting := &fake{notReady: errors.New("the shell's first prompt")}
+	broken := &fake{do: func(context.Context, api.Request) (api.Observation, error) { return nil, errors.New("inner secret") }}
+	panics := &fake{do: func(context.Context, api.Request) (api.Observation, error) { panic("inner secret") }}
+	refuses := &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+		return nil, &api.Error{Status: 400, Detail: "no such kernel"}
+	}}
+	small := func(cfg *server.Config) { cfg.MaxBody, cfg.MaxUpload = 100, 1000 }
+	up, upType := form(t, "a.txt", []byte("a"))
+	large, largeType := form(t, "a.txt", make([]byte, 2000))
+	type change = func(*server.Config)
+	tests := []struct {
+		name   string
+		change change
+		request
+		route  string // the template, where it is not the path
+		status int
+		body   string // "" for any
+	}{
+		{"alive", nil, get("/alive"), "", 200, `{"status":"ok"}`},
+		{"alive without key", withKey, get("/alive"), "", 200, `{"status":"ok"}`},
+		{"alive too early", withExecutor(starting), get("/alive"), "", 500, `{"detail":"not initialized: the shell's first prompt"}`},
+		{"healthz", withExecutor(starting), get("/healthz"), "", 200, `{"status":"ok"}`},
+		{"readyz", nil, get("/readyz"), "", 200, `{"status":"ready"}`},
+		{"readyz too early", withExecutor(starting), get("/readyz"), "", 503, `{"status":"starting","waiting_for":"the shell's first prompt"}`},
+		{"server info", withKey, get("/server_info"), "", 200, ""},
+		{"action", nil, post("/execute_action", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""}}`},
+		{"action without key", withKey, post("/execute_action", runTrue), "", 403, `{"detail":"Invalid API Key"}`},
+		{"action refused", withExecutor(refuses), post("/execute_action", runTrue), "", 400, `{"detail":"no such kernel"}`},
+		{"action broken", withExecutor(broken), post("/execute_action", runTrue), "", 500, ""},
+		{"action panics", withExecutor(panics), post("/execute_action", runTrue), "", 500, ""},
+		{"action unknown", nil, post("/execute_action", `{"action":{"action":"nope","args":{}}}`), "", 400, ""},
+		{"action missing", nil, post("/execute_action", `{}`), "", 422, ""},
+		{"action no JSON", nil, post("/execute_action", `{`), "", 422, ""},
+		{"action large", small, post("/execute_action", strings.Repeat(" ", 101)), "", 413, ""},
+		{"action form", nil, request{method: "POST", path: "/execute_action", contentType: "application/x-www-form-urlencoded", body: runTrue}, "", 422, `{"detail":"Invalid request parameters","errors":"header.Content-Type: must be application/json, got \"application/x-www-form-urlencoded\""}`},
+		{"action without type", nil, request{method: "POST", path: "/execute_action", body: runTrue}, "", 422, ""},
+		{"action from a page", nil, request{method: "POST", path: "/execute_action", contentType: jsonType, body: runTrue, header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
+		{"upload", nil, request{method: "POST", path: "/upload_file?destination=" + dir, contentType: upType, body: up}, "", 200, `{"filename":"a.txt","destination":"` + dir + `","recursive":false}`},
+		{"upload relative", nil, request{method: "POST", path: "/upload_file?destination=d", contentType: upType, body: up}, "", 400, `{"detail":"Destination must be an absolute path"}`},
+		{"upload recursive", nil, request{method: "POST", path: "/upload_file?recursive=1&destination=" + dir, contentType: upType, body: up}, "", 400, `{"detail":"Recursive uploads must be zip files"}`},
+		{"upload large", small, request{method: "POST", path: "/upload_file?destination=" + dir, contentType: largeType, body: large}, "", 413, ""},
+		{"upload no form", nil, post("/upload_file?destination="+dir, "{}"), "", 422, ""},
+		{"upload without key", withKey, post("/upload_file", "{}"), "", 403, ""},
+		{"download", nil, get("/download_files?path=" + dir), "", 200, ""},
+		{"download nothing", nil, get("/download_files"), "", 422, `{"detail":"Invalid request parameters","errors":"query.path: missing"}`},
+		{"download relative", nil, get("/download_files?path=d"), "", 400, `{"detail":"Path must be an absolute path"}`},
+		{"download missing", nil, get("/download_files?path=/nope/x"), "", 404, `{"detail":"File not found: \"/nope/x\""}`},
+		{"download without key", withKey, get("/download_files"), "", 403, ""},
+		{"list", nil, post("/list_files", "{}"), "", 200, "[]"},
+		{"list missing", nil, post("/list_files", `{"path":"/nope"}`), "", 200, "[]"},
+		{"list no JSON", nil, post("/list_files", ""), "", 400, ""},
+		{"list no object", nil, post("/list_files", "[]"), "", 400, ""},
+		{"list large", nil, post("/list_files", strings.Repeat(" ", 2<<20)), "", 413, ""},
+		{"list without key", withKey, post("/list_files", "{}"), "", 403, ""},
+		{"MCP none", nil, post("/update_mcp_server", "[]"), "", 200, `{"detail":"MCP server updated successfully","router_error_log":""}`},
+		{"MCP some", nil, post("/update_mcp_server", `[{"name":"a","command":"uvx","args":["x"],"env":{"K":"v"}},{"name":"b","command":"npx","args":[],"env":{}}]`), "", 200, `{"detail":"MCP server updated successfully","router_error_log":"This sandbox cannot run MCP servers; not started: a, b"}`},
+		{"MCP no list", nil, post("/update_mcp_server", "{}"), "", 400, `{"detail":"Request must be a list of MCP tools to sync"}`},
+		{"MCP no name", nil, post("/update_mcp_server", `[{"command":"uvx"}]`), "", 400, ""},
+		{"MCP without key", withKey, post("/update_mcp_server", "[]"), "", 403, ""},
+		{"token", nil, get("/vscode/connection_token"), "", 200, `{"token":null}`},
+		{"token without key", withKey, get("/vscode/connection_token"), "", 403, ""},
+		{"metrics", nil, get("/metrics"), "", 200, ""},
+		{"metrics without key", withKey, get("/metrics"), "", 403, ""},
+		{"document", nil, get("/openapi.yaml"), "", 200, string(api.OpenAPI)},
+		{"document without key", withKey, get("/openapi.yaml"), "", 403, ""},
+		{"sessions", nil, get("/v1/sessions"), "", 200, `{"sessions":[{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}]}`},
+		{"sessions none", withExecutor(&fake{}), get("/v1/sessions"), "", 200, `{"sessions":[]}`},
+		{"sessions without key", withKey, get("/v1/sessions"), "", 403, ""},
+		{"session", nil, get("/v1/sessions/default"), "/v1/sessions/{name}", 200, `{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}`},
+		{"session in disguise", nil, get("/v1/sessions/%64efault"), "/v1/sessions/{name}", 200, ""},
+		{"session missing", nil, get("/v1/sessions/a%2Fb"), "/v1/sessions/{name}", 404, `{"detail":"There is no session \"a/b\""}`},
+		{"session without key", withKey, get("/v1/sessions/x"), "/v1/sessions/{name}", 403, ""},
+		{"close", nil, request{method: "DELETE", path: "/v1/sessions/default"}, "/v1/sessions/{name}", 204, ""},
+		{"close missing", nil, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 404, ""},
+		{"close without key", withKey, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 403, ""},
+	}
+	covered := map[apitest.Route]bool{}
+	for _, tt := range tests {
+		if tt.route == "" {
+			tt.route, _, _ = strings.Cut(tt.path, "?")
+		}
+		if tt.status < 300 {
+			covered[apitest.Route{Method: tt.method, Path: tt.route}] = true
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if tt.change == nil {
+				tt.change = func(*server.Config) {}
+			}
+			w := tt.send(newServer(t, tt.change))
+			if w.Code != tt.status {
+				t.Errorf("got status %d, want %d", w.Code, tt.status)
+			}
+			if got := w.Body.String(); tt.body != "" && got != tt.body {
+				t.Errorf("got body  %s\nwant %s", got, tt.body)
+			}
+			if strings.Contains(w.Body.String(), "inner secret") {
+				t.Errorf("the answer tells internals: %s", w.Body)
+			}
+			if err := spec.CheckResponse(tt.method, tt.route, w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+				t.Error(err)
+			}
+			if got := w.Header().Get("X-Content-Type-Options"); got != "nosniff" {
+				t.Errorf("got X-Content-Type-Options %q, want nosniff", got)
+			}
+		})
+	}
+	for _, rt := range spec.Routes() {
+		if !covered[rt] {
+			t.Errorf("%s %s: no successful answer was checked", rt.Method, rt.Path)
+		}
+	}
+}
+
+func TestRoutingErrors(t *testing.T) {
+	t.Parallel()
+	const notFound, notAllowed = `{"detail":"Not Found"}`, `{"detail":"Method Not Allowed"}`
+	tests := []struct {
+		name string
+		request
+		status int
+		body   string
+		allow  []string
+	}{
+		{"unknown path", get("/nope"), 404, notFound, nil},
+		{"root", get("/"), 404, notFound, nil},
+		{"slash behind", get("/alive/"), 404, notFound, nil},
+		{"double slash", get("//alive"), 404, notFound, nil},
+		{"wrong method", get("/execute_action"), 405, notAllowed, []string{"POST"}},
+		{"head", request{method: "HEAD", path: "/alive"}, 405, notAllowed, []string{"GET"}},
+		{"options", request{method: "OPTIONS", path: "/execute_action"}, 405, notAllowed, []string{"POST"}},
+		{"several methods", post("/v1/sessions/x", "{}"), 405, notAllowed, []string{"GET", "DELETE"}},
+		{"unknown method", request{method: "BREW", path: "/alive"}, 405, notAllowed, []string{"GET"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := tt.send(newServer(t))
+			if w.Code != tt.status || w.Body.String() != tt.body || w.Header().Get("Content-Type") != jsonType {
+				t.Errorf("got %d %s %s, want %d %s", w.Code, w.Header().Get("Content-Type"), w.Body, tt.status, tt.body)
+			}
+			if got := w.Header()["Allow"]; !slices.Equal(got, tt.allow) {
+				t.Errorf("got Allow %q, want %q", got, tt.allow)
+			}
+		})
+	}
+}
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	const forbidden = 403
+	bearer := map[string]string{"Authorization": "Bearer s3cret"}
+	tests := []struct {
+		name string
+		request
+		status int
+	}{
+		{"alive", get("/alive"), 200},
+		{"server info", get("/server_info"), 200},
+		{"healthz", get("/healthz"), 200},
+		{"readyz", get("/readyz"), 200},
+		{"open, wrong method", post("/alive", ""), 405},
+		{"right", request{method: "GET", path: "/v1/sessions", key: "s3cret"}, 200},
+		{"right, in other letters", request{method: "GET", path: "/v1/sessions", header: map[string]string{"x-session-api-key": "s3cret"}}, 200},
+		{"right, unknown path", request{method: "GET", path: "/nope", key: "s3cret"}, 404},
+		{"right, options", request{method: "OPTIONS", path: "/alive", key: "s3cret"}, 405},
+		{"missing", get("/v1/sessions"), forbidden},
+		{"wrong", request{method: "GET", path: "/v1/sessions", key: "s3creT"}, forbidden},
+		{"longer", request{method: "GET", path: "/v1/sessions", key: "s3cret "}, forbidden},
+		{"shorter", request{method: "GET", path: "/v1/sessions", key: "s3cre"}, forbidden},
+		{"bearer", request{method: "GET", path: "/v1/sessions", header: bearer}, forbidden},
+		{"in the query", get("/v1/sessions?X-Session-API-Key=s3cret"), forbidden},
+		{"unknown path", get("/nope"), forbidden},
+		{"options", request{method: "OPTIONS", path: "/execute_action"}, forbidden},
+		{"wrong method", get("/execute_action"), forbidden},
+		{"slash behind an open path", get("/alive/"), forbidden},
+		{"below an open path", get("/alive/../metrics"), forbidden},
+		{"open path in disguise", get("/%61live"), forbidden},
+		{"open path in capitals", get("/ALIVE"), forbidden},
+		{"double slash", get("//alive"), forbidden},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var log logged
+			w := tt.send(newServer(t, withKey, log.into))
+			if w.Code != tt.status {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, tt.status)
+			}
+			if want := `{"detail":"Invalid API Key"}`; w.Code == forbidden && w.Body.String() != want {
+				t.Errorf("got %s, want %s", w.Body, want)
+			}
+			if strings.Contains(log.String(), "s3cre") {
+				t.Errorf("the log tells a key: %s", log.String())
+			}
+		})
+	}
+}
+
+// A page in a browser on the machine of a developer must not reach a server
+// without a key; a browser asks for no permission before it sends a form.
+func TestForeignPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	body, contentType := form(t, "a.txt", []byte("a"))
+	upload := func(header map[string]string) request {
+		return request{method: "POST", path: "http://localhost:3000/upload_file?destination=" + dir, contentType: contentType, body: body, header: header}
+	}
+	tests := []struct {
+		name string
+		request
+		status int
+	}{
+		{"no browser", upload(nil), 200},
+		{"same origin", upload(map[string]string{"Sec-Fetch-Site": "same-origin"}), 200},
+		{"typed in", upload(map[string]string{"Sec-Fetch-Site": "none"}), 200},
+		{"cross-site", upload(map[string]string{"Sec-Fetch-Site": "cross-site"}), 403},
+		{"same-site", upload(map[string]string{"Sec-Fetch-Site": "same-site"}), 403},
+		{"old browser", upload(map[string]string{"Origin": "https://evil.example"}), 403},
+		{"other port", upload(map[string]string{"Origin": "http://localhost:4000"}), 403},
+		{"own origin", upload(map[string]string{"Origin": "http://localhost:3000"}), 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if w := tt.send(newServer(t)); w.Code != tt.status {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, tt.status)
+			}
+		})
+	}
+}
+
+// What broke is logged once with its chain, and told to nobody else; the
+// server goes on.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		do     func() (api.Observation, error)
+		logged []string
+	}{
+		{"error", func() (api.Observation, error) {
+			return nil, errors.Join(errors.New("opening log"), errors.New("inner secret"))
+		}, []string{"opening log", "inner secret"}},
+		{"panic", func() (api.Observation, error) { panic("inner secret") }, []string{"inner secret", "server_test.go"}},
+		{"nothing", func() (api.Observation, error) { return nil, nil }, []string{"encoding observation"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var log logged
+			s := newServer(t, log.into, withExecutor(&fake{do: func(context.Context, api.Request) (api.Observation, error) { return tt.do() }}))
+			w := post("/execute_action", runTrue).send(s)
+			if w.Code != 500 || strings.Contains(w.Body.String(), "secret") {
+				t.Errorf("got %d %s, want 500 without internals", w.Code, w.Body)
+			}
+			id := field(t, w.Body.Bytes(), "id")
+			lines := 0
+			for line := range strings.Lines(log.String()) {
+				if !strings.Contains(line, `"level":"ERROR"`) {
+					continue
+				}
+				lines++
+				for _, want := range append(tt.logged, id) {
+					if !strings.Contains(line, want) {
+						t.Errorf("got log %s, want it to contain %q", line, want)
+					}
+				}
+			}
+			if lines != 1 {
+				t.Errorf("got %d errors in the log, want 1: %s", lines, log.String())
+			}
+			if w := get("/alive").send(s); w.Code != 200 {
+				t.Errorf("got %d afterwards, want 200", w.Code)
+			}
+		})
+	}
+}
+
+// The log has a line per request and none of what was sent.
+func TestLogHoldsNoSecrets(t *testing.T) {
+	t.Parallel()
+	var log logged
+	s := newServer(t, log.into, withKey)
+	w := request{
+		method: "POST", path: "/execute_action?token=hush", contentType: jsonType, key: "s3cret",
+		body: `{"action":{"action":"run","args":{"command":"echo hush"}}}`,
+	}.send(s)
+	got := log.String()
+	if n := strings.Count(got, "\n"); n != 1 {
+		t.Errorf("got %d lines, want 1: %s", n, got)
+	}
+	for _, want := range []string{`"level":"DEBUG"`, `"method":"POST"`, `"path":"/execute_action"`, `"status":200`, `"duration":`, `"bytes":` + itoa(w.Body.Len())} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s in it", got, want)
+		}
+	}
+	for _, hidden := range []string{"hush", "s3cret"} {
+		if strings.Contains(got, hidden) {
+			t.Errorf("got %s, want no %q in it", got, hidden)
+		}
+	}
+}
+
+func TestOpenAPITag(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	tag := get("/openapi.yaml").send(s).Header().Get("ETag")
+	if len(tag) < 10 {
+		t.Fatalf("got ETag %q, want one", tag)
+	}
+	tests := []struct {
+		name, match string
+		status      int
+	}{
+		{"same", tag, 304},
+		{"weak", "W/" + tag, 304},
+		{"one of several", `"a", ` + tag, 304},
+		{"other", `"a"`, 200},
+		{"none", "", 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := request{method: "GET", path: "/openapi.yaml", header: map[string]string{"If-None-Match": tt.match}}.send(s)
+			if want := map[int]int{200: len(api.OpenAPI), 304: 0}[tt.status]; w.Code != tt.status || w.Body.Len() != want {
+				t.Errorf("got %d with %d bytes, want %d with %d", w.Code, w.Body.Len(), tt.status, want)
+			}
+		})
+	}
+}
+
+// readAll reads an answer and closes it.
+func readAll(tb testing.TB, resp *http.Response) string {
+	tb.Helper()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatalf("reading answer: %v", err)
+	}
+	return string(body)
+}
