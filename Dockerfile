@@ -1,0 +1,25 @@
+# An image with what agents usually reach for. A sandbox needs none of it: the
+# server is put into any image with a shell when the sandbox is made.
+#
+#   docker build --build-arg BASE=debian:bookworm-slim -t actiond:latest .
+#
+# BASE is any Debian or Ubuntu. Where no registry can be reached, make one:
+#   debootstrap --variant=minbase bookworm DIR && tar -C DIR -c . | docker import - debian:bookworm-slim
+ARG BASE=debian:bookworm-slim
+FROM ${BASE}
+
+# sudo is here for scripts that call it. In a sandbox it gains nothing: those
+# start with no-new-privileges.
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+      bash ca-certificates curl git less procps python3 python3-ipykernel python3-pip python3-venv ripgrep sudo \
+ && rm -rf /var/lib/apt/lists/*
+
+# The account that commands run as; runtimectl's default has the same name and id.
+RUN useradd --create-home --shell /bin/bash --uid 1000 agent \
+ && echo 'agent ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/agent \
+ && chmod 0440 /etc/sudoers.d/agent \
+ && install -d -o agent -g agent /workspace
+
+ENV LANG=C.UTF-8
+WORKDIR /workspace

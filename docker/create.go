@@ -1,0 +1,329 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+)
+
+// Create makes a sandbox and returns when a command ran in its shell. With a
+// key it gives the sandbox of that key: one that is there already, started or
+// resumed if need be, or a new one. ErrConflict says that the key belongs to a
+// sandbox of another specification. Whatever goes wrong, nothing is left, unless
+// the engine cannot be reached or this process dies: then Prune removes it.
+func (h *Host) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
+	if err := h.complete(&spec); err != nil {
+		return nil, err
+	}
+	return h.create(ctx, &spec, birth{key: orElse(spec.Key, "\x00"+randomHex(16))})
+}
+
+// complete is Spec.complete with a look at this host.
+func (h *Host) complete(spec *Spec) (err error) {
+	if err := spec.complete(); err != nil {
+		return err
+	}
+	if len(spec.Env) > 0 && !h.config.Claims {
+		return refuse("variables are handed over by the claim, and this server cannot be claimed")
+	}
+	if spec.Mounts, err = resolveMounts(spec.Mounts, h.view); err != nil {
+		return err
+	}
+	if spec.UserID == 0 && spec.User != "root" {
+		spec.UserID = defaultUserID
+		if uid, ok := mountOwner(spec.Mounts); ok {
+			spec.UserID = uid
+		}
+	}
+	return nil
+}
+
+func (h *Host) create(ctx context.Context, spec *Spec, b birth) (*Sandbox, error) {
+	b.id = idOf(b.key)
+	h.config.Progress(b.id, Pending, "whoever works on the same sandbox")
+	unlock, err := h.state.lock(ctx, b.id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
+		return found, err
+	}
+	h.config.Progress(b.id, Pending, fmt.Sprintf("one of %d places for creations", cap(h.slots)))
+	release, err := h.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return h.make(ctx, spec, b)
+}
+
+// existing gives the sandbox of that id, brought to life, or nothing. What a
+// creator who died left half done is removed.
+func (h *Host) existing(ctx context.Context, spec *Spec, id string) (*Sandbox, error) {
+	name := h.config.Prefix + id
+	info, err := safely(ctx, "looking for container "+name, func() (container.InspectResponse, error) {
+		return h.engine.ContainerInspect(ctx, name)
+	})
+	if isNotFound(err) {
+		return nil, nil //nolint:nilnil // nothing is what was looked for
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, ours := h.sandbox(info.Name, info.ID, info.Config.Image, info.Config.Labels)
+	if !ours {
+		return nil, fmt.Errorf("%w: container %s stands in the way and is none of ours; remove or rename it", ErrConflict, name)
+	}
+	if s.birth != id { // claimed from a pool: its lock has the name of its birth
+		unlock, err := h.state.lock(ctx, s.birth)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	n, err := h.state.load(s.birth)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if !n.Done {
+		return nil, h.destroy(ctx, s)
+	}
+	if err := h.refresh(ctx, s); err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil //nolint:nilnil // it was removed just now
+		}
+		return nil, err
+	}
+	if s.Spec != spec.hash() {
+		return nil, fmt.Errorf("%w: sandbox %s has this key and another specification", ErrConflict, id)
+	}
+	return s, h.wake(ctx, s, n)
+}
+
+// wake brings a finished sandbox to life again.
+func (h *Host) wake(ctx context.Context, s *Sandbox, n note) error {
+	switch s.State {
+	case Stopped:
+		if err := h.launch(ctx, s, n); err != nil {
+			return err
+		}
+	case Paused:
+		if err := h.engine.ContainerUnpause(ctx, s.Container); err != nil {
+			return engineError(ctx, "resuming sandbox "+s.ID, err)
+		}
+	}
+	return h.refresh(ctx, s)
+}
+
+// make makes the sandbox of b; its lock is held. It leaves all or nothing.
+func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, err error) {
+	learned, err := h.learn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.config.Progress(b.id, Pending, "the image "+spec.Image)
+	arch, err := h.image(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	binary, err := h.serverFor(arch)
+	if err != nil {
+		return nil, err
+	}
+	h.config.Progress(b.id, Pending, "the server for "+arch)
+	b.binary, b.name, b.controller, b.created, b.claim = binary.sum, spec.Name, h.controller, time.Now(), h.config.Claims
+	if b.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
+		return nil, err
+	}
+	if spec.Network == "none" && !learned.socket {
+		return nil, refuse("without a network the sandbox is reached by a socket, and none can be had with this engine")
+	}
+	h.config.Progress(b.id, Creating, "its directory")
+	n := note{Key: randomHex(32), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
+	if b.pool != "" && h.config.Claims {
+		n.Key = "" // the claimer brings it
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.undo(ctx, b.id, made))
+			made = nil
+		}
+	}()
+	runDir, err := h.state.prepare(b.id)
+	if err != nil {
+		return nil, err
+	}
+	if learned.socket {
+		b.runDir = runDir
+		if err := h.state.give(b.id, learned.serverUID); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.state.save(b.id, n); err != nil {
+		return nil, err
+	}
+	if made, err = h.container(ctx, spec, b); err != nil {
+		return made, err
+	}
+	if b.volume == "" {
+		h.config.Progress(b.id, Creating, "the server to be copied")
+		if err := h.copyServer(ctx, made.Container, binary); err != nil {
+			return made, err
+		}
+		if err := h.checkServer(ctx, made.Container, binary); err != nil {
+			return made, err
+		}
+	}
+	if err := h.deliverKey(ctx, made, n.Key); err != nil {
+		return made, err
+	}
+	if err := h.launch(ctx, made, n); err != nil {
+		return made, err
+	}
+	n.Done = true
+	h.config.Progress(b.id, Starting, "the note that it is done")
+	if err := h.state.save(b.id, n); err != nil {
+		return made, err
+	}
+	made.State = Ready
+	h.config.Progress(b.id, Ready, "")
+	return made, nil
+}
+
+// delivery is the volume that holds the server, or nothing where it has to be
+// copied.
+func (h *Host) delivery(ctx context.Context, binary server, image string) (volume string, err error) {
+	if h.config.CopyServer {
+		return "", nil
+	}
+	volume, err = h.volumeWith(ctx, binary, image)
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrUnknown) {
+		return volume, err
+	}
+	h.config.Logger.WarnContext(ctx, "cannot keep the server in a volume and copies it instead", "error", err)
+	return "", nil
+}
+
+// undo removes what a failed creation left.
+func (h *Host) undo(ctx context.Context, id string, made *Sandbox) error {
+	target := h.config.Prefix + id
+	if made != nil {
+		target = made.Container
+	} else if info, err := h.engine.ContainerInspect(context.WithoutCancel(ctx), target); err == nil {
+		// The engine may have made it although its answer did not arrive. What
+		// squats the name stays.
+		if _, ours := h.sandbox(info.Name, info.ID, "", info.Config.Labels); !ours {
+			return h.state.remove(id)
+		}
+	}
+	if err := h.discard(ctx, target); err != nil {
+		return err
+	}
+	return h.state.remove(id)
+}
+
+// container makes the container and does not start it.
+func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, error) {
+	config, host := plan(spec, b)
+	if !h.config.Claims {
+		config.Cmd = append(config.Cmd, "--session-key-file", insideKey)
+	}
+	name := h.config.Prefix + b.id
+	h.config.Progress(b.id, Creating, "the container "+name)
+	response, err := h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
+	switch {
+	case isConflict(err):
+		return nil, fmt.Errorf("%w: the engine has a container %s already", ErrConflict, name)
+	case isNotFound(err):
+		return nil, fmt.Errorf("making container %s: %w: %w", name, ErrNoImage, err)
+	case err != nil:
+		return nil, engineError(ctx, "making container "+name, err)
+	}
+	s, ours := h.sandbox(name, response.ID, spec.Image, config.Labels)
+	if !ours {
+		return nil, fmt.Errorf("making container %s: it does not look like ours", name)
+	}
+	s.State = Creating
+	return s, nil
+}
+
+// insideKey is where a server that cannot be claimed finds its key. Only its
+// own user can open the directory.
+const insideKey = insideRun + "/key"
+
+// deliverKey hands the key to a server that cannot be claimed.
+func (h *Host) deliverKey(ctx context.Context, s *Sandbox, key string) error {
+	if h.config.Claims || key == "" {
+		return nil
+	}
+	if s.Transport == "socket" {
+		if err := h.state.write(path.Join("sandboxes", s.birth, "run", path.Base(insideKey)), []byte(key)); err != nil {
+			return fmt.Errorf("handing the key over: %w", err)
+		}
+		learned, err := h.learn(ctx)
+		if err != nil {
+			return err
+		}
+		return h.state.give(s.birth, learned.serverUID)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	dir := &tar.Header{Typeflag: tar.TypeDir, Name: insideRun[1:] + "/", Mode: 0o700}
+	file := &tar.Header{Typeflag: tar.TypeReg, Name: insideKey[1:], Mode: 0o400, Size: int64(len(key))}
+	err := errors.Join(w.WriteHeader(dir), w.WriteHeader(file))
+	_, writeErr := io.WriteString(w, key)
+	if err = errors.Join(err, writeErr, w.Close()); err != nil {
+		return fmt.Errorf("packing the key: %w", err)
+	}
+	err = h.engine.CopyToContainer(ctx, s.Container, "/", &archive, container.CopyToContainerOptions{})
+	return engineError(ctx, "handing the key over", err)
+}
+
+// image makes sure that the image is there and tells its architecture.
+func (h *Host) image(ctx context.Context, spec *Spec) (arch string, err error) {
+	look := func() (image.InspectResponse, error) {
+		return safely(ctx, "looking for image "+spec.Image, func() (image.InspectResponse, error) {
+			return h.engine.ImageInspect(ctx, spec.Image)
+		})
+	}
+	info, err := look()
+	switch {
+	case err != nil && !isNotFound(err):
+		return "", err
+	case err != nil && spec.Pull == PullNever:
+		return "", fmt.Errorf("%w: %s is not on this host, and it is not to be pulled", ErrNoImage, spec.Image)
+	case err != nil || spec.Pull == PullAlways:
+		if err := h.pull(ctx, spec.Image); err != nil {
+			return "", err
+		}
+		if info, err = look(); err != nil {
+			return "", err
+		}
+	}
+	return info.Architecture, nil
+}
+
+func (h *Host) pull(ctx context.Context, name string) error {
+	report, err := h.engine.ImagePull(ctx, name, image.PullOptions{})
+	if err != nil {
+		if unreachable(err) || ctx.Err() != nil {
+			return engineError(ctx, "pulling "+name, err)
+		}
+		return fmt.Errorf("%w: %s is not on this host and cannot be pulled: %w", ErrNoImage, name, err)
+	}
+	err = errors.Join(readPull(report, h.config.PullOutput), report.Close())
+	if err != nil {
+		return fmt.Errorf("%w: pulling %s: %w", ErrNoImage, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,487 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := fakeHost(t, f)
+	spec := docker.Spec{Image: "debian", Key: "k", Name: "one", Owner: "me", Env: map[string]string{"A": "secret value"}}
+	s, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := s.Key()
+	if err != nil || len(key) != 64 {
+		t.Errorf("Key: %d digits, %v, want 64", len(key), err)
+	}
+	f.mu.Lock()
+	everything := fmt.Sprintf("%+v %+v", f.containers[s.Container].config, f.containers[s.Container].host)
+	f.mu.Unlock()
+	if strings.Contains(everything, key) || strings.Contains(everything, "secret value") {
+		t.Error("the container's configuration holds the key or the owner's variables")
+	}
+	again, err := h.Create(t.Context(), spec)
+	if err != nil || again.Container != s.Container || again.Name != "one" || again.State != docker.Ready {
+		t.Errorf("the same key again: got %+v, %v", again, err)
+	}
+	spec.CPUs = 1
+	if _, err := h.Create(t.Context(), spec); !errors.Is(err, docker.ErrConflict) {
+		t.Errorf("another specification: got %v, want ErrConflict", err)
+	}
+	if err := errors.Join(h.Delete(t.Context(), s), h.Delete(t.Context(), s)); err != nil {
+		t.Errorf("deleting twice: %v", err)
+	}
+	if _, err := h.Get(t.Context(), s.ID); !errors.Is(err, docker.ErrNotFound) {
+		t.Errorf("Get after Delete: got %v, want ErrNotFound", err)
+	}
+}
+
+// TestFaults lets each call of a creation go wrong in each way. Afterwards one
+// reconciliation leaves exactly one sandbox or none, and the key works.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	count := newFake()
+	if _, err := fakeHost(t, count).Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	steps := slices.Clone(count.calls)
+	for _, broken := range []fault{refused, lost, deaf, down} {
+		for at, call := range steps {
+			t.Run(fmt.Sprintf("%d %s %d", at+1, call, broken), func(t *testing.T) {
+				t.Parallel()
+				f := newFake()
+				f.failAt, f.fault = at+1, broken
+				state := t.TempDir()
+				h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+				s, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				if (s == nil) == (err == nil) {
+					t.Fatalf("got %v and %v", s, err)
+				}
+				if broken == down && err != nil && !errors.Is(err, docker.ErrUnknown) {
+					t.Errorf("an engine that is down: got %v, want ErrUnknown", err)
+				}
+				f.heal()
+				f.age()
+				if _, err := h.Prune(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+				checkSettled(t, f, h, state, s != nil)
+				if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil {
+					t.Errorf("the key cannot be used again: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// age makes what fills volumes look left behind.
+func (f *fakeEngine) age() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.containers {
+		c.created = c.created.Add(-time.Hour)
+	}
+}
+
+// checkSettled checks that there is one sandbox, or none, and nothing else.
+func checkSettled(t *testing.T, f *fakeEngine, h *docker.Host, state string, want bool) {
+	t.Helper()
+	all, err := h.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	if want {
+		n = 1
+	}
+	dirs, err := os.ReadDir(filepath.Join(state, "sandboxes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(all) != n || len(f.containers) != n || len(dirs) != n {
+		t.Errorf("left: %d sandboxes, %d containers, %d directories; want %d of each", len(all), len(f.containers), len(dirs), n)
+	}
+}
+
+// TestFaultyClaims does the same with each call of a claim.
+func TestFaultyClaims(t *testing.T) {
+	t.Parallel()
+	prepare := func(t *testing.T, f *fakeEngine, state string) (*docker.Host, *docker.Pool) {
+		t.Helper()
+		h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+		pool, err := h.Pool("warm", docker.Spec{Image: "debian"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fillOnce(t, h, pool, 1)
+		return h, pool
+	}
+	count := newFake()
+	_, pool := prepare(t, count, t.TempDir())
+	before := len(count.calls)
+	if _, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil || !warm {
+		t.Fatalf("Claim: warm %v, %v", warm, err)
+	}
+	steps := slices.Clone(count.calls[before:])
+	for _, broken := range []fault{refused, lost, deaf, down} {
+		for at, call := range steps {
+			t.Run(fmt.Sprintf("%d %s %d", at+1, call, broken), func(t *testing.T) {
+				t.Parallel()
+				f := newFake()
+				state := t.TempDir()
+				h, pool := prepare(t, f, state)
+				f.mu.Lock()
+				f.failAt, f.fault = len(f.calls)+at+1, broken
+				f.mu.Unlock()
+				s, _, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				if (s == nil) == (err == nil) {
+					t.Fatalf("got %v and %v", s, err)
+				}
+				f.heal()
+				if _, err := h.Prune(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+				all, err := h.List(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				mine, waiting := 0, 0
+				for _, one := range all {
+					if one.Pool == "" {
+						mine++
+					} else {
+						waiting++
+					}
+				}
+				if mine > 1 || waiting > 1 || (mine == 1) != (s != nil) {
+					t.Errorf("left: %d claimed, %d in the pool; the claim gave %v", mine, waiting, s)
+				}
+				again, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				if s == nil && warm != (waiting == 1) {
+					t.Errorf("%d wait in the pool, and a claim gets a warm one: %v", waiting, warm)
+				}
+				if err != nil || s != nil && again.Container != s.Container {
+					t.Errorf("the key again: got %v, %v, want %v", again, err, s)
+				}
+			})
+		}
+	}
+}
+
+// fillOnce lets the pool fill itself until size are ready.
+func fillOnce(t *testing.T, h *docker.Host, pool *docker.Pool, size int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { pool.Run(ctx, time.Hour) })
+	waitFor(t, func() bool {
+		all, err := h.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := 0
+		for _, s := range all {
+			if s.Pool != "" && s.State == docker.Ready {
+				ready++
+			}
+		}
+		return ready == size
+	})
+	cancel()
+	running.Wait()
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for !done() {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the test ended first")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestPoolRace has 20 claimers and 5 warm sandboxes.
+func TestPoolRace(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := fakeHost(t, f)
+	pool, err := h.Pool("warm", docker.Spec{Image: "debian"}, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillOnce(t, h, pool, 5)
+	var mu sync.Mutex
+	got := map[string]bool{}
+	warmOnes := 0
+	var group sync.WaitGroup
+	for i := range 20 {
+		group.Go(func() {
+			s, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Name: fmt.Sprint("n", i), Env: map[string]string{"X": "y"}})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got[s.Container] = true
+			if warm {
+				warmOnes++
+			}
+		})
+	}
+	group.Wait()
+	if len(got) != 20 || warmOnes != 5 {
+		t.Errorf("got %d sandboxes, %d of them warm, want 20 and 5", len(got), warmOnes)
+	}
+}
+
+func TestPoolDrainsWhatIsStale(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := fakeHost(t, f)
+	old, err := h.Pool("warm", docker.Spec{Image: "debian:1"}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillOnce(t, h, old, 2)
+	if _, warm, err := old.Claim(t.Context(), docker.Spec{Image: "other"}); err != nil || warm {
+		t.Errorf("another specification: warm %v, %v, want a new one", warm, err)
+	}
+	renewed, err := h.Pool("warm", docker.Spec{Image: "debian:2"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { renewed.Run(ctx, time.Hour) })
+	waitFor(t, func() bool {
+		all, err := h.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var images []string
+		for _, s := range all {
+			if s.State == docker.Ready {
+				images = append(images, s.Image)
+			}
+		}
+		slices.Sort(images)
+		return slices.Equal(images, []string{"debian:2", "other"})
+	})
+	cancel()
+	running.Wait()
+	if err := renewed.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := h.List(t.Context()); err != nil || len(all) != 1 || all[0].Image != "other" {
+		t.Errorf("after Drain: got %v, %v, want the claimed one alone", all, err)
+	}
+}
+
+func TestCreateFails(t *testing.T) {
+	t.Parallel()
+	t.Run("the server ends", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.dies = true
+		_, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian"})
+		start, ok := errors.AsType[*docker.StartError](err)
+		if !ok || start.Logs != "server: last words" || !strings.Contains(start.Hint, "no shell") || !strings.Contains(start.Err.Error(), "status 1") {
+			t.Errorf("got %#v", err)
+		}
+	})
+	t.Run("it is never ready", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		h := fakeHost(t, f, func(c *docker.Config) {
+			c.ReadyTimeout, c.Agent = 50*time.Millisecond, stuckAgent{}
+		})
+		_, err := h.Create(t.Context(), docker.Spec{Image: "debian"})
+		if err == nil || !strings.Contains(err.Error(), "waiting for the first command in its shell: nothing after 50ms") {
+			t.Errorf("got %v, want what was waited for", err)
+		}
+		if len(f.containers) != 0 {
+			t.Errorf("%d containers are left", len(f.containers))
+		}
+	})
+	t.Run("no image", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.noImage = true
+		h := fakeHost(t, f)
+		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Pull: docker.PullNever}); !errors.Is(err, docker.ErrNoImage) {
+			t.Errorf("not to be pulled: got %v, want ErrNoImage", err)
+		}
+		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err != nil {
+			t.Errorf("pulled: %v", err)
+		}
+	})
+	t.Run("the caller gives up", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		ctx, cancel := context.WithCancel(t.Context())
+		h := fakeHost(t, f, func(c *docker.Config) {
+			c.Agent = stuckAgent{}
+			c.Progress = func(_ string, _ docker.State, waiting string) {
+				if strings.Contains(waiting, "first command") {
+					cancel()
+				}
+			}
+		})
+		if _, err := h.Create(ctx, docker.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want Canceled", err)
+		}
+		if len(f.containers) != 0 {
+			t.Errorf("%d containers are left", len(f.containers))
+		}
+	})
+	t.Run("the name is squatted", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		h := fakeHost(t, f)
+		s, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Delete(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		made, err := f.ContainerCreate(t.Context(), &container.Config{}, &container.HostConfig{}, nil, nil, "actiond-"+s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); !errors.Is(err, docker.ErrConflict) {
+			t.Errorf("got %v, want ErrConflict", err)
+		}
+		if _, err := h.Prune(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ContainerInspect(t.Context(), made.ID); err != nil {
+			t.Errorf("the foreign container was touched: %v", err)
+		}
+	})
+}
+
+// stuckAgent is of a server whose shell does not come.
+type stuckAgent struct{}
+
+func (stuckAgent) Claim(context.Context, docker.DialFunc, docker.Claim) error { return nil }
+
+func (stuckAgent) Ready(ctx context.Context, _ docker.DialFunc, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (stuckAgent) Status(context.Context, docker.DialFunc, string) (docker.Status, error) {
+	return docker.Status{}, nil
+}
+
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		status docker.Status
+		idle   time.Duration
+		want   bool // it is removed
+	}{
+		{"no limit", docker.Status{Since: time.Unix(0, 0)}, 0, false},
+		{"long ago", docker.Status{Since: time.Unix(0, 0)}, time.Hour, true},
+		{"just now", docker.Status{Since: time.Now()}, time.Hour, false},
+		{"busy", docker.Status{Since: time.Unix(0, 0), Busy: true}, time.Hour, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			h := fakeHost(t, f, func(c *docker.Config) {
+				c.Agent = &fakeAgent{keys: map[string]string{}, status: tt.status}
+			})
+			if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Idle: tt.idle}); err != nil {
+				t.Fatal(err)
+			}
+			removed, err := h.Prune(t.Context(), false)
+			if err != nil || (len(removed) == 1) != tt.want {
+				t.Errorf("removed %+v, %v, want removal: %v", removed, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestReap lets the reaper meet an engine that is down at first.
+func TestReap(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := fakeHost(t, f)
+	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", TTL: time.Nanosecond}); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := h.Create(t.Context(), docker.Spec{Image: "debian", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.failAt, f.fault = 1, down
+	before := len(f.calls)
+	f.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	var reaping sync.WaitGroup
+	reaping.Go(func() { h.Reap(ctx, time.Millisecond) })
+	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.calls) > before })
+	f.heal()
+	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.containers) == 1 })
+	cancel()
+	reaping.Wait()
+	if _, err := h.Get(t.Context(), kept.ID); err != nil {
+		t.Errorf("the one whose time is not up: %v", err)
+	}
+}
+
+// TestUnreachable: an engine that cannot be reached makes nothing look gone.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	state := t.TempDir()
+	h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+	s, err := h.Create(t.Context(), docker.Spec{Image: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.failAt, f.fault = 1, down
+	f.mu.Unlock()
+	_, listErr := h.List(t.Context())
+	_, getErr := h.Get(t.Context(), s.ID)
+	_, pruneErr := h.Prune(t.Context(), false)
+	deleteErr := h.Delete(t.Context(), s)
+	for call, err := range map[string]error{"List": listErr, "Get": getErr, "Prune": pruneErr, "Delete": deleteErr} {
+		if !errors.Is(err, docker.ErrUnknown) || errors.Is(err, docker.ErrNotFound) {
+			t.Errorf("%s: got %v, want ErrUnknown", call, err)
+		}
+	}
+	if conn, err := s.Dial(t.Context()); err != nil {
+		t.Errorf("Dial: %v: actions must keep flowing", err)
+	} else if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	f.heal()
+	checkSettled(t, f, h, state, true)
+}

@@ -1,0 +1,73 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialSocket connects to the socket in dir and to nothing else. The directory
+// is mounted into the sandbox, so what stands there may be the agent's work:
+// no link is followed, the socket is looked at and connected to through one
+// descriptor, so that nothing can be swapped in between, and whoever listens on
+// it must be the sandbox's server.
+func dialSocket(ctx context.Context, dir string, serverUID int) (net.Conn, error) {
+	path := filepath.Join(dir, filepath.Base(insideSocket))
+	dirFD, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the socket directory %s: %w", dir, err)
+	}
+	defer func() { _ = unix.Close(dirFD) }()
+	fd, err := unix.Openat(dirFD, filepath.Base(insideSocket), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the socket %s: %w", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("looking at the socket %s: %w", path, err)
+	}
+	switch {
+	case stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
+		return nil, fmt.Errorf("%s: %w: it is no socket but of type %#o", path, ErrUnsafeSocket, stat.Mode&unix.S_IFMT)
+	case int(stat.Uid) != serverUID:
+		return nil, fmt.Errorf("%s: %w: it belongs to user %d and the server is %d", path, ErrUnsafeSocket, stat.Uid, serverUID)
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", path, err)
+	}
+	if err := checkPeer(conn.(*net.UnixConn), serverUID); err != nil { //nolint:forcetypeassert // network unix gives these
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return conn, nil
+}
+
+// checkPeer asks the kernel who listens.
+func checkPeer(conn *net.UnixConn, serverUID int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if peerErr != nil {
+		return os.NewSyscallError("getsockopt", peerErr)
+	}
+	if int(peer.Uid) != serverUID {
+		return fmt.Errorf("%w: user %d listens on it and the server is %d", ErrUnsafeSocket, peer.Uid, serverUID)
+	}
+	return nil
+}

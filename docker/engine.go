@@ -1,0 +1,163 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// engine is what this package asks of a Docker engine. The real one is
+// *client.Client; unit tests have one with faults.
+type engine interface {
+	lifecycle
+	looking
+	files
+	images
+	volumes
+}
+
+type lifecycle interface {
+	ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
+	ContainerStart(ctx context.Context, id string, options container.StartOptions) error
+	ContainerStop(ctx context.Context, id string, options container.StopOptions) error
+	ContainerPause(ctx context.Context, id string) error
+	ContainerUnpause(ctx context.Context, id string) error
+	ContainerRename(ctx context.Context, id, name string) error
+	ContainerRemove(ctx context.Context, id string, options container.RemoveOptions) error
+	ContainerWait(ctx context.Context, id string, condition container.WaitCondition) (<-chan container.WaitResponse, <-chan error)
+}
+
+type looking interface {
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
+	ContainerLogs(ctx context.Context, id string, options container.LogsOptions) (io.ReadCloser, error)
+	ContainerStats(ctx context.Context, id string, stream bool) (container.StatsResponseReader, error)
+	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
+	Info(ctx context.Context) (system.Info, error)
+}
+
+type files interface {
+	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
+	CopyToContainer(ctx context.Context, id, path string, content io.Reader, options container.CopyToContainerOptions) error
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
+}
+
+type images interface {
+	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
+	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
+}
+
+type volumes interface {
+	VolumeInspect(ctx context.Context, name string) (volume.Volume, error)
+	VolumeCreate(ctx context.Context, options volume.CreateOptions) (volume.Volume, error)
+	VolumeList(ctx context.Context, options volume.ListOptions) (volume.ListResponse, error)
+	VolumeRemove(ctx context.Context, name string, force bool) error
+}
+
+var _ engine = (*client.Client)(nil)
+
+// Sentinels of this package; each is wrapped with what was done and with what.
+var (
+	// ErrNotFound: there is no such sandbox.
+	ErrNotFound = errors.New("no such sandbox")
+	// ErrAmbiguous: more than one sandbox answers to the short id.
+	ErrAmbiguous = errors.New("ambiguous")
+	// ErrConflict: the key is taken by a sandbox of another specification, or
+	// the name by a container that is none of ours.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid: the specification asks for something it may not.
+	ErrInvalid = errors.New("invalid specification")
+	// ErrNoImage: the image is not on this host and could not be pulled.
+	ErrNoImage = errors.New("no such image")
+	// ErrClaimed: somebody else claimed the sandbox first. A claim callback
+	// returns it (or wraps it) to say so.
+	ErrClaimed = errors.New("claimed by somebody else")
+	// ErrUnknown: the engine cannot be reached, so nothing is known about the
+	// sandboxes. They may well live on.
+	ErrUnknown = errors.New("the Docker engine cannot be reached, the state of the sandboxes is unknown")
+	// ErrUnsafeSocket: what stands in the place of a sandbox's socket is not
+	// the socket of its server.
+	ErrUnsafeSocket = errors.New("unsafe socket")
+)
+
+// engineError wraps what an engine call returned, so that "cannot be reached"
+// is told from an answer. A wait that the caller ended is the caller's.
+func engineError(ctx context.Context, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case unreachable(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrUnknown, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func unreachable(err error) bool {
+	var network net.Error
+	return client.IsErrConnectionFailed(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.As(err, &network) || cerrdefs.IsUnavailable(err)
+}
+
+func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
+
+func isConflict(err error) bool { return cerrdefs.IsConflict(err) }
+
+// safely repeats a call that may be repeated without harm (a look, or
+// something whose second time changes nothing) as long as the engine cannot be
+// reached, at most four times over about a second.
+func safely[T any](ctx context.Context, what string, call func() (T, error)) (T, error) {
+	wait := 50 * time.Millisecond
+	for try := 1; ; try++ {
+		value, err := call()
+		if err == nil || try == 4 || !unreachable(err) || ctx.Err() != nil {
+			return value, engineError(ctx, what, err)
+		}
+		pause := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter needs no secrecy
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+		wait *= 2
+	}
+}
+
+// connect opens the engine that host names (unix:///var/run/docker.sock,
+// tcp://…). An empty host means what the docker command would use:
+// $DOCKER_HOST, $DOCKER_CONTEXT, the current context, the local socket. It does
+// not speak to the engine yet.
+func connect(host string) (*client.Client, error) {
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host == "" && os.Getenv(client.EnvOverrideHost) == "" {
+		fromContext, err := contextHost()
+		if err != nil {
+			return nil, err
+		}
+		host = fromContext
+	}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	opened, err := client.NewClientWithOpts(options...)
+	if err != nil {
+		return nil, fmt.Errorf("opening the Docker engine %s: %w", host, err)
+	}
+	return opened, nil
+}

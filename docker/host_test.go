@@ -1,0 +1,305 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	file := filepath.Join(dir, "file")
+	if err := errors.Join(os.Symlink(dir, link), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	agent := &fakeAgent{}
+	for name, config := range map[string]docker.Config{
+		"no agent":        {StateDir: dir},
+		"prefix":          {StateDir: dir, Agent: agent, Prefix: "../"},
+		"transport":       {StateDir: dir, Agent: agent, Transport: "smoke"},
+		"relative state":  {StateDir: "state", Agent: agent},
+		"state is a link": {StateDir: link, Agent: agent},
+		"state is a file": {StateDir: file, Agent: agent},
+	} {
+		if h, err := docker.OpenWith(config, newFake()); err == nil {
+			t.Errorf("%s: opened", name)
+			_ = h.Close()
+		}
+	}
+}
+
+func TestStateIsClosedToOthers(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(state, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	h := fakeHost(t, newFake(), func(c *docker.Config) { c.StateDir = state })
+	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Type()&os.ModeSocket == 0 && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestControllers: two state directories are two controllers, and one does not
+// see what the other has.
+func TestControllers(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	state := t.TempDir()
+	one := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+	same := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+	other := fakeHost(t, f)
+	s, err := one.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := same.Get(t.Context(), s.ID); err != nil || got.Container != s.Container {
+		t.Errorf("the same controller: got %v, %v", got, err)
+	}
+	if all, err := other.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("another controller lists %v, %v", all, err)
+	}
+	if removed, err := other.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("another controller removes %v, %v", removed, err)
+	}
+	if _, err := other.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); !errors.Is(err, docker.ErrConflict) {
+		t.Errorf("another controller with the key: got %v, want ErrConflict", err)
+	}
+}
+
+func TestGetAmbiguous(t *testing.T) {
+	t.Parallel()
+	h := fakeHost(t, newFake())
+	for range 2 {
+		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Name: "twin"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.Get(t.Context(), "twin"); !errors.Is(err, docker.ErrAmbiguous) {
+		t.Errorf("got %v, want ErrAmbiguous", err)
+	}
+	if _, err := h.Get(t.Context(), ""); !errors.Is(err, docker.ErrNotFound) {
+		t.Errorf("nothing: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestServerUID(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		info system.Info
+		want int
+	}{
+		{system.Info{}, 0},
+		{system.Info{SecurityOptions: []string{"name=seccomp,profile=default"}}, 0},
+		{system.Info{SecurityOptions: []string{"name=rootless"}}, os.Geteuid()},
+		{system.Info{SecurityOptions: []string{"name=userns"}, DockerRootDir: "/var/lib/docker/165536.165536"}, 165536},
+	} {
+		if got := docker.ServerUID(tt.info); got != tt.want {
+			t.Errorf("%+v: got %d, want %d", tt.info.SecurityOptions, got, tt.want)
+		}
+	}
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	good := system.Info{
+		SecurityOptions: []string{"name=seccomp,profile=builtin", "name=apparmor"}, MemoryLimit: true, SwapLimit: true,
+		CPUCfsQuota: true, PidsLimit: true, LiveRestoreEnabled: true, CgroupVersion: "2",
+	}
+	if got := docker.Findings(good, true); len(got) != 0 {
+		t.Errorf("nothing is wrong: got %+v", got)
+	}
+	bad := system.Info{CgroupVersion: "1", Warnings: []string{"WARNING: API is accessible on http://0.0.0.0:2375 without encryption."}}
+	got := docker.Findings(bad, false)
+	if len(got) != 9 {
+		t.Errorf("got %d findings, want 9: %+v", len(got), got)
+	}
+	for _, f := range got {
+		if f.What == "" || f.So == "" {
+			t.Errorf("an empty finding: %+v", f)
+		}
+	}
+}
+
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	config, host, err := docker.Plan(docker.Spec{
+		Image: "i", UserID: 1000, SecurityOpts: []string{"apparmor=unconfined"}, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
+	}, "/r", "v", "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := docker.DetailsOf(container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{
+			Image: "sha256:1", HostConfig: host,
+			State: &container.State{StartedAt: "2026-01-02T03:04:05.5Z", FinishedAt: "0001-01-01T00:00:00Z", OOMKilled: true},
+		},
+		Config: config,
+	})
+	want := &docker.Details{
+		ImageID: "sha256:1", Started: time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC), OutOfMemory: true,
+		Network: "bridge", Memory: 2 << 30, Pids: 512, CPUs: 2, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
+		SecurityOpts:   []string{"apparmor=unconfined", "no-new-privileges", "seccomp=(built in)"},
+		LostProtection: []string{"apparmor is off", "the agent changes /srv/x on the host"}, Server: "feed",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestContextHost(t *testing.T) {
+	dir := t.TempDir()
+	sum := sha256.Sum256([]byte("far"))
+	meta := filepath.Join(dir, "contexts", "meta", hex.EncodeToString(sum[:]))
+	if err := errors.Join(
+		os.MkdirAll(meta, 0o700),
+		os.WriteFile(filepath.Join(meta, "meta.json"), []byte(`{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:1"}}}`), 0o600),
+		os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"currentContext":"far"}`), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", dir)
+	for name, want := range map[string]string{"": "tcp://far:1", "far": "tcp://far:1", "default": ""} {
+		t.Setenv("DOCKER_CONTEXT", name)
+		if got, err := docker.ContextHost(); err != nil || got != want {
+			t.Errorf("context %q: got %q, %v, want %q", name, got, err, want)
+		}
+	}
+	t.Setenv("DOCKER_CONTEXT", "missing")
+	if got, err := docker.ContextHost(); err == nil {
+		t.Errorf("a context that is not there: got %q", got)
+	}
+}
+
+func TestReadPull(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, report string
+		fails        bool
+	}{
+		{"fine", `{"status":"Pulling"}` + "\n" + `{"status":"Done"}`, false},
+		{"an error in it", `{"status":"Pulling"}` + "\n" + `{"error":"manifest unknown","errorDetail":{}}`, true},
+		{"cut", `{"status":`, true},
+		{"empty", "", false},
+	} {
+		var out bytes.Buffer
+		if err := docker.ReadPull(strings.NewReader(tt.report), &out); (err != nil) != tt.fails {
+			t.Errorf("%s: got %v, want an error: %v", tt.name, err, tt.fails)
+		}
+		if out.String() != tt.report {
+			t.Errorf("%s: passed on %q", tt.name, out.String())
+		}
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	raw := &container.StatsResponse{Read: time.Unix(11, 0), PreRead: time.Unix(10, 0)}
+	raw.CPUStats.CPUUsage.TotalUsage, raw.PreCPUStats.CPUUsage.TotalUsage = 2_500_000_000, 1_000_000_000
+	raw.MemoryStats.Usage, raw.MemoryStats.Limit = 100, 1000
+	raw.MemoryStats.Stats = map[string]uint64{"inactive_file": 30}
+	raw.PidsStats.Current = 3
+	raw.Networks = map[string]container.NetworkStats{"a": {RxBytes: 1, TxBytes: 2}, "b": {RxBytes: 10, TxBytes: 20}}
+	raw.BlkioStats.IoServiceBytesRecursive = []container.BlkioStatEntry{{Op: "Read", Value: 5}, {Op: "write", Value: 6}, {Op: "Total", Value: 11}}
+	want := docker.Stats{
+		Time: time.Unix(11, 0), CPU: 1.5, Memory: 70, MemoryLimit: 1000, Pids: 3, NetIn: 11, NetOut: 22, DiskIn: 5, DiskOut: 6,
+	}
+	if got := docker.StatsOf(raw); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestHint(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state *container.State
+		shell bool
+		want  string
+	}{
+		{&container.State{}, false, "no shell"},
+		{&container.State{OOMKilled: true}, true, "more memory"},
+		{&container.State{Error: "exec format error"}, true, "another processor"},
+		{&container.State{Error: "something else"}, true, "something else"},
+		{&container.State{}, true, ""},
+	} {
+		info := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: tt.state}}
+		if got := docker.Hint(info, tt.shell); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%+v: got %q, want %q in it", tt.state, got, tt.want)
+		}
+	}
+}
+
+// TestDamagedServer has an engine that loses a part of what is copied.
+func TestDamagedServer(t *testing.T) {
+	t.Parallel()
+	f := &losingEngine{fakeEngine: newFake()}
+	server := filepath.Join(t.TempDir(), "server")
+	if err := os.WriteFile(server, []byte("a program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, err := docker.OpenWith(docker.Config{StateDir: t.TempDir(), Servers: map[string]string{runtime.GOARCH: server}, Agent: &fakeAgent{}}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("got %v, want a damaged server", err)
+	}
+	for name := range f.volumes {
+		if strings.HasSuffix(name, "-ok") {
+			t.Error("the damaged server was marked as good")
+		}
+	}
+}
+
+type losingEngine struct{ *fakeEngine }
+
+func (l *losingEngine) CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error) {
+	l.mu.Lock()
+	for _, c := range l.containers {
+		for name, data := range c.files {
+			c.files[name] = data[:len(data)/2]
+		}
+	}
+	l.mu.Unlock()
+	return l.fakeEngine.CopyFromContainer(ctx, id, path)
+}
+
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	h := fakeHost(t, newFake(), func(c *docker.Config) { c.Servers = map[string]string{"mips": "/nowhere"} })
+	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); !errors.Is(err, docker.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "mips") {
+		t.Errorf("got %v, want what there is", err)
+	}
+}

@@ -1,0 +1,187 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/system"
+)
+
+// Details are what the engine tells about one sandbox.
+type Details struct {
+	ImageID          string
+	Started, Ended   time.Time // zero: not yet
+	ExitCode         int       // of the server, where it ended
+	OutOfMemory      bool      // the memory limit ended something in it
+	Network          string
+	Addresses        []string // in its networks
+	Memory, Pids     int64    // limits
+	CPUs             float64  // limit
+	Runtime          string
+	ReadOnly         bool
+	Mounts           []Mount // the caller's
+	SecurityOpts     []string
+	LostProtection   []string // compared with the defaults
+	GainedProtection []string
+	Server           string // SHA-256 of the server in it
+}
+
+// Inspect asks the engine about a sandbox. It fails with ErrNotFound if that is
+// gone.
+func (h *Host) Inspect(ctx context.Context, s *Sandbox) (*Details, error) {
+	info, err := safely(ctx, "looking at sandbox "+s.ID, func() (container.InspectResponse, error) {
+		return h.engine.ContainerInspect(ctx, s.Container)
+	})
+	if isNotFound(err) {
+		return nil, fmt.Errorf("sandbox %s: %w", s.ID, ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return details(info), nil
+}
+
+func details(info container.InspectResponse) *Details {
+	d := &Details{ImageID: info.Image}
+	if state := info.State; state != nil {
+		d.ExitCode, d.OutOfMemory = state.ExitCode, state.OOMKilled
+		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
+	}
+	user := ""
+	if config := info.Config; config != nil {
+		d.Server = config.Labels[labelBinary]
+		user, _, _ = strings.Cut(config.Labels[labelUser], ":")
+	}
+	if host := info.HostConfig; host != nil {
+		d.Network, d.Runtime, d.ReadOnly = string(host.NetworkMode), host.Runtime, host.ReadonlyRootfs
+		d.Memory, d.CPUs = host.Memory, float64(host.NanoCPUs)/1e9
+		if host.PidsLimit != nil {
+			d.Pids = *host.PidsLimit
+		}
+		for _, m := range host.Mounts {
+			if m.Type == mount.TypeBind && m.Target != insideRun {
+				d.Mounts = append(d.Mounts, Mount{m.Source, m.Target, m.ReadOnly})
+			}
+		}
+		for _, opt := range host.SecurityOpt {
+			if opt == "seccomp="+seccompProfile {
+				opt = "seccomp=(built in)"
+			}
+			d.SecurityOpts = append(d.SecurityOpts, opt)
+		}
+	}
+	if info.NetworkSettings != nil {
+		for _, name := range slices.Sorted(maps.Keys(info.NetworkSettings.Networks)) {
+			if n := info.NetworkSettings.Networks[name]; n != nil && n.IPAddress != "" {
+				d.Addresses = append(d.Addresses, n.IPAddress)
+			}
+		}
+	}
+	chosen := slices.DeleteFunc(slices.Clone(d.SecurityOpts), func(opt string) bool { return opt == "seccomp=(built in)" })
+	d.LostProtection, d.GainedProtection = Protection(Spec{
+		User: user, Mounts: d.Mounts, Network: d.Network, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
+	})
+	return d
+}
+
+// when reads the engine's time; it writes "0001-…" for never.
+func when(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || t.Year() < 1970 {
+		return time.Time{}
+	}
+	return t
+}
+
+// EngineInfo is what the engine tells about itself and its machine.
+type EngineInfo struct {
+	Version, Kernel, System, Arch string
+	StorageDriver, CgroupVersion  string
+	CPUs                          int
+	Memory                        int64
+	Runtimes                      []string
+	Transport                     string // how sandboxes are reached: "socket" or "port"
+	Findings                      []Finding
+}
+
+// Finding is something about the engine that takes away from what is promised.
+type Finding struct {
+	What string // is so
+	So   string // what follows, and what to do
+}
+
+// Engine asks the engine about itself. It fails with ErrUnknown if the engine
+// cannot be reached.
+func (h *Host) Engine(ctx context.Context) (*EngineInfo, error) {
+	info, err := h.info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	learned, err := h.learn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &EngineInfo{
+		Version: info.ServerVersion, Kernel: info.KernelVersion, System: info.OperatingSystem, Arch: info.Architecture,
+		StorageDriver: info.Driver, CgroupVersion: orElse(info.CgroupVersion, "1"), CPUs: info.NCPU, Memory: info.MemTotal,
+		Runtimes: slices.Sorted(maps.Keys(info.Runtimes)), Transport: "port",
+	}
+	if learned.socket {
+		e.Transport = "socket"
+	}
+	e.Findings = findings(info, learned.socket)
+	return e, nil
+}
+
+func findings(info system.Info, socket bool) []Finding {
+	var found []Finding
+	add := func(is bool, what, so string) {
+		if is {
+			found = append(found, Finding{what, so})
+		}
+	}
+	has := func(option string) bool {
+		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name="+option) })
+	}
+	add(!has("seccomp"), "the engine has no seccomp",
+		"every system call reaches the kernel, and a sandbox that asks for a profile does not start: use an engine and a kernel with seccomp")
+	add(!has("apparmor") && !has("selinux"), "there is neither AppArmor nor SELinux",
+		"one layer less between the agent and the host; the other ones hold")
+	add(!info.MemoryLimit, "memory cannot be limited", "one sandbox can take all memory: enable the memory control group")
+	add(info.MemoryLimit && !info.SwapLimit, "swap cannot be limited", "a sandbox can use swap beyond its memory limit: boot with swapaccount=1")
+	add(!info.CPUCfsQuota, "processors cannot be limited", "one sandbox can take all processors")
+	add(!info.PidsLimit, "processes cannot be limited", "a fork bomb can take down the host: enable the pids control group")
+	add(!info.LiveRestoreEnabled, "live-restore is off", "sandboxes end when the engine is restarted: set \"live-restore\": true in daemon.json")
+	add(!socket, "sandboxes are reached by a port on 127.0.0.1", fmt.Sprintf(
+		"slower than a socket, and other users of this host can knock: for a socket the engine must run on this Linux host, and this program as root (it is user %d)", os.Geteuid()))
+	add(info.CgroupVersion == "1", "control groups are of version 1", "memory is counted less exactly; everything else holds")
+	for _, warning := range info.Warnings {
+		add(strings.HasPrefix(warning, "WARNING: API is accessible on http"), warning, "whoever reaches that port owns the host: close it")
+	}
+	return found
+}
+
+// Prepare pulls the image if need be and puts the server into its volume, so
+// that the first creation does not wait for them.
+func (h *Host) Prepare(ctx context.Context, spec Spec) error {
+	if err := h.complete(&spec); err != nil {
+		return err
+	}
+	arch, err := h.image(ctx, &spec)
+	if err != nil {
+		return err
+	}
+	binary, err := h.serverFor(arch)
+	if err != nil {
+		return err
+	}
+	_, err = h.delivery(ctx, binary, spec.Image)
+	return err
+}

@@ -1,0 +1,237 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
+)
+
+// Removal is something that Prune removed, or would.
+type Removal struct {
+	ID     string // of the sandbox; a container's name for what is none
+	Name   string
+	Reason string
+}
+
+// Prune settles what creators and claimers who died have left, and removes
+// sandboxes whose time is up. Afterwards each creation has left exactly one
+// sandbox or none. What somebody works on at the moment is left to them, and
+// containers that are none of this controller's are never touched. With dryRun
+// it only tells. Something that cannot be removed does not keep it from the
+// rest.
+func (h *Host) Prune(ctx context.Context, dryRun bool) ([]Removal, error) {
+	all, err := h.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []Removal
+	var errs []error
+	note := func(r *Removal, err error) {
+		if r != nil {
+			removed = append(removed, *r)
+		}
+		errs = append(errs, err)
+	}
+	for _, s := range all {
+		note(h.pruneSandbox(ctx, s, dryRun))
+	}
+	ids, err := h.state.ids()
+	errs = append(errs, err)
+	for _, id := range ids {
+		note(h.pruneDirectory(ctx, id, dryRun))
+	}
+	fillers, err := h.containers(ctx, "filler")
+	errs = append(errs, err)
+	for _, c := range fillers {
+		if time.Since(time.Unix(c.Created, 0)) < fillTime {
+			continue
+		}
+		var err error
+		if !dryRun {
+			err = h.discard(ctx, c.ID)
+		}
+		note(&Removal{nameOf(c), "", "its creator died while putting the server into a volume"}, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// pruneSandbox removes the sandbox if there is a reason.
+func (h *Host) pruneSandbox(ctx context.Context, s *Sandbox, dryRun bool) (*Removal, error) {
+	unlock, err := h.state.tryLock(s.birth)
+	if errors.Is(err, errLocked) {
+		return nil, nil //nolint:nilnil // nothing to remove
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	// It may have changed since it was listed; a claim gives it another name.
+	if err := h.refresh(ctx, s); err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil //nolint:nilnil // nothing to remove
+		}
+		return nil, err
+	}
+	reason, err := h.reason(ctx, s, time.Now())
+	if reason == "" || err != nil {
+		return nil, err
+	}
+	if !dryRun {
+		if err := h.destroy(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return &Removal{s.ID, s.Name, reason}, nil
+}
+
+// reason says why a sandbox that nobody works on is to be removed, or nothing.
+func (h *Host) reason(ctx context.Context, s *Sandbox, now time.Time) (string, error) {
+	n, err := h.state.load(s.birth)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "its key is lost", nil
+	case err != nil:
+		return "", err
+	case !n.Done:
+		return "its creator died", nil
+	case s.Pool != "" && n.Claimed:
+		return "its claimer died", nil
+	case s.Pool != "" && s.State == Stopped:
+		return "it died in the pool", nil
+	case !s.Deadline.IsZero() && !now.Before(s.Deadline):
+		return "its time was up at " + s.Deadline.UTC().Format(time.RFC3339), nil
+	case s.State == Gone:
+		return "its removal was not finished", nil
+	}
+	idle, err := h.idleSince(ctx, s)
+	if err != nil || s.IdleLimit <= 0 || idle.IsZero() || now.Before(idle.Add(s.IdleLimit)) {
+		return "", err
+	}
+	return fmt.Sprintf("it was idle for more than %v", s.IdleLimit), nil
+}
+
+// idleSince is the end of the last action, or of the container if that ended.
+// Zero says that it is busy, or does not tell.
+func (h *Host) idleSince(ctx context.Context, s *Sandbox) (time.Time, error) {
+	switch {
+	case s.IdleLimit <= 0:
+		return time.Time{}, nil
+	case s.State == Ready:
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		status, err := s.Status(ctx)
+		if err != nil {
+			h.config.Logger.WarnContext(ctx, "a sandbox does not tell how it is", slog.String("sandbox", s.ID), slog.Any("error", err))
+			return time.Time{}, nil
+		}
+		if status.Busy {
+			return time.Time{}, nil
+		}
+		return status.Since, nil
+	case s.State == Stopped:
+		info, err := h.engine.ContainerInspect(ctx, s.Container)
+		if err != nil {
+			return time.Time{}, engineError(ctx, "looking at sandbox "+s.ID, err)
+		}
+		ended, err := time.Parse(time.RFC3339Nano, info.State.FinishedAt)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("reading when sandbox %s ended: %w", s.ID, err)
+		}
+		return ended, nil
+	}
+	return time.Time{}, nil
+}
+
+// pruneDirectory removes the directory of a sandbox that has no container.
+func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*Removal, error) {
+	if !idPattern.MatchString(id) {
+		return nil, nil //nolint:nilnil // not made by this package
+	}
+	unlock, err := h.state.tryLock(id)
+	if errors.Is(err, errLocked) {
+		return nil, nil //nolint:nilnil // nothing to remove
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	options := container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelID+"="+id))}
+	found, err := safely(ctx, "looking for the container of sandbox "+id, func() ([]container.Summary, error) {
+		return h.engine.ContainerList(ctx, options)
+	})
+	if len(found) > 0 || err != nil {
+		return nil, err
+	}
+	if !dryRun {
+		if err := h.state.remove(id); err != nil {
+			return nil, err
+		}
+	}
+	return &Removal{id, "", "it has a directory and no container"}, nil
+}
+
+// PruneServers removes the volumes with servers of other versions that no
+// container uses, and returns their names.
+func (h *Host) PruneServers(ctx context.Context) ([]string, error) {
+	keep := map[string]bool{}
+	for arch := range h.config.Servers {
+		s, err := h.serverFor(arch)
+		if err != nil {
+			return nil, err
+		}
+		name := h.config.Prefix + "server-" + s.sum[:32]
+		keep[name], keep[name+"-ok"] = true, true
+	}
+	list, err := h.engine.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelManaged+"=server"))})
+	if err != nil {
+		return nil, engineError(ctx, "listing the servers' volumes", err)
+	}
+	var removed []string
+	for _, v := range list.Volumes {
+		if keep[v.Name] {
+			continue
+		}
+		switch err := h.engine.VolumeRemove(ctx, v.Name, false); {
+		case err == nil:
+			removed = append(removed, v.Name)
+		case !isConflict(err) && !isNotFound(err): // a conflict: it is in use
+			return removed, engineError(ctx, "removing volume "+v.Name, err)
+		}
+	}
+	return removed, nil
+}
+
+// Reap prunes now and then until ctx ends. While that fails it does so less
+// often: an engine that comes back is not to be met by a crowd.
+func (h *Host) Reap(ctx context.Context, every time.Duration) {
+	wait := every
+	for {
+		removed, err := h.Prune(ctx, false)
+		for _, r := range removed {
+			h.config.Logger.InfoContext(ctx, "removed a sandbox", slog.String("sandbox", r.ID), slog.String("reason", r.Reason))
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = min(2*wait, 10*every)
+			h.config.Logger.ErrorContext(ctx, "cannot prune", slog.Any("error", err), slog.Duration("next", wait))
+		default:
+			wait = every
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}

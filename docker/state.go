@@ -1,0 +1,278 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stateDir is a directory that only the controller's user can open:
+//
+//	controller            who this is
+//	locks/ID              held while somebody makes or ends that sandbox
+//	sandboxes/ID/claim    key, name, owner of the sandbox
+//	sandboxes/ID/run/     mounted into the sandbox
+//
+// An os.Root keeps links from leading out of it.
+type stateDir struct {
+	path string
+	root *os.Root
+}
+
+// openState makes the directory if it is not there and refuses one that others
+// could change.
+func openState(dir string) (*stateDir, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("state directory %q must be an absolute path", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the state directory: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory: %w", err)
+	}
+	stat, isUnix := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return nil, fmt.Errorf("state directory %s is not a directory (links are not followed)", dir)
+	case isUnix && int(stat.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("state directory %s belongs to user %d, not to %d", dir, stat.Uid, os.Geteuid())
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory: %w", err)
+	}
+	s := &stateDir{dir, root}
+	if err := errors.Join(root.Chmod(".", 0o700), s.mkdir("locks"), s.mkdir("sandboxes")); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("preparing the state directory: %w", err)
+	}
+	return s, nil
+}
+
+func (s *stateDir) Close() error { return s.root.Close() }
+
+func (s *stateDir) mkdir(name string) error {
+	if err := s.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// controller is the name of whoever uses this directory. Two controllers on one
+// engine leave each other's sandboxes alone.
+func (s *stateDir) controller() (string, error) {
+	unlock, err := s.lock(context.Background(), "controller")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	data, err := s.root.ReadFile("controller")
+	if err == nil && len(data) == 16 {
+		return string(data), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading who this controller is: %w", err)
+	}
+	id := randomHex(8)
+	return id, s.write("controller", []byte(id))
+}
+
+// randomHex is 2n random hexadecimal digits.
+func randomHex(n int) string {
+	data := make([]byte, n)
+	_, _ = rand.Read(data) // never fails
+	return hex.EncodeToString(data)
+}
+
+// write puts a whole file in place or changes nothing.
+func (s *stateDir) write(name string, data []byte) error {
+	temp := name + "." + randomHex(4) + ".tmp"
+	if err := s.root.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if err := s.root.Rename(temp, name); err != nil {
+		_ = s.root.Remove(temp)
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+// note is what a controller keeps of a sandbox that must not stand in labels,
+// or changes.
+type note struct {
+	Key      string            `json:"key,omitempty"`
+	Owner    string            `json:"owner,omitempty"`
+	Name     string            `json:"name,omitempty"`
+	Env      map[string]string `json:"env,omitempty"` // to claim it again after a restart
+	Done     bool              `json:"done"`          // the sandbox was ready once
+	Claimed  bool              `json:"claimed"`       // a warm one is somebody's, or about to be
+	Spec     string            `json:"spec,omitempty"`
+	Deadline time.Time         `json:"deadline,omitzero"` // after a claim or a renewal
+	Idle     time.Duration     `json:"idle,omitempty"`
+	Mounts   []Mount           `json:"mounts,omitempty"` // as they were checked
+}
+
+// forever is the deadline of a sandbox whose deadline was taken away.
+var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// prepare makes the directory of a sandbox and the empty one that is mounted
+// into it. It returns the path of the latter. What an earlier sandbox of that
+// id left is gone.
+func (s *stateDir) prepare(id string) (string, error) {
+	if err := s.remove(id); err != nil {
+		return "", err
+	}
+	dir := path.Join("sandboxes", id)
+	if err := s.root.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making the directory of sandbox %s: %w", id, err)
+	}
+	if err := s.root.Mkdir(path.Join(dir, "run"), 0o700); err != nil {
+		return "", fmt.Errorf("making the socket directory of sandbox %s: %w", id, err)
+	}
+	return s.runPath(id), nil
+}
+
+// give makes the directory that is mounted, and what is in it, the server's. An
+// engine that remaps users has another number for that than 0.
+func (s *stateDir) give(id string, uid int) error {
+	if uid == os.Geteuid() {
+		return nil
+	}
+	dir := path.Join("sandboxes", id, "run")
+	entries, err := fs.ReadDir(s.root.FS(), dir)
+	for _, e := range entries {
+		err = errors.Join(err, s.root.Lchown(path.Join(dir, e.Name()), uid, -1))
+	}
+	if err = errors.Join(err, s.root.Lchown(dir, uid, -1)); err != nil {
+		return fmt.Errorf("giving the socket directory to the server of sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+func (s *stateDir) runPath(id string) string { return filepath.Join(s.path, "sandboxes", id, "run") }
+
+func (s *stateDir) remove(id string) error {
+	if err := s.root.RemoveAll(path.Join("sandboxes", id)); err != nil {
+		return fmt.Errorf("removing the directory of sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+func (s *stateDir) save(id string, n note) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	return s.write(path.Join("sandboxes", id, "claim"), data)
+}
+
+// load is the note of a sandbox; fs.ErrNotExist says that there is none here.
+func (s *stateDir) load(id string) (note, error) {
+	var n note
+	data, err := s.root.ReadFile(path.Join("sandboxes", id, "claim"))
+	if err != nil {
+		return n, err
+	}
+	if err := json.Unmarshal(data, &n); err != nil {
+		return n, fmt.Errorf("reading the key of sandbox %s: %w", id, err)
+	}
+	return n, nil
+}
+
+// ids are those that have a directory here.
+func (s *stateDir) ids() ([]string, error) {
+	entries, err := fs.ReadDir(s.root.FS(), "sandboxes")
+	if err != nil {
+		return nil, fmt.Errorf("listing the sandboxes' directories: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}
+
+// errLocked: somebody else holds the lock.
+var errLocked = errors.New("locked")
+
+// lock waits until nobody else, in this process or another, holds the lock of
+// that name. It is let go by unlock, or by the death of this process.
+func (s *stateDir) lock(ctx context.Context, name string) (unlock func(), err error) {
+	type result struct {
+		unlock func()
+		err    error
+	}
+	got := make(chan result)
+	go func() { // ends with the other holder, even if nobody waits any more
+		unlock, err := s.flock(name, syscall.LOCK_EX)
+		select {
+		case got <- result{unlock, err}:
+		case <-ctx.Done():
+			if err == nil {
+				unlock()
+			}
+		}
+	}()
+	select {
+	case r := <-got:
+		return r.unlock, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for whoever works on sandbox %s: %w", name, context.Cause(ctx))
+	}
+}
+
+// tryLock is lock without waiting; it fails with errLocked.
+func (s *stateDir) tryLock(name string) (unlock func(), err error) {
+	return s.flock(name, syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+func (s *stateDir) flock(name string, how int) (func(), error) {
+	file := path.Join("locks", name)
+	for {
+		f, err := s.root.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("opening the lock of %s: %w", name, err)
+		}
+		err = syscall.Flock(int(f.Fd()), how)
+		for errors.Is(err, syscall.EINTR) {
+			err = syscall.Flock(int(f.Fd()), how)
+		}
+		if err != nil {
+			_ = f.Close()
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				return nil, errLocked
+			}
+			return nil, fmt.Errorf("locking %s: %w", name, err)
+		}
+		if s.same(f, file) {
+			return func() {
+				_ = s.root.Remove(file) // while it is held: whoever waits sees that it is gone
+				_ = f.Close()
+			}, nil
+		}
+		_ = f.Close() // the last holder removed it
+	}
+}
+
+func (s *stateDir) same(f *os.File, file string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := s.root.Lstat(file)
+	return err == nil && os.SameFile(held, there)
+}
