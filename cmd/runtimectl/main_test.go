@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// built is where programs put what it built, "" while nobody needed it.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// programs builds both programs, as make build does, and returns their
+// directory.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// It is built once, for all tests, and not at all for a fuzzer's workers.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "runtimectl-test-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../server", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the programs: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// inProcess runs a command line without a process of its own.
+func inProcess(ctx context.Context, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return env[name] }}
+	code = p.run(ctx, args)
+	return code, out.String(), errs.String()
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		args   string
+		code   int
+		stdout string // is part of it
+		stderr string // is all of it
+	}{
+		{args: "", stdout: "Available Commands:"},
+		{args: "--help", stdout: "Available Commands:"},
+		{args: "help demo", stdout: "--no-color"},
+		{args: "version", stdout: "actiond runtimectl "},
+		{args: "completion bash", stdout: "bash completion"},
+		{args: "__complete demo --output j", stdout: "json\n:4\n", stderr: "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
+		{
+			args: "demoo", code: 2,
+			stderr: "runtimectl: there is no command \"demoo\"; did you mean demo?\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "completion tcsh", code: 2,
+			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or fish or zsh?\nRun 'runtimectl completion --help' for usage.\n",
+		},
+		{
+			args: "version now", code: 2,
+			stderr: "runtimectl: unexpected argument \"now\": there are only flags\nRun 'runtimectl version --help' for usage.\n",
+		},
+		{
+			args: "demo --nope", code: 2,
+			stderr: "runtimectl: unknown flag: --nope\nRun 'runtimectl demo --help' for usage.\n",
+		},
+		{
+			args: "demo -o xml", code: 2,
+			stderr: "runtimectl: invalid argument \"xml\" for \"-o, --output\" flag: must be text or json\nRun 'runtimectl demo --help' for usage.\n",
+		},
+		{
+			args: "demo --server a --url b", code: 2,
+			stderr: "runtimectl: --server starts a server and --url uses one that runs: give one of them\nRun 'runtimectl demo --help' for usage.\n",
+		},
+		{
+			args: "demo --url localhost:8000", code: 2,
+			stderr: "runtimectl: --url: base URL \"localhost:8000\": must be http://host:port, https://host or unix:///path\nRun 'runtimectl demo --help' for usage.\n",
+		},
+		{
+			args: "demo --server /no/such/program", code: 1,
+			stderr: "runtimectl: there is no server to start: stat /no/such/program: no such file or directory; --server wants a program\n",
+		},
+		{
+			args: "demo --server /", code: 1,
+			stderr: "runtimectl: there is no server to start: run /: permission denied; --server wants a program\n",
+		},
+		{
+			args: "demo --url unix:///no/such/socket", code: 1,
+			stderr: "runtimectl: there is no server ready at unix:///no/such/socket: calling /readyz: Get \"http://sandbox/readyz\": dial unix /no/such/socket: connect: no such file or directory\n",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(tt.args)...)
+			if code != tt.code || stderr != tt.stderr {
+				t.Errorf("exit code %d, stderr %q\nwant %d, %q", code, stderr, tt.code, tt.stderr)
+			}
+			if !strings.Contains(stdout, tt.stdout) || code != 0 && stdout != "" {
+				t.Errorf("stdout %q\nwant %q in it, and nothing after an error", stdout, tt.stdout)
+			}
+		})
+	}
+}
+
+func TestServerBesideIsMissing(t *testing.T) {
+	t.Parallel()
+	alone := filepath.Join(t.TempDir(), "runtimectl")
+	data, err := os.ReadFile(filepath.Join(programs(t), "runtimectl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(alone, data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), alone, "demo").CombinedOutput()
+	want := "runtimectl: there is no server to start: stat " + filepath.Dir(alone) +
+		"/server: no such file or directory; build both programs with 'make build', or use --server or --url\n"
+	if err == nil || string(out) != want {
+		t.Errorf("got %v, %q\nwant an error, %q", err, out, want)
+	}
+}

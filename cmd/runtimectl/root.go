@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// commands is the table of everything this program can do. The library adds
+// completion and help.
+func (p *program) commands() []*cobra.Command {
+	return []*cobra.Command{
+		p.demo(),
+		p.version(),
+	}
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct {
+	command string // whose help explains it, such as "runtimectl demo"
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// execute finds the command and runs it.
+func (p *program) execute(ctx context.Context, args []string) error {
+	root := p.root() //nolint:contextcheck // a command takes its context from the library
+	begun := false
+	prepare(root, &begun)
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	if err != nil && !begun {
+		return &usageError{command.CommandPath(), err}
+	}
+	return err
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "runtimectl",
+		Short: "Drive the sandboxes in which agents act",
+		Long: `Runtimectl drives the sandboxes in which agents act.
+
+'runtimectl demo' shows what a sandbox does: it plays a short session against a
+real server.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.AddCommand(p.commands()...)
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// prepare makes c, and every command below it, set begun before it begins: what
+// goes wrong before that is wrong with the command line. A command that only
+// has others below it gets to know what is none of them.
+func prepare(c *cobra.Command, begun *bool) {
+	if !c.Runnable() {
+		c.Args = noSuchCommand
+		c.RunE = func(*cobra.Command, []string) error { return c.Help() }
+	}
+	if run := c.RunE; run != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			*begun = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		prepare(sub, begun)
+	}
+}
+
+// noSuchCommand refuses words that are no command, and names those that look
+// like them.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	c.SuggestionsMinimumDistance = 2
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		text += "; did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return errors.New(text)
+}
+
+// noArgs refuses words after a command that takes none.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: there are only flags", args[0])
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/client"
+)
+
+const testKey = "a key for tests"
+
+// serveForTest runs the whole program on a socket, and ends it with the test.
+func serveForTest(t *testing.T, args ...string) (c *client.Client, dir, url string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	url = "unix://" + socket
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(testKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	args = append([]string{"--addr", "unix:" + socket, "--working-dir", dir, "--session-key-file", keyFile}, args...)
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	go func() { done <- run(ctx, args, env, io.Discard, t.Output()) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the program ended with %v", err)
+		}
+	})
+	c, err = client.New(client.Config{BaseURL: url, Key: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for c.Alive(t.Context()) != nil {
+		select {
+		case err := <-done:
+			done <- err
+			t.Fatalf("the program did not come up: %v", err)
+		case <-look.C:
+		}
+	}
+	return c, dir, url
+}
+
+// The same suite as on the executor, through the program, HTTP and the client.
+func TestContractOverHTTP(t *testing.T) {
+	t.Parallel()
+	c, dir, _ := serveForTest(t)
+	apitest.Suite(t, c.Do, dir)
+}
+
+func TestSoftTimeoutIsPrinted(t *testing.T) {
+	t.Parallel()
+	c, _, _ := serveForTest(t, "--soft-timeout", "500ms")
+	o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "read x"}})
+	if err != nil || !strings.Contains(o.(api.RunObservation).Metadata.Suffix, "[The command has no new output after 0.5 seconds. ") {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+func TestWrongKey(t *testing.T) {
+	t.Parallel()
+	right, _, url := serveForTest(t)
+	sessions, err := right.Sessions(t.Context())
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("got %v, %v", sessions, err)
+	}
+	wrong, err := client.New(client.Config{BaseURL: url, Key: testKey + "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wrong.Close()
+	_, err = wrong.Do(t.Context(), api.Request{Action: api.RunAction{Command: "true"}})
+	if status, ok := errors.AsType[*client.StatusError](err); !ok || status.Status != http.StatusForbidden {
+		t.Errorf("got %v, want status 403", err)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := run(t.Context(), []string{"version"}, nil, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "actiond server ") {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// options is what the command line and the environment ask for.
+type options struct {
+	addr        string
+	workingDir  string
+	username    string // empty: whoever runs this program
+	userID      int
+	plugins     []string
+	browser     bool
+	evalEnv     string
+	key         string
+	softTimeout time.Duration
+	stateDir    string
+	logLevel    slog.Level
+	logJSON     bool
+	groupID     int // of the working directory
+	selfName    string
+}
+
+// usageError is a command line or a variable that cannot be understood.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// referenceModule is how the OpenHands runtimes start their own server. What
+// stands before it on the command line is the way to a Python interpreter.
+const referenceModule = "openhands.runtime.action_execution_server"
+
+// knownPlugins are accepted for the sake of launchers; only jupyter changes
+// anything, once there is a notebook.
+var knownPlugins = []string{"agent_skills", "jupyter", "vscode"}
+
+const defaultAddr = "127.0.0.1:8000"
+
+const help = `Usage: server [PORT] [flags]
+       server version
+
+Runs the actions of an agent in this sandbox. Without a key, whoever reaches
+the address can run commands.
+
+  PORT                      listen on 0.0.0.0:PORT
+  --addr HOST:PORT          listen there (default ` + defaultAddr + `)
+  --addr unix:PATH          listen on a Unix socket
+  --working-dir DIR         where shells start; made if it is not there
+                            (default: the current directory)
+  --username NAME           run commands and open files as this user; needs root
+                            (default: the user who runs the server)
+  --user-id N               the user's id if the account has to be made (default 1000)
+  --session-key-file FILE   ask clients for the key in this file
+  --state-dir DIR           keep the undo history there, over restarts
+  --soft-timeout DURATION   answer after this much silence (default 10s)
+  --plugins NAME...         agent_skills, jupyter, vscode: accepted
+  --[no-]enable-browser     accepted; this server has no browser yet
+  --browsergym-eval-env E   needs the browser
+  --help                    show this text
+
+Variables:
+  SESSION_API_KEY            the key, where there is no --session-key-file
+  NO_CHANGE_TIMEOUT_SECONDS  the soft timeout in whole seconds (default 10)
+  SANDBOX_GROUP_ID           group of a working directory that is handed over
+  RUNTIME_MAX_MEMORY_GB      accepted if it is a number; the container limits memory
+  LOG_LEVEL, LOG_JSON, DEBUG logging: debug, info, warn, error; 1 for JSON; 1 for debug
+`
+
+// parse understands the command line and the environment. Flags win over
+// variables. It returns flag.ErrHelp after it has printed the help.
+func parse(args, env []string, stderr io.Writer) (*options, error) {
+	if i := slices.Index(args, referenceModule); i >= 0 {
+		args = args[i+1:]
+	}
+	opts := &options{userID: 1000, browser: true, softTimeout: 10 * time.Second}
+	if err := opts.readVariables(env); err != nil {
+		return nil, err
+	}
+	flags := flag.NewFlagSet("server", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	keyFile := flags.String("session-key-file", "", "")
+	noBrowser := flags.Bool("no-enable-browser", false, "")
+	flags.BoolVar(&opts.browser, "enable-browser", true, "")
+	flags.StringVar(&opts.addr, "addr", "", "")
+	flags.StringVar(&opts.workingDir, "working-dir", "", "")
+	flags.StringVar(&opts.username, "username", "", "")
+	flags.IntVar(&opts.userID, "user-id", opts.userID, "")
+	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
+	flags.StringVar(&opts.stateDir, "state-dir", "", "")
+	flags.DurationVar(&opts.softTimeout, "soft-timeout", opts.softTimeout, "")
+
+	rest, positional, plugins := split(args)
+	opts.plugins = plugins
+	switch err := flags.Parse(rest); {
+	case err == flag.ErrHelp: //nolint:errorlint // flag returns it bare
+		_, _ = io.WriteString(stderr, help)
+		return nil, err
+	case err != nil:
+		return nil, &usageError{err.Error()}
+	}
+	opts.browser = opts.browser && !*noBrowser
+	return opts, opts.complete(positional, *keyFile)
+}
+
+// split takes apart what package flag cannot read: values of --plugins that
+// follow as words of their own, and words between flags.
+func split(args []string) (flags, positional, plugins []string) {
+	for i := 0; i < len(args); i++ {
+		name, value, joined := strings.Cut(args[i], "=")
+		switch {
+		case name == "--plugins" && joined:
+			plugins = append(plugins, value)
+		case name == "--plugins":
+			for i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+				i++
+				plugins = append(plugins, args[i])
+			}
+		case !strings.HasPrefix(name, "-"):
+			positional = append(positional, args[i])
+		case joined || isSwitch(name) || i+1 == len(args):
+			flags = append(flags, args[i])
+		default: // a flag and its value
+			flags = append(flags, args[i], args[i+1])
+			i++
+		}
+	}
+	return flags, positional, plugins
+}
+
+func isSwitch(name string) bool {
+	switch strings.TrimLeft(name, "-") {
+	case "enable-browser", "no-enable-browser", "help", "h":
+		return true
+	}
+	return false
+}
+
+// complete checks what was given and fills in what was not.
+func (o *options) complete(positional []string, keyFile string) error {
+	for _, p := range o.plugins {
+		if !slices.Contains(knownPlugins, p) {
+			return usagef("plugin %q is not known; there are %s", p, strings.Join(knownPlugins, ", "))
+		}
+	}
+	switch {
+	case len(positional) > 1:
+		return usagef("unexpected argument %q: only the port stands alone", positional[1])
+	case len(positional) == 1 && o.addr != "":
+		return usagef("both a port (%s) and --addr (%s) are given", positional[0], o.addr)
+	case len(positional) == 1:
+		if port, err := strconv.ParseUint(positional[0], 10, 16); err != nil || port == 0 {
+			return usagef("port %q is not a number from 1 to 65535", positional[0])
+		}
+		o.addr = net.JoinHostPort("0.0.0.0", positional[0])
+	case o.addr == "":
+		o.addr = defaultAddr
+	}
+	if o.evalEnv != "" && !o.browser {
+		return usagef("--browsergym-eval-env needs the browser")
+	}
+	if o.softTimeout <= 0 {
+		return usagef("--soft-timeout %v is not positive", o.softTimeout)
+	}
+	if keyFile != "" {
+		if err := o.readKey(keyFile); err != nil {
+			return err
+		}
+	}
+	dir, err := filepath.Abs(o.workingDir)
+	if err != nil {
+		return fmt.Errorf("finding the working directory: %w", err)
+	}
+	o.workingDir = dir
+	return nil
+}
+
+func (o *options) readKey(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the session key: %w", err)
+	}
+	if o.key = strings.TrimSpace(string(data)); o.key == "" {
+		return usagef("--session-key-file %s is empty: an empty key would let everybody in", file)
+	}
+	return nil
+}
+
+func (o *options) readVariables(env []string) error {
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if value == "" {
+			continue
+		}
+		var err error
+		switch name {
+		case "SESSION_API_KEY":
+			o.key = value
+		case "NO_CHANGE_TIMEOUT_SECONDS":
+			var seconds int
+			seconds, err = positive(name, value)
+			o.softTimeout = time.Duration(seconds) * time.Second
+		case "RUNTIME_MAX_MEMORY_GB":
+			_, err = positive(name, value)
+		case "SANDBOX_GROUP_ID":
+			o.groupID, err = positive(name, value)
+		case "USER":
+			o.selfName = value
+		case "LOG_JSON":
+			o.logJSON = truthy(value)
+		case "DEBUG":
+			if truthy(value) {
+				o.logLevel = slog.LevelDebug
+			}
+		case "LOG_LEVEL":
+			if o.logLevel.UnmarshalText([]byte(value)) != nil { // Python's names differ a little
+				o.logLevel = map[string]slog.Level{"WARNING": slog.LevelWarn, "CRITICAL": slog.LevelError}[strings.ToUpper(value)]
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func positive(name, value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n <= 0 {
+		return 0, usagef("%s is %q, which is not a positive whole number", name, value)
+	}
+	return n, nil
+}
+
+func truthy(value string) bool {
+	return slices.Contains([]string{"1", "true", "yes", "y", "t", "on"}, strings.ToLower(value))
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(" secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, args string
+		env        []string
+		want       func(o *options) bool
+	}{
+		{"nothing", "", nil, func(o *options) bool {
+			return o.addr == "127.0.0.1:8000" && o.username == "" && o.softTimeout == 10*time.Second && filepath.IsAbs(o.workingDir) && o.browser
+		}},
+		{"port", "3000", nil, func(o *options) bool { return o.addr == "0.0.0.0:3000" }},
+		{"address", "--addr unix:/run/s", nil, func(o *options) bool { return o.addr == "unix:/run/s" }},
+		{
+			"as Docker's runtime starts it", "run -n openhands poetry run python -u -m openhands.runtime.action_execution_server 34567 --working-dir /workspace --plugins agent_skills jupyter --username openhands --user-id 1001 --no-enable-browser", nil,
+			func(o *options) bool {
+				return o.addr == "0.0.0.0:34567" && o.workingDir == "/workspace" && o.username == "openhands" && o.userID == 1001 && !o.browser &&
+					slices.Equal(o.plugins, []string{"agent_skills", "jupyter"})
+			},
+		},
+		{"flags before the port", "--working-dir /w --plugins=jupyter 3000", nil, func(o *options) bool {
+			return o.addr == "0.0.0.0:3000" && o.workingDir == "/w" && slices.Equal(o.plugins, []string{"jupyter"})
+		}},
+		{"variables", "3000", []string{"SESSION_API_KEY=k", "NO_CHANGE_TIMEOUT_SECONDS=1", "SANDBOX_GROUP_ID=5", "USER=me", "DEBUG="}, func(o *options) bool {
+			return o.key == "k" && o.softTimeout == time.Second && o.groupID == 5 && o.selfName == "me"
+		}},
+		{"flags win", "--soft-timeout 2s --session-key-file " + keyFile, []string{"SESSION_API_KEY=k", "NO_CHANGE_TIMEOUT_SECONDS=1"}, func(o *options) bool {
+			return o.key == "secret" && o.softTimeout == 2*time.Second
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o, err := parse(strings.Fields(c.args), c.env, io.Discard)
+			if err != nil || !c.want(o) {
+				t.Errorf("got %+v, %v", o, err)
+			}
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"0":               `port "0"`,
+		"70000":           `port "70000"`,
+		"3000 4000":       `unexpected argument "4000"`,
+		"3000 --addr :4":  "both a port",
+		"--plugins chess": `plugin "chess"`,
+		"--fly":           "-fly",
+		"--user-id x":     "user-id",
+		"--no-enable-browser --browsergym-eval-env e": "needs the browser",
+		"--soft-timeout 0s":                           "not positive",
+		"--session-key-file /dev/null":                "empty",
+	} {
+		if _, err := parse(strings.Fields(args), nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", args, err, want)
+		}
+	}
+	for _, env := range []string{"RUNTIME_MAX_MEMORY_GB=much", "NO_CHANGE_TIMEOUT_SECONDS=0", "SANDBOX_GROUP_ID=wheel"} {
+		if _, err := parse(nil, []string{env}, io.Discard); err == nil {
+			t.Errorf("%s: got no error", env)
+		}
+	}
+	var help strings.Builder
+	if _, err := parse([]string{"--help"}, nil, &help); !errors.Is(err, flag.ErrHelp) || !strings.HasPrefix(help.String(), "Usage: server") {
+		t.Errorf("got %q, %v", help.String(), err)
+	}
+}
+
+// The flags are parsed from whatever a launcher says; no line of it panics.
+func FuzzParse(f *testing.F) {
+	f.Add("3000 --plugins a b --username=x -- --", "USER=x")
+	f.Add("-m openhands.runtime.action_execution_server 1 --plugins", "LOG_LEVEL=WARNING")
+	f.Fuzz(func(t *testing.T, args, env string) {
+		if strings.Contains(args, "session-key-file") {
+			return // it would be read
+		}
+		o, err := parse(strings.Fields(args), strings.Split(env, "\n"), io.Discard)
+		if err == nil && (o.addr == "" || o.softTimeout <= 0) {
+			t.Errorf("got %+v", o)
+		}
+	})
+}

@@ -1,0 +1,135 @@
+// Server runs the actions of an agent in this sandbox and answers each with an
+// observation.
+//
+// It takes the command line and the variables of the OpenHands action
+// execution server, so that its runtimes can start this program in its place.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/server"
+)
+
+func main() {
+	// Whatever the launcher left open is not the commands' business.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if os.Getenv("GOGC") == "" {
+		// The heap is small and actions are short: collecting half as often makes
+		// large ones faster, and the server gives memory back when it is idle.
+		debug.SetGCPercent(200)
+	}
+	// A second signal ends the program at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return
+	case errors.As(err, new(*usageError)):
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v\nRun 'server --help' for the flags.\n", err)
+		os.Exit(2)
+	default:
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) error {
+	if len(args) == 1 && args[0] == "version" {
+		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
+		return err
+	}
+	opts, err := parse(args, env, stderr)
+	if err != nil {
+		return err
+	}
+	logger := newLogger(stderr, opts)
+	user, err := prepare(opts, logger)
+	if err != nil {
+		return err
+	}
+	exec, err := executor.New(ctx, executor.Config{
+		WorkingDir: opts.workingDir, User: user, Env: env,
+		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := exec.Close(); err != nil {
+			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
+		}
+	}()
+	return serve(ctx, opts, exec, user, logger)
+}
+
+// serve binds only now that the shell is ready: clients take a bound port for
+// a server that works.
+func serve(ctx context.Context, opts *options, exec *executor.Executor, user *executor.User, logger *slog.Logger) error {
+	temp, err := os.MkdirTemp("", "actiond-uploads-")
+	if err != nil {
+		return fmt.Errorf("making a directory for uploads: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	srv := server.New(server.Config{
+		Executor: exec, Logger: logger, Key: opts.key, WorkingDir: opts.workingDir,
+		As: user.As, Version: version(), TempDir: temp,
+	})
+	listener, err := listen(ctx, opts.addr)
+	if err != nil {
+		return err
+	}
+	logger.InfoContext(ctx, "serving", slog.String("addr", opts.addr), slog.String("version", version()), slog.Bool("key", opts.key != ""))
+	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && err == nil && !net.ParseIP(host).IsLoopback() {
+		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
+	}
+	return srv.Serve(ctx, listener)
+}
+
+// listen listens on HOST:PORT or unix:PATH. A socket that nobody answers on is
+// replaced; only this process's user may connect to the new one.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	path, isSocket := strings.CutPrefix(addr, "unix:")
+	if !isSocket {
+		return config.Listen(ctx, "tcp", addr)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		var dialer net.Dialer
+		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("listening on %s: another server answers there", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("replacing the socket of a server that is gone: %w", err)
+		}
+	}
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	return config.Listen(ctx, "unix", path)
+}
+
+func newLogger(w io.Writer, opts *options) *slog.Logger {
+	handlerOptions := &slog.HandlerOptions{Level: opts.logLevel}
+	if opts.logJSON {
+		return slog.New(slog.NewJSONHandler(w, handlerOptions))
+	}
+	return slog.New(slog.NewTextHandler(w, handlerOptions))
+}
