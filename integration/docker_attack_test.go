@@ -1,0 +1,344 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/docker"
+)
+
+// TestDockerAgentAgainstServer lets the agent try what worked while it shared
+// the server's user.
+func TestDockerAgentAgainstServer(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	s := create(t, h, docker.Spec{Image: image(t, debianImage)})
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const server = `S=$(for p in /proc/[0-9]*; do read -r n < $p/comm; test "$n" = server && echo ${p#/proc/}; done); `
+	for _, tt := range []struct {
+		name, command string
+		want          string // part of the output
+	}{
+		{"kill init", `kill -9 1; echo $?`, "not permitted"},
+		{"kill the server", server + `kill -9 $S; echo $?`, "not permitted"},
+		{"the server's environment", server + `cat /proc/$S/environ`, "Permission denied"},
+		{"the server's memory", server + `cat /proc/$S/mem`, "Permission denied"},
+		{"the server's descriptors", server + `ls /proc/$S/fd`, "Permission denied"},
+		{"the socket", `ls /run/actiond`, "Permission denied"},
+		{"the key file", `cat /run/actiond/key`, "Permission denied"},
+		{"replace the socket", `ln -sf /var/run/docker.sock /run/actiond/sock`, "Permission denied"},
+		{"move the directory", `mv /run/actiond /run/x`, "cannot move"},
+		{"the server's file", `echo x > /.actiond/server`, "Read-only file system"},
+		{"gain privileges", `grep NoNewPrivs /proc/self/status`, "1"},
+		{"capabilities", `grep CapEff /proc/self/status`, "0000000000000000"},
+		{"the host's disks", `ls /dev/vda /dev/sda`, "No such file"},
+		{"mount", `mount -t tmpfs none /mnt`, "must be superuser"},
+		{"new user namespace", `unshare -U true`, "not permitted"},
+		{"kernel's log", `dmesg`, "not permitted"},
+	} {
+		if got, _ := run(t, s, tt.command); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %s:\ngot  %q\nwant %q in it", tt.name, tt.command, got, tt.want)
+		}
+	}
+	// Bracketed, so that the search does not find itself.
+	pattern := "[" + key[:1] + "]" + key[1:]
+	got, _ := run(t, s, `env | grep -c '`+pattern+`'; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -ac '`+pattern+`'`)
+	if got != "0\n0" {
+		t.Errorf("got %q, want no line with the key", got)
+	}
+	for _, args := range [][]string{{"inspect", s.Container}, {"logs", s.Container}, {"top", s.Container, "aux"}} {
+		if out := dockerCLI(t, args...); strings.Contains(out, key) {
+			t.Errorf("docker %s shows the key", args[0])
+		}
+	}
+	if got, code := run(t, s, "echo alive"); got != "alive" || code != 0 {
+		t.Errorf("after all this: got %q, exit code %d", got, code)
+	}
+}
+
+func TestDockerKeys(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	a := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	b := create(t, h, docker.Spec{Image: busyboxImage})
+	keyA, err := a.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]string{"none": "", "of another sandbox": keyA, "wrong": strings.Repeat("0", len(keyA))} {
+		if _, err := runIn(t.Context(), b.Dial, key, "true"); err == nil || !strings.Contains(err.Error(), "403") {
+			t.Errorf("key %s: got %v, want 403", name, err)
+		}
+	}
+}
+
+// TestDockerSwappedSocket plays an agent that has got at the directory.
+func TestDockerSwappedSocket(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	h := testHost(t, func(c *docker.Config) { c.StateDir = state })
+	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	run := filepath.Join(state, "sandboxes", s.ID, "run")
+	sock := filepath.Join(run, "sock")
+	if err := os.Rename(sock, sock+".real"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		put   func() error
+		clean func() error
+	}{
+		{"link to the engine", func() error { return os.Symlink("/var/run/docker.sock", sock) }, func() error { return os.Remove(sock) }},
+		{"link to the real one", func() error { return os.Symlink("sock.real", sock) }, func() error { return os.Remove(sock) }},
+		{"a file", func() error { return os.WriteFile(sock, nil, 0o600) }, func() error { return os.Remove(sock) }},
+		{"a pipe", func() error { return exec.Command("mkfifo", sock).Run() }, func() error { return os.Remove(sock) }},
+		{"somebody else's socket", func() error {
+			l, err := net.Listen("unix", sock)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { l.Close() })
+			return os.Chown(sock, 1000, 1000)
+		}, func() error { return os.Remove(sock) }},
+		{"the directory a link", func() error {
+			if err := os.Rename(run, run+".real"); err != nil {
+				return err
+			}
+			return os.Symlink("/var/run", run)
+		}, func() error { return errors.Join(os.Remove(run), os.Rename(run+".real", run)) }},
+	} {
+		if err := tt.put(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := s.Dial(t.Context())
+		if err == nil {
+			conn.Close()
+			t.Errorf("%s: Dial connected", tt.name)
+		}
+		if err := tt.clean(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(sock+".real", sock); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := s.Dial(t.Context()); err != nil {
+		t.Errorf("the real socket: %v", err)
+	} else {
+		conn.Close()
+	}
+}
+
+// TestDockerListenerOfAnotherUser has a socket that is root's file, but on
+// which another user listens.
+func TestDockerListenerOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	h := testHost(t, func(c *docker.Config) { c.StateDir = state })
+	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	sock := filepath.Join(state, "sandboxes", s.ID, "run", "sock")
+	python, err := exec.LookPath("/usr/bin/python3")
+	if err != nil {
+		t.Skip("needs /usr/bin/python3, which is not on this machine")
+	}
+	if err := os.Remove(sock); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", `import os, socket, sys, time
+s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.setuid(1000); s.listen(); print("up", flush=True); time.sleep(60)`, sock)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	if _, err := out.Read(make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Dial(t.Context()); !errors.Is(err, docker.ErrUnsafeSocket) {
+		t.Errorf("got %v, want ErrUnsafeSocket", err)
+	}
+}
+
+func TestDockerBombs(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	for _, tt := range []struct{ name, command string }{
+		{"forks", `f() { f | f & }; f; sleep 1; true`},
+		{"memory", `tail /dev/zero; true`},
+		{"output", `timeout 2 yes; true`},
+		{"shared memory", `head -c 200m /dev/zero > /dev/shm/x; rm /dev/shm/x; true`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := create(t, h, docker.Spec{Image: image(t, debianImage), Memory: 128 << 20, Pids: 128})
+			key, err := s.Key()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := runIn(t.Context(), s.Dial, key, tt.command); err != nil {
+				t.Logf("the action: %v", err) // it may fail; the server must live
+			}
+			if _, err := call(t.Context(), s.Dial, key, http.MethodGet, "/alive", nil); err != nil {
+				t.Errorf("the server died of it: %v", err)
+			}
+			var info []struct{ State struct{ Status string } }
+			if err := json.Unmarshal([]byte(dockerCLI(t, "inspect", s.Container)), &info); err != nil || info[0].State.Status != "running" {
+				t.Errorf("the container is %+v, %v", info, err)
+			}
+		})
+	}
+}
+
+// TestDockerSystemCalls has what the profile of an older engine lets through.
+func TestDockerSystemCalls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	source := `package main
+
+import ("fmt"; "syscall")
+
+func main() {
+	for _, c := range []struct{ name string; nr, a, b uintptr }{
+		{"io_uring_setup", 425, 1, 0}, {"vsock", syscall.SYS_SOCKET, 40, 1}, {"alg", syscall.SYS_SOCKET, 38, 5},
+		{"keyctl", 250, 0, 0}, {"userfaultfd", 323, 0, 0}, {"bpf", 321, 0, 0}, {"inet", syscall.SYS_SOCKET, 2, 1},
+	} {
+		_, _, err := syscall.RawSyscall(c.nr, c.a, c.b, 0)
+		fmt.Println(c.name, err == syscall.EPERM)
+	}
+}`
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "build", "-o", "calls", "main.go")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	h := testHost(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/calls", ReadOnly: true}}})
+	want := "io_uring_setup true\nvsock true\nalg true\nkeyctl true\nuserfaultfd true\nbpf true\ninet false"
+	if got, _ := run(t, s, "/calls/calls"); got != want {
+		t.Errorf("refused with EPERM:\ngot\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestDockerSwappedMount has an agent that replaces the mount of another
+// sandbox, which lies in its own, by a link to where it may not look.
+func TestDockerSwappedMount(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	ctx := t.Context()
+	dir := t.TempDir()
+	sub, secret := filepath.Join(dir, "sub"), t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir), filepath.Dir(secret), secret} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(secret, "secret"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	mallory := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/workspace"}}})
+	spec := docker.Spec{Image: busyboxImage, Key: t.Name(), Mounts: []docker.Mount{{Source: sub, Target: "/data"}}}
+	s := create(t, h, spec)
+	if err := h.Stop(ctx, s, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := run(t, mallory, "mv sub old && ln -s "+secret+" sub"); code != 0 {
+		t.Fatal(out)
+	}
+	if err := h.Start(ctx, s); !errors.Is(err, docker.ErrInvalid) {
+		t.Errorf("Start after the swap: got %v, want ErrInvalid", err)
+	}
+	if got, err := h.Get(ctx, s.ID); err != nil || got.State != docker.Stopped {
+		t.Errorf("afterwards: got %+v, %v, want it stopped", got, err)
+	}
+	if out, code := run(t, mallory, "rm sub && mv old sub"); code != 0 {
+		t.Fatal(out)
+	}
+	if err := h.Start(ctx, s); err != nil {
+		t.Errorf("Start after the swap was undone: %v", err)
+	}
+
+	// And back and forth while sandboxes are made.
+	key, err := mallory.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapping := make(chan struct{})
+	swap, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(swapping)
+		_, _ = runIn(swap, mallory.Dial, key, "touch on; while test -e on; do mv sub old; ln -s "+secret+" sub; rm sub; mv old sub; done")
+	}()
+	for range 10 {
+		other, err := h.Create(ctx, docker.Spec{Image: busyboxImage, Mounts: []docker.Mount{{Source: sub, Target: "/data"}}})
+		if err != nil {
+			continue // refused, at one of the checks
+		}
+		if out, _ := run(t, other, "ls /data"); strings.Contains(out, "secret") {
+			t.Error("a sandbox got what the link leads to")
+		}
+		if err := h.Delete(ctx, other); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "on")); err != nil {
+		t.Error(err)
+	}
+	<-swapping
+	stop()
+}
+
+// TestDockerForeign has containers that look like ours and are not.
+func TestDockerForeign(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Key: t.Name()})
+	labels := dockerCLI(t, "inspect", "-f", `{{range $k, $v := .Config.Labels}}{{$k}}={{$v}}{{"\n"}}{{end}}`, s.Container)
+	args := []string{"create", "--name", "not-" + s.ID}
+	for line := range strings.Lines(labels) {
+		if line = strings.TrimSpace(line); line != "" {
+			args = append(args, "--label", line)
+		}
+	}
+	spoofed := dockerCLI(t, append(args, busyboxImage, "/bin/true")...)
+	t.Cleanup(func() { dockerCLI(t, "rm", "-f", spoofed) })
+	if err := h.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	squatter := dockerCLI(t, "create", "--name", "actiond-"+s.ID, busyboxImage, "/bin/true")
+	t.Cleanup(func() { dockerCLI(t, "rm", "-f", squatter) })
+	if all, err := h.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("List: got %d, %v, want none", len(all), err)
+	}
+	if removed, err := h.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("Prune: got %+v, %v, want none", removed, err)
+	}
+	if _, err := h.Create(t.Context(), docker.Spec{Image: busyboxImage, Key: t.Name()}); !errors.Is(err, docker.ErrConflict) {
+		t.Errorf("Create with a squatted name: got %v, want ErrConflict", err)
+	}
+	for _, id := range []string{spoofed, squatter} {
+		dockerCLI(t, "inspect", id)
+	}
+}
