@@ -96,8 +96,11 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	}
 	if cur.ended() {
 		// It ended this very moment. What the signal may have cut in two is a
-		// line of ours; where that was the report, wait notices.
-		return sh.send(closeQuotes)
+		// line of ours; where that was the report, wait notices. A shell that
+		// takes no more ended with the command, or is of no more use.
+		if sh.send(closeQuotes) != nil {
+			sh.kill()
+		}
 	}
 	return nil
 }
