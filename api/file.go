@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strconv"
 )
 
@@ -12,6 +13,26 @@ const (
 	implEditor  = "oh_aci"
 	implDraft   = "llm_based_edit"
 )
+
+// The dialects of file actions: whose rules and words an editor follows. The
+// empty one is OpenHands' own. Other servers know none of them.
+const (
+	DialectOpenHandsV1 = "openhands-v1"
+	DialectGemini      = "gemini"
+	DialectStrands     = "strands"
+	DialectAnthropic   = "anthropic"
+)
+
+// decodeDialect takes the name of a dialect, "" when absent.
+func decodeDialect(f *fields) string {
+	switch name := f.text("dialect", ""); name {
+	case "", DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic:
+		return name
+	default:
+		f.complain("dialect", name, `one of "openhands-v1", "gemini", "strands", "anthropic"`)
+		return ""
+	}
+}
 
 // ReadAction reads a file, or with ImplSource "oh_aci" views a file or directory.
 type ReadAction struct {
@@ -26,6 +47,11 @@ type ReadAction struct {
 	// ViewRange holds the first and last line, 1-based and inclusive; it is
 	// used with "oh_aci" only. Nil when absent; not validated here.
 	ViewRange []int
+	// Dialect is one of the constants, "" for the protocol's own rules.
+	Dialect string
+	// StartLine and EndLine are 1-based and inclusive, Offset is 0-based; they
+	// and Limit belong to the dialect "gemini". Nil when absent.
+	StartLine, EndLine, Offset, Limit *int
 }
 
 // Kind returns "read".
@@ -40,6 +66,11 @@ func decodeRead(f *fields) ReadAction {
 		End:        f.integer("end", -1),
 		ImplSource: f.text("impl_source", implDefault),
 		ViewRange:  f.integers("view_range"),
+		Dialect:    decodeDialect(f),
+		StartLine:  f.integerOrNil("start_line"),
+		EndLine:    f.integerOrNil("end_line"),
+		Offset:     f.integerOrNil("offset"),
+		Limit:      f.integerOrNil("limit"),
 	}
 	if a.ImplSource != implEditor { // any other word is the default, as in the reference
 		a.ImplSource = implDefault
@@ -55,14 +86,19 @@ func (a ReadAction) encodeArgs(w *writer) {
 	w.text("impl_source", cmp.Or(a.ImplSource, implDefault))
 	if a.ViewRange == nil {
 		w.null("view_range")
-		return
+	} else {
+		w.key("view_range")
+		w.buf = append(w.buf, '[')
+		for _, n := range a.ViewRange {
+			w.integer("", n)
+		}
+		w.buf = append(w.buf, ']')
 	}
-	w.key("view_range")
-	w.buf = append(w.buf, '[')
-	for _, n := range a.ViewRange {
-		w.integer("", n)
-	}
-	w.buf = append(w.buf, ']')
+	w.textIfAny("dialect", a.Dialect)
+	w.integerIfAny("start_line", a.StartLine)
+	w.integerIfAny("end_line", a.EndLine)
+	w.integerIfAny("offset", a.Offset)
+	w.integerIfAny("limit", a.Limit)
 }
 
 // ReadObservation is the content of a file, the listing of a directory, or the
@@ -71,6 +107,10 @@ type ReadObservation struct {
 	Content    string
 	Path       string
 	ImplSource string
+	// SHA256 is the hash of the file's bytes in hexadecimal, "" for
+	// directories. Code is the machine word of the editor's complaint, "" where
+	// there is none. Neither is encoded: clients keep the extras closed.
+	SHA256, Code string
 }
 
 // Kind returns "read".
@@ -96,6 +136,11 @@ type WriteAction struct {
 	Content string
 	// Start and End are 0-based lines, End exclusive, -1 for the end of the file.
 	Start, End int
+	// Dialect is one of the constants, "" for the protocol's own rules. Start
+	// and End belong to "" alone.
+	Dialect string
+	// IfSHA256 is the hash that the file must have, "" for any.
+	IfSHA256 string
 }
 
 // Kind returns "write".
@@ -104,11 +149,13 @@ func (WriteAction) action()      {}
 
 func decodeWrite(f *fields) WriteAction {
 	return WriteAction{
-		Common:  decodeCommon(f),
-		Path:    f.needText("path"),
-		Content: f.needText("content"),
-		Start:   f.integer("start", 0),
-		End:     f.integer("end", -1),
+		Common:   decodeCommon(f),
+		Path:     f.needText("path"),
+		Content:  f.needText("content"),
+		Start:    f.integer("start", 0),
+		End:      f.integer("end", -1),
+		Dialect:  decodeDialect(f),
+		IfSHA256: f.text("if_sha256", ""),
 	}
 }
 
@@ -119,6 +166,8 @@ func (a WriteAction) encodeArgs(w *writer) {
 	w.integer("start", a.Start)
 	w.integer("end", a.End)
 	a.encodeCommon(w)
+	w.textIfAny("dialect", a.Dialect)
+	w.textIfAny("if_sha256", a.IfSHA256)
 }
 
 // WriteObservation says that a file was written.
@@ -129,6 +178,11 @@ type WriteObservation struct {
 	// travels beside the extras, which the stock client keeps closed, and only
 	// when there is one.
 	Diff string
+	// Content is what the agent reads; it is "" but in the dialects that answer
+	// a write in words.
+	Content string
+	// SHA256 is the hash of the file's bytes in hexadecimal. It is not encoded.
+	SHA256 string
 }
 
 // Kind returns "write".
@@ -137,7 +191,7 @@ func (WriteObservation) observation() {}
 
 func (o WriteObservation) encode(w *writer) {
 	w.grow(len(o.Diff) + len(o.Diff)/16 + 512)
-	w.head("I wrote to the file "+o.Path+".", o.Kind(), "")
+	w.head("I wrote to the file "+o.Path+".", o.Kind(), o.Content)
 	w.text("path", o.Path)
 	w.close()
 	if o.Diff != "" {
@@ -146,11 +200,15 @@ func (o WriteObservation) encode(w *writer) {
 	w.close()
 }
 
-// EditAction changes a file. Which fields matter depends on Command.
+// EditAction changes a file, or several. Which fields matter depends on
+// ImplSource and Command.
 type EditAction struct {
 	Common
+	// Path is absolute. In the dialect "gemini" and with a draft it may be
+	// relative to the session's working directory; apply_patch has none.
 	Path string
-	// Command is view, create, str_replace, insert, undo_edit, replace or write.
+	// Command is view, create, str_replace, insert, undo_edit, replace, write
+	// or apply_patch.
 	Command string
 	// FileText, OldStr and NewStr are nil when absent.
 	FileText, OldStr, NewStr *string
@@ -163,9 +221,33 @@ type EditAction struct {
 	Start, End int
 	// ExpectedReplacements belongs to replace; nil means 1.
 	ExpectedReplacements *int
-	// ImplSource is "oh_aci" or "llm_based_edit"; the latter belongs to tool
-	// calls, DecodeRequest refuses it. Empty means "oh_aci" when encoded.
+	// AllowMultiple lets replace change every place, however many there are.
+	AllowMultiple bool
+	// Fuzzy lets replace take the most similar lines where nothing matches.
+	Fuzzy bool
+	// Edits are several replacements of str_replace or replace, instead of
+	// OldStr and NewStr: each works on what the one before left, and either all
+	// are made or none.
+	Edits []Replacement
+	// Patch is the text of apply_patch, nil when absent.
+	Patch *string
+	// IfSHA256 is the hash that the file must have, "" for any.
+	IfSHA256 string
+	// Lint asks what a linter found new after a draft was merged.
+	Lint bool
+	// Dialect is one of the constants, "" for OpenHands' own editor.
+	Dialect string
+	// ImplSource is "oh_aci", or "llm_based_edit" for a draft that is merged
+	// into the file. Empty means "oh_aci" when encoded.
 	ImplSource string
+}
+
+// Replacement is one of the Edits of an EditAction.
+type Replacement struct {
+	OldStr, NewStr string
+	// ExpectedReplacements is nil where it is 1.
+	ExpectedReplacements *int
+	AllowMultiple        bool
 }
 
 // Kind returns "edit".
@@ -173,7 +255,7 @@ func (EditAction) Kind() string { return "edit" }
 func (EditAction) action()      {}
 
 func decodeEdit(f *fields) EditAction {
-	a := EditAction{
+	return EditAction{
 		Common:               decodeCommon(f),
 		Path:                 f.needText("path"),
 		Command:              f.text("command", ""),
@@ -185,12 +267,61 @@ func decodeEdit(f *fields) EditAction {
 		Start:                f.integer("start", 1),
 		End:                  f.integer("end", -1),
 		ExpectedReplacements: f.integerOrNil("expected_replacements"),
-		ImplSource:           implEditor,
+		AllowMultiple:        f.flag("allow_multiple", false),
+		Fuzzy:                f.flag("fuzzy", false),
+		Edits:                decodeReplacements(f),
+		Patch:                f.textOrNil("patch"),
+		IfSHA256:             f.text("if_sha256", ""),
+		Lint:                 f.flag("lint", false),
+		Dialect:              decodeDialect(f),
+		ImplSource:           decodeEditSource(f),
 	}
-	if v, sent := f.take("impl_source"); sent && v != implEditor {
-		f.complain("impl_source", v, `"oh_aci" (a draft is merged by the controller)`)
+}
+
+// decodeEditSource is stricter than that of a read: the reference has no other
+// way to edit that an unknown word could stand for.
+func decodeEditSource(f *fields) string {
+	v, sent := f.take("impl_source")
+	switch {
+	case !sent || v == implEditor:
+		return implEditor
+	case v == implDraft:
+		return implDraft
 	}
-	return a
+	f.complain("impl_source", v, `"oh_aci" or "llm_based_edit"`)
+	return implEditor
+}
+
+// decodeReplacements takes the list of replacements, nil when absent.
+func decodeReplacements(f *fields) []Replacement {
+	v, _ := f.take("edits")
+	if v == nil {
+		return nil
+	}
+	const want = `a list of objects with "old_str" and "new_str"`
+	list, ok := v.([]any)
+	if !ok {
+		f.complain("edits", v, want)
+	}
+	edits := make([]Replacement, 0, len(list))
+	for i, e := range list {
+		members, ok := e.(map[string]any)
+		if !ok {
+			f.complain("edits", e, want)
+			break
+		}
+		each := fields{of: fmt.Sprintf("%s \"edits\"[%d]: member", f.of, i), values: members}
+		edits = append(edits, Replacement{
+			OldStr:               each.needText("old_str"),
+			NewStr:               each.needText("new_str"),
+			ExpectedReplacements: each.integerOrNil("expected_replacements"),
+			AllowMultiple:        each.flag("allow_multiple", false),
+		})
+		if err := each.checkAll(); err != nil && f.wrong == "" {
+			f.wrong = err.Error()
+		}
+	}
+	return edits
 }
 
 // line takes a line number that may come as a string, and that is judged where
@@ -230,9 +361,33 @@ func (a EditAction) encodeArgs(w *writer) {
 	w.integer("end", a.End)
 	a.encodeCommon(w)
 	w.text("impl_source", cmp.Or(a.ImplSource, implEditor))
-	if a.ExpectedReplacements != nil { // unknown to the reference server
-		w.integer("expected_replacements", *a.ExpectedReplacements)
+	// The reference server knows none of these, so they travel only when used.
+	w.integerIfAny("expected_replacements", a.ExpectedReplacements)
+	w.flagIfSet("allow_multiple", a.AllowMultiple)
+	w.flagIfSet("fuzzy", a.Fuzzy)
+	if a.Edits != nil {
+		encodeReplacements(w, a.Edits)
 	}
+	if a.Patch != nil {
+		w.text("patch", *a.Patch)
+	}
+	w.textIfAny("if_sha256", a.IfSHA256)
+	w.flagIfSet("lint", a.Lint)
+	w.textIfAny("dialect", a.Dialect)
+}
+
+func encodeReplacements(w *writer, edits []Replacement) {
+	w.key("edits")
+	w.buf = append(w.buf, '[')
+	for _, r := range edits {
+		w.open("")
+		w.text("old_str", r.OldStr)
+		w.text("new_str", r.NewStr)
+		w.integerIfAny("expected_replacements", r.ExpectedReplacements)
+		w.flagIfSet("allow_multiple", r.AllowMultiple)
+		w.close()
+	}
+	w.buf = append(w.buf, ']')
 }
 
 // EditObservation is the outcome of an edit. Content begins with "ERROR:\n"
@@ -246,6 +401,11 @@ type EditObservation struct {
 	ImplSource             string
 	// Diff is a unified diff without context, "" when nothing changed.
 	Diff string
+	// SHA256 is the hash of the file's bytes in hexadecimal, "" where there is
+	// no file or there are several. Code is the machine word of the editor's
+	// complaint, "" where there is none. Neither is encoded: clients keep the
+	// extras closed.
+	SHA256, Code string
 }
 
 // Kind returns "edit".

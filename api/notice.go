@@ -8,6 +8,9 @@ type ErrorObservation struct {
 	Content string
 	// ErrorID is a machine word, or "".
 	ErrorID string
+	// Code is the machine word of a tool's complaint, or "". It is not encoded:
+	// clients keep the extras closed.
+	Code string
 }
 
 // Kind returns "error".

@@ -68,7 +68,7 @@ func decodeExtras(kind, content, diff string, f *fields) (Observation, error) {
 	case "read":
 		return decodeReadObservation(content, f), nil
 	case "write":
-		return WriteObservation{Path: f.needText("path"), Diff: diff}, nil
+		return WriteObservation{Path: f.needText("path"), Content: content, Diff: diff}, nil
 	case "edit":
 		return decodeEditObservation(content, f), nil
 	case "browse":

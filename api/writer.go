@@ -80,6 +80,27 @@ func (w *writer) textOrNull(name string, value *string) {
 	w.text(name, *value)
 }
 
+// textIfAny writes a member only when there is one.
+func (w *writer) textIfAny(name, value string) {
+	if value != "" {
+		w.text(name, value)
+	}
+}
+
+// integerIfAny writes a member only when there is one.
+func (w *writer) integerIfAny(name string, value *int) {
+	if value != nil {
+		w.integer(name, *value)
+	}
+}
+
+// flagIfSet writes a member only when it is true.
+func (w *writer) flagIfSet(name string, value bool) {
+	if value {
+		w.flag(name, true)
+	}
+}
+
 // texts writes a list, null for nil.
 func (w *writer) texts(name string, values []string) {
 	if values == nil {
