@@ -1,13 +1,16 @@
 """Judge what the tests and the checkers said, for .ci/run.
 
-usage: verdicts.py tests LOG            print the failures in a log of `go test -json`
+usage: verdicts.py tests LOG FLAKY GO-TEST...
+                                        run the tests of ./... into a log, and what failed again: fail unless it
+                                        only was flaky, which is appended to FLAKY
        verdicts.py skipped LOG...       fail where a test ran in none of the logs
        verdicts.py prefixes EXCHANGES   print a replay prefix per line, and the number of scenarios
        verdicts.py editor EDITOR EXCEPTIONS LOG...
                                         fail where `editcheck.py --verbose` said anything else than expected
 """
-import collections, json, re, sys
+import collections, json, re, subprocess, sys
 
+MOST_FLAKY = 5  # more failures than this have a cause
 VARIANTS = ("v0-runtime", "aci-pr155")
 
 
@@ -21,19 +24,60 @@ def name(event):
     return " ".join(filter(None, (event.get("Package") or event.get("ImportPath"), event.get("Test"))))
 
 
-def tests(path):
-    output, count = collections.defaultdict(list), collections.Counter()
-    for event in events(path):
-        action = event["Action"]
-        if action in ("output", "build-output"):
-            output[name(event)].append(event["Output"])
-        elif action in ("fail", "build-fail"):
-            print("".join(output[name(event)]), end="")
-        if "Test" in event and action in ("pass", "fail", "skip"):
-            count[action] += 1
-        if action in ("pass", "fail", "skip"):
-            output.pop(name(event), None)
+def go_test(log, command):
+    """Run `go test -json` into a log; its stderr, where go itself complains, is ours."""
+    with open(log, "w") as out:
+        return subprocess.run(command, stdout=out, stdin=subprocess.DEVNULL).returncode
+
+
+def tests(log, flaky, command):
+    """A test that fails is run alone, and is flaky if it then passes twice. All else is a failure."""
+    status = go_test(log, command + ["./..."])
+    output, count, suspects, hopeless = failures(log)
     print(f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped")
+    for suspect in suspects + hopeless:
+        print(f"\nFAILED: {' '.join(suspect)}\n{output[suspect]}", end="")
+    if status and not suspects or hopeless or len(suspects) > MOST_FLAKY:
+        sys.exit(f"go test ended with status {status}; nothing is run again")
+    for package, *test in suspects:
+        only = ["-run", f"^{test[0]}$"] if test else []
+        for _ in range(2):
+            again = f"{log}-again"
+            if go_test(again, command + only + [package]) or not ran(again, package, *test):
+                print("".join(event.get("Output", "") for event in events(again)))
+                sys.exit(f"{' '.join([package, *test])} failed, and failed again when it ran alone")
+        with open(flaky, "a") as file:
+            print(f"flaky: {' '.join([package, *test])}\n{output[package, *test]}", file=file)
+        print(f"flaky: {' '.join([package, *test])}: it passed twice when it ran alone")
+
+
+def failures(log):
+    """What failed, as (package, test) or (package,), with its output; and which of these need no second try."""
+    output, count, whole = collections.defaultdict(str), collections.Counter(), set()
+    failed, hopeless = collections.defaultdict(list), []
+    for event in events(log):
+        action, test = event["Action"], event.get("Test", "")
+        package = event.get("Package") or event["ImportPath"].split()[0]
+        if action in ("output", "build-output"):
+            for key in ((package, test.split("/")[0]), (package,)) if test else ((package,),):
+                output[key] += event["Output"]
+            if event["Output"] == "FAIL\n" and not test:
+                whole.add(package)  # the test program came to its end: nothing in it panicked or hung
+        if test and action in ("pass", "fail", "skip"):
+            count[action] += 1
+            if action == "fail" and "/" not in test:
+                failed[package].append((package, test))
+        elif action == "fail" and "FailedBuild" in event:
+            hopeless.append((package,))
+        elif action == "fail" and package not in whole:
+            failed[package] = [(package,)]  # the tests after it did not run
+        elif action == "fail":
+            failed[package] = failed[package] or [(package,)]
+    return output, count, [suspect for each in failed.values() for suspect in each], hopeless
+
+
+def ran(log, package, test=None):
+    return any(e["Action"] == "pass" and e.get("Package") == package and e.get("Test") == test for e in events(log))
 
 
 def skipped(paths):
@@ -90,8 +134,8 @@ def editor(vectors, listed, logs):
 
 def main():
     match sys.argv[1:]:
-        case ["tests", log]:
-            tests(log)
+        case ["tests", log, flaky, *command] if command:
+            tests(log, flaky, command)
         case ["skipped", *logs] if logs:
             skipped(logs)
         case ["prefixes", exchanges]:
