@@ -243,7 +243,8 @@ func main() {
 }
 
 // TestDockerSwappedMount has an agent that replaces the mount of another
-// sandbox, which lies in its own, by a link to where it may not look.
+// sandbox, which lies in its own, by a link to where it may not look: a home,
+// since a link to what may be mounted is followed like any path.
 func TestDockerSwappedMount(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
@@ -255,7 +256,8 @@ func TestDockerSwappedMount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(secret, "secret"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(secret, "secret"), nil, 0o600),
+		os.Mkdir(filepath.Join(secret, ".ssh"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	mallory := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/workspace"}}})
