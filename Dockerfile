@@ -1,10 +1,10 @@
 # An image with what agents usually reach for. A sandbox needs none of it: the
 # server is put into any image with a shell when the sandbox is made.
 #
-#   docker build --build-arg BASE=debian:bookworm-slim -t actiond:latest .
+#   make image                              # where no registry can be reached, too
+#   docker build --build-arg BASE=debian:bookworm-slim -t actiond:dev - <Dockerfile
 #
-# BASE is any Debian or Ubuntu. Where no registry can be reached, make one:
-#   debootstrap --variant=minbase bookworm DIR && tar -C DIR -c . | docker import - debian:bookworm-slim
+# BASE is any Debian or Ubuntu.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 

@@ -48,41 +48,43 @@ func dockerCLI(t *testing.T, args ...string) string {
 	return out
 }
 
-// imagesMu lets one test make an image that others wait for.
-var imagesMu sync.Mutex
+// imagesMu has a lock for each image that is being made, so that one test makes
+// it and others wait.
+var imagesMu sync.Map
 
 // image makes the image unless this machine has it.
 func image(tb testing.TB, tag string) string {
 	tb.Helper()
-	base := ""
-	if tag == fullImage {
-		base = image(tb, debianImage)
-	}
-	imagesMu.Lock()
-	defer imagesMu.Unlock()
-	if _, err := dockerOutput("image", "inspect", tag); err == nil {
+	mu, _ := imagesMu.LoadOrStore(tag, new(sync.Mutex))
+	mu.(*sync.Mutex).Lock()
+	defer mu.(*sync.Mutex).Unlock()
+	if _, err := dockerOutput("image", "inspect", tag); err == nil && tag != fullImage {
 		return tag
 	}
-	if tag == fullImage {
-		if _, err := dockerOutput("build", "--build-arg", "BASE="+base, "-t", tag, "-f", "../Dockerfile", tb.TempDir()); err != nil {
-			tb.Fatal(err)
-		}
-		return tag
-	}
-	dir := tb.TempDir()
-	script := map[string]string{
-		debianImage: `debootstrap --variant=minbase bookworm "$1" >&2`,
-		busyboxImage: `mkdir -p "$1/bin" "$1/tmp" "$1/etc"; chmod 1777 "$1/tmp"; cp "$(command -v busybox)" "$1/bin/busybox"
+	var cmd *exec.Cmd
+	switch tag {
+	case debianImage:
+		cmd = exec.Command("make", "-C", "..", "image-base", "BASE="+tag)
+	case fullImage: // the engine knows what it built of the same file
+		cmd = exec.Command("make", "-C", "..", "image", "BASE="+image(tb, debianImage), "IMAGE="+tag)
+	case busyboxImage:
+		cmd = imported(tb, tag, `mkdir -p "$1/bin" "$1/tmp" "$1/etc"; chmod 1777 "$1/tmp"; cp "$(command -v busybox)" "$1/bin/busybox"
 			for a in $(busybox --list); do test $a = busybox || ln -s busybox "$1/bin/$a"; done; rm -f "$1/bin/bash"
 			echo root:x:0:0:root:/root:/bin/sh >"$1/etc/passwd"
-			echo nobody:x:65534:65534:nobody:/:/bin/sh >>"$1/etc/passwd"; echo root:x:0: >"$1/etc/group"`,
-		scratchImage: `cp "$(command -v busybox)" "$1/busybox"`,
-	}[tag]
-	cmd := exec.Command("sh", "-ec", script+`; tar -C "$1" -c . | docker import - "$2" >&2`, "sh", dir, tag)
+			echo nobody:x:65534:65534:nobody:/:/bin/sh >>"$1/etc/passwd"; echo root:x:0: >"$1/etc/group"`)
+	case scratchImage:
+		cmd = imported(tb, tag, `cp "$(command -v busybox)" "$1/busybox"`)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("making image %s: %v\n%s", tag, err, out)
 	}
 	return tag
+}
+
+// imported is the command that makes an image of what the script puts into "$1".
+func imported(tb testing.TB, tag, script string) *exec.Cmd {
+	tb.Helper()
+	return exec.Command("sh", "-ec", script+`; tar -C "$1" -c . | docker import - "$2" >&2`, "sh", tb.TempDir(), tag)
 }
 
 // serverBinary is the path of a server built from this checkout. The file has
