@@ -1,8 +1,8 @@
 """Judge what the tests and the checkers said, for .ci/run.
 
-usage: verdicts.py tests LOG FLAKY GO-TEST...
-                                        run the tests of ./... into a log, and what failed again: fail unless it
-                                        only was flaky, which is appended to FLAKY
+usage: verdicts.py tests LOG FLAKY PACKAGES GO-TEST...
+                                        run the tests into a log, and what failed again: fail unless it only was
+                                        flaky, which is appended to FLAKY
        verdicts.py skipped LOG...       fail where a test ran in none of the logs
        verdicts.py prefixes EXCHANGES   print a replay prefix per line, and the number of scenarios
        verdicts.py editor EDITOR EXCEPTIONS LOG...
@@ -30,9 +30,9 @@ def go_test(log, command):
         return subprocess.run(command, stdout=out, stdin=subprocess.DEVNULL).returncode
 
 
-def tests(log, flaky, command):
+def tests(log, flaky, packages, command):
     """A test that fails is run alone, and is flaky if it then passes twice. All else is a failure."""
-    status = go_test(log, command + ["./..."])
+    status = go_test(log, command + [packages])
     output, count, suspects, hopeless = failures(log)
     print(f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped")
     for suspect in suspects + hopeless:
@@ -134,8 +134,8 @@ def editor(vectors, listed, logs):
 
 def main():
     match sys.argv[1:]:
-        case ["tests", log, flaky, *command] if command:
-            tests(log, flaky, command)
+        case ["tests", log, flaky, packages, *command] if command:
+            tests(log, flaky, packages, command)
         case ["skipped", *logs] if logs:
             skipped(logs)
         case ["prefixes", exchanges]:
