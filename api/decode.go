@@ -12,7 +12,9 @@ import (
 
 // The names of actions, by what becomes of them.
 var (
-	runnable = []string{"run", "run_ipython", "read", "write", "edit", "browse", "browse_interactive"}
+	runnable = []string{
+		"run", "run_ipython", "read", "write", "edit", "glob", "grep", "list_directory", "browse", "browse_interactive",
+	}
 	// elsewhere are carried out by controllers and agents.
 	elsewhere = []string{
 		"null", "think", "finish", "reject", "delegate", "recall", "change_agent_state", "message", "system",
@@ -181,6 +183,12 @@ func decodeArgs(kind string, f *fields) Action {
 		return decodeWrite(f)
 	case "edit":
 		return decodeEdit(f)
+	case "glob":
+		return decodeGlob(f)
+	case "grep":
+		return decodeGrep(f)
+	case "list_directory":
+		return decodeList(f)
 	case "browse":
 		return decodeBrowse(f)
 	default: // browse_interactive: kindAndArgs lets nothing else through

@@ -71,6 +71,8 @@ func decodeExtras(kind, content, diff string, f *fields) (Observation, error) {
 		return WriteObservation{Path: f.needText("path"), Content: content, Diff: diff}, nil
 	case "edit":
 		return decodeEditObservation(content, f), nil
+	case "search":
+		return decodeSearchObservation(content, f), nil
 	case "browse":
 		return decodeBrowseObservation(content, f), nil
 	case "download":

@@ -30,6 +30,9 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/sessions"},
 		{Method: "DELETE", Path: "/v1/sessions/{name}"},
 		{Method: "GET", Path: "/v1/sessions/{name}"},
+		{Method: "GET", Path: "/v1/tools"},
+		{Method: "POST", Path: "/v1/tools/call"},
+		{Method: "POST", Path: "/v1/tools/translate"},
 		{Method: "GET", Path: "/vscode/connection_token"},
 	}
 	if got := apitest.NewSpec(t).Routes(); !reflect.DeepEqual(got, want) {
@@ -63,6 +66,8 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeListFiles(e.Body)
 		case "/update_mcp_server":
 			_, err = api.DecodeMCPServers(e.Body)
+		case "/v1/tools/call", "/v1/tools/translate":
+			_, err = api.DecodeToolCall(e.Body)
 		default:
 			t.Errorf("%s: nobody decodes %s", e.Name, e.Route.Path)
 		}
@@ -70,7 +75,7 @@ func TestOpenAPIExamples(t *testing.T) {
 			t.Errorf("%s: %v", e.Name, err)
 		}
 	}
-	want := []string{"browse", "browse_interactive", "edit", "read", "run", "run_ipython", "write"}
+	want := []string{"browse", "browse_interactive", "edit", "glob", "grep", "list_directory", "read", "run", "run_ipython", "write"}
 	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, want) {
 		t.Errorf("actions in examples: got %v, want %v", got, want)
 	}

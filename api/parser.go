@@ -53,7 +53,7 @@ func newParser(data []byte) (*parser, error) {
 // fail describes what stands where something else is wanted.
 func (p *parser) fail(want string) error {
 	if p.pos >= len(p.data) {
-		return fmt.Errorf("not valid JSON: ends where %s should stand", want)
+		return fmt.Errorf("not valid JSON: ends where %s should stand, after %d bytes", want, p.pos)
 	}
 	r, _ := utf8.DecodeRune(p.data[p.pos:])
 	return fmt.Errorf("not valid JSON: %q at byte %d, where %s should stand", r, p.pos, want)

@@ -143,7 +143,7 @@ func TestDecodeRequest(t *testing.T) {
 func TestDecodeRequestRefuses(t *testing.T) {
 	t.Parallel()
 	spec := apitest.NewSpec(t)
-	const runnable = "allowed are run, run_ipython, read, write, edit, browse, browse_interactive"
+	const runnable = "allowed are run, run_ipython, read, write, edit, glob, grep, list_directory, browse, browse_interactive"
 	for _, tt := range refused {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +222,7 @@ var refused = []struct {
 	{"start", `{"action":{"action":"start","args":{}}}`, 400, "not for a sandbox"},
 	{"args of a wrong type", `{"action":{"action":"run","args":"ls"}}`, 400, `action "run": "args" must be an object, got the string "ls"`},
 	{"args are null", `{"action":{"action":"run","args":null}}`, 400, `"args" must be an object, got null`},
-	{"no args", `{"action":{"action":"run"}}`, 400, `argument "command" is missing; allowed are command (required), thought, security_risk, is_input, blocking, is_static, cwd, hidden`},
+	{"no args", `{"action":{"action":"run"}}`, 400, `argument "command" is missing; allowed are command (required), thought, security_risk, is_input, blocking, is_static, cwd, reset, hidden`},
 	{"unknown argument", `{"action":{"action":"run","args":{"command":"x","bogus":1}}}`, 400, `action "run": argument "bogus" is unknown; allowed are command (required), thought`},
 	{"unknown argument beside a wrong one", `{"action":{"action":"run","args":{"command":5,"bogus":1}}}`, 400, `"bogus" is unknown`},
 	{"argument of another action", `{"action":{"action":"edit","args":{"path":"/a","view_range":[1,2]}}}`, 400, `action "edit": argument "view_range" is unknown`},

@@ -20,6 +20,9 @@ type RunAction struct {
 	IsStatic bool
 	// Cwd is the directory of a static command; empty means the initial one.
 	Cwd string
+	// Reset ends the session's shell with all that runs in it, and runs Command,
+	// unless it is empty, in a new one.
+	Reset bool
 	// Hidden is echoed; a hidden command's output is not shortened.
 	Hidden bool
 }
@@ -40,6 +43,7 @@ func decodeRun(f *fields) Action {
 		Blocking: f.flag("blocking", false),
 		IsStatic: f.flag("is_static", false),
 		Cwd:      f.text("cwd", ""),
+		Reset:    f.flag("reset", false),
 		Hidden:   f.flag("hidden", false),
 	}
 	f.take("confirmation_state") // the client's own affair
@@ -64,6 +68,9 @@ func (a RunAction) encodeArgs(w *writer) {
 		w.text("cwd", a.Cwd)
 	}
 	w.flag("hidden", a.Hidden)
+	if a.Reset { // unknown to the reference server
+		w.flag("reset", true)
+	}
 	a.encodeCommon(w)
 }
 

@@ -97,10 +97,12 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 		return e.write(ctx, a, req), nil
 	case api.EditAction:
 		return e.edit(ctx, a), nil
+	case api.GlobAction, api.GrepAction, api.ListAction:
+		return api.ErrorObservation{Content: noSearch, Code: codeUnsupported}, nil
 	case api.IPythonAction:
-		return api.ErrorObservation{Content: noNotebook}, nil
+		return api.ErrorObservation{Content: noNotebook, Code: codeUnsupported}, nil
 	case api.BrowseAction, api.BrowseInteractiveAction:
-		return api.ErrorObservation{Content: noBrowser}, nil
+		return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
 	case api.MCPAction:
 		return nil, api.BadRequest(noMCP)
 	case api.InvalidAction:
@@ -114,8 +116,12 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 const (
 	noNotebook = "There is no notebook in this sandbox: run_ipython is not supported. Run Python with the run action."
 	noBrowser  = "Browser functionality is not supported or disabled."
+	noSearch   = "Searching is not supported yet. Use find or grep with the run action."
 	noMCP      = "call_tool_mcp is not supported: this server keeps no MCP servers"
 )
+
+// codeUnsupported is the machine word for what this sandbox cannot do.
+const codeUnsupported = "unsupported"
 
 // Ready returns nil once an action can run, which is always so after New.
 func (e *Executor) Ready() error { return nil }

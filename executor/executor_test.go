@@ -133,7 +133,7 @@ func TestActionsThatCannotRun(t *testing.T) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	o, err = e.Do(t.Context(), api.Request{Action: api.BrowseInteractiveAction{}})
-	if err != nil || o != (api.ErrorObservation{Content: "Browser functionality is not supported or disabled."}) {
+	if err != nil || o != (api.ErrorObservation{Content: "Browser functionality is not supported or disabled.", Code: "unsupported"}) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	var refused *api.Error
@@ -204,5 +204,30 @@ func TestUndoAfterRestart(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want the file gone", err)
+	}
+}
+
+// A reset ends what runs, and the state of the shell with it.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	do := func(a api.RunAction) api.RunObservation {
+		t.Helper()
+		limit := 0.2
+		o, err := e.Do(t.Context(), api.Request{Action: a, Timeout: &limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.(api.RunObservation)
+	}
+	do(api.RunAction{Command: "cd / && x=1 && sleep 1000"})
+	o := do(api.RunAction{Reset: true})
+	if o.Content != "A new shell was started in "+dir+"." || o.Metadata.ExitCode != 0 || *o.Metadata.WorkingDir != dir {
+		t.Errorf("got %+v", o)
+	}
+	limit := 60.0
+	answer, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: "echo [$x]; pwd", Reset: true}, Timeout: &limit})
+	if err != nil || answer.(api.RunObservation).Content != "[]\n"+dir {
+		t.Errorf("got %+v, %v", answer, err)
 	}
 }

@@ -34,6 +34,9 @@ const maxContent = 30000
 
 // run runs a command in its session.
 func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (api.Observation, error) {
+	if a.Reset {
+		e.sessions.close(req.Session)
+	}
 	command := e.command(a, req)
 	var result bash.Result
 	var err error
@@ -41,7 +44,11 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (a
 		result, err = e.runStatic(ctx, a.Cwd, command)
 	} else {
 		var session *bash.Session
-		if session, err = e.sessions.get(ctx, req.Session); err == nil {
+		session, err = e.sessions.get(ctx, req.Session)
+		switch {
+		case err == nil && a.Reset && a.Command == "":
+			return e.restarted(a, session), nil
+		case err == nil:
 			result, err = session.Run(ctx, command)
 		}
 	}
@@ -56,6 +63,15 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (a
 	}
 	// Never an error observation: clients cannot decode it for a hidden command.
 	return runFailed(a, "ERROR: "+err.Error()), nil
+}
+
+// restarted answers a reset that runs nothing.
+func (e *Executor) restarted(a api.RunAction, session *bash.Session) api.RunObservation {
+	dir, name := session.Info().Dir, e.cfg.User.name()
+	return api.RunObservation{
+		Content: "A new shell was started in " + dir + ".", Hidden: a.Hidden,
+		Metadata: api.RunMetadata{PID: -1, Username: &name, Hostname: &e.hostname, WorkingDir: &dir},
+	}
 }
 
 // command turns the action's limits into the session's.

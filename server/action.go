@@ -31,17 +31,11 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 // act runs the action in a request and returns its name, as far as it got to
 // be known, and the encoded observation.
 func (s *Server) act(r *http.Request, begun time.Time) (name string, observation []byte, err error) {
-	if s.draining.Load() {
-		return unread, nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
+	leave, err := s.enter()
+	if err != nil {
+		return unread, nil, err
 	}
-	// The turn is taken before the body is read, so that it bounds the memory
-	// that bodies take as well.
-	select {
-	case s.actions <- struct{}{}:
-		defer func() { <-s.actions }()
-	default:
-		return unread, nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
-	}
+	defer leave()
 	if err := wantJSON(r); err != nil {
 		return unread, nil, err
 	}
@@ -63,6 +57,21 @@ func (s *Server) act(r *http.Request, begun time.Time) (name string, observation
 	}
 	observation, err = api.EncodeObservation(o)
 	return name, observation, err
+}
+
+// enter takes one of the places for actions in flight; leave gives it back. It
+// comes before the body is read, so that it bounds the memory that bodies take
+// as well.
+func (s *Server) enter() (leave func(), err error) {
+	if s.draining.Load() {
+		return nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
+	}
+	select {
+	case s.actions <- struct{}{}:
+		return func() { <-s.actions }, nil
+	default:
+		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
+	}
 }
 
 // wantJSON refuses bodies that do not say they are JSON: a browser sends no

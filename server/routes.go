@@ -29,6 +29,9 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/server_info", open, s.serverInfo},
 
 		{http.MethodPost, "/execute_action", keyed, s.executeAction},
+		{http.MethodGet, "/v1/tools", keyed, s.listTools},
+		{http.MethodPost, "/v1/tools/call", keyed, s.callTool},
+		{http.MethodPost, "/v1/tools/translate", keyed, s.translateTool},
 		{http.MethodGet, "/v1/sessions", keyed, s.listSessions},
 		{http.MethodGet, "/v1/sessions/{name}", keyed, s.getSession},
 		{http.MethodDelete, "/v1/sessions/{name}", keyed, s.closeSession},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/toolcall"
 )
 
 // Executor carries out what the server is asked for. All methods may be called
@@ -110,6 +111,7 @@ type Server struct {
 	started  time.Time
 	last     atomic.Int64 // start of the last well-formed action, in ns since started
 	draining atomic.Bool
+	tasks    toolcall.Tasks
 	release  *time.Timer // gives memory back once actions have been over for a while
 }
 

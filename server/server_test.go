@@ -165,6 +165,11 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 	refuses := &fake{do: func(context.Context, api.Request) (api.Observation, error) {
 		return nil, &api.Error{Status: 400, Detail: "no such kernel"}
 	}}
+	sum := strings.Repeat("0a", 32)
+	edits := &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
+		a := req.Action.(api.EditAction)
+		return api.EditObservation{Content: "done", Path: "/w/" + a.Path, PrevExist: *a.OldStr == "x", SHA256: sum}, nil
+	}}
 	small := func(cfg *server.Config) { cfg.MaxBody, cfg.MaxUpload = 100, 1000 }
 	up, upType := form(t, "a.txt", []byte("a"))
 	large, largeType := form(t, "a.txt", make([]byte, 2000))
@@ -224,6 +229,32 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"metrics without key", withKey, get("/metrics"), "", 403, ""},
 		{"document", nil, get("/openapi.yaml"), "", 200, string(api.OpenAPI)},
 		{"document without key", withKey, get("/openapi.yaml"), "", 403, ""},
+		{"tools", nil, get("/v1/tools"), "", 200, ""},
+		{"tools of a dialect", nil, get("/v1/tools?dialect=gemini&format=gemini"), "", 200, ""},
+		{"tools of nobody", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands"}`},
+		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp"}`},
+		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},
+		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
+		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":"","_diff_cache":null},"sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},
+		{"tool call of a thought", withExecutor(broken), post("/v1/tools/call", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{},"is_error":false}`},
+		{"tool call gone wrong", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":"{'command': 'ls'}","tool_call_id":""}`), "", 200, ""},
+		{"tool call without a name", nil, post("/v1/tools/call", `{}`), "", 400, `{"detail":"body: member \"name\" is missing; allowed are dialect, name (required), arguments, tool_call_id, session, timeout"}`},
+		{"tool call with more", nil, post("/v1/tools/call", `{"name":"think","timout":1}`), "", 422, `{"detail":"Invalid request parameters","errors":"body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout"}`},
+		{"tool call of nobody", nil, post("/v1/tools/call", `{"dialect":"nope","name":"think"}`), "", 400, ""},
+		{"tool call for ever", nil, post("/v1/tools/call", `{"name":"think","timeout":"x"}`), "", 400, ""},
+		{"tool call no JSON", nil, post("/v1/tools/call", `{`), "", 422, ""},
+		{"tool call large", small, post("/v1/tools/call", strings.Repeat(" ", 101)), "", 413, ""},
+		{"tool call broken", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 500, ""},
+		{"tool call refused", withExecutor(refuses), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 400, `{"detail":"no such kernel"}`},
+		{"tool call form", nil, request{method: "POST", path: "/v1/tools/call", body: "{}"}, "", 422, ""},
+		{"tool call without key", withKey, post("/v1/tools/call", "{}"), "", 403, ""},
+		{"translation", withExecutor(broken), post("/v1/tools/translate", `{"name":"execute_bash","arguments":{"command":"ls","timeout":9},"session":"s","timeout":5,"tool_call_id":"c"}`), "", 200, `{"action":{"action":"run","args":{"command":"ls","is_input":false,"blocking":true,"is_static":false,"cwd":null,"hidden":false,"thought":"","security_risk":-1},"session":"s","timeout":5.0},"is_error":false,"tool_call_id":"c"}`},
+		{"translation of a thought", nil, post("/v1/tools/translate", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"action":null,"observation":{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{}},"is_error":false}`},
+		{"translation gone wrong", nil, post("/v1/tools/translate", `{"name":"execute_bash"}`), "", 200, ""},
+		{"translation without a name", nil, post("/v1/tools/translate", `{}`), "", 400, ""},
+		{"translation no JSON", nil, post("/v1/tools/translate", `{`), "", 422, ""},
+		{"translation large", small, post("/v1/tools/translate", strings.Repeat(" ", 101)), "", 413, ""},
+		{"translation without key", withKey, post("/v1/tools/translate", "{}"), "", 403, ""},
 		{"sessions", nil, get("/v1/sessions"), "", 200, `{"sessions":[{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}]}`},
 		{"sessions none", withExecutor(&fake{}), get("/v1/sessions"), "", 200, `{"sessions":[]}`},
 		{"sessions without key", withKey, get("/v1/sessions"), "", 403, ""},
