@@ -169,7 +169,7 @@ func TestDetails(t *testing.T) {
 	})
 	want := &docker.Details{
 		ImageID: "sha256:1", Started: time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC), OutOfMemory: true,
-		Network: "bridge", Memory: 2 << 30, Pids: 512, CPUs: 2, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
+		Network: "bridge", WorkDir: "/workspace", Memory: 2 << 30, Pids: 512, CPUs: 2, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
 		SecurityOpts:   []string{"apparmor=unconfined", "no-new-privileges", "seccomp=(built in)"},
 		LostProtection: []string{"apparmor is off", "the agent changes /srv/x on the host"}, Server: "feed",
 	}

@@ -22,6 +22,7 @@ type Details struct {
 	OutOfMemory      bool      // the memory limit ended something in it
 	Network          string
 	Addresses        []string // in its networks
+	WorkDir          string   // where shells start
 	Memory, Pids     int64    // limits
 	CPUs             float64  // limit
 	Runtime          string
@@ -58,6 +59,9 @@ func details(info container.InspectResponse) *Details {
 	if config := info.Config; config != nil {
 		d.Server = config.Labels[labelBinary]
 		user, _, _ = strings.Cut(config.Labels[labelUser], ":")
+		if i := slices.Index(config.Cmd, "--working-dir"); i >= 0 && i+1 < len(config.Cmd) {
+			d.WorkDir = config.Cmd[i+1]
+		}
 	}
 	if host := info.HostConfig; host != nil {
 		d.Network, d.Runtime, d.ReadOnly = string(host.NetworkMode), host.Runtime, host.ReadonlyRootfs

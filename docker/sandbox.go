@@ -180,6 +180,12 @@ func (h *Host) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Find(all, ref)
+}
+
+// Find is the one of all that ref names: by its id, its name, or the beginning
+// of its id, in this order. It fails with ErrNotFound or ErrAmbiguous.
+func Find(all []*Sandbox, ref string) (*Sandbox, error) {
 	var found []*Sandbox
 	for _, match := range []func(s *Sandbox) bool{
 		func(s *Sandbox) bool { return s.ID == ref },

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -164,13 +165,35 @@ func statsOf(raw *container.StatsResponse) Stats {
 	return s
 }
 
+// FileInfo is a file or directory of a sandbox, itself and not what it leads to.
+type FileInfo struct {
+	Name string // the last element of its path
+	Size int64
+	Mode fs.FileMode
+	// LinkTarget is where a symbolic link leads, as the agent wrote it.
+	LinkTarget string
+}
+
+// Stat looks at a file or directory of the sandbox, running or not. It fails
+// with fs.ErrNotExist if there is none.
+func (h *Host) Stat(ctx context.Context, s *Sandbox, path string) (FileInfo, error) {
+	what := "looking at " + path + " in sandbox " + s.ID
+	stat, err := safely(ctx, what, func() (container.PathStat, error) {
+		return h.engine.ContainerStatPath(ctx, s.Container, path)
+	})
+	if isNotFound(err) {
+		return FileInfo{}, fmt.Errorf("%s: %w", what, fs.ErrNotExist)
+	}
+	return FileInfo{stat.Name, stat.Size, stat.Mode, stat.LinkTarget}, err
+}
+
 // CopyOut reads a file or directory of the sandbox, running or not, as a tar
 // archive whose entries begin with its last name. The archive is the agent's
 // work: unpack it with care.
 func (h *Host) CopyOut(ctx context.Context, s *Sandbox, path string) (io.ReadCloser, error) {
 	archive, _, err := h.engine.CopyFromContainer(ctx, s.Container, path)
 	if isNotFound(err) {
-		return nil, fmt.Errorf("copying %s out of sandbox %s: %w: %w", path, s.ID, ErrNotFound, err)
+		return nil, fmt.Errorf("copying %s out of sandbox %s: %w: %w", path, s.ID, fs.ErrNotExist, err)
 	}
 	if err != nil {
 		return nil, engineError(ctx, "copying "+path+" out of sandbox "+s.ID, err)
@@ -183,7 +206,7 @@ func (h *Host) CopyOut(ctx context.Context, s *Sandbox, path string) (io.ReadClo
 func (h *Host) CopyIn(ctx context.Context, s *Sandbox, dir string, archive io.Reader) error {
 	err := h.engine.CopyToContainer(ctx, s.Container, dir, archive, container.CopyToContainerOptions{})
 	if isNotFound(err) {
-		return fmt.Errorf("copying into %s of sandbox %s: %w: %w", dir, s.ID, ErrNotFound, err)
+		return fmt.Errorf("copying into %s of sandbox %s: %w: %w", dir, s.ID, fs.ErrNotExist, err)
 	}
 	return engineError(ctx, "copying into "+dir+" of sandbox "+s.ID, err)
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -296,8 +297,8 @@ func TestDockerStreams(t *testing.T) {
 	if got := strings.Join(names, " "); got != "workspace/ workspace/in.txt" {
 		t.Errorf("CopyOut: got %q", got)
 	}
-	if _, err := h.CopyOut(ctx, s, "/not/there"); !errors.Is(err, docker.ErrNotFound) {
-		t.Errorf("CopyOut of nothing: got %v, want ErrNotFound", err)
+	if _, err := h.CopyOut(ctx, s, "/not/there"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyOut of nothing: got %v, want fs.ErrNotExist", err)
 	}
 	if err := h.Delete(ctx, s); err != nil {
 		t.Fatal(err)
