@@ -1,9 +1,8 @@
-// Runtimectl is the controller's side of Actiond: it drives the sandboxes in
-// which agents act.
+// Runtimectl is the controller's side of Actiond: it makes and drives the
+// sandboxes in which agents act.
 //
-// Data goes to standard output and nothing else does; notes and errors go to
-// standard error. It exits with 0 when all went well, 2 when the command line
-// cannot be understood, and 1 otherwise.
+// Data goes to standard output and nothing else does; notes, progress and
+// errors go to standard error. exit.go has the exit codes.
 package main
 
 import (
@@ -13,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -21,6 +21,8 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+
+	place placeFlags // of the command line
 }
 
 func main() {
@@ -37,24 +39,29 @@ func main() {
 // run carries out a command line, says on stderr what went wrong, and returns
 // the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
-	err := p.execute(ctx, args)
-	if err != nil {
-		_, _ = fmt.Fprintf(p.stderr, "runtimectl: %v\n", err)
+	command, err := p.execute(ctx, args)
+	ended, isExit := errors.AsType[*exitError](err)
+	switch {
+	case err == nil:
+	case !isExit:
+		p.complain(err.Error())
+	case ended.why != "":
+		p.complain(ended.why)
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", usage.command)
 	}
+	if command.Annotations[runsCommands] != "" && err != nil && !isExit {
+		return exitOwn
+	}
 	return exitCode(err)
 }
 
-// exitCode is the one place where errors become exit codes.
-func exitCode(err error) int {
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, new(*usageError)):
-		return 2
-	default:
-		return 1
+// complain says what went wrong. The text may quote what a sandbox wrote.
+func (p *program) complain(text string) {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
 	}
+	_, _ = fmt.Fprintf(p.stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
 }

@@ -100,6 +100,38 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --url: base URL \"localhost:8000\": must be http://host:port, https://host or unix:///path\nRun 'runtimectl demo --help' for usage.\n",
 		},
 		{
+			args: "create", code: 2,
+			stderr: "runtimectl: an image is missing\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "create --memory lots debian", code: 2,
+			stderr: "runtimectl: --memory: \"lots\" is not a number of bytes: write 512m or 2g\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "create --local --memory 1g", code: 2,
+			stderr: "runtimectl: --memory cannot be kept without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "create --server /no/such/program debian", code: 1,
+			stderr: "runtimectl: there is no server to start: stat /no/such/program: no such file or directory; --server wants a program\n",
+		},
+		{
+			args: "run debian --", code: 125,
+			stderr: "runtimectl: there is no command: runtimectl run [flags] IMAGE -- COMMAND [ARGUMENT...]\nRun 'runtimectl run --help' for usage.\n",
+		},
+		{
+			args: "exec --nope box -- ls", code: 125,
+			stderr: "runtimectl: unknown flag: --nope\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
+			args: "exec -e 1=2 box -- ls", code: 125,
+			stderr: "runtimectl: --env: \"1\" is not the name of a variable\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
+			args: "rm", code: 2,
+			stderr: "runtimectl: requires at least 1 arg(s), only received 0\nRun 'runtimectl rm --help' for usage.\n",
+		},
+		{
 			args: "demo --server /no/such/program", code: 1,
 			stderr: "runtimectl: there is no server to start: stat /no/such/program: no such file or directory; --server wants a program\n",
 		},
@@ -108,7 +140,7 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: there is no server to start: run /: permission denied; --server wants a program\n",
 		},
 		{
-			args: "demo --url unix:///no/such/socket", code: 1,
+			args: "demo --url unix:///no/such/socket", code: 6,
 			stderr: "runtimectl: there is no server ready at unix:///no/such/socket: calling /readyz: Get \"http://sandbox/readyz\": dial unix /no/such/socket: connect: no such file or directory\n",
 		},
 	}

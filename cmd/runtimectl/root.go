@@ -13,6 +13,12 @@ import (
 // completion and help.
 func (p *program) commands() []*cobra.Command {
 	return []*cobra.Command{
+		p.runCommand(),
+		p.create(),
+		p.ls(),
+		p.inspect(),
+		p.exec(),
+		p.rm(),
 		p.demo(),
 		p.version(),
 	}
@@ -28,16 +34,16 @@ func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
 // execute finds the command and runs it.
-func (p *program) execute(ctx context.Context, args []string) error {
+func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, error) {
 	root := p.root() //nolint:contextcheck // a command takes its context from the library
 	begun := false
 	prepare(root, &begun)
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil && !begun {
-		return &usageError{command.CommandPath(), err}
+		return command, &usageError{command.CommandPath(), err}
 	}
-	return err
+	return command, err
 }
 
 func (p *program) root() *cobra.Command {

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+// completeSandboxes completes the first most arguments, or all of them where
+// most is negative, with names of sandboxes that are in one of the states, or in
+// any. Where the engine does not answer there is nothing to complete.
+func (p *program) completeSandboxes(most int, states ...docker.State) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.sandboxNames(cmd, args, begun, states), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// sandboxNames are the completions for the beginning of a name or an id: names
+// where they begin so, else ids.
+func (p *program) sandboxNames(cmd *cobra.Command, args []string, begun string, states []docker.State) (found []cobra.Completion) {
+	_ = p.in(func(where place) error { // nothing to complete is all that can be said
+		all, err := where.List(cmd.Context())
+		for _, s := range all {
+			if len(states) > 0 && !slices.Contains(states, s.State) || slices.Contains(args, s.Name) || slices.Contains(args, s.ID) {
+				continue
+			}
+			for _, word := range []string{s.Name, s.ID} {
+				if strings.HasPrefix(word, begun) {
+					found = append(found, cobra.CompletionWithDesc(word, clean(s.Image)+", "+string(s.State)))
+					break
+				}
+			}
+		}
+		return err
+	})
+	return found
+}
+
+// running are the states in which a sandbox takes actions.
+var running = []docker.State{docker.Ready, docker.Busy, docker.Idle}

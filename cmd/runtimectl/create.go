@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func (p *program) create() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "create [flags] IMAGE",
+		Short: "Make a sandbox and print its id",
+		Long: `Create makes a sandbox from an image, and prints its id as soon as a command ran
+in its shell. Any Linux image with a shell will do: the server is put into it.
+The image is pulled if it is not on the host.
+
+By default commands run as user agent, who is not root, with 2 GiB of memory, 2
+processors and 512 processes, without privileges and with the network. 'inspect'
+says what protection flags take away or add. Directories that would give the
+sandbox power over the host are not mounted.
+
+With --key it makes at most one sandbox for that key. Given again with the same
+flags, it prints the id of the same sandbox, and starts or resumes it if need be.`,
+		Example: `  runtimectl create debian:bookworm
+  id=$(runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian:bookworm)
+  runtimectl create --local --name here`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags := addSpec(c)
+	p.addPlace(c)
+	p.addServer(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		image, _, err := p.oneImage(args)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		spec, err := flags.spec(p, image)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.make(cmd.Context(), spec, func(_ place, s *sandbox) error {
+			_, err := fmt.Fprintln(p.stdout, s.ID)
+			return err
+		})
+	}
+	return c
+}
+
+// make makes a sandbox and does work on it.
+func (p *program) make(ctx context.Context, spec docker.Spec, work func(where place, s *sandbox) error) error {
+	line := p.progress()
+	defer line.end()
+	var change []func(*docker.Config)
+	if p.place.local {
+		p.warnLocal()
+		if spec.Image != "" {
+			_, _ = fmt.Fprintf(p.stderr, "note: there are no images with --local: %s is not used\n", clean(spec.Image))
+		}
+	} else {
+		servers, err := p.withServers()
+		if err != nil {
+			return err
+		}
+		change = append(change, servers, line.show)
+	}
+	return p.in(func(where place) error {
+		s, err := where.Create(ctx, spec)
+		line.end()
+		if err != nil {
+			return err
+		}
+		return work(where, s)
+	}, change...)
+}

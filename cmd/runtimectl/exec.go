@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+func (p *program) exec() *cobra.Command {
+	var opts execFlags
+	c := &cobra.Command{
+		Use:   "exec [flags] SANDBOX -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a sandbox",
+		Long: `Exec runs a command in a sandbox as one run action, shows its output as it comes,
+and exits with the command's own exit code. The command runs in a fresh shell,
+which ends with it, on a terminal: what it writes to standard output and standard
+error comes out together. Its standard input is empty.
+
+With --session it runs in that persistent shell instead, "default" being the one
+that agents use if they name none: directory, variables and functions are those
+of the commands before it, and stay for those after it.
+
+Ctrl-C interrupts the command. After --timeout it is interrupted too. What it has
+then not ended goes with its shell.
+
+The exit code is the command's; 124 after --timeout, 125 when the command could
+not be brought to run, and from the shell 126 when it cannot be run and 127 when
+it is not there.`,
+		Example: `  runtimectl exec build -- make -j4
+  runtimectl exec build -- sh -c 'cd src && ls | wc -l'
+  runtimectl exec --session default build -- pwd`,
+		Annotations: map[string]string{runsCommands: "yes"},
+	}
+	opts.add(c)
+	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: a fresh one)")
+	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
+	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
+	p.addPlace(c)
+	c.ValidArgsFunction = p.completeSandboxes(1, running...)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		ref, words, err := splitCommand(cmd, args, false)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		line, err := opts.line(words, p.getenv)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.on(cmd.Context(), ref, func(_ place, s *sandbox) error {
+			return p.perform(cmd.Context(), s, line, opts)
+		})
+	}
+	return c
+}
+
+// variableName is what a shell takes for one.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// execFlags say how a command is run in a sandbox.
+type execFlags struct {
+	session string // "" for one of its own
+	timeout time.Duration
+	env     []string
+	workDir string
+}
+
+func (f *execFlags) add(c *cobra.Command) {
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
+	// What follows the sandbox or the image is the command's.
+	c.Flags().SetInterspersed(false)
+}
+
+// splitCommand takes apart WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so
+// that the "--" is only for the eye. Where what is optional, it is there only if
+// a "--" follows it.
+func splitCommand(c *cobra.Command, args []string, optional bool) (what string, words []string, err error) {
+	words = args
+	if len(args) > 0 && !(optional && (len(args) == 1 || args[1] != "--")) {
+		what, words = args[0], args[1:]
+	}
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return "", nil, fmt.Errorf("there is no command: %s", c.UseLine())
+	}
+	return what, words, nil
+}
+
+// line is the command as a line for the shell, which runs it as it is: no word
+// of it means anything to the shell.
+func (f *execFlags) line(words []string, getenv func(string) string) (string, error) {
+	var b strings.Builder
+	for _, word := range f.env {
+		set := map[string]string{}
+		if err := addVariable(word, getenv, set); err != nil {
+			return "", fmt.Errorf("--env: %w", err)
+		}
+		for name, value := range set {
+			if !variableName.MatchString(name) {
+				return "", fmt.Errorf("--env: %q is not the name of a variable", name)
+			}
+			b.WriteString(name + "=" + quote(value) + " ")
+		}
+	}
+	for i, word := range words {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(quote(word))
+	}
+	b.WriteString(" </dev/null")
+	if f.workDir != "" {
+		return "(cd -- " + quote(f.workDir) + " && " + b.String() + ")", nil
+	}
+	return b.String(), nil
+}
+
+// perform runs a line in a sandbox, shows its output, and returns its exit code
+// as a *exitError unless that is 0.
+func (p *program) perform(ctx context.Context, s *sandbox, line string, opts execFlags) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	session := opts.session
+	if session == "" {
+		session = "exec-" + rand.Text()[:12]
+		defer func() { closeSession(ctx, c, session) }()
+	}
+	request := api.Request{Action: api.RunAction{Command: line, Blocking: true}, Session: session}
+	if opts.timeout > 0 {
+		request.Timeout = new(opts.timeout.Seconds())
+	}
+	o, err := c.Do(ctx, request)
+	switch {
+	case ctx.Err() != nil:
+		interrupt(ctx, c, session)
+		return &exitError{code: exitInterrupted, why: "interrupted"}
+	case err != nil:
+		return err
+	}
+	run, ok := o.(api.RunObservation)
+	if !ok {
+		return fmt.Errorf("the command was not run: %s", clean(content(o)))
+	}
+	text := run.Content
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if _, err := io.WriteString(p.stdout, text); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	switch code := run.Metadata.ExitCode; {
+	case code == 0:
+		return nil
+	case code > 0:
+		return &exitError{code: code}
+	case opts.timeout > 0:
+		interrupt(ctx, c, session)
+		return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	}
+	return fmt.Errorf("the command was not run:%s", clean(run.Metadata.Suffix))
+}
+
+// interruptLimit is how long an interrupted command has to clean up.
+const interruptLimit = 2 * time.Second
+
+// interrupt presses Ctrl-C in a session and waits a moment for what comes of
+// it, even if ctx is over.
+func interrupt(ctx context.Context, c *client.Client, session string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	_, _ = c.Do(ctx, api.Request{ // the command may be over by now
+		Action: api.RunAction{Command: "C-c", IsInput: true}, Session: session, Timeout: new(interruptLimit.Seconds()),
+	})
+}
+
+// closeSession ends a session of ours, even if ctx is over.
+func closeSession(ctx context.Context, c *client.Client, session string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	_ = c.CloseSession(ctx, session) // the sandbox may be gone
+}

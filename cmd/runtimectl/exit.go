@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/docker"
+)
+
+// Exit codes. run and exec have those of the command instead, and exitTimeout
+// and exitOwn where it has none; the shell says 126 for a command that cannot be
+// run and 127 for one that is not there.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3 // no such sandbox, image or file
+	exitAuth        = 4 // not allowed: a wrong key, or no access to the engine
+	exitConflict    = 5 // something else has the name, or is in the way
+	exitUnavailable = 6 // the engine or the sandbox does not answer
+	exitTimeout     = 124
+	exitOwn         = 125
+	exitInterrupted = 130
+)
+
+// runsCommands marks the commands whose exit codes belong to what they run: any
+// failure of ours is exitOwn.
+const runsCommands = "runs-commands"
+
+// exitError is how run and exec end: with the code of what they ran.
+type exitError struct {
+	code int
+	why  string // to be said, where there is something to say
+}
+
+func (e *exitError) Error() string { return "the command ended" }
+
+// Errors of this program that have exit codes of their own.
+var (
+	errNotFound = errors.New("not found")
+	errConflict = errors.New("conflict")
+)
+
+// exitCode is the one place where errors become exit codes.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if ended, ok := errors.AsType[*exitError](err); ok {
+		return ended.code
+	}
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	status := 0
+	if answer, ok := errors.AsType[*client.StatusError](err); ok {
+		status = answer.Status
+	}
+	switch {
+	case errors.As(err, new(*usageError)), is(docker.ErrInvalid):
+		return exitUsage
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(docker.ErrUnknown) && is(fs.ErrPermission):
+		return exitAuth
+	case status == http.StatusNotFound, is(errNotFound, docker.ErrNotFound, docker.ErrNoImage):
+		return exitNotFound
+	case status == http.StatusConflict, is(errConflict, docker.ErrConflict, docker.ErrClaimed, docker.ErrAmbiguous):
+		return exitConflict
+	case is(context.Canceled, context.DeadlineExceeded):
+		return exitFailed
+	case status == http.StatusServiceUnavailable, is(docker.ErrUnknown), errors.As(err, new(*net.OpError)):
+		return exitUnavailable
+	}
+	return exitFailed
+}

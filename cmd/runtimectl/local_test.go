@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// localMachine runs commands with --local on a state directory of its own, whose
+// sandboxes are removed at the end.
+type localMachine struct {
+	t   *testing.T
+	dir string
+}
+
+func newLocalMachine(t *testing.T) localMachine {
+	t.Helper()
+	m := localMachine{t, shortDir(t)}
+	t.Cleanup(func() {
+		for id := range strings.FieldsSeq(m.ok("ls", "-q")) {
+			m.ok("rm", id)
+		}
+		left, err := os.ReadDir(filepath.Join(m.dir, "local"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+	return m
+}
+
+// shortDir is a directory whose name leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rctl-") //nolint:usetesting // t.TempDir is too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// run runs a command line whose first word is the command.
+func (m localMachine) run(args ...string) (code int, stdout, stderr string) {
+	m.t.Helper()
+	line := []string{args[0], "--local", "--state-dir", m.dir}
+	switch args[0] {
+	case "run", "create", "start":
+		line = append(line, "--server", filepath.Join(programs(m.t), "server"))
+	}
+	// Not the test's own context: that is over when it is cleaned up.
+	return inProcess(context.WithoutCancel(m.t.Context()), nil, append(line, args[1:]...)...)
+}
+
+// ok is run for a command that must succeed; it returns what that printed.
+func (m localMachine) ok(args ...string) string {
+	m.t.Helper()
+	code, stdout, stderr := m.run(args...)
+	if code != 0 {
+		m.t.Fatalf("%q: exit code %d: %s", args, code, stderr)
+	}
+	return stdout
+}
+
+const localWarning = "warning: --local isolates nothing: "
+
+func TestLocalLife(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	code, stdout, stderr := m.run("create", "--name", "box", "--label", "a=b", "--ttl", "1h", "-e", "SECRET=s")
+	id := strings.TrimSpace(stdout)
+	if code != 0 || !localID.MatchString(id) || !strings.HasPrefix(stderr, localWarning) {
+		t.Fatalf("create: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	var list []sandboxInfo
+	if err := json.Unmarshal([]byte(m.ok("ls", "-o", "json")), &list); err != nil || len(list) != 1 {
+		t.Fatalf("ls: %+v, %v", list, err)
+	}
+	if got := list[0]; got.ID != id || got.Name != "box" || got.State != "idle" || got.Labels["a"] != "b" || got.Deadline == nil {
+		t.Errorf("ls: got %+v", got)
+	}
+	if got := m.ok("ls", "-q"); got != id+"\n" {
+		t.Errorf("ls -q: got %q, want the id", got)
+	}
+	if got := m.ok("inspect", id[:4]); !strings.Contains(got, "\nlost") {
+		t.Errorf("inspect by a short id says nothing of protection: %s", got)
+	}
+	if got := m.ok("exec", "box", "--", "sh", "-c", `echo "$SECRET $1"; pwd`, "sh", "a  b"); got != "s a  b\n"+filepath.Join(m.dir, "local", id, "work")+"\n" {
+		t.Errorf("exec: got %q", got)
+	}
+	if got := m.ok("rm", "box"); got != id+"\n" {
+		t.Errorf("rm: got %q, want the id", got)
+	}
+	if code, _, stderr := m.run("rm", "box"); code != exitNotFound || stderr != "runtimectl: \"box\": no such sandbox\n" {
+		t.Errorf("rm of what is gone: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	tests := []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string
+		stderr string // is part of it
+	}{
+		{name: "output", args: []string{"box", "--", "echo", "hi"}, stdout: "hi\n"},
+		{name: "without the dashes", args: []string{"box", "echo", "-n", "hi"}, stdout: "hi\n"},
+		{name: "no output", args: []string{"box", "--", "true"}},
+		{name: "words mean nothing to the shell", args: []string{"box", "--", "printf", "%s|", "a b", "$HOME", "'", "*", ";", "~", "A=b"}, stdout: "a b|$HOME|'|*|;|~|A=b|\n"},
+		{name: "nor does the first", args: []string{"box", "--", "A=b"}, code: 127},
+		{name: "its own exit code", args: []string{"box", "--", "sh", "-c", "exit 42"}, code: 42},
+		{name: "a signal", args: []string{"box", "--", "sh", "-c", "kill -9 $$"}, code: 137},
+		{name: "not to be run", args: []string{"box", "--", "/etc/passwd"}, code: 126},
+		{name: "empty input", args: []string{"box", "--", "cat"}},
+		{name: "elsewhere", args: []string{"-w", "/", "box", "--", "pwd"}, stdout: "/\n"},
+		{name: "nowhere", args: []string{"-w", "/no/such", "box", "--", "pwd"}, code: 1},
+		{name: "variable", args: []string{"-e", "A=b c", "box", "--", "sh", "-c", "echo $A"}, stdout: "b c\n"},
+		{name: "timeout", args: []string{"--timeout", "10ms", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 10ms\n"},
+		{name: "no sandbox", args: []string{"nope", "--", "true"}, code: 125, stderr: "runtimectl: \"nope\": no such sandbox\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := localMachine{t, m.dir}
+			code, stdout, stderr := m.run(append([]string{"exec"}, tt.args...)...)
+			printed := stdout == tt.stdout || tt.code > 1 && tt.stdout == "" || tt.name == "nowhere" // the shell says why
+			if code != tt.code || !printed || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+			}
+		})
+	}
+}
+
+// A persistent session is where the command before left it.
+func TestExecSession(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	m.ok("exec", "--session", "s", "box", "cd", "/")
+	if got := m.ok("exec", "--session", "s", "box", "pwd"); got != "/\n" {
+		t.Errorf("got %q, want /", got)
+	}
+	if got := m.ok("exec", "box", "pwd"); got == "/\n" {
+		t.Error("a fresh shell is where another one went")
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	code, stdout, stderr := m.run("run", "debian:bookworm", "--", "sh", "-c", "echo out; exit 3")
+	note := "note: there are no images with --local: debian:bookworm is not used\n"
+	if code != 3 || stdout != "out\n" || !strings.HasPrefix(stderr, localWarning) || !strings.HasSuffix(stderr, note) {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	if code, stdout, _ := m.run("run", "--", "echo", "hi"); code != 0 || stdout != "hi\n" {
+		t.Errorf("without an image: exit code %d, stdout %q", code, stdout)
+	}
+	if left := m.ok("ls", "-q"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}

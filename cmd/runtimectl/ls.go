@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func (p *program) ls() *cobra.Command {
+	var quiet bool
+	c := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"ps"},
+		Short:   "List the sandboxes",
+		Long: `Ls lists the sandboxes of this controller, the eldest first, stopped ones and
+those that wait in a warm pool included.
+
+States are creating, starting, ready, busy (an action runs), idle (none does),
+paused, stopped and gone. A sandbox whose server does not answer within a second
+is ready at best.`,
+		Example: `  runtimectl ls
+  runtimectl ls -o json | jq -r '.[] | select(.state == "idle") | .id'
+  runtimectl rm $(runtimectl ls -q)`,
+		Args: noArgs,
+	}
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	output := addFormat(c, "table", "json", "yaml")
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		return p.in(func(where place) error {
+			all, err := where.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if quiet {
+				return p.printIDs(all)
+			}
+			askHow(cmd.Context(), all)
+			list := make(sandboxList, len(all))
+			for i, s := range all {
+				list[i] = describe(s)
+			}
+			return p.print(output, list)
+		})
+	}
+	return c
+}
+
+func (p *program) printIDs(all []*sandbox) error {
+	for _, s := range all {
+		if _, err := fmt.Fprintln(p.stdout, s.ID); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+	}
+	return nil
+}
+
+const (
+	// askLimit is how long a server may take to say whether it is busy.
+	askLimit = time.Second
+	// askMost is how many servers are asked at a time.
+	askMost = 16
+)
+
+// askHow turns the state of those that are ready into busy or idle, where their
+// servers tell.
+func askHow(ctx context.Context, all []*sandbox) {
+	places := make(chan struct{}, askMost)
+	var group sync.WaitGroup
+	for _, s := range all {
+		if s.State != docker.Ready || s.Pool != "" {
+			continue
+		}
+		places <- struct{}{}
+		group.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(ctx, askLimit)
+			defer cancel()
+			key, err := s.Key()
+			if err != nil {
+				return
+			}
+			switch status, err := (agent{}).Status(ctx, s.Dial, key); {
+			case err != nil:
+			case status.Busy:
+				s.State = docker.Busy
+			default:
+				s.State = docker.Idle
+			}
+		})
+	}
+	group.Wait()
+}
+
+// sandboxInfo is what is printed of a sandbox.
+type sandboxInfo struct {
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	Owner    string            `json:"owner,omitempty"`
+	Image    string            `json:"image"`
+	State    docker.State      `json:"state"`
+	Detail   string            `json:"detail,omitempty"`
+	Created  time.Time         `json:"created"`
+	Deadline *time.Time        `json:"deadline,omitempty"`
+	IdleSecs float64           `json:"idle_limit_seconds,omitempty"`
+	Pool     string            `json:"pool,omitempty"`
+	User     string            `json:"user"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+func describe(s *sandbox) sandboxInfo {
+	info := sandboxInfo{
+		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: s.State, Detail: s.Detail, Created: s.Created,
+		IdleSecs: s.IdleLimit.Seconds(), Pool: s.Pool, User: s.User, Labels: s.Labels,
+	}
+	if !s.Deadline.IsZero() {
+		info.Deadline = &s.Deadline
+	}
+	return info
+}
+
+// sandboxList is what ls prints.
+type sandboxList []sandboxInfo
+
+func (l sandboxList) table() [][]string {
+	rows := [][]string{{"SANDBOX", "NAME", "IMAGE", "STATE", "AGE", "ENDS IN", "POOL"}}
+	for _, s := range l {
+		ends := "-"
+		if s.Deadline != nil {
+			ends = span(time.Until(*s.Deadline))
+		}
+		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), span(time.Since(s.Created)), ends, orDash(s.Pool)})
+	}
+	return rows
+}

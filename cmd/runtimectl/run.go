@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (p *program) runCommand() *cobra.Command {
+	var opts execFlags
+	c := &cobra.Command{
+		Use:   "run [flags] IMAGE -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a sandbox made for it",
+		Long: `Run makes a sandbox, runs a command in it, shows its output as it comes, and
+removes the sandbox again, also when it is interrupted. It takes the flags of
+'create' and runs the command as 'exec' does.
+
+The exit code is the command's; 124 after --timeout, 125 when the sandbox could
+not be made or the command not brought to run, and from the shell 126 when it
+cannot be run and 127 when it is not there.`,
+		Example: `  runtimectl run debian:bookworm -- python3 -c 'print(1)'
+  runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
+  runtimectl run --local -- make test`,
+		Annotations:       map[string]string{runsCommands: "yes"},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags := addSpec(c)
+	opts.add(c)
+	p.addPlace(c)
+	p.addServer(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		image, words, err := splitCommand(cmd, args, p.place.local)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		spec, err := flags.spec(p, image)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		line, err := opts.line(words, p.getenv)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.make(cmd.Context(), spec, func(where place, s *sandbox) (err error) {
+			defer func() { err = p.removeAfter(cmd.Context(), where, s, err) }()
+			return p.perform(cmd.Context(), s, line, opts)
+		})
+	}
+	return c
+}
+
+// removeLimit is how long the removal of a sandbox may take, also after an
+// interrupt: nobody else knows that it is to be removed.
+const removeLimit = 30 * time.Second
+
+// removeAfter removes a sandbox whose command ended with err, and returns how
+// the whole ends.
+func (p *program) removeAfter(ctx context.Context, where place, s *sandbox, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+	defer cancel()
+	if failed := where.Delete(ctx, s); failed != nil {
+		p.complain(fmt.Sprintf("removing the sandbox: %v; 'runtimectl rm %s' does it", failed, s.ID))
+		if err == nil {
+			return &exitError{code: exitOwn}
+		}
+	}
+	return err
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/actiond/actiond/docker"
+)
+
+// specFlags are the flags that say what sandbox is wanted. Their names are
+// those of docker run, where that has them.
+type specFlags struct {
+	name, key, owner string
+	env, envFiles    []string
+	volumes, labels  []string
+	user, workDir    string
+	memory, cpus     string
+	pids             int64
+	network, runtime string
+	securityOpts     []string
+	readOnly         bool
+	ttl, idle        time.Duration
+	pull             string
+	flags            *pflag.FlagSet
+}
+
+// addSpec gives c the flags that say what sandbox is wanted.
+func addSpec(c *cobra.Command) *specFlags {
+	f := &specFlags{flags: c.Flags()}
+	flags := c.Flags()
+	flags.StringVar(&f.name, "name", "", "call the sandbox `NAME` (default: its id)")
+	flags.StringVar(&f.key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
+	flags.StringVar(&f.owner, "owner", "", "note whose sandbox it is, a `WORD` for people")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a variable for the commands, `NAME=VALUE`, or NAME for its value here")
+	flags.StringArrayVar(&f.envFiles, "env-file", nil, "read variables from a `FILE`, one to a line")
+	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox")
+	flags.StringVarP(&f.workDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
+	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
+	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
+	flags.Int64Var(&f.pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
+	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
+	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made")
+	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else 1000)")
+	flags.StringVar(&f.pull, "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
+	flags.BoolVar(&f.readOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
+	flags.StringVar(&f.runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
+	flags.StringArrayVar(&f.securityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
+	flags.DurationVar(&f.ttl, "ttl", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
+	flags.DurationVar(&f.idle, "idle", 0, "end the sandbox after this long without an action (default: never)")
+	words := func(allowed ...string) cobra.CompletionFunc {
+		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
+	}
+	for name, completion := range map[string]cobra.CompletionFunc{
+		"pull": words("always", "missing", "never"), "network": words("bridge", "none"), "name": cobra.NoFileCompletions,
+		"key": cobra.NoFileCompletions, "owner": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "label": cobra.NoFileCompletions,
+		"memory": cobra.NoFileCompletions, "cpus": cobra.NoFileCompletions, "pids-limit": cobra.NoFileCompletions,
+		"ttl": cobra.NoFileCompletions, "idle": cobra.NoFileCompletions, "user": words("agent", "root"), "runtime": cobra.NoFileCompletions,
+	} {
+		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
+	}
+	return f
+}
+
+// needEngine are the flags that a process of this machine cannot keep.
+var needEngine = []string{
+	"key", "volume", "workdir", "memory", "cpus", "pids-limit", "network", "user", "read-only", "runtime", "security-opt", "idle",
+}
+
+// spec is what the flags ask for. An error is a usage error.
+func (f *specFlags) spec(p *program, image string) (docker.Spec, error) {
+	if p.place.local {
+		if err := f.checkLocal(); err != nil {
+			return docker.Spec{}, err
+		}
+	}
+	s := docker.Spec{
+		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, Network: f.network,
+		Runtime: f.runtime, SecurityOpts: f.securityOpts, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: docker.Pull(f.pull),
+	}
+	var err error
+	if s.Env, err = f.variables(p.getenv); err != nil {
+		return s, err
+	}
+	if s.Labels, err = parseLabels(f.labels); err != nil {
+		return s, err
+	}
+	for _, v := range f.volumes {
+		m, err := parseVolume(v)
+		if err != nil {
+			return s, err
+		}
+		s.Mounts = append(s.Mounts, m)
+	}
+	if s.User, s.UserID, err = parseUser(f.user); err != nil {
+		return s, err
+	}
+	if f.memory != "" {
+		if s.Memory, err = parseBytes(f.memory); err != nil {
+			return s, fmt.Errorf("--memory: %w", err)
+		}
+	}
+	if f.cpus != "" {
+		if s.CPUs, err = strconv.ParseFloat(f.cpus, 64); err != nil || !(s.CPUs > 0) {
+			return s, fmt.Errorf("--cpus: %q is not a number of processors", f.cpus)
+		}
+	}
+	return s, nil
+}
+
+// checkLocal refuses flags that --local cannot keep: who gives them counts on
+// them.
+func (f *specFlags) checkLocal() error {
+	for _, name := range needEngine {
+		if f.flags.Changed(name) {
+			return fmt.Errorf("--%s cannot be kept without an engine: leave it out with --local", name)
+		}
+	}
+	return nil
+}
+
+// variables puts --env-file and --env together; the latter wins.
+func (f *specFlags) variables(getenv func(string) string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, name := range f.envFiles {
+		if err := readVariables(name, getenv, env); err != nil {
+			return nil, err
+		}
+	}
+	for _, word := range f.env {
+		if err := addVariable(word, getenv, env); err != nil {
+			return nil, fmt.Errorf("--env: %w", err)
+		}
+	}
+	return env, nil
+}
+
+// readVariables reads a file as docker run does: NAME=VALUE or NAME to a line,
+// no quotes, '#' begins a comment.
+func readVariables(name string, getenv func(string) string, env map[string]string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("--env-file: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(io.LimitReader(file, 16<<20))
+	lines.Buffer(nil, 1<<20)
+	for number := 1; lines.Scan(); number++ {
+		line := strings.TrimLeft(strings.TrimSuffix(lines.Text(), "\r"), " \t")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := addVariable(line, getenv, env); err != nil {
+			return fmt.Errorf("--env-file: line %d of %s: %w", number, name, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("--env-file: reading %s: %w", name, err)
+	}
+	return nil
+}
+
+// addVariable takes NAME=VALUE, or NAME for its value here; one that is not set
+// here is left out. The value is no part of an error: it may be a secret.
+func addVariable(word string, getenv func(string) string, env map[string]string) error {
+	name, value, given := strings.Cut(word, "=")
+	if name == "" || strings.ContainsAny(name, " \t") {
+		return fmt.Errorf("a variable begins with its name: NAME=VALUE, got name %q", name)
+	}
+	if !given {
+		if value = getenv(name); value == "" {
+			return nil
+		}
+	}
+	env[name] = value
+	return nil
+}
+
+func parseLabels(words []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		if name == "" {
+			return nil, fmt.Errorf("--label: %q has no name", word)
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}
+
+// parseVolume takes DIR:PATH[:ro|rw].
+func parseVolume(word string) (docker.Mount, error) {
+	parts := strings.Split(word, ":")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
+		return docker.Mount{}, fmt.Errorf("--volume: %q: must be DIR:PATH or DIR:PATH:ro", word)
+	}
+	m := docker.Mount{Source: parts[0], Target: parts[1]}
+	if len(parts) == 3 {
+		switch parts[2] {
+		case "ro":
+			m.ReadOnly = true
+		case "rw":
+		default:
+			return m, fmt.Errorf("--volume: %q: after the path there may be ro or rw", word)
+		}
+	}
+	if !strings.ContainsRune(m.Source, '/') && m.Source != "." && m.Source != ".." {
+		return m, fmt.Errorf("--volume: %q: the engine's named volumes cannot be mounted; for a directory here write ./%s", word, m.Source)
+	}
+	source, err := filepath.Abs(m.Source)
+	if err != nil {
+		return m, fmt.Errorf("--volume: %w", err)
+	}
+	m.Source = source
+	return m, nil
+}
+
+// parseUser takes NAME or NAME:UID; 0 is root.
+func parseUser(word string) (name string, id int, err error) {
+	name, number, given := strings.Cut(word, ":")
+	if given {
+		if id, err = strconv.Atoi(number); err != nil {
+			return "", 0, fmt.Errorf("--user: %q: must be NAME or NAME:UID", word)
+		}
+	}
+	switch {
+	case name == "0":
+		name = "root"
+	case name != "" && strings.Trim(name, "0123456789") == "":
+		return "", 0, fmt.Errorf("--user: %q is a number: an account needs a name, such as agent:%s", word, name)
+	case name == "" && given:
+		return "", 0, fmt.Errorf("--user: %q has no name", word)
+	}
+	return name, id, nil
+}
+
+// parseBytes takes a number of bytes with b, k, m, g or t after it, powers of
+// 1024, as docker run does.
+func parseBytes(word string) (int64, error) {
+	text := strings.TrimSuffix(strings.ToLower(word), "b")
+	unit := 1.0
+	if i := strings.IndexAny(text, "kmgt"); i >= 0 && i == len(text)-1 {
+		unit = math.Pow(1024, float64(1+strings.IndexByte("kmgt", text[i])))
+		text = text[:i]
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0) || n*unit >= math.MaxInt64 || strings.ContainsAny(text, "xXpPeE_nN") {
+		return 0, fmt.Errorf("%q is not a number of bytes: write 512m or 2g", word)
+	}
+	return int64(n * unit), nil
+}
+
+// oneImage takes the image from the arguments; with --local there need be none.
+func (p *program) oneImage(args []string) (image string, rest []string, err error) {
+	switch {
+	case len(args) > 0:
+		return args[0], args[1:], nil
+	case p.place.local:
+		return "", nil, nil
+	}
+	return "", nil, errors.New("an image is missing")
+}

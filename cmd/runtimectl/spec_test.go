@@ -1,0 +1,128 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+// parseSpec is the specification that flags ask for.
+func parseSpec(t *testing.T, env map[string]string, args ...string) (docker.Spec, error) {
+	t.Helper()
+	c := &cobra.Command{}
+	flags := addSpec(c)
+	if err := c.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	p := &program{getenv: func(name string) string { return env[name] }}
+	return flags.spec(p, "image")
+}
+
+func TestSpec(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, []byte("# comment\n\n  A=from file\r\nB=x=y # z\nHERE\nABSENT\nC=\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bare := docker.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}}
+	tests := []struct {
+		args string
+		want func(s *docker.Spec)
+	}{
+		{"", func(*docker.Spec) {}},
+		{"--name n --key k --owner o -w /w --network none --runtime runsc --read-only --pull never", func(s *docker.Spec) {
+			s.Name, s.Key, s.Owner, s.WorkDir, s.Network, s.Runtime, s.ReadOnly, s.Pull = "n", "k", "o", "/w", "none", "runsc", true, "never"
+		}},
+		{"-m 512m --cpus 0.5 --pids-limit 99 --ttl 2h --idle 90s", func(s *docker.Spec) {
+			s.Memory, s.CPUs, s.Pids, s.TTL, s.Idle = 512<<20, 0.5, 99, 2*time.Hour, 90*time.Second
+		}},
+		{"-v /a:/b -v ./c:/d:ro -v .:/e:rw", func(s *docker.Spec) {
+			s.Mounts = []docker.Mount{
+				{Source: "/a", Target: "/b"},
+				{Source: filepath.Join(here, "c"), Target: "/d", ReadOnly: true},
+				{Source: here, Target: "/e"},
+			}
+		}},
+		{"-l a=b -l c -l d=e=f", func(s *docker.Spec) { s.Labels = map[string]string{"a": "b", "c": "", "d": "e=f"} }},
+		{"-e A=1 -e HERE -e ABSENT -e B=", func(s *docker.Spec) { s.Env = map[string]string{"A": "1", "HERE": "value", "B": ""} }},
+		{"--env-file " + file + " -e A=flag", func(s *docker.Spec) {
+			s.Env = map[string]string{"A": "flag", "B": "x=y # z", "HERE": "value", "C": ""}
+		}},
+		{"--user root", func(s *docker.Spec) { s.User = "root" }},
+		{"--user 0", func(s *docker.Spec) { s.User = "root" }},
+		{"--user me:1234", func(s *docker.Spec) { s.User, s.UserID = "me", 1234 }},
+		{"--security-opt seccomp=unconfined --security-opt apparmor=x", func(s *docker.Spec) {
+			s.SecurityOpts = []string{"seccomp=unconfined", "apparmor=x"}
+		}},
+	}
+	for _, tt := range tests {
+		want := bare
+		tt.want(&want)
+		got, err := parseSpec(t, map[string]string{"HERE": "value"}, strings.Fields(tt.args)...)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v\nwant %+v", tt.args, got, err, want)
+		}
+	}
+}
+
+func TestSpecRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ args, want string }{
+		{"-v volume:/x", `--volume: "volume:/x": the engine's named volumes cannot be mounted; for a directory here write ./volume`},
+		{"-v /x", `--volume: "/x": must be DIR:PATH or DIR:PATH:ro`},
+		{"-v /x:/y:z", `--volume: "/x:/y:z": after the path there may be ro or rw`},
+		{"-l =b", `--label: "=b" has no name`},
+		{"-e =secret", `--env: a variable begins with its name: NAME=VALUE, got name ""`},
+		{"--env-file /no/such", "--env-file: open /no/such: no such file or directory"},
+		{"--user 1000", `--user: "1000" is a number: an account needs a name, such as agent:1000`},
+		{"--user a:b", `--user: "a:b": must be NAME or NAME:UID`},
+		{"--cpus many", `--cpus: "many" is not a number of processors`},
+		{"--cpus 0", `--cpus: "0" is not a number of processors`},
+		{"--cpus NaN", `--cpus: "NaN" is not a number of processors`},
+	}
+	for _, tt := range tests {
+		if _, err := parseSpec(t, nil, strings.Fields(tt.args)...); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v\nwant %s", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]int64{
+		"0": 0, "1": 1, "10b": 10, "1k": 1 << 10, "2K": 2 << 10, "512m": 512 << 20, "512MB": 512 << 20, "1.5g": 3 << 29, "1T": 1 << 40,
+	} {
+		if got, err := parseBytes(word); err != nil || got != want {
+			t.Errorf("%s: got %d, %v, want %d", word, got, err, want)
+		}
+	}
+	for _, word := range []string{"", "m", "-1", "1e3", "0x10", "1_0", "inf", "nan", "1mm", "1 m", "99999999t", "b"} {
+		if got, err := parseBytes(word); err == nil {
+			t.Errorf("%q: got %d, want an error", word, got)
+		}
+	}
+}
+
+// Whatever is typed, bytes are a number that is not negative or an error.
+func FuzzParseBytes(f *testing.F) {
+	for _, seed := range []string{"512m", "1.5g", "-1", "9e99t", "inf"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, word string) {
+		if got, err := parseBytes(word); err == nil && (got < 0 || got == math.MaxInt64) {
+			t.Errorf("%q is %d", word, got)
+		}
+	})
+}
