@@ -408,7 +408,7 @@ func TestDemoRemote(t *testing.T) {
 	m.env = append(m.env, keyVariable+"=wrong")
 	code, stdout, stderr := m.run(t, "--url", url)
 	want := "runtimectl: making a directory in the sandbox: 403 Forbidden: Invalid API Key: put the server's key into SESSION_API_KEY\n"
-	if code != 1 || stdout != "" || stderr != want {
+	if code != exitAuth || stdout != "" || stderr != want {
 		t.Errorf("with a wrong key: exit code %d, stdout %q, stderr %q\nwant 4, nothing, %q", code, stdout, stderr, want)
 	}
 
