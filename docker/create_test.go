@@ -52,6 +52,23 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// A caller who chose the secret knows it and the id before the sandbox is there;
+// a sandbox that is there keeps its own.
+func TestSecret(t *testing.T) {
+	t.Parallel()
+	h := fakeHost(t, newFake())
+	first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	for _, secret := range []string{first, second} {
+		s, err := h.Create(t.Context(), docker.Spec{Image: "i", Key: "k", Secret: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key, err := s.Key(); err != nil || key != first || s.ID != docker.ID("k") {
+			t.Errorf("got %s, %q, %v, want %s, %q", s.ID, key, err, docker.ID("k"), first)
+		}
+	}
+}
+
 // TestFaults lets each call of a creation go wrong in each way. Afterwards one
 // reconciliation leaves exactly one sandbox or none, and the key works.
 func TestFaults(t *testing.T) {

@@ -196,6 +196,9 @@ func (h *Host) Close() error {
 	return err
 }
 
+// StateDir is the directory that only this user can open, as it was found.
+func (h *Host) StateDir() string { return h.config.StateDir }
+
 func (h *Host) info(ctx context.Context) (system.Info, error) {
 	return safely(ctx, "asking the engine about itself", func() (system.Info, error) { return h.engine.Info(ctx) })
 }

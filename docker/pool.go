@@ -20,13 +20,13 @@ type Pool struct {
 	kick chan struct{} // somebody took one
 }
 
-// Pool prepares a pool of size sandboxes of one specification, whose Key, Name,
-// Owner and Env do not count: those are the claimers'.
+// Pool prepares a pool of size sandboxes of one specification, whose Key, Secret,
+// Name, Owner and Env do not count: those are the claimers'.
 func (h *Host) Pool(name string, spec Spec, size int) (*Pool, error) {
 	if !namePattern.MatchString(name) || size < 0 {
 		return nil, refuse("a pool %q of %d", name, size)
 	}
-	spec.Key, spec.Name, spec.Owner, spec.Env = "", "", "", nil
+	spec.Key, spec.Secret, spec.Name, spec.Owner, spec.Env = "", "", "", "", nil
 	if err := h.complete(&spec); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (p *Pool) takeOne(ctx context.Context, s *Sandbox, spec *Spec, id string) (
 		return false, err
 	}
 	n.Claimed, n.Owner, n.Name, n.Env, n.Spec, n.Idle = true, spec.Owner, orElse(spec.Name, id), spec.Env, spec.hash(), spec.Idle
-	n.Key = orElse(n.Key, randomHex(32))
+	n.Key = orElse(n.Key, orElse(spec.Secret, randomHex(32)))
 	n.Deadline = forever
 	if spec.TTL > 0 {
 		n.Deadline = time.Now().Add(spec.TTL)

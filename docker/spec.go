@@ -20,6 +20,10 @@ type Spec struct {
 	// Key makes Create idempotent: the same key and the same specification give
 	// the same sandbox. Default: random, so every call makes a sandbox.
 	Key string
+	// Secret is what requests to the sandbox's server are signed with, for a
+	// caller who must tell it before the sandbox is there. It is no part of the
+	// hash, and a sandbox that is there already keeps its own. Default: random.
+	Secret string
 	// Name is what people call the sandbox. Default: the id.
 	Name string
 	// Owner is whose sandbox it is, a word for people and filters.
@@ -99,9 +103,10 @@ func refuse(format string, args ...any) error {
 }
 
 var (
-	userPattern = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
-	envPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	userPattern   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+	secretPattern = regexp.MustCompile(`^[a-zA-Z0-9]{32,256}$`)
+	envPattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // complete fills in the defaults and checks everything that can be checked
@@ -122,6 +127,8 @@ func (s *Spec) complete() error {
 		return refuse("name %q: letters, digits, '_', '.' and '-', beginning with a letter or digit", s.Name)
 	case strings.ContainsRune(s.Key, 0) || len(s.Key) > 512:
 		return refuse("the key must have at most 512 bytes and no NUL")
+	case s.Secret != "" && !secretPattern.MatchString(s.Secret):
+		return refuse("the secret must have 32 to 256 letters and digits")
 	case !userPattern.MatchString(s.User):
 		return refuse("user %q is not the name of an account", s.User)
 	case s.UserID < 0 || s.UserID > 1<<31-2:
@@ -220,7 +227,7 @@ func (s *Spec) checkWords() error {
 var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "ttl", "idle-limit"}
 
 // hash is the specification's identity: two specifications with equal hashes
-// ask for the same sandbox. Key, Name, Owner and Pull are no part of it, nor
+// ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor
 // are the values of Env, which must not be guessable from a label.
 func (s *Spec) hash() string {
 	canonical := struct {
@@ -247,6 +254,9 @@ func (s *Spec) hash() string {
 }
 
 func nanoCPUs(cpus float64) int64 { return int64(cpus * 1e9) }
+
+// ID is the id of the sandbox that Create gives for this key of a Spec.
+func ID(key string) string { return idOf(key) }
 
 // idOf is the id of the sandbox with this key: 12 hexadecimal digits.
 func idOf(key string) string {

@@ -192,6 +192,8 @@ func TestSpecRefuses(t *testing.T) {
 		"our flag, one dash":   {Image: "i", Flags: []string{"-addr=0.0.0.0:1"}},
 		"argument, not a flag": {Image: "i", Flags: []string{"8000"}},
 		"pull":                 {Image: "i", Pull: "often"},
+		"guessable secret":     {Image: "i", Secret: "hunter2"},
+		"secret in two lines":  {Image: "i", Secret: strings.Repeat("a", 32) + "\n"},
 		"long key":             {Image: "i", Key: strings.Repeat("k", 513)},
 	} {
 		if _, _, err := docker.Plan(spec, "/r", "v", "", false); !errors.Is(err, docker.ErrInvalid) {
@@ -205,7 +207,7 @@ func TestSpecHash(t *testing.T) {
 	base := docker.Spec{Image: "i"}
 	same := map[string]docker.Spec{
 		"defaults written out": {Image: "i", User: "agent", WorkDir: "/workspace", Memory: 2 << 30, CPUs: 2, Pids: 512, Network: "bridge"},
-		"key, name, owner":     {Image: "i", Key: "k", Name: "n", Owner: "o", Pull: docker.PullAlways},
+		"key, name, owner":     {Image: "i", Key: "k", Secret: strings.Repeat("s", 32), Name: "n", Owner: "o", Pull: docker.PullAlways},
 	}
 	for name, spec := range same {
 		if docker.Hash(spec) != docker.Hash(base) {
@@ -217,7 +219,7 @@ func TestSpecHash(t *testing.T) {
 		t.Error("the hash tells about a variable's value")
 	}
 	// Each field but those makes another sandbox.
-	ignored := []string{"Key", "Name", "Owner", "Pull"}
+	ignored := []string{"Key", "Secret", "Name", "Owner", "Pull"}
 	changed := docker.Spec{
 		Image: "j", Env: map[string]string{"A": ""}, Mounts: []docker.Mount{{"/a", "/b", true}}, User: "u", UserID: 5, WorkDir: "/w",
 		Memory: 1 << 30, CPUs: 1, Pids: 100, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
