@@ -36,7 +36,6 @@ const (
 	SmallContent = smallContent
 	MaxConns     = maxConns
 	MaxHeader    = maxHeader
-	StallTime    = stallTime
 )
 
 // Route is a line of the table.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // recorder remembers what was answered.
@@ -67,6 +68,11 @@ func (s *Server) observed(r *http.Request, rec *recorder, took time.Duration) {
 		slog.Int("status", rec.status),
 		slog.Duration("duration", took),
 		slog.Int64("bytes", rec.bytes))
+}
+
+// boundBodies keeps bodies coming, and counts them.
+func (s *Server) boundBodies(next http.Handler) http.Handler {
+	return bound.Bodies(next, func(n int64) { s.metrics.received.Add(float64(n)) })
 }
 
 // recoverPanics makes a failure of the request of a panic in its handler. The

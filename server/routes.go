@@ -54,7 +54,7 @@ func (s *Server) routes() []route {
 func (s *Server) router() http.Handler {
 	routes := s.routes()
 	mux := chi.NewRouter()
-	mux.Use(s.observe, s.recoverPanics, s.boundBody, s.authenticate(routes), s.sameOrigin)
+	mux.Use(s.observe, s.recoverPanics, s.boundBodies, s.authenticate(routes), s.sameOrigin)
 	for _, rt := range routes {
 		mux.Method(rt.method, rt.path, s.answer(rt.handle))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // pipes is a listener whose connections are made of memory, so that their
@@ -211,7 +212,7 @@ func TestSlowBody(t *testing.T) {
 				if status, _ := c.hear(); status != 0 {
 					t.Errorf("got %d, want the connection closed", status)
 				}
-				within(t, begun, server.StallTime+5*time.Second)
+				within(t, begun, bound.StallTime+5*time.Second)
 				c.Close()
 				<-dripped
 			})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/toolcall"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // Executor carries out what the server is asked for. All methods may be called
@@ -171,7 +172,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		DisableGeneralOptionsHandler: true, // it would answer without a key
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(bound(l, maxConns)) }()
+	go func() { served <- srv.Serve(bound.Listener(l, maxConns)) }()
 	select {
 	case err := <-served:
 		_ = srv.Close() // the error that ended serving is the one to tell

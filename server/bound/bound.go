@@ -1,4 +1,7 @@
-package server
+// Package bound keeps clients of an HTTP server from holding it up: it limits
+// how many connections there are, how long one may be silent in the middle of a
+// body, and how slow a body may come.
+package bound
 
 import (
 	"io"
@@ -9,9 +12,9 @@ import (
 )
 
 const (
-	// stallTime is how long the other side may be silent in the middle of a
+	// StallTime is how long the other side may be silent in the middle of a
 	// body, its own or ours.
-	stallTime = 30 * time.Second
+	StallTime = 30 * time.Second
 	// slowest is the rate in bytes per second under which a body, counted from
 	// its start, is given up: slower than any line a sandbox is reached over,
 	// and fast enough that a dripped body ends.
@@ -23,10 +26,10 @@ func allowance(n int64) time.Duration {
 	return time.Duration(n) * (time.Second / slowest)
 }
 
-// bound returns l limited to most connections at a time. Further ones wait in
+// Listener returns l limited to most connections at a time. Further ones wait in
 // the kernel's queue, which loses less than a refusal: clients send an action
 // again when their connection breaks.
-func bound(l net.Listener, most int) net.Listener {
+func Listener(l net.Listener, most int) net.Listener {
 	return &boundListener{Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{})}
 }
 
@@ -67,7 +70,7 @@ type boundConn struct {
 
 // Write fails when the other side does not take p in time.
 func (c *boundConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(stallTime + allowance(int64(len(p))))); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(StallTime + allowance(int64(len(p))))); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
@@ -88,9 +91,10 @@ func (c *boundConn) Close() error {
 	return c.Conn.Close()
 }
 
-// boundBody puts a deadline on the bodies of all requests, also of those that
-// are refused before anybody reads them: net/http reads on after the handler.
-func (s *Server) boundBody(next http.Handler) http.Handler {
+// Bodies puts a deadline on the bodies of all requests, also of those that are
+// refused before anybody reads them: net/http reads on after the handler.
+// received is told the length of each body after its handler.
+func Bodies(next http.Handler, received func(n int64)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
@@ -100,7 +104,7 @@ func (s *Server) boundBody(next http.Handler) http.Handler {
 		b.extend(b.begun)
 		r.Body = b
 		next.ServeHTTP(w, r)
-		s.metrics.received.Add(float64(b.n))
+		received(b.n)
 	})
 }
 
@@ -113,7 +117,7 @@ type body struct {
 }
 
 // Read reads on and fails with os.ErrDeadlineExceeded when nothing comes for
-// stallTime, or too little since the start.
+// StallTime, or too little since the start.
 func (b *body) Read(p []byte) (int, error) {
 	if b.n > 0 {
 		b.extend(time.Now())
@@ -129,8 +133,8 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) extend(now time.Time) {
-	deadline := b.begun.Add(stallTime + allowance(b.n))
-	if stall := now.Add(stallTime); stall.Before(deadline) {
+	deadline := b.begun.Add(StallTime + allowance(b.n))
+	if stall := now.Add(StallTime); stall.Before(deadline) {
 		deadline = stall
 	}
 	_ = b.conn.SetReadDeadline(deadline) // tests have no connection
