@@ -96,7 +96,7 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	case api.WriteAction:
 		return e.write(ctx, a, req), nil
 	case api.EditAction:
-		return e.edit(ctx, a), nil
+		return e.edit(ctx, a, req), nil
 	case api.GlobAction, api.GrepAction, api.ListAction:
 		return api.ErrorObservation{Content: noSearch, Code: codeUnsupported}, nil
 	case api.IPythonAction:

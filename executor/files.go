@@ -17,63 +17,107 @@ const (
 
 // read reads a file, or lets the editor view it. It never waits for a shell.
 func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
-	if a.Dialect != "" {
-		return unsupported("dialect " + a.Dialect)
+	if a.Dialect == api.DialectGemini {
+		r, err := e.editor.ReadLines(a.Path, e.workingDir(req.Session), edit.Lines{
+			Start: a.StartLine, End: a.EndLine, Offset: a.Offset, Limit: a.Limit,
+		})
+		if err != nil {
+			return complaint(err)
+		}
+		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
 	}
-	if a.ImplSource == implEditor {
-		r, err := e.editor.Do(edit.Command{Name: "view", Path: a.Path, ViewRange: a.ViewRange})
+	if a.ImplSource == implEditor || a.Dialect != "" {
+		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, ViewRange: a.ViewRange})
+		if err != nil && a.Dialect != "" {
+			return complaint(err)
+		}
 		return api.ReadObservation{
 			Content: editorText(r, err), Path: a.Path, ImplSource: implEditor, SHA256: r.SHA256, Code: editorCode(err),
 		}
 	}
 	r, err := e.editor.Read(a.Path, e.workingDir(req.Session), a.Start, a.End)
 	if err != nil {
-		return api.ErrorObservation{Content: err.Error(), Code: editorCode(err)}
+		return complaint(err)
 	}
 	return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
 }
 
 // write writes a file, or a range of its lines.
 func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request) api.Observation {
-	if a.Dialect != "" {
-		return unsupported("dialect " + a.Dialect)
+	var r edit.Result
+	var err error
+	if dir := e.workingDir(req.Session); a.Dialect == api.DialectGemini {
+		r, err = e.editor.Overwrite(a.Path, dir, a.Content, a.IfSHA256)
+	} else {
+		r, err = e.editor.WriteIf(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
 	}
-	r, err := e.editor.Write(a.Path, e.workingDir(req.Session), a.Content, a.Start, a.End)
 	if err != nil {
-		return api.ErrorObservation{Content: err.Error(), Code: editorCode(err)}
+		return complaint(err)
 	}
 	e.noteHistory(ctx, r)
-	return api.WriteObservation{Path: r.Path, Diff: r.Diff, SHA256: r.SHA256}
+	return api.WriteObservation{Content: r.Text, Path: r.Path, Diff: r.Diff, SHA256: r.SHA256}
 }
 
 // edit lets the editor change a file. What it refuses is an observation too.
-func (e *Executor) edit(ctx context.Context, a api.EditAction) api.Observation {
-	switch {
-	case a.Dialect != "":
-		return unsupported("dialect " + a.Dialect)
-	case a.ImplSource == implDraft:
-		return unsupported("impl_source " + implDraft)
-	case a.AllowMultiple, a.Fuzzy, a.Edits != nil, a.Patch != nil, a.IfSHA256 != "", a.Lint:
-		return unsupported("one of allow_multiple, fuzzy, edits, patch, if_sha256, lint")
+func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) api.Observation {
+	if a.ImplSource == implDraft {
+		return complaint(&edit.Error{Code: edit.CodeUnsupported, Message: "llm_based_edit is not supported yet. Nothing was done."})
 	}
-	c := edit.Command{
-		Name: a.Command, Path: a.Path, FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr,
-		Expected: a.ExpectedReplacements, Content: a.Content, Start: a.Start, End: a.End,
+	var r edit.Result
+	var err error
+	if a.Command == "apply_patch" {
+		r, err = e.patch(a, req)
+	} else {
+		r, err = e.editor.Do(editCommand(a, e.workingDir(req.Session)))
 	}
-	if a.InsertLine != "" {
-		c.InsertLine = &a.InsertLine
-	}
-	r, err := e.editor.Do(c)
 	e.noteHistory(ctx, r)
+	if err != nil && a.Dialect != "" {
+		return complaint(err)
+	}
 	return api.EditObservation{
 		Content: editorText(r, err), Path: a.Path, OldContent: a.OldStr, NewContent: a.NewStr,
 		ImplSource: implEditor, Diff: r.Diff, SHA256: r.SHA256, Code: editorCode(err),
 	}
 }
 
-// unsupported refuses what this server does not know yet.
-func unsupported(what string) api.Observation {
-	return api.ErrorObservation{Content: what + " is not supported yet. Nothing was done.", Code: string(edit.CodeUnsupported)}
+// editCommand is what the editor calls an action.
+func editCommand(a api.EditAction, dir string) edit.Command {
+	c := edit.Command{
+		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
+		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr,
+		Expected: a.ExpectedReplacements, AllowMultiple: a.AllowMultiple, Fuzzy: a.Fuzzy, IfSHA256: a.IfSHA256,
+		Content: a.Content, Start: a.Start, End: a.End,
+	}
+	if a.InsertLine != "" {
+		c.InsertLine = &a.InsertLine
+	}
+	if a.Edits != nil {
+		c.Edits = []edit.Replacement{}
+	}
+	for _, r := range a.Edits {
+		c.Edits = append(c.Edits, edit.Replacement{
+			Old: r.OldStr, New: r.NewStr, Expected: r.ExpectedReplacements, AllowMultiple: r.AllowMultiple,
+		})
+	}
+	return c
+}
+
+// patch changes several files, or none.
+func (e *Executor) patch(a api.EditAction, req api.Request) (edit.Result, error) {
+	switch {
+	case a.Patch == nil:
+		return edit.Result{}, &edit.Error{Code: edit.CodeMissingArgument, Message: "Parameter `patch` is required for command: apply_patch."}
+	case a.IfSHA256 != "":
+		return edit.Result{}, &edit.Error{
+			Code: edit.CodeInvalidArgument, Message: "Parameter `if_sha256` is for one file, and apply_patch may change several.",
+		}
+	}
+	return e.editor.Patch(e.workingDir(req.Session), *a.Patch)
+}
+
+// complaint is what the agent reads where a file action came out badly.
+func complaint(err error) api.Observation {
+	return api.ErrorObservation{Content: err.Error(), Code: editorCode(err)}
 }
 
 // noteHistory logs that a change was made which cannot be undone.

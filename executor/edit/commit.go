@@ -3,21 +3,14 @@ package edit
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 )
 
 // apply makes changes to a file, records them and returns the new view. Which
 // diff shows them is the caller's choice.
 func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(path, before, after string) string) (Result, string, error) {
-	size := int64(len(f.data))
-	for _, c := range changes {
-		size += int64(len(c.text))
-	}
-	if size > e.maxRead { // before the bytes are put together: many places times a long text is more than there is memory
-		return Result{}, "", refuse(CodeTooLarge, "File validation failed for %s: File would become too large. "+
-			"Maximum allowed size is %dMB.", p.shown, e.maxRead>>20)
-	}
-	raw, view, err := t.splice(changes)
+	raw, view, err := e.splice(p, t, changes)
 	if err != nil {
 		return Result{}, "", err
 	}
@@ -27,6 +20,48 @@ func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(pa
 	}
 	r.Diff = diff(p.shown, t.view, view)
 	return r, view, nil
+}
+
+// splice is that of t, but for texts that would become too large.
+func (e *Editor) splice(p place, t *text, changes []change) (raw []byte, view string, err error) {
+	size := int64(len(t.raw))
+	for _, c := range changes {
+		size += int64(len(c.text))
+	}
+	if size > e.maxRead { // before the bytes are put together: many places times a long text is more than there is memory
+		return nil, "", refuse(CodeTooLarge, "File validation failed for %s: File would become too large. "+
+			"Maximum allowed size is %dMB.", p.shown, e.maxRead>>20)
+	}
+	return t.splice(changes)
+}
+
+// applyEach makes replacements one after the other, each in what the one before left, and writes the file once. find says
+// where one goes. Where one fails nothing is written, and the error says which it was.
+func (e *Editor) applyEach(
+	p place, f *file, t *text, edits []Replacement, find func(view string, r Replacement) ([]change, error),
+) (Result, error) {
+	now := t
+	for i, r := range edits {
+		changes, err := find(now.view, r)
+		var raw []byte
+		if err == nil {
+			raw, _, err = e.splice(p, now, changes)
+		}
+		if complaint, ok := errors.AsType[*Error](err); ok {
+			return Result{}, &Error{complaint.Code, fmt.Sprintf("Edit %d of %d: %s\nNothing was changed.", i+1, len(edits), complaint.Message), err}
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		now = now.next(raw)
+	}
+	r, err := e.replaceFile(p, f, now.raw, f.info.Mode())
+	if err != nil {
+		return Result{}, err
+	}
+	r.Diff = unifiedDiff(p.shown, t.view, now.view)
+	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clip(r.Diff), reviewReplace)
+	return r, nil
 }
 
 // replaceFile writes new bytes over a file and records the old ones. Equal bytes are not written and not recorded.
@@ -78,7 +113,7 @@ func (e *Editor) Remove(path string) (Result, error) {
 
 func (e *Editor) removeFile(path string) (Result, error) {
 	if path[0] != '/' {
-		return Result{}, e.relativePath(path)
+		return Result{}, e.relativePath(OpenHands, path)
 	}
 	p, leave, err := e.enter(path)
 	defer leave()

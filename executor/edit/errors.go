@@ -75,6 +75,12 @@ func notFound(path string) *Error {
 	return invalid(CodeFileNotFound, "path", path, fmt.Sprintf("The path %s does not exist. Please provide a valid path.", path))
 }
 
+// stale says that a file is not the one that the caller knows.
+func stale(p place, now hash) *Error {
+	return refuse(CodeConflict, "The file %s is not the one that was read: its SHA-256 is %s now, not %s. Nothing was changed. "+
+		"Read it again and repeat the edit.", p.shown, now, p.want)
+}
+
 func alreadyExists(path string) *Error {
 	return invalid(CodeAlreadyExists, "path", path,
 		fmt.Sprintf("File already exists at: %s. Cannot overwrite files using command `create`.", path))

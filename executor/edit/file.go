@@ -25,7 +25,8 @@ func (f *file) keepsInode() bool { return f.stat.Nlink > 1 || f.named }
 
 // load reads the file at a place. It never blocks on what is not a regular file: that is told before it is opened, because
 // opening alone can have effects, and again on the descriptor, because names can change in between.
-// It fails with errNotRegular, with errTooLarge above limit bytes, and with what the system says.
+// It fails with errNotRegular, with errTooLarge above limit bytes, with CodeConflict where the file is not the one that is
+// wanted, and with what the system says.
 func (e *Editor) load(p place, limit int64) (f *file, err error) {
 	if p.info != nil && !p.info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w", kindOf(p.info.Mode()), errNotRegular)
@@ -36,6 +37,11 @@ func (e *Editor) load(p place, limit int64) (f *file, err error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if p.want != "" {
+		if now := hashOf(f.data); now != p.want {
+			return nil, stale(p, now)
+		}
 	}
 	return f, nil
 }

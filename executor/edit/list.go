@@ -116,6 +116,86 @@ func (l *lister) format(dir string) string {
 	return out.String()
 }
 
+// tree shows what is in a directory as the dialects do that enter no symbolic link and name what is in a directory right
+// after it: OpenHandsV1 two levels deep, with absolute paths, and Strands three, with names relative to the directory.
+func (e *Editor) tree(p place) (string, error) {
+	w := walker{dialect: p.dialect, prefix: strings.TrimSuffix(p.shown, "/") + "/", left: maxShown}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Here's the files and directories up to 2 levels deep in %s, excluding hidden items:\n", p.shown)
+	levels := 3
+	if p.dialect == OpenHandsV1 {
+		levels = 2
+		w.add(p.shown, true)
+	} else {
+		w.prefix = ""
+	}
+	err := e.as(func() error { return w.walk(p.real, "", levels) })
+	if err != nil {
+		return "", err
+	}
+	shown := strings.Join(w.lines, "\n")
+	if w.left < 0 {
+		shown += directoryClipped
+	}
+	out.WriteString(shown)
+	if p.dialect != OpenHandsV1 {
+		return out.String() + "\n", nil
+	}
+	if w.hidden > 0 {
+		fmt.Fprintf(&out, "\n\n%d hidden files/directories in this directory are excluded. You can use 'ls -la %s' to see them.", w.hidden, p.shown)
+	}
+	return out.String(), nil
+}
+
+// walker collects the lines of a tree until there are more than one answer shows.
+type walker struct {
+	dialect Dialect
+	prefix  string
+	lines   []string
+	left    int // characters that may still be shown
+	hidden  int // hidden entries directly in the directory
+}
+
+func (w *walker) add(path string, dir bool) {
+	line := printable(path)
+	if dir && w.dialect == OpenHandsV1 {
+		line = strings.TrimSuffix(line, "/") + "/"
+	}
+	if w.left -= utf8.RuneCountInString(line) + 1; w.left >= 0 {
+		w.lines = append(w.lines, line)
+	}
+}
+
+// walk adds what is in a directory, whose name in the listing is under.
+func (w *walker) walk(dir, under string, levels int) error {
+	l := lister{dir: dir}
+	err := eachName(dir, func(name string) {
+		switch {
+		case !strings.HasPrefix(name, "."):
+			l.add(name)
+		case under == "":
+			w.hidden++
+		}
+	})
+	if err != nil {
+		return err
+	}
+	l.prune(0)
+	for _, name := range l.names {
+		if w.left < 0 {
+			return nil
+		}
+		path := filepath.Join(dir, name)
+		info, err := os.Lstat(path)
+		isDir := err == nil && info.IsDir()
+		w.add(w.prefix+under+name, isDir)
+		if isDir && levels > 1 {
+			_ = w.walk(path, under+name+"/", levels-1) // what may not be read is left out
+		}
+	}
+	return nil
+}
+
 // eachName calls do with the names in a directory, in no order, without holding them all.
 func eachName(dir string, do func(string)) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)

@@ -29,6 +29,23 @@ func mediaType(path string) string {
 	return ""
 }
 
+// inlineType is the type of the files that the dialects answer as a data URL; "" for all others.
+func inlineType(path string) string {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".webp":
+		return "image/webp"
+	case ".mp3":
+		return "audio/mpeg"
+	case ".wav":
+		return "audio/wav"
+	case ".m4a":
+		return "audio/mp4"
+	case ".flac":
+		return "audio/flac"
+	}
+	return mediaType(path)
+}
+
 func dataURL(mediaType string, data []byte) string {
 	return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data)
 }

@@ -1,6 +1,8 @@
 package edit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,10 +14,12 @@ import (
 
 // Command is one command of the editor, as it was sent. A nil pointer is a parameter that was not sent.
 type Command struct {
+	// Dialect is whose rules and words are followed. Strands has no replace and no write, Gemini has replace alone.
+	Dialect Dialect
 	// Name is view, create, str_replace, insert, undo_edit, replace or write.
 	Name string
-	// Path must be absolute.
-	Path string
+	// Path must be absolute, but in the dialect Gemini, where it may be relative to Dir.
+	Path, Dir string
 	// FileText is the content of the new file of create.
 	FileText *string
 	// OldStr is what str_replace and replace look for.
@@ -28,6 +32,15 @@ type Command struct {
 	ViewRange []int
 	// Expected is how often replace must find OldStr, from 1 to 100,000; nil means 1.
 	Expected *int
+	// AllowMultiple lets replace find OldStr any number of times, where Expected is nil.
+	AllowMultiple bool
+	// Fuzzy lets replace take the lines most like OldStr where it stands nowhere. It belongs to the dialect Gemini.
+	Fuzzy bool
+	// Edits are what str_replace and replace do instead of OldStr and NewStr: each works on what the one before left, and
+	// either all are made or none.
+	Edits []Replacement
+	// IfSHA256 is the hash in hexadecimal that the file must have, else the command fails with CodeConflict; "" for any.
+	IfSHA256 string
 	// Content is the text of write.
 	Content *string
 	// Start and End are the first and the last line that write replaces, counted from 1 as a whole view numbers them, so
@@ -36,8 +49,12 @@ type Command struct {
 	Start, End int
 }
 
-// maxReplacements bounds how many places one replace changes.
-const maxReplacements = 100_000
+const (
+	// maxReplacements bounds how many places one replace changes.
+	maxReplacements = 100_000
+	// maxEdits bounds how many replacements one command makes, each of which reads the whole text.
+	maxEdits = 100
+)
 
 const (
 	reviewReplace = "Review the changes and make sure they are as expected. Edit the file again if necessary."
@@ -51,6 +68,9 @@ var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a
 // Do carries out a command of the editor. It returns an *Error where the command was refused or failed; the file is then
 // as it was. The checks come in the order of the reference.
 func (e *Editor) Do(c Command) (Result, error) {
+	if c.Dialect == Gemini {
+		c.Path = e.findName(c.Dir, c.Path, c.Name != "replace" || c.OldStr != nil && *c.OldStr == "")
+	}
 	c.Path = cleanPath(c.Path)
 	result, err := e.do(c)
 	if err != nil {
@@ -66,12 +86,18 @@ func (e *Editor) do(c Command) (Result, error) {
 		return Result{}, err
 	}
 	if !strings.HasPrefix(c.Path, "/") {
-		return Result{}, e.relativePath(c.Path)
+		return Result{}, e.relativePath(c.Dialect, c.Path)
 	}
-	p, leave, err := e.enter(c.Path)
+	p, leave, err := e.enterFor(c)
 	defer leave()
 	if err != nil {
 		return Result{}, err
+	}
+	switch c.Dialect {
+	case Strands:
+		return e.strands(p, c)
+	case Gemini:
+		return e.gemini(p, c)
 	}
 	if err := c.checkPlace(p); err != nil {
 		return Result{}, err
@@ -109,7 +135,18 @@ func (c Command) check() (insertLine int, err error) {
 			return 0, refuse(CodeInvalidArgument, "Parameter `%s` is not valid UTF-8.", text.name)
 		}
 	}
-	if c.InsertLine == nil {
+	for _, r := range c.Edits {
+		if !utf8.ValidString(r.Old) || !utf8.ValidString(r.New) {
+			return 0, refuse(CodeInvalidArgument, "Parameter `edits` is not valid UTF-8.")
+		}
+	}
+	if n, err := hex.DecodeString(c.IfSHA256); err != nil || len(n) != 0 && len(n) != sha256.Size {
+		return 0, refuse(CodeInvalidArgument, "Invalid `if_sha256` parameter: %q. It should be 64 hexadecimal digits.", c.IfSHA256)
+	}
+	if err := c.checkUse(); err != nil {
+		return 0, err
+	}
+	if c.InsertLine == nil || c.Dialect == Strands {
 		return 0, nil
 	}
 	insertLine, err = strconv.Atoi(strings.TrimFunc(*c.InsertLine, isSpace))
@@ -122,8 +159,33 @@ func (c Command) check() (insertLine int, err error) {
 	return insertLine, nil
 }
 
-func (e *Editor) relativePath(path string) *Error {
+// checkUse refuses what a command would not heed.
+func (c Command) checkUse() error {
+	switch {
+	case len(c.Edits) > maxEdits:
+		return refuse(CodeInvalidArgument, "Parameter `edits` has %d replacements. At most %d are allowed.", len(c.Edits), maxEdits)
+	case c.Edits != nil && c.Name != "str_replace" && c.Name != "replace":
+		return refuse(CodeInvalidArgument, "Parameter `edits` is for the commands str_replace and replace, not for %s.", c.Name)
+	case c.Edits != nil && (len(c.Edits) == 0 || c.OldStr != nil || c.NewStr != nil || c.Expected != nil || c.AllowMultiple):
+		return refuse(CodeInvalidArgument, "Parameter `edits` must have at least one replacement, and stands instead of "+
+			"old_str, new_str, expected_replacements and allow_multiple.")
+	case c.Fuzzy && (c.Dialect != Gemini || c.Name != "replace"):
+		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is for the command replace of the dialect gemini alone.")
+	case c.AllowMultiple && c.Name != "replace":
+		return refuse(CodeInvalidArgument, "Parameter `allow_multiple` is for the command replace, not for %s.", c.Name)
+	}
+	return nil
+}
+
+func (e *Editor) relativePath(d Dialect, path string) *Error {
 	hint := "The path should be an absolute path, starting with `/`."
+	switch d {
+	case OpenHandsV1:
+		hint = "The path should be an absolute path."
+	case Strands:
+		meant := absolutePath(e.root, path)
+		return refuse(CodePathNotAllowed, "The path %s is not an absolute path, it should start with `/`. Maybe you meant %s?", path, meant)
+	}
 	if e.root != "" {
 		meant := absolutePath(e.root, path)
 		p, leave, err := e.enter(meant)
@@ -150,7 +212,7 @@ func (c Command) checkPlace(p place) error {
 			"The path %s is a directory and only the `view` command can be used on directories.", p.shown))
 	}
 	suffix := filepath.Ext(p.shown)
-	if c.Name != "undo_edit" && slices.Contains(viewOnly, strings.ToLower(suffix)) {
+	if c.Dialect == OpenHands && c.Name != "undo_edit" && slices.Contains(viewOnly, strings.ToLower(suffix)) {
 		return invalid(CodeUnsupported, "path", p.shown, fmt.Sprintf("The path %s points to a binary file (%s) "+
 			"and only the `view` command can be used on supported binary files.", p.shown, suffix))
 	}
@@ -159,12 +221,13 @@ func (c Command) checkPlace(p place) error {
 
 // open loads a file for the editor and decides what it is.
 func (e *Editor) open(p place) (*file, *text, error) {
-	f, err := e.load(p, e.maxEdit)
+	limit := e.limit(p.dialect)
+	f, err := e.load(p, limit)
 	switch {
 	case errors.Is(err, errTooLarge):
 		size := p.info.Size()
 		return nil, nil, refuse(CodeTooLarge, "File validation failed for %s: File is too large (%.1fMB). Maximum allowed size is %dMB.",
-			p.shown, float64(size)/(1<<20), e.maxEdit>>20)
+			p.shown, float64(size)/(1<<20), limit>>20)
 	case errors.Is(err, errNotRegular):
 		return nil, nil, refuse(CodeNotRegular, "File validation failed for %s: It is a %s and not a regular file, "+
 			"so it cannot be read or edited by this tool.", p.shown, kindOf(p.info.Mode()))
@@ -185,11 +248,22 @@ func (e *Editor) view(p place, lines []int) (Result, error) {
 			return Result{}, invalid(CodeInvalidRange, "view_range", list(lines),
 				"The `view_range` parameter is not allowed when `path` points to a directory.")
 		}
-		shown, err := e.listing(p)
+		show := e.listing
+		if p.dialect == OpenHandsV1 {
+			show = e.tree
+		}
+		shown, err := show(p)
 		if err != nil {
 			return Result{}, unreadable(p.shown, err)
 		}
 		return Result{Text: shown, Existed: true}, nil
+	}
+	if media := inlineType(p.shown); p.dialect == OpenHandsV1 && strings.HasPrefix(media, "image/") {
+		f, err := e.loadPlain(p, p.shown)
+		if err != nil {
+			return Result{}, err
+		}
+		return Result{Text: dataURL(media, f.data), SHA256: string(hashOf(f.data)), Existed: true}, nil
 	}
 	f, t, err := e.open(p)
 	if err != nil {
@@ -197,10 +271,10 @@ func (e *Editor) view(p place, lines []int) (Result, error) {
 	}
 	r := Result{SHA256: string(hashOf(f.data)), Existed: true}
 	if len(lines) == 0 {
-		r.Text = numbered(p.shown, t.view, 1)
+		r.Text = p.dialect.numbered(p.shown, t.view, 1)
 		return r, nil
 	}
-	if r.Text, err = viewRange(p.shown, t.view, lines); err != nil {
+	if r.Text, err = viewRange(p, t.view, lines); err != nil {
 		return Result{}, err
 	}
 	return r, nil
@@ -216,58 +290,102 @@ func (e *Editor) newFile(p place, content string) (Result, error) {
 	return r, nil
 }
 
+// strReplace puts a text in the place of another one, or does so several times.
 func (e *Editor) strReplace(p place, c Command) (Result, error) {
-	if c.OldStr == nil {
-		return Result{}, missing("old_str", c.Name)
+	edits := c.Edits
+	if edits == nil {
+		switch {
+		case c.OldStr == nil:
+			return Result{}, missing("old_str", c.Name)
+		case c.NewStr == nil && c.Dialect == OpenHandsV1:
+			return Result{}, missing("new_str", c.Name)
+		}
+		edits = []Replacement{c.single()}
 	}
-	if c.NewStr != nil && *c.NewStr == *c.OldStr {
-		return Result{}, sameStrings(*c.NewStr)
+	for _, r := range edits {
+		if r.Old == r.New {
+			return Result{}, sameStrings(r.New)
+		}
 	}
 	f, t, err := e.open(p)
 	if err != nil {
 		return Result{}, err
 	}
-	old, replacement := lineFeeds(*c.OldStr), ""
-	if c.NewStr != nil {
-		replacement = *c.NewStr
+	if c.Edits != nil {
+		return e.applyEach(p, f, t, edits, func(view string, r Replacement) ([]change, error) { return once(p, view, r) })
 	}
-	count, lines := occurrences(t.view, old)
+	changes, err := once(p, t.view, edits[0])
+	if err != nil {
+		return Result{}, err
+	}
+	at, replacement := changes[0].start, changes[0].text
+	line := 1 + strings.Count(t.view[:at], "\n")
+	r, view, err := e.apply(p, f, t, changes, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	first := max(0, line-snippetContext) + 1
+	last := line + snippetContext + strings.Count(lineFeeds(replacement), "\n")
+	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
+		p.dialect.numbered("a snippet of "+p.shown, snippet(view, first, last), first) + reviewReplace
+	return r, nil
+}
+
+// single is the replacement that OldStr and NewStr are.
+func (c Command) single() Replacement {
+	r := Replacement{Expected: c.Expected, AllowMultiple: c.AllowMultiple}
+	if c.OldStr != nil {
+		r.Old = *c.OldStr
+	}
+	if c.NewStr != nil {
+		r.New = *c.NewStr
+	}
+	return r
+}
+
+// once finds the one place of a replacement, as OpenHands' editors do.
+func once(p place, view string, r Replacement) ([]change, error) {
+	old, replacement := lineFeeds(r.Old), r.New
+	count, lines := occurrences(view, old)
 	if count == 0 {
 		// Models often get the white space around a passage wrong. Without it the passage must still be there, and once.
 		stripped := strings.TrimFunc(old, isSpace)
 		if stripped == "" {
-			return Result{}, noMatch(old, p.shown)
+			return nil, noMatch(view, old, p.shown)
 		}
-		old, replacement = stripped, strings.TrimFunc(replacement, isSpace)
-		if count, lines = occurrences(t.view, old); count == 0 {
-			return Result{}, noMatch(old, p.shown)
+		old = stripped
+		if p.dialect != OpenHandsV1 {
+			replacement = strings.TrimFunc(replacement, isSpace)
+		}
+		if count, lines = occurrences(view, old); count == 0 {
+			return nil, noMatch(view, old, p.shown)
 		}
 		if old == lineFeeds(replacement) {
-			return Result{}, sameStrings(replacement)
+			return nil, sameStrings(replacement)
 		}
 	}
 	if count > 1 {
-		return Result{}, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
-			"Please ensure it is unique.", old, list(lines))
+		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
+			"Please ensure it is unique.%s", old, list(lines), whereabouts(view, old))
 	}
-	at := strings.Index(t.view, old)
-	r, view, err := e.apply(p, f, t, []change{{at, at + len(old), replacement}}, unifiedDiff)
-	if err != nil {
-		return Result{}, err
+	at := strings.Index(view, old)
+	return []change{{at, at + len(old), replacement}}, nil
+}
+
+// whereabouts is the sentence that names the places of a text, "" for the empty text, which stands everywhere.
+func whereabouts(view, old string) string {
+	if old == "" {
+		return ""
 	}
-	first := max(0, lines[0]-snippetContext) + 1
-	last := lines[0] + snippetContext + strings.Count(lineFeeds(replacement), "\n")
-	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
-		numbered("a snippet of "+p.shown, snippet(view, first, last), first) + reviewReplace
-	return r, nil
+	return "\nIt begins at (line:column) " + places(view, replaceEach(view, old, "")) + "."
 }
 
 func sameStrings(value string) *Error {
 	return invalid(CodeNoChange, "new_str", value, "No replacement was performed. `new_str` and `old_str` must be different.")
 }
 
-func noMatch(old, path string) *Error {
-	return refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.", old, path)
+func noMatch(view, old, path string) *Error {
+	return refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.%s", old, path, hint(view, old))
 }
 
 func (e *Editor) insert(p place, c Command, after int) (Result, error) {
@@ -303,31 +421,29 @@ func edited(p place, view string, after, added int) string {
 	first := max(0, after-snippetContext) + 1
 	last := min(lineCount(view), after+snippetContext+added)
 	return fmt.Sprintf("The file %s has been edited. ", p.shown) +
-		numbered("a snippet of the edited file", snippet(view, first, last), first) + reviewInsert
+		p.dialect.numbered("a snippet of the edited file", snippet(view, first, last), first) + reviewInsert
 }
 
 // replace is the replacement of GeminiEditor: as many places as expected, no guessing.
 func (e *Editor) replace(p place, c Command) (Result, error) {
-	old, replacement, expected := "", "", 1
-	if c.OldStr != nil {
-		old = *c.OldStr
+	edits := c.Edits
+	if edits == nil {
+		edits = []Replacement{c.single()}
 	}
-	if c.NewStr != nil {
-		replacement = *c.NewStr
-	}
-	if c.Expected != nil {
-		expected = *c.Expected
+	for _, r := range edits {
+		switch {
+		case r.Old == r.New:
+			return Result{}, sameStrings(r.New)
+		case r.Expected != nil && (*r.Expected < 1 || *r.Expected > maxReplacements):
+			return Result{}, invalid(CodeInvalidArgument, "expected_replacements", strconv.Itoa(*r.Expected),
+				fmt.Sprintf("It should be between 1 and %d.", maxReplacements))
+		case r.Old == "" && (p.exists() || c.Edits != nil):
+			return Result{}, refuse(CodeAlreadyExists, "Invalid `old_string` parameter: . old_string cannot be empty when the file already exists.")
+		}
 	}
 	switch {
-	case old == replacement:
-		return Result{}, sameStrings(replacement)
-	case expected < 1 || expected > maxReplacements:
-		return Result{}, invalid(CodeInvalidArgument, "expected_replacements", strconv.Itoa(expected),
-			fmt.Sprintf("It should be between 1 and %d.", maxReplacements))
-	case old == "" && p.exists():
-		return Result{}, refuse(CodeAlreadyExists, "Invalid `old_string` parameter: . old_string cannot be empty when the file already exists.")
-	case old == "":
-		return e.newFile(p, replacement)
+	case edits[0].Old == "":
+		return e.newFile(p, edits[0].New)
 	case !p.exists():
 		return Result{}, refuse(CodeFileNotFound, "The file does not exist: %s", p.shown)
 	}
@@ -335,24 +451,41 @@ func (e *Editor) replace(p place, c Command) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	old = lineFeeds(old)
-	count, _ := occurrences(t.view, old)
-	if count == 0 {
-		return Result{}, refuse(CodeNoMatch, "0 occurrences found")
+	if c.Edits != nil {
+		return e.applyEach(p, f, t, edits, counted)
 	}
-	if count != expected {
-		code := CodeMultipleMatches
-		if count < expected {
-			code = CodeNoMatch
-		}
-		return Result{}, refuse(code, "Expected %d occurrences but found %d", expected, count)
+	changes, err := counted(t.view, edits[0])
+	if err != nil {
+		return Result{}, err
 	}
-	r, _, err := e.apply(p, f, t, replaceEach(t.view, old, replacement), unifiedDiff)
+	count := len(changes)
+	r, _, err := e.apply(p, f, t, changes, unifiedDiff)
 	if err != nil {
 		return Result{}, err
 	}
 	r.Text = fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count, p.shown)
 	return r, nil
+}
+
+// counted finds as many places as a replacement expects.
+func counted(view string, r Replacement) ([]change, error) {
+	old, expected := lineFeeds(r.Old), 1
+	if r.Expected != nil {
+		expected = *r.Expected
+	}
+	changes := replaceEach(view, old, r.New)
+	switch count := len(changes); {
+	case count == 0:
+		return nil, refuse(CodeNoMatch, "0 occurrences found%s", hint(view, old))
+	case count > maxReplacements:
+		return nil, refuse(CodeMultipleMatches, "%d occurrences found. At most %d are replaced at once.", count, maxReplacements)
+	case count == expected || r.AllowMultiple && r.Expected == nil:
+		return changes, nil
+	case count < expected:
+		return nil, refuse(CodeNoMatch, "Expected %d occurrences but found %d", expected, count)
+	default:
+		return nil, refuse(CodeMultipleMatches, "Expected %d occurrences but found %d%s", expected, count, whereabouts(view, old))
+	}
 }
 
 // writeLines puts Content in the place of whole lines. It ends in a line end where the file did or text follows.

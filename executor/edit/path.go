@@ -95,6 +95,9 @@ func resolve(path string) (string, error) {
 // place is where a command works: a path, what it leads to, and what is there. Whoever holds a place holds the lock of
 // its real path.
 type place struct {
+	dialect Dialect
+	want    hash // what the file must be, "" for anything
+
 	shown string      // as texts name it
 	real  string      // without symbolic links
 	info  fs.FileInfo // nil where nothing is there
@@ -121,24 +124,42 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 		return p, func() {}, unreadable(path, err)
 	}
 	leave = e.locks.lock(p.real)
-	err = e.as(func() (err error) {
-		p.info, err = os.Stat(p.real)
-		return err
-	})
-	if err != nil {
-		p.info = nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+	if p.info, err = e.stat(p.real); err != nil {
 		return p, leave, unreadable(path, err)
 	}
-	if p.info == nil {
-		return p, leave, nil
-	}
-	if stat, ok := p.info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 && p.info.Mode().IsRegular() {
-		// Its other names have locks of their own. This one is always taken after that of a path, and only one of it.
-		inode := e.locks.lock(fmt.Sprintf("%d:%d", stat.Dev, stat.Ino))
-		path := leave
+	if key := p.inode(); key != "" {
+		// Its other names have locks of their own. This one is always taken after those of paths.
+		inode, path := e.locks.lock(key), leave
 		leave = func() { inode(); path() }
 	}
 	return p, leave, nil
+}
+
+// stat looks at what is at a real path; nil is nothing.
+func (e *Editor) stat(path string) (info fs.FileInfo, err error) {
+	err = e.as(func() (err error) {
+		info, err = lookAt(path)
+		return err
+	})
+	return info, err
+}
+
+func lookAt(path string) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil //nolint:nilnil // nothing is there, which is no error
+	}
+	return info, err
+}
+
+// inode is the key of the lock for a file of several names, "" for any other.
+func (p place) inode() string {
+	if p.info == nil || !p.info.Mode().IsRegular() {
+		return ""
+	}
+	stat, ok := p.info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Nlink < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }

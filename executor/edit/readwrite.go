@@ -91,17 +91,26 @@ func readLines(view string, start, end int) string {
 // An existing file keeps its byte order mark and its line ends, and must be UTF-8. Write returns an *Error where it fails;
 // the file is then as it was. In both cases Result.Path is the absolute path, and there is no text.
 func (e *Editor) Write(path, dir, content string, start, end int) (Result, error) {
+	return e.WriteIf("", path, dir, content, start, end)
+}
+
+// WriteIf is Write for a file that must have a hash, "" for any; else it fails with CodeConflict.
+func (e *Editor) WriteIf(want, path, dir, content string, start, end int) (Result, error) {
 	shown := absolutePath(dir, path)
-	r, err := e.write(shown, content, start, end)
+	r, err := e.write(Command{Path: shown, IfSHA256: want}, content, start, end)
 	r.Path = shown
 	return r, err
 }
 
-func (e *Editor) write(shown, content string, start, end int) (Result, error) {
+func (e *Editor) write(c Command, content string, start, end int) (Result, error) {
+	shown := c.Path
+	if _, err := c.check(); err != nil {
+		return Result{}, err
+	}
 	if !utf8.ValidString(content) {
 		return Result{}, refuse(CodeInvalidArgument, "Parameter `content` is not valid UTF-8.")
 	}
-	p, leave, err := e.enter(shown)
+	p, leave, err := e.enterFor(c)
 	defer leave()
 	switch {
 	case err != nil:

@@ -42,18 +42,27 @@ func (t *text) splice(changes []change) (raw []byte, view string, err error) {
 	}
 	body.WriteString(t.body[bodyDone:])
 	raw = append(raw, t.raw[rawDone:]...)
+	if t.exact {
+		return raw, body.String(), nil
+	}
 	return raw, lineFeeds(body.String()), nil
 }
 
 // ends gives the bare line feeds of a new text the line ends of the file. Where the text meets a lone CR or LF of the
 // file, a line end at its edge is written so that the two do not become one.
 func (t *text) ends(s string, start, end int) string {
+	if t.exact {
+		if t.eol == "\r\n" {
+			s = bareFeeds(s, t.eol)
+		}
+		return s
+	}
 	if s == "" || !t.crs {
 		return s
 	}
 	first, last := strings.HasPrefix(s, "\n"), strings.HasSuffix(s, "\n")
 	if t.eol != "\n" {
-		s = strings.NewReplacer("\r\n", "\r\n", "\n", t.eol).Replace(s)
+		s = bareFeeds(s, t.eol)
 	}
 	if first && strings.HasPrefix(s, "\n") && strings.HasSuffix(t.body[:start], "\r") {
 		s = "\r" + s
@@ -62,6 +71,14 @@ func (t *text) ends(s string, start, end int) string {
 		s += "\n"
 	}
 	return s
+}
+
+// bareFeeds gives every line feed that no CR precedes another form.
+func bareFeeds(s, eol string) string {
+	if eol == "\n" {
+		return s
+	}
+	return strings.NewReplacer("\r\n", "\r\n", "\n", eol).Replace(s)
 }
 
 // trim takes off what the new text has in common with the old one at both ends, so that those bytes stay untouched.

@@ -22,6 +22,7 @@ type text struct {
 	body    string
 	view    string
 	crs     bool   // body has CRs, so that view and body differ
+	exact   bool   // view is body, CRs and all; crs is false then
 	eol     string // the most frequent line end, LF where there is none
 }
 
@@ -82,6 +83,25 @@ func newText(raw []byte, mark int, c charset, body string) *text {
 		t.eol = dominantEnd(body)
 	}
 	return t
+}
+
+// withEnds is the text for those who match line ends too.
+func (t *text) withEnds() *text {
+	t.view, t.crs, t.exact = t.body, false, true
+	return t
+}
+
+// next is the text after a splice.
+func (t *text) next(raw []byte) *text {
+	body, ok := t.charset.decode(raw[t.mark:])
+	if !ok { // UTF-8 with bytes that are not
+		body = string(raw[t.mark:])
+	}
+	n := newText(raw, t.mark, t.charset, body)
+	if t.exact {
+		return n.withEnds()
+	}
+	return n
 }
 
 // isBinary says whether bytes without a byte order mark are something else than text: a NUL, or more control characters
@@ -165,6 +185,9 @@ func (t *text) offsets(view ...int) []int {
 
 // bodyOffsets turns ascending offsets into view into offsets into body, which is longer by one byte for every CRLF.
 func (t *text) bodyOffsets(view []int) []int {
+	if !t.crs {
+		return view
+	}
 	body := make([]int, len(view))
 	pairs, next := 0, 0 // CRLFs before next, an offset into body
 	for i, at := range view {

@@ -84,6 +84,6 @@ func undone(p place, en *entry, now string) Result {
 		return r
 	}
 	r.Diff = unifiedDiff(p.shown, now, t.view)
-	r.Text += numbered(p.shown, t.view, 1)
+	r.Text += p.dialect.numbered(p.shown, t.view, 1)
 	return r
 }

@@ -2,7 +2,6 @@ package edit
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -20,33 +19,15 @@ const (
 		"You should use `ls -la` instead to view large directories incrementally.</NOTE>"
 )
 
-// numbered is the block that shows lines with their numbers, the first being start. A text that ends in a line feed shows
-// one more line, an empty one.
-func numbered(what, body string, start int) string {
-	var out strings.Builder
-	out.WriteString("Here's the result of running `cat -n` on " + what + ":\n")
-	for i, line := range strings.Split(clip(printable(body), fileClipped), "\n") {
-		number := strconv.Itoa(start + i)
-		for range 6 - len(number) {
-			out.WriteByte(' ')
-		}
-		out.WriteString(number)
-		out.WriteByte('\t')
-		out.WriteString(line)
-		out.WriteByte('\n')
-	}
-	return out.String()
-}
-
 // clip cuts a text after maxShown characters and says so.
-func clip(s, notice string) string {
+func clip(s string) string {
 	if len(s) <= maxShown {
 		return s
 	}
 	seen := 0
 	for at := range s {
 		if seen == maxShown {
-			return s[:at] + notice
+			return s[:at] + fileClipped
 		}
 		seen++
 	}
@@ -60,7 +41,7 @@ func snippet(view string, first, last int) string {
 }
 
 // viewRange shows the lines that a range names, which is checked in the order of the reference.
-func viewRange(path, view string, lines []int) (string, error) {
+func viewRange(p place, view string, lines []int) (string, error) {
 	if len(lines) != 2 {
 		return "", invalid(CodeInvalidRange, "view_range", list(lines), "It should be a list of two integers.")
 	}
@@ -82,7 +63,7 @@ func viewRange(path, view string, lines []int) (string, error) {
 		last = count
 	}
 	shown := strings.Join(splitLines(snippet(view, first, last)), "\n")
-	return note + numbered(path, shown, first), nil
+	return note + p.dialect.numbered(p.shown, shown, first), nil
 }
 
 // splitLines splits where Python's str.splitlines does, which is at more than line feeds. A view has no CRs.

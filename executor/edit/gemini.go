@@ -1,0 +1,478 @@
+package edit
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// maxGeminiRead and maxGeminiSVG are the largest files that Gemini's read_file shows.
+	maxGeminiRead = 20 << 20
+	maxGeminiSVG  = 1 << 20
+	// maxGeminiLines and maxGeminiLine are how many lines it shows at once, and how many characters of each.
+	maxGeminiLines = 2000
+	maxGeminiLine  = 2000
+	// excerptContext is how far around a change an excerpt reaches.
+	excerptContext = 5
+	// maxSearchedDirs bounds the search for a file by the end of its path.
+	maxSearchedDirs = 50
+)
+
+// gemini carries out Gemini's replace.
+func (e *Editor) gemini(p place, c Command) (Result, error) {
+	if c.Name != "replace" {
+		return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. The dialect gemini has replace alone.", c.Name)
+	}
+	edits := c.Edits
+	if edits == nil {
+		edits = []Replacement{c.single()}
+	}
+	for _, r := range edits {
+		if err := checkGemini(r, c.Edits != nil); err != nil {
+			return Result{}, err
+		}
+	}
+	switch {
+	case p.isDir():
+		return Result{}, refuse(CodeIsDirectory, "Path is a directory, not a file: %s", p.shown)
+	case edits[0].Old == "" && p.exists():
+		return Result{}, refuse(CodeAlreadyExists, "File already exists, cannot create: %s", p.shown)
+	case edits[0].Old == "":
+		r, err := e.newFile(p, edits[0].New)
+		r.Text = fmt.Sprintf("Created new file: %s with provided content. Here is the updated code:\n%s", p.shown, edits[0].New)
+		return r, err
+	case !p.exists():
+		return Result{}, refuse(CodeFileNotFound, "File not found: %s. Use an empty old_string to create a new file.", p.shown)
+	}
+	f, t, err := e.open(p)
+	if err == nil {
+		err = t.refuseWide(p)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if c.Edits != nil {
+		return e.applyEach(p, f, t, edits, func(view string, r Replacement) ([]change, error) {
+			m, err := findGemini(p, view, r, c.Fuzzy)
+			return m.changes, err
+		})
+	}
+	m, err := findGemini(p, t.view, edits[0], c.Fuzzy)
+	if err != nil {
+		return Result{}, err
+	}
+	at, then := linesOf(t.view, m.changes), afterwards(t.view, m.changes)
+	r, view, err := e.apply(p, f, t, m.changes, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Text = fmt.Sprintf("Successfully modified file: %s (%d replacements). Applied %s match at %s. Here is the updated code:\n%s",
+		p.shown, len(at), m.strategy, lineRanges(at), excerpt(view, then))
+	return r, nil
+}
+
+// checkGemini looks at what can be told without the file.
+func checkGemini(r Replacement, several bool) error {
+	switch {
+	case r.Expected != nil && (*r.Expected < 1 || *r.Expected > maxReplacements):
+		return refuse(CodeInvalidArgument, "expected_replacements must be between 1 and %d, got %d", maxReplacements, *r.Expected)
+	case several && r.Old == "":
+		return refuse(CodeInvalidArgument, "old_string must not be empty where there are several edits")
+	}
+	for placeholder := range omissions(r.New) {
+		if !omissions(r.Old)[placeholder] {
+			return refuse(CodeInvalidArgument, "`new_string` contains an omission placeholder (for example 'rest of methods ...'). "+
+				"Provide exact literal replacement text.")
+		}
+	}
+	return nil
+}
+
+var omitted = regexp.MustCompile(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
+
+// omissions are the lines of a text that stand for text which was left out, in one form: an optional //, optional
+// parentheses, a word for what is missing, and dots.
+func omissions(text string) map[string]bool {
+	found := map[string]bool{}
+	if !strings.Contains(text, "...") {
+		return found
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "//"))
+		if inner, ok := strings.CutPrefix(line, "("); ok && strings.HasSuffix(inner, ")") {
+			line = strings.TrimSpace(strings.TrimSuffix(inner, ")"))
+		}
+		what, rest, dots := strings.Cut(line, "...")
+		what = strings.ToLower(strings.Join(strings.Fields(what), " "))
+		if dots && strings.Trim(rest, ". \t\r") == "" && omitted.MatchString(what) {
+			found[what] = true
+		}
+	}
+	return found
+}
+
+// lineRange is a first and a last line, counted from 1.
+type lineRange struct{ first, last int }
+
+// linesOf names the lines that changes replace.
+func linesOf(view string, changes []change) []lineRange {
+	ranges := make([]lineRange, 0, len(changes))
+	line, seen := 1, 0
+	for _, c := range changes {
+		line += strings.Count(view[seen:c.start], "\n")
+		seen = c.start
+		ranges = append(ranges, lineRange{line, line + strings.Count(strings.TrimSuffix(view[c.start:c.end], "\n"), "\n")})
+	}
+	return ranges
+}
+
+// afterwards names the lines that the new texts of changes take in the new view.
+func afterwards(view string, changes []change) []lineRange {
+	ranges := linesOf(view, changes)
+	moved := 0
+	for i, c := range changes {
+		text := lineFeeds(c.text)
+		first := ranges[i].first + moved
+		ranges[i] = lineRange{first, first + strings.Count(strings.TrimSuffix(text, "\n"), "\n")}
+		moved += strings.Count(text, "\n") - strings.Count(view[c.start:c.end], "\n")
+	}
+	return ranges
+}
+
+// lineRanges writes ranges as a person would: "line 3", "lines 3-5", "lines 3, 7-9".
+func lineRanges(ranges []lineRange) string {
+	word, parts := "line ", make([]string, 0, maxListedMatches)
+	if len(ranges) > 1 || ranges[0].last > ranges[0].first {
+		word = "lines "
+	}
+	for i, r := range ranges {
+		if i == maxListedMatches {
+			return word + strings.Join(parts, ", ") + fmt.Sprintf(" and %d more", len(ranges)-i)
+		}
+		part := strconv.Itoa(r.first)
+		if r.last > r.first {
+			part += "-" + strconv.Itoa(r.last)
+		}
+		parts = append(parts, part)
+	}
+	return word + strings.Join(parts, ", ")
+}
+
+// excerpt shows ranges of lines with what stands around them, and dots for what it leaves out.
+func excerpt(view string, ranges []lineRange) string {
+	lines := strings.Split(view, "\n")
+	var out []string
+	shown := 0 // lines up to here are shown or left out
+	for _, r := range ranges {
+		first, last := max(r.first-excerptContext, 1), min(r.last+excerptContext, len(lines))
+		if first > shown+1 {
+			out = append(out, "...")
+		}
+		for n := max(first, shown+1); n <= last; n++ {
+			out = append(out, lines[n-1])
+		}
+		shown = max(shown, last)
+	}
+	if shown < len(lines) && strings.Join(lines[shown:], "") != "" {
+		out = append(out, "...")
+	}
+	return clip(printable(strings.Join(out, "\n")))
+}
+
+// Overwrite is Gemini's write_file: content becomes all of a file, which is made where it is not there. A file with CRLFs
+// keeps its line ends, and one with a byte order mark that and its encoding. A relative path is taken from dir; want is the
+// hash that the file must have, "" for any. It returns an *Error where it fails; the file is then as it was.
+func (e *Editor) Overwrite(path, dir, content, want string) (Result, error) {
+	c := Command{Dialect: Gemini, Path: cleanPath(e.findName(dir, path, true)), Content: &content, IfSHA256: want}
+	r, err := e.overwriteAll(c)
+	r.Path = c.Path
+	return r, err
+}
+
+func (e *Editor) overwriteAll(c Command) (Result, error) {
+	content := *c.Content
+	if _, err := c.check(); err != nil {
+		return Result{}, err
+	}
+	if len(omissions(content)) > 0 {
+		return Result{}, refuse(CodeInvalidArgument, "`content` contains an omission placeholder (for example 'rest of methods ...'). "+
+			"Provide all of the file.")
+	}
+	p, leave, err := e.enterFor(c)
+	defer leave()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.isDir():
+		return Result{}, refuse(CodeIsDirectory, "Path is a directory, not a file: %s", p.shown)
+	case !p.exists():
+		r, err := e.newFile(p, content)
+		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clip(content))
+		return r, err
+	}
+	f, err := e.loadPlain(p, p.shown)
+	if err != nil {
+		return Result{}, err
+	}
+	before, raw, err := replaced(f.data, content)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := e.replaceFile(p, f, raw, f.info.Mode())
+	if err != nil {
+		return Result{}, err
+	}
+	after := lineFeeds(content)
+	r.Diff = writeDiff(p.shown, before, after)
+	r.Text = fmt.Sprintf("Successfully overwrote file: %s. Here is the updated code:\n%s", p.shown, excerpt(after, between(before, after)))
+	return r, nil
+}
+
+// replaced gives a new content the byte order mark, the encoding and the line ends of an old one, and returns the old view
+// too.
+func replaced(old []byte, content string) (view string, raw []byte, err error) {
+	t, err := decode(old)
+	if err != nil {
+		return "", []byte(content), nil //nolint:nilerr // it is not text: nothing of it is worth keeping
+	}
+	if strings.Contains(t.body, "\r\n") {
+		content = bareFeeds(content, "\r\n")
+	}
+	if t.mark == 0 {
+		return t.view, []byte(content), nil
+	}
+	coded, err := t.charset.encode(strings.TrimPrefix(content, "\ufeff"))
+	return t.view, append(slices.Clone(old[:t.mark]), coded...), err
+}
+
+// between names the lines in which a text differs from an older one.
+func between(before, after string) []lineRange {
+	_, rest, above := cutEqual(before, after)
+	first := above + 1
+	return []lineRange{{first, max(first, above+countLines(rest))}}
+}
+
+// enterFor is enter, with what a command says about the file.
+func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
+	p, leave, err = e.enter(c.Path)
+	if err != nil {
+		return p, leave, err
+	}
+	p.dialect, p.want = c.Dialect, hash(strings.ToLower(c.IfSHA256))
+	if p.want != "" && !p.exists() {
+		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
+	}
+	return p, leave, nil
+}
+
+// Lines says which part of a file ReadLines shows. Nil is a number that was not given.
+type Lines struct {
+	// Start and End are the first and the last line, counted from 1.
+	Start, End *int
+	// Offset is the number of lines left out above, and Limit how many are shown.
+	Offset, Limit *int
+}
+
+// ReadLines is Gemini's read_file: the text of a file without numbers, up to 2,000 lines of up to 2,000 characters each,
+// with a note that says what is left and how to ask for it. Images, PDF, audio and video files are answered as data URLs.
+// A relative path is taken from dir, and one that leads nowhere is looked for below it. It returns an *Error where it fails.
+func (e *Editor) ReadLines(path, dir string, l Lines) (Result, error) {
+	path = cleanPath(e.findName(dir, path, false))
+	r, err := e.readLines(path, l)
+	r.Path = path
+	return r, err
+}
+
+func (e *Editor) readLines(path string, l Lines) (Result, error) {
+	if err := l.check(); err != nil {
+		return Result{}, err
+	}
+	p, leave, err := e.enterFor(Command{Dialect: Gemini, Path: path})
+	defer leave()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.err != nil:
+		return Result{}, unreadable(path, p.err)
+	case !p.exists():
+		return Result{}, refuse(CodeFileNotFound, "File not found: %s", path)
+	case p.isDir():
+		return Result{}, refuse(CodeIsDirectory, "Could not read file because the provided path is a directory, not a file: %s. "+
+			"Use list_directory.", path)
+	case p.info.Size() > maxGeminiRead:
+		return Result{}, refuse(CodeTooLarge, "File size exceeds the 20MB limit: %s", path)
+	}
+	f, err := e.loadPlain(p, path)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Existed: true, SHA256: string(hashOf(f.data))}
+	name := filepath.Base(path)
+	if media := inlineType(name); media != "" {
+		r.Text = dataURL(media, f.data)
+		return r, nil
+	}
+	if len(f.data) > maxGeminiSVG && strings.EqualFold(filepath.Ext(name), ".svg") {
+		r.Text = "Cannot display content of SVG file larger than 1MB: " + name
+		return r, nil
+	}
+	t, err := decode(f.data)
+	if err != nil {
+		r.Text = "Cannot display content of binary file: " + name
+		return r, nil
+	}
+	r.Text, err = l.show(printable(strings.ReplaceAll(t.body, "\r\n", "\n")))
+	return r, err
+}
+
+func (l Lines) check() error {
+	below := func(n *int, least int) bool { return n != nil && *n < least }
+	switch {
+	case below(l.Start, 1):
+		return refuse(CodeInvalidRange, "start_line must be >= 1, got %d", *l.Start)
+	case below(l.End, 1):
+		return refuse(CodeInvalidRange, "end_line must be >= 1, got %d", *l.End)
+	case l.Start != nil && l.End != nil && *l.Start > *l.End:
+		return refuse(CodeInvalidRange, "start_line cannot be greater than end_line: %d, %d", *l.Start, *l.End)
+	case below(l.Offset, 0):
+		return refuse(CodeInvalidRange, "offset must be >= 0, got %d", *l.Offset)
+	case below(l.Limit, 1):
+		return refuse(CodeInvalidRange, "limit must be > 0, got %d", *l.Limit)
+	case (l.Start != nil || l.End != nil) && (l.Offset != nil || l.Limit != nil):
+		return refuse(CodeInvalidArgument, "start_line and end_line cannot be combined with offset and limit: give one pair or the other")
+	}
+	return nil
+}
+
+// show takes the lines out of a text.
+func (l Lines) show(body string) (string, error) {
+	lines := strings.Split(body, "\n")
+	total, first, last := len(lines), 0, len(lines)
+	switch {
+	case l.Start != nil:
+		first = *l.Start - 1
+	case l.Offset != nil:
+		first = *l.Offset
+	}
+	if first >= total {
+		return "", refuse(CodeInvalidRange, "Nothing to show: the file has %d lines, and line %d was asked for.", total, first+1)
+	}
+	if l.End != nil {
+		last = min(last, *l.End)
+	}
+	if l.Limit != nil {
+		last = min(last, first+min(*l.Limit, total))
+	}
+	last = min(last, first+maxGeminiLines)
+	lines, cut := slices.Clone(lines[first:last]), false
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) > maxGeminiLine {
+			lines[i], cut = string([]rune(line)[:maxGeminiLine])+"... [truncated]", true
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if first == 0 && last == total && !cut {
+		return text, nil
+	}
+	names, next := "'start_line' and 'end_line'", fmt.Sprintf("start_line: %d", last+1)
+	if l.Offset != nil || l.Limit != nil {
+		names, next = "'offset' and 'limit'", fmt.Sprintf("offset: %d", last)
+	}
+	return fmt.Sprintf("\nIMPORTANT: The file content has been truncated.\nStatus: Showing lines %d-%d of %d total lines.\n"+
+		"Action: To read more of the file, you can use the %s parameters in a subsequent 'read_file' call. "+
+		"For example, to read the next section of the file, use %s.\n\n--- FILE CONTENT (truncated) ---\n%s",
+		first+1, last, total, names, next, text), nil
+}
+
+// findName makes a path of Gemini's tools absolute: relative ones are taken from dir. Models copy the notation @file of the
+// command line, so a leading @ is dropped where nothing has the name with it. What is not there, and is not to be made, is
+// looked for below dir by the end of its path, and found where there is exactly one.
+func (e *Editor) findName(dir, path string, creates bool) string {
+	path = strings.ReplaceAll(path, "\x00", "")
+	found := filepath.Join("/", path)
+	_ = e.as(func() error { // what cannot be seen is reported by whoever opens it
+		if filepath.IsAbs(path) {
+			return nil
+		}
+		found = filepath.Join(dir, path)
+		plain, marked := strings.CutPrefix(path, "@")
+		if exists(found) || path == "" || creates && !marked {
+			return nil
+		}
+		if marked && plain != "" {
+			path, found = plain, filepath.Join(dir, plain)
+		}
+		if creates || exists(found) || !filepath.IsLocal(path) {
+			return nil
+		}
+		if only := findBelow(dir, filepath.Clean(path)); only != "" {
+			found = only
+		}
+		return nil
+	})
+	return found
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// findBelow finds the one file below a directory whose path ends in the given one, "" where there is none or several. It
+// looks at maxSearchedDirs directories, the near ones first and of these the ones that changed last, and enters neither
+// hidden ones nor links nor what the kernel makes up.
+func findBelow(dir, path string) string {
+	only := ""
+	level := []string{dir}
+	for seen := 0; len(level) > 0; {
+		var next []string
+		for _, d := range level {
+			if seen++; seen > maxSearchedDirs {
+				return only
+			}
+			candidate := filepath.Join(d, path)
+			if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() {
+				if only != "" {
+					return ""
+				}
+				only = candidate
+			}
+			next = append(next, subdirectories(d)...)
+		}
+		level = next
+	}
+	return only
+}
+
+// subdirectories lists what findBelow enters.
+func subdirectories(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var infos []fs.FileInfo
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		switch {
+		case !entry.IsDir(), strings.HasPrefix(entry.Name(), "."), entry.Name() == "node_modules":
+		case path == "/proc" || path == "/sys" || path == "/dev":
+		default:
+			if info, err := entry.Info(); err == nil {
+				infos = append(infos, info)
+			}
+		}
+	}
+	slices.SortStableFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	var paths []string
+	for _, info := range infos {
+		paths = append(paths, filepath.Join(dir, info.Name()))
+	}
+	return paths
+}

@@ -1,0 +1,211 @@
+package edit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+const (
+	// maxListedMatches is how many places of a text that stands too often an error names.
+	maxListedMatches = 10
+	// maxAnchors is how many lines of a text that was not found are looked for one by one, the longest ones.
+	maxAnchors = 4
+	// maxCompare bounds what the search for the nearest lines looks at, in bytes; with that it takes some 30 ms.
+	maxCompare = 32 << 20
+	// maxComparedLine is how much of a line is compared.
+	maxComparedLine = 160
+	// maxNearestLines is how many of the nearest lines an error shows.
+	maxNearestLines = 12
+	// leastAlike is how alike lines must be to be worth showing.
+	leastAlike = 0.5
+)
+
+// places names where matches begin, as line:column, both counted from 1 and columns in characters.
+func places(view string, matches []change) string {
+	var out strings.Builder
+	line, lineAt, seen := 1, 0, 0
+	for i, m := range matches {
+		if i == maxListedMatches {
+			fmt.Fprintf(&out, " and %d more", len(matches)-i)
+			break
+		}
+		between := view[seen:m.start]
+		line += strings.Count(between, "\n")
+		if end := strings.LastIndexByte(between, '\n'); end >= 0 {
+			lineAt = seen + end + 1
+		}
+		seen = m.start
+		if i > 0 {
+			out.WriteString(", ")
+		}
+		fmt.Fprintf(&out, "%d:%d", line, utf8.RuneCountInString(view[lineAt:m.start])+1)
+	}
+	return out.String()
+}
+
+// hint says what in view may have been meant by a text that is not in it: the same text in another form, or the lines
+// most like it, with their numbers. It is "" where nothing is near, and begins with a line feed otherwise.
+func hint(view, old string) string {
+	if same := otherForm(view, old); same != "" {
+		return "\n" + same
+	}
+	first, last, alike := nearest(view, old)
+	if alike < leastAlike {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "\nMost similar, by %.0f%%: %s", alike*100, lineRanges([]lineRange{{first, last}}))
+	lines := strings.SplitN(snippet(view, first, last), "\n", maxNearestLines+1)
+	for i, line := range lines[:min(len(lines), maxNearestLines, last-first+1)] {
+		fmt.Fprintf(&out, "\n%6d\t%s", first+i, printable(shortened(line)))
+	}
+	if last-first >= maxNearestLines {
+		out.WriteString("\n…")
+	}
+	return out.String()
+}
+
+func shortened(line string) string {
+	if len(line) <= maxComparedLine {
+		return line
+	}
+	cut := maxComparedLine
+	for !utf8.RuneStart(line[cut]) {
+		cut--
+	}
+	return line[:cut] + "…"
+}
+
+// otherForm says where a text stands in view in another Unicode form, or with characters that nobody sees.
+func otherForm(view, old string) string {
+	if ascii(old) && ascii(view) {
+		return ""
+	}
+	if above, _, found := strings.Cut(norm.NFC.String(view), norm.NFC.String(old)); found && old != "" {
+		return fmt.Sprintf("The same text stands on line %d in another Unicode normalization form (composed or decomposed accents). "+
+			"Copy it from the file.", 1+strings.Count(above, "\n"))
+	}
+	plain := strings.Map(visible, old)
+	if strings.TrimSpace(plain) == "" {
+		return ""
+	}
+	if above, _, found := strings.Cut(strings.Map(visible, view), plain); found {
+		return fmt.Sprintf("The same text stands on line %d, but for invisible characters or unusual spaces "+
+			"(such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file.", 1+strings.Count(above, "\n"))
+	}
+	return ""
+}
+
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// visible maps spaces of all kinds to the usual one and drops what has no width.
+func visible(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t' || r < utf8.RuneSelf:
+		return r
+	case unicode.Is(unicode.Zs, r):
+		return ' '
+	case unicode.Is(unicode.Cf, r):
+		return -1
+	}
+	return r
+}
+
+// nearest finds the lines of view that are most like a text, and how alike they are, from 0 to 1. It looks for the
+// longest lines of the text and takes the window in which the most of them stand where they should.
+func nearest(view, old string) (first, last int, alike float64) {
+	want := strings.Split(strings.Trim(old, "\n"), "\n")
+	if len(want) > 1000 {
+		want = want[:1000]
+	}
+	anchors := make([]int, 0, len(want))
+	for i, line := range want {
+		if strings.TrimFunc(line, isSpace) != "" {
+			anchors = append(anchors, i)
+		}
+	}
+	slices.SortStableFunc(anchors, func(a, b int) int { return len(want[b]) - len(want[a]) })
+	anchors = anchors[:min(len(anchors), maxAnchors)]
+	profiles := make([]profile, len(anchors))
+	for i, a := range anchors {
+		profiles[i] = profileOf(want[a])
+	}
+	have := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
+	scores := make(map[int]float64)
+	budget := maxCompare
+	for i, line := range have {
+		if budget -= (min(len(line), maxComparedLine) + 64) * (1 + len(anchors)); budget < 0 {
+			break
+		}
+		p := profileOf(line)
+		for j, a := range anchors {
+			if s := p.alike(&profiles[j]); s > leastAlike/2 && i >= a {
+				scores[i-a] += s
+			}
+		}
+	}
+	best, bestScore := -1, 0.0
+	for start, s := range scores {
+		if s > bestScore || s == bestScore && start < best {
+			best, bestScore = start, s
+		}
+	}
+	if best < 0 {
+		return 0, 0, 0
+	}
+	total := 0.0
+	for i, line := range want {
+		if best+i < len(have) {
+			a, b := profileOf(line), profileOf(have[best+i])
+			total += a.alike(&b)
+		}
+	}
+	return best + 1, min(best+len(want), len(have)), total / float64(len(want))
+}
+
+// profile counts the pairs of neighbouring bytes of a line, white space aside.
+type profile struct {
+	pairs [64]uint8
+	total int
+}
+
+func profileOf(line string) profile {
+	var p profile
+	var before byte
+	for _, b := range []byte(line[:min(len(line), maxComparedLine)]) {
+		if b <= ' ' {
+			continue
+		}
+		p.pairs[(before*31+b)%64]++
+		p.total++
+		before = b
+	}
+	return p
+}
+
+// alike is the share of pairs that two lines have in common. Empty lines are equal.
+func (p *profile) alike(q *profile) float64 {
+	if p.total == 0 || q.total == 0 {
+		if p.total == q.total {
+			return 1
+		}
+		return 0
+	}
+	common := 0
+	for i := range p.pairs {
+		common += int(min(p.pairs[i], q.pairs[i]))
+	}
+	return 2 * float64(common) / float64(p.total+q.total)
+}

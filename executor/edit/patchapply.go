@@ -1,0 +1,289 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxPatchFiles bounds how many files one patch touches, all of which are held in memory.
+const maxPatchFiles = 1000
+
+// Patch applies a patch in the format of OpenAI's apply_patch. Its paths are relative to dir or lie below it, symbolic
+// links followed. Every file is read and every place is found before anything is written; should a write fail then, what
+// was written before is put back. So either all of the patch is done or nothing. Each file is undone by itself.
+//
+// It returns an *Error where it fails. Result has neither a path nor a hash, since there may be several.
+func (e *Editor) Patch(dir, patch string) (Result, error) {
+	files, err := parsePatch(patch)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(files) > maxPatchFiles {
+		return Result{}, refuse(CodeInvalidArgument, "The patch touches %d files. At most %d are allowed.", len(files), maxPatchFiles)
+	}
+	steps, leave, err := e.enterPatch(dir, files)
+	defer leave()
+	if err != nil {
+		return Result{}, err
+	}
+	total := int64(0)
+	for _, s := range steps {
+		if err := e.prepare(s); err != nil {
+			return Result{}, err
+		}
+		if total += int64(len(s.after)); s.f != nil {
+			total += int64(len(s.f.data))
+		}
+		if total > 2*e.maxRead {
+			return Result{}, refuse(CodeTooLarge, "The files of the patch are too large: more than %dMB before and after.", 2*e.maxRead>>20)
+		}
+	}
+	for i, s := range steps {
+		if err := e.as(func() error { return s.do(e) }); err != nil {
+			return Result{}, e.rollBack(steps[:i], unwritable(s.from.shown, err))
+		}
+	}
+	return e.donePatch(steps), nil
+}
+
+// patchStep is what is done to one file.
+type patchStep struct {
+	patchFile
+
+	from, to place // the same, but for a file that moves
+	f        *file // nil for one that is added
+	view     string
+	after    []byte
+	newView  string
+	mode     fs.FileMode
+	dirs     int // directories that were made
+}
+
+// enterPatch finds the places of a patch and locks them, all paths before all inodes and each in order, so that no two
+// patches, and no patch and other edit, wait for each other.
+func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, leave func(), err error) {
+	var unlocks []func()
+	leave = func() {
+		for _, unlock := range slices.Backward(unlocks) {
+			unlock()
+		}
+	}
+	var root string
+	err = e.as(func() (err error) {
+		root, err = resolve(dir)
+		return err
+	})
+	if err != nil {
+		return nil, leave, unreadable(dir, err)
+	}
+	names := map[string]bool{}
+	for _, f := range files {
+		s := &patchStep{patchFile: f}
+		if s.from, err = e.within(root, dir, f.path); err == nil && f.moveTo != "" {
+			s.to, err = e.within(root, dir, f.moveTo)
+		}
+		if err != nil {
+			return nil, leave, err
+		}
+		for _, p := range []place{s.from, s.to} {
+			if p.real != "" && names[p.real] {
+				return nil, leave, refuse(CodeInvalidArgument, "%s Error: Duplicate Path: %s",
+					strings.TrimSuffix(strings.TrimPrefix(f.kind, "*** "), ": "), f.path)
+			}
+			names[p.real] = true
+		}
+		steps = append(steps, s)
+	}
+	delete(names, "")
+	unlocks = e.lockAll(unlocks, names)
+	inodes := map[string]bool{}
+	for _, s := range steps {
+		for _, p := range []*place{&s.from, &s.to} {
+			if p.real == "" {
+				continue
+			}
+			if p.info, err = e.stat(p.real); err != nil {
+				return nil, leave, unreadable(p.shown, err)
+			}
+			if key := p.inode(); key != "" {
+				inodes[key] = true
+			}
+		}
+	}
+	unlocks = e.lockAll(unlocks, inodes)
+	return steps, leave, nil
+}
+
+func (e *Editor) lockAll(unlocks []func(), keys map[string]bool) []func() {
+	sorted := make([]string, 0, len(keys))
+	for key := range keys {
+		sorted = append(sorted, key)
+	}
+	slices.Sort(sorted)
+	for _, key := range sorted {
+		unlocks = append(unlocks, e.locks.lock(key))
+	}
+	return unlocks
+}
+
+// within finds the place of a path of a patch, which must be below root.
+func (e *Editor) within(root, dir, path string) (place, error) {
+	p := place{shown: absolutePath(dir, path)}
+	err := e.as(func() (err error) {
+		p.real, err = resolve(p.shown)
+		return err
+	})
+	if err != nil {
+		return p, unreadable(path, err)
+	}
+	if below, err := filepath.Rel(root, p.real); err != nil || below == "." || !filepath.IsLocal(below) {
+		return p, refuse(CodePathNotAllowed, "Absolute or escaping paths are not allowed: %s leads out of %s. Nothing was changed.", path, dir)
+	}
+	return p, nil
+}
+
+// prepare reads the file of a step and makes what it will be.
+func (e *Editor) prepare(s *patchStep) error {
+	s.mode = 0o666
+	switch {
+	case s.kind == addFile && s.from.exists():
+		return refuse(CodeAlreadyExists, "Add File Error: File already exists: %s", s.path)
+	case s.kind == addFile:
+		if len(s.added) > 0 {
+			s.newView = strings.Join(s.added, "\n") + "\n"
+		}
+		s.after = []byte(s.newView)
+		return nil
+	case !s.from.exists():
+		return refuse(CodeFileNotFound, "Delete File Error: Missing File: %s", s.path)
+	case s.from.isDir():
+		return refuse(CodeIsDirectory, "The path %s is a directory. A patch changes files.", s.path)
+	case s.to.exists():
+		return refuse(CodeAlreadyExists, "Update File Error: Cannot move %s, %s already exists", s.path, s.moveTo)
+	}
+	var err error
+	if s.kind == deleteFile {
+		s.f, s.view, err = e.loadAny(s.from)
+		return err
+	}
+	var t *text
+	if s.f, t, err = e.open(s.from); err != nil {
+		return err
+	}
+	s.view, s.mode = t.view, s.f.info.Mode()
+	changes, err := patched(s.path, t.view, s.hunks)
+	if err != nil {
+		return err
+	}
+	s.after, s.newView, err = e.splice(s.from, t, changes)
+	return err
+}
+
+// do makes the change of a step. It runs inside as.
+func (s *patchStep) do(e *Editor) (err error) {
+	switch {
+	case s.kind == addFile:
+		s.dirs, err = e.create(s.from.real, s.after, birth{mode: s.mode})
+	case s.kind == deleteFile:
+		err = s.f.remove(0)
+	case s.moveTo == "":
+		if string(s.f.data) != string(s.after) {
+			err = e.overwrite(s.f, s.after, s.mode)
+		}
+	default:
+		if s.dirs, err = e.create(s.to.real, s.after, birth{mode: s.mode, exact: true}); err != nil {
+			return err
+		}
+		if err = s.f.remove(0); err != nil {
+			err = errors.Join(err, removeNew(s.to.real, s.dirs))
+		}
+	}
+	return err
+}
+
+// takeBack undoes do. It runs inside as.
+func (s *patchStep) takeBack(e *Editor) error {
+	switch {
+	case s.kind == addFile:
+		return removeNew(s.from.real, s.dirs)
+	case s.kind == deleteFile:
+		_, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true})
+		return err
+	case s.moveTo == "":
+		now, err := readFile(s.from.real, e.maxRead)
+		if err != nil {
+			return err
+		}
+		if string(now.data) != string(s.after) {
+			return errChanged
+		}
+		return e.overwrite(now, s.f.data, s.f.info.Mode())
+	}
+	if _, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true}); err != nil {
+		return err
+	}
+	return removeNew(s.to.real, s.dirs)
+}
+
+// removeNew removes a file that was just made, and the directories that were made for it.
+func removeNew(path string, dirs int) error {
+	info, err := lookAt(path)
+	if err != nil || info == nil {
+		return err
+	}
+	return (&file{path: path, info: info}).remove(dirs)
+}
+
+// rollBack undoes steps, the last first, and says what could not be undone.
+func (e *Editor) rollBack(done []*patchStep, cause *Error) error {
+	var left []string
+	for _, s := range slices.Backward(done) {
+		if err := e.as(func() error { return s.takeBack(e) }); err != nil {
+			left = append(left, fmt.Sprintf("%s (%v)", s.path, err))
+		}
+	}
+	if len(left) > 0 {
+		return &Error{cause.Code, fmt.Sprintf("%s\nThe patch was taken back, but for %s.", cause.Message, strings.Join(left, ", ")), cause}
+	}
+	return &Error{cause.Code, cause.Message + "\nNothing of the patch was done.", cause}
+}
+
+// donePatch records the steps and says what was done.
+func (e *Editor) donePatch(steps []*patchStep) Result {
+	var text, diff strings.Builder
+	text.WriteString("Done!")
+	var failed []error
+	push := func(path string, en *entry) { failed = append(failed, e.history.push(path, en)) }
+	for _, s := range steps {
+		name := s.from.shown
+		switch {
+		case s.kind == addFile:
+			fmt.Fprintf(&text, "\nA %s", s.path)
+			push(s.from.real, &entry{after: hashOf(s.after), dirs: s.dirs})
+		case s.kind == deleteFile:
+			fmt.Fprintf(&text, "\nD %s", s.path)
+			push(s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data})
+		case s.moveTo != "":
+			fmt.Fprintf(&text, "\nR %s -> %s", s.path, s.moveTo)
+			name = s.to.shown
+			push(s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data})
+			push(s.to.real, &entry{after: hashOf(s.after), dirs: s.dirs})
+		case string(s.f.data) == string(s.after):
+			fmt.Fprintf(&text, "\n= %s (nothing to change)", s.path)
+		default:
+			fmt.Fprintf(&text, "\nM %s", s.path)
+			push(s.from.real, &entry{before: hashOf(s.f.data), after: hashOf(s.after), mode: s.f.info.Mode(), data: s.f.data})
+		}
+		if d := unifiedDiff(name, s.view, s.newView); d != "" {
+			if diff.Len() > 0 {
+				diff.WriteByte('\n')
+			}
+			diff.WriteString(d)
+		}
+	}
+	return Result{Text: text.String(), Diff: diff.String(), Existed: true, HistoryErr: errors.Join(failed...)}
+}
