@@ -14,6 +14,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/search"
 )
 
 // Config says how an Executor works. WorkingDir is required and must exist.
@@ -46,6 +47,7 @@ type Executor struct {
 	cfg      Config
 	sessions sessions
 	editor   *edit.Editor
+	searcher *search.Searcher
 	hostname string
 }
 
@@ -66,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	hostname, _ := os.Hostname()
 	hostname, _, _ = strings.Cut(hostname, ".")
-	e := &Executor{cfg: cfg, editor: editor, hostname: hostname}
+	e := &Executor{cfg: cfg, editor: editor, searcher: newSearcher(cfg.User), hostname: hostname}
 	e.sessions.config = bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User),
 		User: cfg.User.credential(), As: cfg.User.As,
@@ -97,8 +99,12 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 		return e.write(ctx, a, req), nil
 	case api.EditAction:
 		return e.edit(ctx, a, req), nil
-	case api.GlobAction, api.GrepAction, api.ListAction:
-		return api.ErrorObservation{Content: noSearch, Code: codeUnsupported}, nil
+	case api.GlobAction:
+		return e.glob(ctx, a, req)
+	case api.GrepAction:
+		return e.grep(ctx, a, req)
+	case api.ListAction:
+		return e.list(ctx, a, req)
 	case api.IPythonAction:
 		return api.ErrorObservation{Content: noNotebook, Code: codeUnsupported}, nil
 	case api.BrowseAction, api.BrowseInteractiveAction:
@@ -116,7 +122,6 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 const (
 	noNotebook = "There is no notebook in this sandbox: run_ipython is not supported. Run Python with the run action."
 	noBrowser  = "Browser functionality is not supported or disabled."
-	noSearch   = "Searching is not supported yet. Use find or grep with the run action."
 	noMCP      = "call_tool_mcp is not supported: this server keeps no MCP servers"
 )
 
@@ -136,6 +141,7 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 	files := api.Capability{Available: true, Detail: "in process"}
 	return map[string]api.Capability{
 		"run": run, "read": files, "write": files, "edit": files,
+		"glob": files, "grep": files, "list_directory": files,
 		"run_ipython":        {Detail: noNotebook},
 		"browse":             {Detail: noBrowser},
 		"browse_interactive": {Detail: noBrowser},

@@ -1,0 +1,194 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/search"
+)
+
+// What a search answers with at most: the originals' numbers (editing.md,
+// section 1.13), and a bound on text that a model can take.
+const (
+	maxFound   = 100
+	maxListed  = 500
+	maxLimit   = 10_000
+	maxFindout = 100_000 // bytes
+)
+
+// newSearcher returns a searcher with the user's rights.
+func newSearcher(user *User) *search.Searcher {
+	cfg := search.Config{As: user.As}
+	cfg.Ripgrep, _ = exec.LookPath("rg")
+	if c := user.credential(); c != nil {
+		cfg.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
+	}
+	return search.New(cfg)
+}
+
+// glob finds files. It never waits for a shell.
+func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) (api.Observation, error) {
+	ctx, done := searchTime(ctx, req)
+	defer done()
+	files, err := e.searcher.Glob(ctx, search.GlobQuery{
+		Dir: e.workingDir(req.Session), Path: a.Path, Pattern: a.Pattern,
+		IgnoreCase: a.IgnoreCase, NoIgnore: a.NoIgnore, Limit: maxFound,
+	})
+	if err != nil {
+		return searchFailed(err)
+	}
+	o := api.SearchObservation{Action: a.Kind(), Path: files.Dir, Count: len(files.Paths), Truncated: files.Cut || files.Total > len(files.Paths)}
+	o.Content = strings.Join(files.Paths, "\n")
+	switch {
+	case files.Cut:
+		o.Content += searchCut
+	case files.Total == 0:
+		o.Content = fmt.Sprintf("No files in %s match %q.", files.Dir, a.Pattern)
+	case o.Truncated:
+		o.Content += fmt.Sprintf("\n[These are the %d newest of %d files. Use a narrower pattern to see others.]", o.Count, files.Total)
+	}
+	return o, nil
+}
+
+// searchTime bounds a search by the request's limit, at whose end it answers
+// with what it has.
+func searchTime(ctx context.Context, req api.Request) (context.Context, context.CancelFunc) {
+	if req.Timeout == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, seconds(*req.Timeout))
+}
+
+// searchCut says that a search did not come to its end.
+const searchCut = "\n[The search was ended by its limits: there may be more. Search in a smaller directory.]"
+
+// searchFailed is the answer where nothing was searched.
+func searchFailed(err error) (api.Observation, error) {
+	if wrong, ok := errors.AsType[*search.Error](err); ok {
+		return api.ErrorObservation{Content: wrong.Text, Code: wrong.Code}, nil
+	}
+	return nil, err
+}
+
+// grep finds lines of files. It never waits for a shell.
+func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) (api.Observation, error) {
+	ctx, done := searchTime(ctx, req)
+	defer done()
+	limit := maxFound
+	if a.Limit > 0 {
+		limit = min(a.Limit, maxLimit)
+	}
+	m, err := e.searcher.Grep(ctx, search.GrepQuery{
+		Dir: e.workingDir(req.Session), Path: a.Path, Pattern: a.Pattern, Fixed: a.Fixed, Include: a.Include, Exclude: a.Exclude,
+		IgnoreCase: a.IgnoreCase, NoIgnore: a.NoIgnore, NamesOnly: a.NamesOnly,
+		Limit: limit, FileLimit: a.FileLimit, Around: around(a.Before, a.After),
+	})
+	if err != nil {
+		return searchFailed(err)
+	}
+	o := api.SearchObservation{Action: a.Kind(), Path: m.Dir, Count: m.Count, Truncated: m.More || m.Cut}
+	var b strings.Builder
+	for _, f := range m.Files {
+		if b.Len() > maxFindout {
+			o.Truncated = true
+			break
+		}
+		writeFileLines(&b, f, a.NamesOnly)
+	}
+	o.Content = strings.Trim(b.String(), "\n")
+	switch {
+	case m.Cut:
+		o.Content += searchCut
+	case m.Count == 0:
+		o.Content = fmt.Sprintf("Nothing in %s matches %q.", m.Dir, a.Pattern)
+	case o.Truncated:
+		o.Content += fmt.Sprintf("\n[These are the first %d: there may be more. Use a narrower pattern or a smaller directory.]", m.Count)
+	}
+	if m.Large > 0 {
+		o.Content += fmt.Sprintf("\n[Files larger than 32 MiB were not searched: %d.]", m.Large)
+	}
+	return o, nil
+}
+
+// writeFileLines writes a file's lines as Gemini's tool does, or its name.
+func writeFileLines(b *strings.Builder, f search.FileLines, nameOnly bool) {
+	if nameOnly {
+		b.WriteString(f.Path + "\n")
+		return
+	}
+	fmt.Fprintf(b, "\nFile: %s\n", f.Path)
+	last := 0
+	for _, l := range f.Lines {
+		mark := ':'
+		if !l.Match {
+			mark = '-'
+		}
+		if gap := last > 0 && l.Number > last+1; gap && mark == '-' {
+			b.WriteString("---\n")
+		}
+		fmt.Fprintf(b, "L%d%c %s\n", l.Number, mark, l.Text)
+		last = l.Number
+	}
+}
+
+// around gives few matches lines around them where none are asked for: it saves
+// the model the next call (editing.md, section 1.13).
+func around(before, after *int) func(matches int) (int, int) {
+	const most = 1000
+	if before != nil || after != nil {
+		b, a := 0, 0
+		if before != nil {
+			b = min(*before, most)
+		}
+		if after != nil {
+			a = min(*after, most)
+		}
+		return func(int) (int, int) { return b, a }
+	}
+	return func(matches int) (int, int) {
+		switch {
+		case matches == 1:
+			return 50, 50
+		case matches <= 3:
+			return 15, 15
+		}
+		return 0, 0
+	}
+}
+
+// list lists a directory. It never waits for a shell.
+func (e *Executor) list(ctx context.Context, a api.ListAction, req api.Request) (api.Observation, error) {
+	l, err := e.searcher.List(ctx, e.workingDir(req.Session), a.Path, a.Ignore, a.NoIgnore, maxListed)
+	if err != nil {
+		return searchFailed(err)
+	}
+	var b strings.Builder
+	for _, entry := range l.Entries {
+		switch {
+		case entry.Dir:
+			fmt.Fprintf(&b, "[DIR] %s\n", entry.Name)
+		case entry.Link != "":
+			fmt.Fprintf(&b, "%s -> %s\n", entry.Name, entry.Link)
+		default:
+			fmt.Fprintf(&b, "%s (%d bytes)\n", entry.Name, entry.Size)
+		}
+	}
+	if l.Total == 0 {
+		fmt.Fprintf(&b, "The directory %s is empty.\n", l.Dir)
+	}
+	if more := l.Total - len(l.Entries); more > 0 {
+		fmt.Fprintf(&b, "[%d more are not shown.]\n", more)
+	}
+	if l.Ignored > 0 {
+		fmt.Fprintf(&b, "(%d ignored)\n", l.Ignored)
+	}
+	return api.SearchObservation{
+		Action: a.Kind(), Path: l.Dir, Count: len(l.Entries), Truncated: l.Total > len(l.Entries),
+		Content: strings.ToValidUTF8(strings.TrimSuffix(b.String(), "\n"), "�"),
+	}, nil
+}

@@ -1,0 +1,145 @@
+package search
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// GlobQuery says which files are wanted.
+type GlobQuery struct {
+	// Dir is what relative paths start from, absolute. Path is the directory to
+	// look in, Dir when empty.
+	Dir, Path string
+	// Pattern is matched against paths below Path; an absolute one brings its
+	// own directory.
+	Pattern string
+	// IgnoreCase makes letters of both cases alike.
+	IgnoreCase bool
+	// NoIgnore finds what is ignored, too.
+	NoIgnore bool
+	// Limit is how many files are wanted, at least 1.
+	Limit int
+}
+
+// Files is what a search for files found.
+type Files struct {
+	// Dir is the directory that was searched.
+	Dir string
+	// Paths are absolute, the newest first.
+	Paths []string
+	// Total is how many there are; with Cut, how many were found until a bound
+	// ended the search.
+	Total int
+	Cut   bool
+}
+
+// Glob finds files by a pattern of their paths. An error of type *Error says
+// that nothing was searched. ctx bounds the search; what was found until then
+// is returned.
+func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err error) {
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	root, pattern, err := q.split()
+	if err != nil {
+		return Files{}, err
+	}
+	err = s.cfg.As(func() error {
+		newest := newestFiles{limit: q.Limit}
+		w := walk{ended: ctx.Err, depth: depthOf(pattern), wants: matcher(pattern, q.IgnoreCase), found: newest.add}
+		if err := directory(root); err != nil {
+			return err
+		}
+		if !q.NoIgnore {
+			w.ignore = newIgnore(root)
+		}
+		err := w.run(root)
+		files = Files{Dir: root, Paths: newest.paths(), Total: newest.total, Cut: w.cut}
+		return err
+	})
+	return files, err
+}
+
+// split finds the directory to start in, and the pattern below it.
+func (q GlobQuery) split() (root, pattern string, err error) {
+	root, pattern = absolute(q.Dir, q.Path), q.Pattern
+	pattern = strings.TrimPrefix(pattern, "./")
+	if !validPattern(pattern) {
+		return "", "", badPattern(q.Pattern)
+	}
+	if filepath.IsAbs(pattern) || !q.IgnoreCase {
+		// What stands before the first star need not be looked for.
+		var base string
+		base, pattern = doublestar.SplitPattern(pattern)
+		root = absolute(root, base)
+	}
+	if pattern == "" || slices.Contains(strings.Split(pattern, "/"), "..") {
+		return "", "", badPattern(q.Pattern)
+	}
+	return root, pattern, nil
+}
+
+func badPattern(pattern string) error {
+	return refuse("invalid_argument", `The pattern %q is not valid. Use * for any part of a name, ** for any directories, ? for a character, [a-z], {a,b}.`, pattern)
+}
+
+// validPattern refuses what cannot be matched, or not in bounded time: each
+// choice in braces doubles the ways to match.
+func validPattern(pattern string) bool {
+	const longest, mostChoices = 1024, 8
+	return pattern != "" && len(pattern) <= longest && strings.Count(pattern, "{")-strings.Count(pattern, `\{`) <= mostChoices &&
+		strings.Count(pattern, ",") <= 8*mostChoices && doublestar.ValidatePattern(pattern)
+}
+
+// depthOf is how many levels of directories a pattern can reach, 0 for any.
+func depthOf(pattern string) int {
+	if strings.Contains(pattern, "**") || strings.Contains(pattern, "{") {
+		return 0
+	}
+	return 1 + strings.Count(pattern, "/")
+}
+
+// matcher returns the function that matches paths below the root.
+func matcher(pattern string, ignoreCase bool) func(rel string) bool {
+	if ignoreCase {
+		pattern = strings.ToLower(pattern)
+		return func(rel string) bool { return doublestar.MatchUnvalidated(pattern, strings.ToLower(rel)) }
+	}
+	// The most usual pattern asks for an ending.
+	if end, ok := strings.CutPrefix(pattern, "**/*"); ok && !strings.ContainsAny(end, `*?[{\/`) {
+		return func(rel string) bool { return strings.HasSuffix(rel, end) }
+	}
+	return func(rel string) bool { return doublestar.MatchUnvalidated(pattern, rel) }
+}
+
+// newestFiles keeps the newest files in bounded memory.
+type newestFiles struct {
+	limit int
+	total int
+	files []file
+}
+
+func (n *newestFiles) add(f file) {
+	n.total++
+	n.files = append(n.files, f)
+	if len(n.files) >= 4096+2*n.limit {
+		n.shrink()
+	}
+}
+
+func (n *newestFiles) shrink() {
+	slices.SortFunc(n.files, newer)
+	n.files = n.files[:min(len(n.files), n.limit)]
+}
+
+func (n *newestFiles) paths() []string {
+	n.shrink()
+	paths := make([]string, len(n.files))
+	for i, f := range n.files {
+		paths[i] = f.path
+	}
+	return paths
+}

@@ -1,0 +1,452 @@
+package search
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFileSize bounds the files that are searched; what is larger is no text
+// that a model would read.
+const maxFileSize = 32 << 20
+
+// GrepQuery says which lines are wanted.
+type GrepQuery struct {
+	// Dir is what relative paths start from, absolute. Path is the directory to
+	// look in, or the file, Dir when empty.
+	Dir, Path string
+	// Pattern is a regular expression (RE2) for one line, or with Fixed a text.
+	Pattern string
+	Fixed   bool
+	// Include is a pattern of paths below the directory; one without a slash is
+	// for names. Exclude is a regular expression for lines that do not count.
+	// Both may be empty.
+	Include, Exclude string
+	// IgnoreCase makes letters of both cases alike; NoIgnore searches what is
+	// ignored, too; NamesOnly looks for files alone.
+	IgnoreCase, NoIgnore, NamesOnly bool
+	// Limit is how many lines are wanted, or files with NamesOnly, at least 1.
+	// FileLimit is how many lines of one file, 0 for all.
+	Limit, FileLimit int
+	// Around tells how many lines before and after each are wanted, of the
+	// number of matches.
+	Around func(matches int) (before, after int)
+}
+
+// Line is a line of a file.
+type Line struct {
+	// Number counts from 1.
+	Number int
+	Text   string
+	// Match is false for a line around one.
+	Match bool
+}
+
+// FileLines are the lines of one file.
+type FileLines struct {
+	Path  string
+	Lines []Line
+}
+
+// Matches is what a search for lines found.
+type Matches struct {
+	// Dir is the directory, or the file, that was searched.
+	Dir string
+	// Files are those with matches, the newest first; with NamesOnly without
+	// lines.
+	Files []FileLines
+	// Count is how many lines match, or files with NamesOnly.
+	Count int
+	// More is set where the limit was reached, Cut where a bound ended the
+	// search. Large is how many files were too large to be searched.
+	More, Cut bool
+	Large     int
+}
+
+// Grep finds lines. An error of type *Error says that nothing was searched. ctx
+// bounds the search; what was found until then is returned.
+func (s *Searcher) Grep(ctx context.Context, q GrepQuery) (Matches, error) {
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	g, err := newGrep(ctx, q)
+	if err != nil {
+		return Matches{}, err
+	}
+	if err := s.cfg.As(g.collect); err != nil {
+		return Matches{}, err
+	}
+	for g.next() {
+		batch := s.narrow(ctx, g.batch, g.literal, q.IgnoreCase)
+		if err := s.cfg.As(func() error { g.search(batch); return nil }); err != nil {
+			return Matches{}, err
+		}
+	}
+	if err := s.cfg.As(func() error { g.context(); return nil }); err != nil {
+		return Matches{}, err
+	}
+	return g.matches, nil
+}
+
+// grep is one search.
+type grep struct {
+	ended   func() error // returns why the search is over, nil while it is not
+	query   GrepQuery
+	line    *regexp.Regexp // one line matches
+	text    *regexp.Regexp // a line of a text matches; nil where that takes looking at each
+	exclude *regexp.Regexp
+	literal string // is in every line that matches, but for case
+	files   []file // to be searched, the newest first
+	batch   []file
+	matches Matches
+	buf     []byte
+}
+
+func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
+	g := &grep{ended: ctx.Err, query: q, matches: Matches{Dir: absolute(q.Dir, q.Path)}}
+	pattern := q.Pattern
+	if q.Fixed {
+		pattern = regexp.QuoteMeta(pattern)
+	}
+	if q.IgnoreCase {
+		pattern = "(?i)" + pattern
+	}
+	var err error
+	if g.line, err = compile(pattern); err != nil {
+		return nil, err
+	}
+	parsed, err := syntax.Parse("(?m)"+pattern, syntax.Perl)
+	if err != nil {
+		return nil, err // which compile found no fault with
+	}
+	parsed = withinLines(parsed)
+	if !hasTextEnds(parsed) {
+		if g.text, err = regexp.Compile(parsed.String()); err != nil {
+			return nil, err
+		}
+	}
+	g.literal = literal(parsed)
+	if q.Exclude != "" {
+		if g.exclude, err = compile(q.Exclude); err != nil {
+			return nil, err
+		}
+	}
+	if q.Include != "" && !validPattern(q.Include) {
+		return nil, badPattern(q.Include)
+	}
+	return g, nil
+}
+
+// compile bounds what an expression may cost: the machine of package regexp
+// grows with its repetitions, and its time with the machine.
+func compile(pattern string) (*regexp.Regexp, error) {
+	const longest, largest = 4096, 5000
+	if len(pattern) > longest {
+		return nil, refuse("invalid_argument", "The regular expression is longer than %d bytes.", longest)
+	}
+	re, err := regexp.Compile(pattern)
+	if err == nil && instructions(pattern) > largest {
+		return nil, refuse("invalid_argument", "The regular expression %q repeats too much.", pattern)
+	}
+	if err != nil {
+		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. It is RE2's syntax, which has no lookaround and no references; escape ( [ { . * + ? with a backslash to find them as they are.", pattern, err)
+	}
+	return re, nil
+}
+
+// instructions is the size of an expression's machine.
+func instructions(pattern string) int {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return 0
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0
+	}
+	return len(program.Inst)
+}
+
+// hasTextEnds tells whether an expression speaks of the beginning or the end of
+// the text, and not of a line.
+func hasTextEnds(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpBeginText || re.Op == syntax.OpEndText || slices.ContainsFunc(re.Sub, hasTextEnds)
+}
+
+// withinLines is an expression that matches the same in a line, and never over
+// the end of one. Otherwise each match might go to the end of the file, and a
+// search take the square of its time.
+func withinLines(re *syntax.Regexp) *syntax.Regexp {
+	for i, sub := range re.Sub {
+		re.Sub[i] = withinLines(sub)
+	}
+	switch re.Op {
+	case syntax.OpAnyChar:
+		re.Op = syntax.OpAnyCharNotNL
+	case syntax.OpLiteral:
+		if slices.Contains(re.Rune, '\n') {
+			return &syntax.Regexp{Op: syntax.OpNoMatch}
+		}
+	case syntax.OpCharClass:
+		var ranges []rune
+		for i := 0; i < len(re.Rune); i += 2 {
+			lo, hi := re.Rune[i], re.Rune[i+1]
+			if lo > '\n' || hi < '\n' {
+				ranges = append(ranges, lo, hi)
+				continue
+			}
+			if lo < '\n' {
+				ranges = append(ranges, lo, '\n'-1)
+			}
+			if hi > '\n' {
+				ranges = append(ranges, '\n'+1, hi)
+			}
+		}
+		if len(ranges) == 0 {
+			return &syntax.Regexp{Op: syntax.OpNoMatch}
+		}
+		re.Rune = ranges
+	default:
+	}
+	return re
+}
+
+// literal returns the longest text that every match holds, but for case; "" if
+// none is known.
+func literal(re *syntax.Regexp) string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return string(re.Rune)
+	case syntax.OpCapture, syntax.OpPlus:
+		return literal(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return literal(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		longest := ""
+		for _, sub := range re.Sub {
+			if l := literal(sub); len(l) > len(longest) {
+				longest = l
+			}
+		}
+		return longest
+	default:
+	}
+	return ""
+}
+
+// collect finds the files to search.
+func (g *grep) collect() error {
+	root := g.matches.Dir
+	info, err := os.Stat(root)
+	if err != nil {
+		return pathError(root, err)
+	}
+	w := walk{ended: g.ended}
+	w.found = func(f file) {
+		if f.size > maxFileSize {
+			g.matches.Large++
+			return
+		}
+		g.files = append(g.files, f)
+		w.cut = w.cut || len(g.files) >= maxFiles
+	}
+	if info.Mode().IsRegular() {
+		w.found(file{path: root, size: info.Size()})
+		return nil
+	}
+	if g.query.Include != "" {
+		include := g.query.Include
+		if !strings.Contains(include, "/") {
+			include = "**/" + include
+		}
+		w.wants = matcher(include, false)
+	}
+	if !g.query.NoIgnore {
+		w.ignore = newIgnore(root)
+	}
+	err = w.run(root)
+	g.matches.Cut = w.cut
+	slices.SortFunc(g.files, newer)
+	return err
+}
+
+// next takes the next batch of files; false when the search is over.
+func (g *grep) next() bool {
+	switch {
+	case g.matches.Count >= g.query.Limit:
+		g.matches.More = g.matches.More || len(g.files) > 0
+		return false
+	case g.ended() != nil:
+		g.matches.Cut = g.matches.Cut || len(g.files) > 0
+		return false
+	}
+	n := batchSize(g.files)
+	g.batch, g.files = g.files[:n], g.files[n:]
+	return n > 0
+}
+
+// search searches files until enough is found.
+func (g *grep) search(files []file) {
+	for i, f := range files {
+		if g.ended() != nil {
+			g.matches.Cut = true
+			return
+		}
+		if g.matches.Count >= g.query.Limit {
+			g.matches.More = g.matches.More || i < len(files)
+			return
+		}
+		text, ok := g.read(f.path)
+		if !ok {
+			continue
+		}
+		if lines := g.lines(text); len(lines) > 0 {
+			g.matches.Files = append(g.matches.Files, FileLines{Path: f.path, Lines: lines})
+		}
+	}
+}
+
+// read returns the bytes of a text file, until the next call.
+func (g *grep) read(path string) ([]byte, bool) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileSize {
+		return nil, false
+	}
+	b := bytes.NewBuffer(g.buf[:0])
+	b.Grow(int(info.Size()) + bytes.MinRead)
+	if _, err := b.ReadFrom(io.LimitReader(f, maxFileSize)); err != nil {
+		return nil, false
+	}
+	g.buf = b.Bytes()
+	return g.buf, bytes.IndexByte(g.buf, 0) < 0
+}
+
+// lines returns the lines of a text that match, as many as are wanted still.
+func (g *grep) lines(text []byte) []Line {
+	limit := g.query.Limit - g.matches.Count
+	if g.query.FileLimit > 0 {
+		limit = min(limit, g.query.FileLimit)
+	}
+	if g.query.NamesOnly {
+		limit = 1
+	}
+	var found []Line
+	number, counted := 1, 0
+	whole := g.text != nil && bytes.IndexByte(text, '\r') < 0
+	for pos := 0; pos < len(text); {
+		if g.ended() != nil {
+			g.matches.Cut = true
+			break
+		}
+		if whole {
+			part := text[pos:partEnd(text, pos)]
+			at := g.text.FindIndex(part)
+			if at == nil {
+				pos += len(part)
+				continue
+			}
+			pos += bytes.LastIndexByte(part[:at[0]], '\n') + 1
+		}
+		line, end := lineAt(text, pos)
+		if pos < len(text) && g.line.Match(line) && (g.exclude == nil || !g.exclude.Match(line)) {
+			if len(found) == limit {
+				g.matches.More = g.matches.More || !g.query.NamesOnly
+				break
+			}
+			number += bytes.Count(text[counted:pos], []byte("\n"))
+			counted = pos
+			found = append(found, Line{Number: number, Text: clip(line), Match: true})
+			if g.query.NamesOnly {
+				break
+			}
+		}
+		pos = end
+	}
+	g.matches.Count += len(found)
+	return found
+}
+
+// partEnd is where the part of a text that begins at pos ends: at the end of a
+// line, and about as far as can be searched between two looks at the clock.
+func partEnd(text []byte, pos int) int {
+	const size = 256 << 10
+	if len(text)-pos <= size {
+		return len(text)
+	}
+	if n := bytes.IndexByte(text[pos+size:], '\n'); n >= 0 {
+		return pos + size + n + 1
+	}
+	return len(text)
+}
+
+// lineAt returns the line that begins at pos, without its end, and where the
+// next one begins.
+func lineAt(text []byte, pos int) (line []byte, next int) {
+	line, next = text[pos:], len(text)
+	if n := bytes.IndexByte(line, '\n'); n >= 0 {
+		line, next = line[:n], pos+n+1
+	}
+	return bytes.TrimSuffix(line, []byte("\r")), next
+}
+
+// clip keeps a line readable; bytes that are no text are marked.
+func clip(line []byte) string {
+	const most = 2000
+	more := ""
+	if len(line) > most {
+		line, more = line[:most], "... [cut]"
+	}
+	return strings.ToValidUTF8(string(line), "�") + more
+}
+
+// context adds the lines around the matches, now that their number is known.
+func (g *grep) context() {
+	if g.query.NamesOnly || g.query.Around == nil {
+		return
+	}
+	before, after := g.query.Around(g.matches.Count)
+	if before == 0 && after == 0 {
+		return
+	}
+	for i := range g.matches.Files {
+		f := &g.matches.Files[i]
+		if text, ok := g.read(f.Path); ok && g.ended() == nil {
+			f.Lines = around(text, f.Lines, before, after)
+		}
+	}
+}
+
+// around returns the lines with those around them, each once.
+func around(text []byte, lines []Line, before, after int) []Line {
+	var out []Line
+	number, pos := 0, 0
+	for i := 0; pos < len(text); {
+		line, next := lineAt(text, pos)
+		number++
+		for i < len(lines) && number > lines[i].Number+after {
+			i++
+		}
+		if i == len(lines) {
+			break
+		}
+		if number >= lines[i].Number-before {
+			isMatch := slices.ContainsFunc(lines[i:], func(l Line) bool { return l.Number == number })
+			out = append(out, Line{Number: number, Text: clip(line), Match: isMatch})
+		}
+		pos = next
+	}
+	return out
+}

@@ -1,0 +1,119 @@
+package search_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/search"
+)
+
+// largeTree is enough text for ripgrep to be started: two megabytes, with
+// everything in it on which programs may disagree.
+func largeTree(tb testing.TB) string {
+	tb.Helper()
+	root := tree(tb, "plain.txt=func main() {\n\tprintln(\"needle\")\n}\n", "upper.txt=NEEDLE needle Needle\n", "crlf.txt=needle\r\nend needle\r\n",
+		"latin.txt=caf\xe9 needle\xe9\n", "nul.txt=needle\x00\n", "kelvin.txt=nee\u212adle \u017fk\n", "utf16.txt=\xff\xfen\x00e\x00e\x00d\x00l\x00e\x00",
+		"bom.txt=\ufeffneedle\n", "-dash.txt=needle", ".hidden/.x=needle", "sp ace/nl\n.txt=needle", "ignored.txt=needle", ".gitignore=ignored.txt")
+	filler := strings.Repeat("all work and no play makes jack a dull boy\n", 24_000)
+	for i := range 2 {
+		name := filepath.Join(root, fmt.Sprintf("filler%02d.txt", i))
+		if err := os.WriteFile(name, []byte(filler), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return root
+}
+
+// With ripgrep and without it, the same is found.
+func TestRipgrepFindsTheSame(t *testing.T) {
+	t.Parallel()
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		t.Skip("no ripgrep in this image")
+	}
+	root := largeTree(t)
+	for _, pattern := range []string{
+		"needle", "^needle", "needle$", `needle\b`, `\bneedle`, "n.edle", "(?i)needle", "nee(d|k)le", "ne{2}dle", "(needle)+", "(needle)*x?", "jack|needle",
+		"dull boy$", "zzz", `caf.`, "\u212a", "k", "ſk", `func \w+\(`, `println\("needle"\)`, "needle\\s", "[n]eedle", "(?s)needle.end", "nothing like it",
+	} {
+		for _, ignoreCase := range []bool{false, true} {
+			q := search.GrepQuery{Dir: root, Pattern: pattern, IgnoreCase: ignoreCase, Limit: 1000}
+			want, err := search.New(search.Config{}).Grep(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := search.New(search.Config{Ripgrep: rg}).Grep(t.Context(), q)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q, ignoring case %v: got %+v, %v, want %+v", pattern, ignoreCase, got, err, want)
+			}
+		}
+	}
+}
+
+// Whatever the program of that name does, what is found stays bounded and right
+// or is a part of it.
+func TestRipgrepMayBeAnything(t *testing.T) {
+	t.Parallel()
+	root := largeTree(t)
+	want, err := search.New(search.Config{}).Grep(t.Context(), search.GrepQuery{Dir: root, Pattern: "needle", Limit: 1000})
+	if err != nil || want.Count == 0 {
+		t.Fatalf("got %+v, %v", want, err)
+	}
+	tests := []struct{ name, script string }{
+		{"fails", "exit 2"},
+		{"is killed", "kill -9 $$"},
+		{"prints without end", "while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done"},
+		{"leaves a child with its output", "sleep 1000 & exit 2"},
+		{"prints other names", `for i in 1 2 3; do printf '/etc/passwd\0'; done; for a; do printf '%s\0' "$a"; done`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fake := filepath.Join(t.TempDir(), "rg")
+			if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			got, err := search.New(search.Config{Ripgrep: fake}).Grep(t.Context(), search.GrepQuery{Dir: root, Pattern: "needle", Limit: 1000})
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, %v, want %+v", got, err, want)
+			}
+		})
+	}
+	t.Run("hangs", func(t *testing.T) {
+		t.Parallel()
+		fake := filepath.Join(t.TempDir(), "rg")
+		if err := os.WriteFile(fake, []byte("#!/bin/sh\nsleep 1000 & wait\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, err := search.New(search.Config{Ripgrep: fake}).Grep(ctx, search.GrepQuery{Dir: root, Pattern: "needle", Limit: 1000})
+		if err != nil || !got.Cut {
+			t.Errorf("got %+v, %v, want it cut", got, err)
+		}
+	})
+}
+
+// The text that ripgrep looks for is in every match.
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"needle": "needle", "ne+dle": "dle", "(needle)+": "needle", "(needle)*": "", "(needle){0,2}": "", "(needle){2}": "needle", "a|b": "", "foo(bar|baz)quux": "quux",
+		`func \w+Handler`: "Handler", "x?yz": "yz", "[a-z]+": "", `\bint\b`: "int", "(?i)Straße": "STRASSE",
+	} {
+		got, err := search.LiteralOf(t.Context(), pattern)
+		if pattern == "(?i)Straße" { // which form it is in does not matter
+			got, want = strings.ToLower(got), "straße"
+		}
+		if err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", pattern, got, err, want)
+		}
+	}
+}

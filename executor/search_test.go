@@ -1,0 +1,109 @@
+package executor_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+)
+
+// What searches answer with, word by word.
+func TestSearchWords(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	at := time.Now()
+	for _, name := range []string{"b.go", "a.go", "sub/c.go"} {
+		path := filepath.Join(dir, name)
+		text := "package x\n\nfunc F() {}\n"
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		at = at.Add(-time.Minute)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name   string
+		action api.Action
+		want   api.Observation
+	}{
+		{"glob", api.GlobAction{Pattern: "**/*.go"}, api.SearchObservation{Action: "glob", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
+		{"glob nothing", api.GlobAction{Pattern: "*.rs", Path: "sub"}, api.SearchObservation{Action: "glob", Path: dir + "/sub", Content: `No files in ROOT/sub match "*.rs".`}},
+		{"glob nowhere", api.GlobAction{Pattern: "*", Path: "/nope"}, api.ErrorObservation{Code: "file_not_found", Content: "There is no file or directory /nope."}},
+		{"grep", api.GrepAction{Pattern: "func", Path: "sub"}, api.SearchObservation{Action: "grep", Path: dir + "/sub", Count: 1, Content: "File: ROOT/sub/c.go\nL1- package x\nL2- \nL3: func F() {}"}},
+		{"grep without context", api.GrepAction{Pattern: "func", After: new(0), Include: "[ab].go"}, api.SearchObservation{Action: "grep", Path: dir, Count: 2, Content: "File: ROOT/b.go\nL3: func F() {}\n\nFile: ROOT/a.go\nL3: func F() {}"}},
+		{"grep for names", api.GrepAction{Pattern: "FUNC", IgnoreCase: true, NamesOnly: true}, api.SearchObservation{Action: "grep", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
+		{"grep some", api.GrepAction{Pattern: "func", Limit: 1, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Truncated: true, Content: "File: ROOT/b.go\nL3: func F() {}\n[These are the first 1: there may be more. Use a narrower pattern or a smaller directory.]"}},
+		{"grep nothing", api.GrepAction{Pattern: "zzz"}, api.SearchObservation{Action: "grep", Path: dir, Content: `Nothing in ROOT matches "zzz".`}},
+		{"list", api.ListAction{Ignore: []string{"a*"}}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\nb.go (23 bytes)\n(1 ignored)"}},
+		{"list a file", api.ListAction{Path: "a.go"}, api.ErrorObservation{Code: "invalid_argument", Content: "ROOT/a.go is not a directory."}},
+	}
+	for _, tt := range tests {
+		o, err := e.Do(t.Context(), api.Request{Action: tt.action})
+		switch want := tt.want.(type) {
+		case api.SearchObservation:
+			want.Content = strings.ReplaceAll(want.Content, "ROOT", dir)
+			tt.want = want
+		case api.ErrorObservation:
+			want.Content = strings.ReplaceAll(want.Content, "ROOT", dir)
+			tt.want = want
+		default:
+		}
+		if err != nil || o != tt.want {
+			t.Errorf("%s: got %+v, %v, want %+v", tt.name, o, err, tt.want)
+		}
+	}
+}
+
+// A search sees what the user may see, also with ripgrep, which is started as
+// the user.
+func TestSearchHasTheUsersRights(t *testing.T) {
+	t.Parallel()
+	user := other(t)
+	dir := openDir(t)
+	write := func(name string, mode os.FileMode, text string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("open.txt", 0o644, "secret")
+	write("closed.txt", 0o600, "secret")
+	write("closed/inside.txt", 0o644, "secret")
+	write("large.txt", 0o644, strings.Repeat("nothing to see here\n", 500_000))
+	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := executor.New(t.Context(), executor.Config{WorkingDir: dir, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for _, tt := range []struct {
+		action api.Action
+		want   string
+	}{
+		{api.GrepAction{Pattern: "secret", NamesOnly: true}, dir + "/open.txt"},
+		{api.GlobAction{Pattern: "*/*"}, "No files in " + dir + ` match "*/*".`},
+	} {
+		o, err := e.Do(t.Context(), api.Request{Action: tt.action})
+		if err != nil || o.(api.SearchObservation).Content != tt.want {
+			t.Errorf("%+v: got %+v, %v, want %q", tt.action, o, err, tt.want)
+		}
+	}
+	o, err := e.Do(t.Context(), api.Request{Action: api.ListAction{Path: "closed"}})
+	if failed, ok := o.(api.ErrorObservation); err != nil || !ok || failed.Code != "permission_denied" {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
