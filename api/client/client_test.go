@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -431,4 +432,13 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMain keeps temporary directories near the root: tests put sockets there,
+// and the kernel takes no longer paths than 107 bytes for those.
+func TestMain(m *testing.M) {
+	if len(os.TempDir()) > 20 {
+		os.Setenv("TMPDIR", "/tmp")
+	}
+	os.Exit(m.Run())
 }

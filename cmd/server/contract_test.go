@@ -101,3 +101,21 @@ func TestVersion(t *testing.T) {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }
+
+func TestSocketWithALongPath(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	err := run(t.Context(), []string{"--addr", "unix:" + path, "--working-dir", t.TempDir()}, []string{"PATH=" + os.Getenv("PATH")}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "at most") || !strings.Contains(err.Error(), "take a shorter one") {
+		t.Errorf("got %v, want it to say how long a path may be", err)
+	}
+}
+
+// TestMain keeps temporary directories near the root: tests put sockets there,
+// and the kernel takes no longer paths than 107 bytes for those.
+func TestMain(m *testing.M) {
+	if len(os.TempDir()) > 20 {
+		os.Setenv("TMPDIR", "/tmp")
+	}
+	os.Exit(m.Run())
+}

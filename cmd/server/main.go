@@ -111,6 +111,9 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	if !isSocket {
 		return config.Listen(ctx, "tcp", addr)
 	}
+	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
+		return nil, fmt.Errorf("listening on %s: the path of a socket has at most %d bytes and this has %d: take a shorter one", path, limit, len(path))
+	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		var dialer net.Dialer
 		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
