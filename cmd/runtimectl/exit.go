@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/docker"
@@ -75,7 +76,8 @@ func exitCode(err error) int {
 		return exitConflict
 	case is(context.Canceled, context.DeadlineExceeded):
 		return exitFailed
-	case status == http.StatusServiceUnavailable, is(docker.ErrUnknown), errors.As(err, new(*net.OpError)):
+	// A connection that breaks says so in more ways than one: it is reset, or ends.
+	case status == http.StatusServiceUnavailable, is(docker.ErrUnknown), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
 		return exitUnavailable
 	}
 	return exitFailed
