@@ -27,9 +27,12 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/server_info"},
 		{Method: "POST", Path: "/update_mcp_server"},
 		{Method: "POST", Path: "/upload_file"},
+		{Method: "POST", Path: "/v1/claim"},
+		{Method: "POST", Path: "/v1/renew"},
 		{Method: "GET", Path: "/v1/sessions"},
 		{Method: "DELETE", Path: "/v1/sessions/{name}"},
 		{Method: "GET", Path: "/v1/sessions/{name}"},
+		{Method: "GET", Path: "/v1/status"},
 		{Method: "GET", Path: "/v1/tools"},
 		{Method: "POST", Path: "/v1/tools/call"},
 		{Method: "POST", Path: "/v1/tools/translate"},
@@ -66,6 +69,10 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeListFiles(e.Body)
 		case "/update_mcp_server":
 			_, err = api.DecodeMCPServers(e.Body)
+		case "/v1/claim":
+			_, err = api.DecodeClaim(e.Body)
+		case "/v1/renew":
+			_, err = api.DecodeRenewal(e.Body)
 		case "/v1/tools/call", "/v1/tools/translate":
 			_, err = api.DecodeToolCall(e.Body)
 		default:

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +72,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{cfg: cfg, editor: editor, searcher: newSearcher(cfg.User), hostname: hostname}
 	e.sessions.config = bash.Config{
-		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User),
+		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
 		User: cfg.User.credential(), As: cfg.User.As,
 	}
 	if _, err := e.sessions.get(ctx, ""); err != nil {
@@ -162,9 +164,18 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 	return nil
 }
 
+// Export puts variables into the environment of every shell, over what was
+// there. The default session begins anew with them. It must be called before the
+// first action.
+func (e *Executor) Export(ctx context.Context, env map[string]string) error {
+	e.sessions.setEnv(environment(e.cfg.Env, e.cfg.User, env))
+	return e.sessions.renew(ctx, defaultSession)
+}
+
 // environment is what shells start with. It holds nothing that changes from
-// one command to the next, and no secret of the server.
-func environment(env []string, user *User) []string {
+// one command to the next, and no secret of the server. What the owner set
+// counts most.
+func environment(env []string, user *User, owners map[string]string) []string {
 	set := map[string]string{
 		"TERM": "xterm-256color",
 		// A pager would wait for a person at every git log.
@@ -173,6 +184,7 @@ func environment(env []string, user *User) []string {
 	if user != nil {
 		set["HOME"], set["USER"], set["LOGNAME"] = user.Home, user.Name, user.Name
 	}
+	maps.Copy(set, owners)
 	var out []string
 	for _, v := range env {
 		name, _, _ := strings.Cut(v, "=")
@@ -180,10 +192,8 @@ func environment(env []string, user *User) []string {
 			out = append(out, v)
 		}
 	}
-	for _, name := range []string{"TERM", "PAGER", "GIT_PAGER", "HOME", "USER", "LOGNAME"} {
-		if v, ok := set[name]; ok {
-			out = append(out, name+"="+v)
-		}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		out = append(out, name+"="+set[name])
 	}
 	return out
 }

@@ -52,13 +52,59 @@ func (s *sessions) get(ctx context.Context, name string) (*bash.Session, error) 
 			return nil, context.Cause(ctx)
 		}
 	}
-	// Others wait for it too: this caller's going away must not fail theirs.
-	entry.shell, entry.err = bash.Start(context.WithoutCancel(ctx), s.config)
+	s.start(ctx, name, entry)
+	return entry.shell, entry.err
+}
+
+// start starts the shell of an entry. Others wait for it too: this caller's
+// going away must not fail theirs.
+func (s *sessions) start(ctx context.Context, name string, entry *session) {
+	s.mu.Lock()
+	config := s.config
+	s.mu.Unlock()
+	entry.shell, entry.err = bash.Start(context.WithoutCancel(ctx), config)
 	close(entry.started)
 	if entry.err != nil {
 		s.forget(name, entry)
 	}
-	return entry.shell, entry.err
+}
+
+// setEnv sets the environment of the shells that are started from now on.
+func (s *sessions) setEnv(env []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config.Env = env
+}
+
+// renew puts a new shell in the place of a session's, and starts it while the
+// old one ends.
+func (s *sessions) renew(ctx context.Context, name string) error {
+	entry := &session{started: make(chan struct{})}
+	s.mu.Lock()
+	old, closed := s.byName[name], s.closed
+	if !closed {
+		s.byName[name] = entry
+	}
+	s.mu.Unlock()
+	if closed {
+		return bash.ErrClosed
+	}
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	ending.Go(func() { old.end() })
+	s.start(ctx, name, entry)
+	return entry.err
+}
+
+// end closes the shell once it is started; a nil session has none.
+func (s *session) end() {
+	if s == nil {
+		return
+	}
+	<-s.started
+	if s.shell != nil {
+		s.shell.Close()
+	}
 }
 
 // claim finds the entry of that name or makes it; mine says that the caller
@@ -122,10 +168,7 @@ func (s *sessions) close(name string) bool {
 	if entry == nil {
 		return false
 	}
-	<-entry.started
-	if entry.shell != nil {
-		entry.shell.Close()
-	}
+	entry.end()
 	return true
 }
 
@@ -137,12 +180,7 @@ func (s *sessions) closeAll() {
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	for _, entry := range entries {
-		all.Go(func() {
-			<-entry.started
-			if entry.shell != nil {
-				entry.shell.Close()
-			}
-		})
+		all.Go(entry.end)
 	}
 	all.Wait()
 }

@@ -68,7 +68,8 @@ func (s *Server) enter() (leave func(), err error) {
 	}
 	select {
 	case s.actions <- struct{}{}:
-		return func() { <-s.actions }, nil
+		s.life.begin()
+		return func() { s.life.end(); <-s.actions }, nil
 	default:
 		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
 	}

@@ -27,6 +27,9 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/healthz", open, s.healthz},
 		{http.MethodGet, "/readyz", open, s.readyz},
 		{http.MethodGet, "/server_info", open, s.serverInfo},
+		{http.MethodPost, "/v1/claim", open, s.claim},
+		{http.MethodGet, "/v1/status", keyed, s.status},
+		{http.MethodPost, "/v1/renew", keyed, s.renew},
 
 		{http.MethodPost, "/execute_action", keyed, s.executeAction},
 		{http.MethodGet, "/v1/tools", keyed, s.listTools},
@@ -36,8 +39,8 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/sessions/{name}", keyed, s.getSession},
 		{http.MethodDelete, "/v1/sessions/{name}", keyed, s.closeSession},
 
-		{http.MethodPost, "/upload_file", keyed, s.uploadFile},
-		{http.MethodGet, "/download_files", keyed, s.downloadFiles},
+		{http.MethodPost, "/upload_file", keyed, s.working(s.uploadFile)},
+		{http.MethodGet, "/download_files", keyed, s.working(s.downloadFiles)},
 		{http.MethodPost, "/list_files", keyed, s.listFiles},
 
 		{http.MethodPost, "/update_mcp_server", keyed, s.updateMCPServer},

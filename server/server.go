@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +34,9 @@ type Executor interface {
 	Ready() error
 	// Capabilities says what this sandbox can do.
 	Capabilities() map[string]api.Capability
+	// Export puts variables into the environment of every shell, the default
+	// one included. It is called at most once, before the first action.
+	Export(ctx context.Context, env map[string]string) error
 }
 
 // Config says what a Server serves. Executor is required.
@@ -44,6 +47,12 @@ type Config struct {
 	// Key must come in the X-Session-API-Key header of every route that is not
 	// open. Empty means no authentication. It is never logged.
 	Key string
+	// Claim lets the key come with a first call to /v1/claim instead; until
+	// then only open routes answer. Key must be empty.
+	Claim bool
+	// TTL and Idle end Serve: so long after New, and after so long a time
+	// without work. 0 means never. A claim brings its own.
+	TTL, Idle time.Duration
 	// WorkingDir is what relative paths of list_files are joined to.
 	WorkingDir string
 	// As runs a function, which starts no goroutines, with the rights of the
@@ -104,7 +113,8 @@ var errStopping = errors.New("the server is shutting down")
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
-	key      [sha256.Size]byte
+	owner    owner
+	life     *life
 	handler  http.Handler
 	metrics  *metrics
 	usage    *usage
@@ -139,9 +149,12 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg:     cfg,
 		log:     cfg.Logger,
-		key:     sha256.Sum256([]byte(cfg.Key)),
+		life:    newLife(cfg.TTL, cfg.Idle),
 		actions: make(chan struct{}, cfg.MaxActions),
 		started: time.Now(),
+	}
+	if cfg.Key != "" {
+		s.owner.set(cfg.Key, "")
 	}
 	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
 	s.usage = newUsage(s.started)
@@ -153,12 +166,22 @@ func New(cfg Config) *Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers the connections of l until ctx ends, and then stops within
-// five seconds: no new action begins, running requests get most of that time,
+// Serve answers the connections of l until ctx ends, or one of the limits of
+// the sandbox's life is reached, and then stops within five seconds: no new action begins, running requests get most of that time,
 // and what is left is told that it was not waited for, and closed. It closes
-// l. The error is nil after ctx ended.
+// l. The error is nil after either end.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
+	ctx, end := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end()
+	watch.Go(func() {
+		if reason := s.life.watch(ctx, s.running); reason != "" {
+			s.log.InfoContext(ctx, "the sandbox ends", "reason", reason)
+			end()
+		}
+	})
 	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWaiting(nil)
 	srv := &http.Server{

@@ -24,6 +24,7 @@ type fake struct {
 	do       func(ctx context.Context, req api.Request) (api.Observation, error)
 	sessions []api.Session
 	notReady error
+	exported []map[string]string
 }
 
 func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error) {
@@ -45,6 +46,11 @@ func (f *fake) CloseSession(_ context.Context, name string) error {
 }
 
 func (f *fake) Ready() error { return f.notReady }
+
+func (f *fake) Export(_ context.Context, env map[string]string) error {
+	f.exported = append(f.exported, env)
+	return nil
+}
 
 func (f *fake) Capabilities() map[string]api.Capability {
 	return map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}}
@@ -255,6 +261,28 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"translation no JSON", nil, post("/v1/tools/translate", `{`), "", 422, ""},
 		{"translation large", small, post("/v1/tools/translate", strings.Repeat(" ", 101)), "", 413, ""},
 		{"translation without key", withKey, post("/v1/tools/translate", "{}"), "", 403, ""},
+		{"claim", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A":"b"}}`), "", 204, ""},
+		{"claim with a short key", withClaim, post("/v1/claim", `{"key":"hunter2"}`), "", 400, `{"detail":"body: member \"key\" must be a string of 32 to 256 visible ASCII characters"}`},
+		{"claim without a key", withClaim, post("/v1/claim", `{"owner":"me"}`), "", 400, `{"detail":"body: member \"key\" is missing; allowed are key (required), owner, env, ttl_seconds, idle_seconds"}`},
+		{"claim with more", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl":1}`), "", 400, `{"detail":"body: member \"ttl\" is unknown; allowed are key (required), owner, env, ttl_seconds, idle_seconds"}`},
+		{"claim backwards", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl_seconds":-1}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be seconds from 0 to 3153600000, got -1"}`},
+		{"claim with a bad variable", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A=B":"c"}}`), "", 400, `{"detail":"body: member \"env\": \"A=B\" is no name of a variable: letters, digits and underscores, no digit first"}`},
+		{"claim of a server with a key", withKey, post("/v1/claim", `{"key":"`+ownersKey+`"}`), "", 409, ""},
+		{"claim of a server without", nil, post("/v1/claim", `{"key":"`+ownersKey+`"}`), "", 409, ""},
+		{"claim large", withClaim, post("/v1/claim", strings.Repeat(" ", 2<<20)), "", 413, ""},
+		{"claim form", withClaim, request{method: "POST", path: "/v1/claim", body: "key=x"}, "", 422, ""},
+		{"claim from a page", withClaim, request{method: "POST", path: "/v1/claim", contentType: jsonType, body: "{}", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
+		{"action before the claim", withClaim, post("/execute_action", runTrue), "", 403, `{"detail":"This sandbox has no owner yet: claim it first (POST /v1/claim)"}`},
+		{"ready before the claim", withClaim, get("/readyz"), "", 200, ""},
+		{"status", nil, get("/v1/status"), "", 200, ""},
+		{"status without key", withKey, get("/v1/status"), "", 403, ""},
+		{"renew", nil, post("/v1/renew", `{"ttl_seconds":60}`), "", 200, ""},
+		{"renew nothing", nil, post("/v1/renew", `{}`), "", 400, `{"detail":"body: member \"ttl_seconds\" is missing; allowed are ttl_seconds"}`},
+		{"renew null", nil, post("/v1/renew", `{"ttl_seconds":"x"}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be an integer, got the string \"x\""}`},
+		{"renew no object", nil, post("/v1/renew", `"secret"`), "", 400, `{"detail":"body: must be an object, got a string"}`},
+		{"renew large", nil, post("/v1/renew", strings.Repeat(" ", 2<<20)), "", 413, ""},
+		{"renew form", nil, request{method: "POST", path: "/v1/renew", body: "{}"}, "", 422, ""},
+		{"renew without key", withKey, post("/v1/renew", "{}"), "", 403, ""},
 		{"sessions", nil, get("/v1/sessions"), "", 200, `{"sessions":[{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}]}`},
 		{"sessions none", withExecutor(&fake{}), get("/v1/sessions"), "", 200, `{"sessions":[]}`},
 		{"sessions without key", withKey, get("/v1/sessions"), "", 403, ""},

@@ -163,6 +163,27 @@ func (c *Client) ServerInfo(ctx context.Context) (api.ServerInfo, error) {
 	return info, c.get(ctx, "/server_info", &info)
 }
 
+// Claim binds a sandbox whose server waits for its owner. The same claim may be
+// made again; a *StatusError of 409 says that somebody else was faster. Calls of
+// this client carry the key that the client was made with.
+func (c *Client) Claim(ctx context.Context, claim api.Claim) error {
+	return c.post(ctx, "/v1/claim", claim, nil)
+}
+
+// Status returns how the sandbox is, and how long it will be.
+func (c *Client) Status(ctx context.Context) (api.Life, error) {
+	var life api.Life
+	return life, c.get(ctx, "/v1/status", &life)
+}
+
+// Renew gives the sandbox a deadline, ttl from now; 0 means none. A part of a
+// second counts as one.
+func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error) {
+	var life api.Life
+	seconds := int((max(ttl, 0) + time.Second - 1) / time.Second)
+	return life, c.post(ctx, "/v1/renew", api.Renewal{TTLSeconds: seconds}, &life)
+}
+
 // Sessions returns the persistent shells of the sandbox.
 func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	var list api.SessionList
@@ -258,6 +279,22 @@ func (c *Client) get(ctx context.Context, path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// post sends JSON and reads JSON into answer, unless that is nil.
+func (c *Client) post(ctx context.Context, path string, v, answer any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("calling %s: %w", path, err)
+	}
+	data, err := c.exchange(ctx, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	if err != nil || answer == nil {
+		return err
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("reading the answer of %s: %w", path, err)
 	}
 	return nil

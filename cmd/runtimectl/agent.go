@@ -18,13 +18,17 @@ type agent struct{}
 
 var _ docker.Agent = agent{}
 
-// Ready runs a command in the default shell.
+// Ready runs a command in the default shell. A sandbox without an owner is asked
+// whether it could: it runs nothing yet.
 func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if key == "" {
+		return c.Ready(ctx)
+	}
 	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true}})
 	if err != nil {
 		return err
@@ -35,29 +39,42 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 	return nil
 }
 
-// Claim is not known to servers yet.
-func (agent) Claim(context.Context, docker.DialFunc, docker.Claim) error {
-	return errors.New("this server cannot be claimed")
+// Claim makes the sandbox the caller's.
+func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
+	c, err := clientOver(dial, "")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = c.Claim(ctx, api.Claim{
+		Key: claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: wholeSeconds(claim.TTL), IdleSeconds: wholeSeconds(claim.Idle),
+	})
+	if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusConflict {
+		return fmt.Errorf("%w: %s", docker.ErrClaimed, refused.Detail)
+	}
+	return err
 }
 
-// Status asks when the last action was. A session that is busy has one running.
+// wholeSeconds rounds up, so that a limit never becomes none.
+func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// Status asks what the sandbox does, and how long it will live.
 func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (docker.Status, error) {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return docker.Status{}, err
 	}
 	defer c.Close()
-	info, err := c.ServerInfo(ctx)
+	life, err := c.Status(ctx)
 	if err != nil {
 		return docker.Status{}, err
 	}
-	sessions, err := c.Sessions(ctx)
-	if err != nil {
-		return docker.Status{}, err
+	s := docker.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now()}
+	if life.IdleSince != nil {
+		s.Since = *life.IdleSince
 	}
-	s := docker.Status{Claimed: true, Since: time.Now().Add(-time.Duration(info.IdleTime * float64(time.Second)))}
-	for _, session := range sessions {
-		s.Busy = s.Busy || session.State == "busy"
+	if life.Deadline != nil {
+		s.Deadline = *life.Deadline
 	}
 	return s, nil
 }

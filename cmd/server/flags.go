@@ -24,6 +24,8 @@ type options struct {
 	browser     bool
 	evalEnv     string
 	key         string
+	claim       bool
+	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
 	logLevel    slog.Level
@@ -66,6 +68,10 @@ the address can run commands.
                             (default: the user who runs the server)
   --user-id N               the user's id if the account has to be made (default 1000)
   --session-key-file FILE   ask clients for the key in this file
+  --claim                   have no key: the first call to /v1/claim brings it
+  --ttl DURATION            end after so long (default: never); a claim brings
+                            its own limits
+  --idle-limit DURATION     end after so long without work (default: never)
   --state-dir DIR           keep the undo history there, over restarts
   --soft-timeout DURATION   answer after this much silence (default 10s)
   --plugins NAME...         agent_skills, jupyter, vscode: accepted
@@ -102,6 +108,9 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&opts.userID, "user-id", opts.userID, "")
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
+	flags.BoolVar(&opts.claim, "claim", false, "")
+	flags.DurationVar(&opts.ttl, "ttl", 0, "")
+	flags.DurationVar(&opts.idle, "idle-limit", 0, "")
 	flags.DurationVar(&opts.softTimeout, "soft-timeout", opts.softTimeout, "")
 
 	rest, positional, plugins := split(args)
@@ -144,7 +153,7 @@ func split(args []string) (flags, positional, plugins []string) {
 
 func isSwitch(name string) bool {
 	switch strings.TrimLeft(name, "-") {
-	case "enable-browser", "no-enable-browser", "help", "h":
+	case "enable-browser", "no-enable-browser", "claim", "help", "h":
 		return true
 	}
 	return false
@@ -180,6 +189,14 @@ func (o *options) complete(positional []string, keyFile string) error {
 		if err := o.readKey(keyFile); err != nil {
 			return err
 		}
+	}
+	switch {
+	case o.claim && o.key != "":
+		return usagef("--claim and a session key exclude each other: the owner brings the key")
+	case o.ttl < 0:
+		return usagef("--ttl %v is negative", o.ttl)
+	case o.idle < 0:
+		return usagef("--idle-limit %v is negative", o.idle)
 	}
 	dir, err := filepath.Abs(o.workingDir)
 	if err != nil {

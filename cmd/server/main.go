@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends.
+// run serves until ctx ends, or the sandbox's time is over.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
@@ -89,15 +89,15 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 	srv := server.New(server.Config{
-		Executor: exec, Logger: logger, Key: opts.key, WorkingDir: opts.workingDir,
+		Executor: exec, Logger: logger, Key: opts.key, Claim: opts.claim, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: user.As, Version: version(), TempDir: temp,
 	})
 	listener, err := listen(ctx, opts.addr)
 	if err != nil {
 		return err
 	}
-	logger.InfoContext(ctx, "serving", slog.String("addr", opts.addr), slog.String("version", version()), slog.Bool("key", opts.key != ""))
-	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && err == nil && !net.ParseIP(host).IsLoopback() {
+	logger.InfoContext(ctx, "serving", slog.String("addr", opts.addr), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
+	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && !opts.claim && err == nil && !net.ParseIP(host).IsLoopback() {
 		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
 	}
 	return srv.Serve(ctx, listener)

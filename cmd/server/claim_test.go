@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+// claimable runs the whole program without a key until it ends by itself or
+// with the test.
+func claimable(t *testing.T, args ...string) (url string, log *lines, done chan error) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	log, done = &lines{}, make(chan error, 1)
+	args = append([]string{"--addr", "unix:" + socket, "--working-dir", t.TempDir(), "--claim"}, args...)
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	go func() { done <- run(t.Context(), args, env, io.Discard, log) }()
+	url = "unix://" + socket
+	c := to(t, url, "")
+	for deadline := time.Now().Add(30 * time.Second); c.Ready(t.Context()) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the program did not come up")
+		}
+	}
+	return url, log, done
+}
+
+func to(t *testing.T, url, key string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{BaseURL: url, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// The owner's variables are in every shell. The key is nowhere that the agent
+// sees: not in its shells, not in what the server was started with, not in its
+// log.
+func TestClaimedSandbox(t *testing.T) {
+	t.Parallel()
+	url, log, _ := claimable(t)
+	const key = "an-owner's-key-of-enough-characters"
+	owner := to(t, url, key)
+	if err := owner.Claim(t.Context(), api.Claim{Key: key, Owner: "me", Env: map[string]string{"TOKEN": "it's \"quoted\" $HOME\n", "PAGER": "less"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, session := range []string{"", "other"} {
+		o, err := owner.Do(t.Context(), api.Request{Session: session, Action: api.RunAction{Command: `printf '<%s|%s>\n' "$TOKEN" "$PAGER"; env | grep -c owner`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := o.(api.RunObservation).Content, "<it's \"quoted\" $HOME\n|less>\n0"; strings.ReplaceAll(got, "\r", "") != want {
+			t.Errorf("session %q: got %q, want %q", session, got, want)
+		}
+	}
+	for _, file := range []string{"environ", "cmdline"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", os.Getpid(), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), key) || strings.Contains(string(data), "quoted") {
+			t.Errorf("a secret is in /proc/self/%s", file)
+		}
+	}
+	if strings.Contains(log.String(), key) || strings.Contains(log.String(), "quoted") {
+		t.Errorf("a secret is in the log:\n%s", log)
+	}
+}
+
+// The program ends by itself, with what runs in its shells, and without an error.
+func TestProgramEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	url, log, done := claimable(t)
+	const key = "another-owner's-key-of-enough-chars"
+	owner := to(t, url, key)
+	if err := owner.Claim(t.Context(), api.Claim{Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	pids, err := owner.Sessions(t.Context())
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("got %v, %v", pids, err)
+	}
+	if _, err := owner.Renew(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pids[0].PID)); err == nil {
+		t.Error("the shell is still there")
+	}
+	if !strings.Contains(log.String(), "its time to live is over") {
+		t.Errorf("the log does not say why:\n%s", log)
+	}
+}

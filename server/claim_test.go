@@ -1,0 +1,131 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server"
+)
+
+const ownersKey = "0123456789abcdef0123456789abcdef"
+
+func withClaim(cfg *server.Config) { cfg.Claim = true }
+
+func claimBy(key string) request { return post("/v1/claim", `{"key":"`+key+`"}`) }
+
+// Of many who claim at once one gets the sandbox, and only that one's key opens it.
+func TestClaimIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	s := newServer(t, withExecutor(f), withClaim)
+	const racers = 100
+	codes := make([]int, racers)
+	var all sync.WaitGroup
+	for i := range racers {
+		all.Go(func() {
+			body := fmt.Sprintf(`{"key":"%s%03d","env":{"WHO":"%d"}}`, ownersKey, i, i)
+			codes[i] = post("/v1/claim", body).send(s).Code
+		})
+	}
+	all.Wait()
+	won := -1
+	for i, code := range codes {
+		switch {
+		case code == http.StatusNoContent && won < 0:
+			won = i
+		case code == http.StatusNoContent:
+			t.Errorf("both %d and %d won", won, i)
+		case code != http.StatusConflict:
+			t.Errorf("racer %d: status %d", i, code)
+		}
+	}
+	for i := range racers {
+		q := post("/execute_action", runTrue)
+		q.key = fmt.Sprintf("%s%03d", ownersKey, i)
+		want := http.StatusForbidden
+		if i == won {
+			want = http.StatusOK
+		}
+		if got := q.send(s).Code; got != want {
+			t.Errorf("key of racer %d, %d won: status %d, want %d", i, won, got, want)
+		}
+	}
+	if len(f.exported) != 1 || f.exported[0]["WHO"] != fmt.Sprint(won) {
+		t.Errorf("variables of %v, %d won", f.exported, won)
+	}
+}
+
+// Whoever did not get the answer asks again; that changes nothing.
+func TestClaimAgain(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	s := newServer(t, withExecutor(f), withClaim)
+	for _, body := range []string{
+		`{"key":"` + ownersKey + `","owner":"a","env":{"A":"1"},"ttl_seconds":60}`,
+		`{"key":"` + ownersKey + `","owner":"b","env":{"A":"2"},"ttl_seconds":0}`,
+	} {
+		if w := post("/v1/claim", body).send(s); w.Code != http.StatusNoContent {
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	}
+	q := get("/v1/status")
+	q.key = ownersKey
+	var life api.Life
+	if err := json.Unmarshal(q.send(s).Body.Bytes(), &life); err != nil || !life.Claimed || life.Owner != "a" || life.Deadline == nil {
+		t.Errorf("got %+v, %v", life, err)
+	}
+	if len(f.exported) != 1 {
+		t.Errorf("exported %v", f.exported)
+	}
+}
+
+// failing cannot export.
+type failing struct{ fake }
+
+func (*failing) Export(context.Context, map[string]string) error { return errors.New("inner secret") }
+
+// A claim that failed bound nothing.
+func TestClaimThatBreaks(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withClaim, func(cfg *server.Config) { cfg.Executor = &failing{} })
+	if w := post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A":"1"}}`).send(s); w.Code != http.StatusInternalServerError {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if w := claimBy(strings.ToUpper(ownersKey)).send(s); w.Code != http.StatusNoContent {
+		t.Errorf("the next claim: status %d: %s", w.Code, w.Body)
+	}
+}
+
+// Guessing does not help, and does not keep the owner out.
+func TestTenThousandWrongKeys(t *testing.T) {
+	t.Parallel()
+	var log logged
+	s := newServer(t, withClaim, log.into)
+	claimBy(ownersKey).send(s)
+	for i := range 10_000 {
+		q := post("/execute_action", runTrue)
+		q.key = fmt.Sprintf("%032x", i)
+		if w := q.send(s); w.Code != http.StatusForbidden {
+			t.Fatalf("key %q: status %d", q.key, w.Code)
+		}
+	}
+	q := post("/execute_action", runTrue)
+	q.key = ownersKey
+	if w := q.send(s); w.Code != http.StatusOK {
+		t.Errorf("the owner: status %d: %s", w.Code, w.Body)
+	}
+	metrics := get("/metrics")
+	metrics.key = ownersKey
+	for place, text := range map[string]string{"log": log.String(), "metrics": metrics.send(s).Body.String()} {
+		if strings.Contains(text, ownersKey) || strings.Contains(text, fmt.Sprintf("%032x", 77)) {
+			t.Errorf("a key is in the %s", place)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+// life says how long the sandbox may live: to a deadline, and so long without
+// work. Nobody outside has to end it.
+type life struct {
+	changed chan struct{} // holds one element after the limits were set anew
+
+	mu       sync.Mutex
+	deadline time.Time     // zero: none
+	idle     time.Duration // 0: no limit
+	work     int           // requests that are being worked on
+	since    time.Time     // when the last work was seen
+}
+
+func newLife(ttl, idle time.Duration) *life {
+	l := &life{changed: make(chan struct{}, 1)}
+	l.limit(ttl, idle)
+	return l
+}
+
+// limit sets both limits, which count from now; 0 means none.
+func (l *life) limit(ttl, idle time.Duration) {
+	l.renew(ttl)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle, l.since = idle, time.Now()
+}
+
+// renew sets the deadline, which counts from now; 0 means none.
+func (l *life) renew(ttl time.Duration) {
+	l.mu.Lock()
+	l.deadline = time.Time{}
+	if ttl > 0 {
+		l.deadline = time.Now().Add(ttl)
+	}
+	l.mu.Unlock()
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *life) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.work++
+}
+
+func (l *life) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.work--
+	l.since = time.Now()
+}
+
+// watch returns the reason to end when a limit is reached, or "" when ctx ends.
+// running tells whether something goes on that is no request.
+func (l *life) watch(ctx context.Context, running func() bool) string {
+	for {
+		due, reason := l.next(running())
+		if reason != "" {
+			return reason
+		}
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-timer.C:
+			if late := time.Since(due); late > lateTime {
+				l.thawed()
+			}
+		case <-l.changed:
+		case <-ctx.Done():
+			timer.Stop()
+			return ""
+		}
+		timer.Stop()
+	}
+}
+
+// lateTime is later than any timer of a process that was not frozen.
+const lateTime = 10 * time.Second
+
+// thawed is called after a pause in which nobody could work: it does not count
+// as idle.
+func (l *life) thawed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Now()
+}
+
+// next tells when to look again, or that a limit is reached and which. What
+// runs now is work up to now: nobody is told when it ends, so the next look is
+// a whole limit later.
+func (l *life) next(running bool) (due time.Time, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	due = now.Add(24 * time.Hour) // nothing but to be told of a change
+	if !l.deadline.IsZero() {
+		if !now.Before(l.deadline) {
+			return due, "its time to live is over"
+		}
+		due = earlier(due, l.deadline)
+	}
+	if l.idle > 0 {
+		if l.work > 0 || running {
+			l.since = now
+		}
+		if !now.Before(l.since.Add(l.idle)) {
+			return due, fmt.Sprintf("it was idle for %v", l.idle)
+		}
+		due = earlier(due, l.since.Add(l.idle))
+	}
+	return due, ""
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// running tells whether a command goes on, be it one that was answered for.
+func (s *Server) running() bool {
+	for _, session := range s.cfg.Executor.Sessions() {
+		if session.State == "busy" {
+			return true
+		}
+	}
+	return false
+}
+
+// working counts a request as work, which keeps the sandbox from being idle.
+func (s *Server) working(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		s.life.begin()
+		defer s.life.end()
+		return h(w, r)
+	}
+}
+
+// status says how the sandbox is, and how long it will be.
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
+	running := s.running()
+	answer := api.Life{Claimed: true}
+	if who := s.owner.who.Load(); who != nil {
+		answer.Owner = who.name
+	}
+	l := s.life
+	l.mu.Lock()
+	if running {
+		l.since = time.Now()
+	}
+	answer.Busy = l.work > 0 || running
+	since, deadline := l.since, l.deadline
+	answer.IdleSeconds = int(l.idle / time.Second)
+	l.mu.Unlock()
+	if !answer.Busy {
+		answer.IdleSince = &since
+	}
+	if !deadline.IsZero() {
+		answer.Deadline = &deadline
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// renew gives the sandbox a new deadline.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
+	if err := wantJSON(r); err != nil {
+		return err
+	}
+	body, err := readBody(r, maxSmallBody)
+	if err != nil {
+		return err
+	}
+	renewal, err := api.DecodeRenewal(body)
+	if err != nil {
+		return err
+	}
+	s.life.renew(seconds(renewal.TTLSeconds))
+	return s.status(w, r)
+}
