@@ -38,6 +38,9 @@ type keeping interface {
 type files interface {
 	Logs(ctx context.Context, s *sandbox, o docker.LogOptions, stdout, stderr io.Writer) error
 	WorkDir(ctx context.Context, s *sandbox) (string, error)
+	Stat(ctx context.Context, s *sandbox, path string) (docker.FileInfo, error)
+	CopyOut(ctx context.Context, s *sandbox, path string) (io.ReadCloser, error)
+	CopyIn(ctx context.Context, s *sandbox, dir string, archive io.Reader) error
 }
 
 // sandbox is a sandbox of either place. Its Dial and Key are that place's.
@@ -214,6 +217,18 @@ func (e enginePlace) Renew(ctx context.Context, s *sandbox, deadline time.Time) 
 
 func (e enginePlace) Logs(ctx context.Context, s *sandbox, o docker.LogOptions, stdout, stderr io.Writer) error {
 	return e.Host.Logs(ctx, s.Sandbox, o, stdout, stderr)
+}
+
+func (e enginePlace) Stat(ctx context.Context, s *sandbox, path string) (docker.FileInfo, error) {
+	return e.Host.Stat(ctx, s.Sandbox, path)
+}
+
+func (e enginePlace) CopyOut(ctx context.Context, s *sandbox, path string) (io.ReadCloser, error) {
+	return e.Host.CopyOut(ctx, s.Sandbox, path)
+}
+
+func (e enginePlace) CopyIn(ctx context.Context, s *sandbox, dir string, archive io.Reader) error {
+	return e.Host.CopyIn(ctx, s.Sandbox, dir, archive)
 }
 
 func (e enginePlace) WorkDir(ctx context.Context, s *sandbox) (string, error) {

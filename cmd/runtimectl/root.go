@@ -18,6 +18,7 @@ func (p *program) commands() []*cobra.Command {
 		p.ls(),
 		p.inspect(),
 		p.exec(),
+		p.cp(),
 		p.rm(),
 		p.demo(),
 		p.version(),

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCopy copies both ways as docker cp does.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	work := strings.TrimSpace(m.ok("exec", "box", "pwd"))
+	here := t.TempDir()
+	at := func(name string) string { return filepath.Join(here, name) }
+	write(t, at("src/f"), "f")
+	write(t, at("src/d/g"), "g")
+	if err := os.Symlink("f", at("src/l")); err != nil {
+		t.Fatal(err)
+	}
+	content := []string{"d drwxr-xr-x", "d/g -rw-r--r-- g", "f -rw-r--r-- f", "l -> f"}
+
+	steps := []struct {
+		from, to string
+		look     string // at what is there then
+		want     []string
+	}{
+		{at("src/f"), "box:", work, []string{"f -rw-r--r-- f"}},
+		{at("src/f"), "box:other", work, []string{"f -rw-r--r-- f", "other -rw-r--r-- f"}},
+		{at("src/d/g"), "box:other", work, []string{"f -rw-r--r-- f", "other -rw-r--r-- g"}},
+		{at("src"), "box:new", work + "/new", content},
+		{at("src"), "box:new", work + "/new/src", content},
+		{at("src/."), "box:dots", work + "/dots", content},
+		{"box:dots", at("out"), at("out"), content},
+		{"box:dots/.", at("out"), at("out"), content},
+		{"box:dots", at("out"), at("out/dots"), content},
+		{"box:dots/f", at("out2"), here, nil},
+		{"box:dots/l", at("out3"), here, nil},
+		{"box:" + work + "/dots/d", at("out4/"), at("out4"), []string{"g -rw-r--r-- g"}},
+	}
+	for _, s := range steps {
+		m.ok("cp", s.from, s.to)
+		if got := tree(t, s.look); s.want != nil && !slices.Equal(got, s.want) {
+			t.Fatalf("cp %s %s: got %q\nwant %q", s.from, s.to, got, s.want)
+		}
+	}
+	for name, want := range map[string]string{"out2": "f", "out3": "f"} { // a link that is named is followed
+		if got, err := os.ReadFile(at(name)); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
+		}
+	}
+
+	archive := m.ok("cp", "box:dots", "-")
+	if err := unpackAt(strings.NewReader(archive), at("out5"), remotePath{path: "/x"}, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, at("out5")); !slices.Equal(got, content) {
+		t.Errorf("by an archive: got %q\nwant %q", got, content)
+	}
+	m.ok("exec", "box", "mkdir", "from-archive")
+	var errs bytes.Buffer
+	p := &program{stdin: strings.NewReader(archive), stdout: &bytes.Buffer{}, stderr: &errs, getenv: os.Getenv}
+	if code := p.run(t.Context(), []string{"cp", "--local", "--state-dir", m.dir, "-", "box:from-archive"}); code != 0 {
+		t.Fatalf("cp -: exit code %d: %s", code, errs.String())
+	}
+	if got := tree(t, work+"/from-archive/dots"); !slices.Equal(got, content) {
+		t.Errorf("from an archive: got %q\nwant %q", got, content)
+	}
+}
+
+func TestCopyRefused(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	id := strings.TrimSpace(m.ok("create", "--name", "box"))
+	work := filepath.Join(m.dir, "local", id, "work")
+	m.ok("exec", "box", "touch", "file")
+	here := t.TempDir()
+	write(t, here+"/file", "x")
+	tests := []struct {
+		from, to string
+		code     int
+		stderr   string
+	}{
+		{"a", "b", 2, `neither "a" nor "b" is in a sandbox`},
+		{"box:a", "box:b", 2, "both are in a sandbox"},
+		{"box:nope", here, 3, work + "/nope in sandbox " + id + ": not found"},
+		{"nope:a", here, 3, `"nope": no such sandbox`},
+		{here + "/nope", "box:", 3, "no such file"},
+		{here, "box:file", 5, "is there and is no directory"},
+		{here + "/file", "box:nope/", 3, "directory " + work + "/nope: not found"},
+		{"box:file", here + "/nope/", 3, "directory " + here + "/nope/: not found"},
+		{"box:.", here + "/file", 5, "is there and is no directory"},
+		{"-", "box:nope", 3, "directory " + work + "/nope in sandbox"},
+	}
+	for _, tt := range tests {
+		code, stdout, stderr := m.run("cp", tt.from, tt.to)
+		if code != tt.code || stdout != "" || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("cp %s %s: exit code %d, stderr %q\nwant %d, %q", tt.from, tt.to, code, stderr, tt.code, tt.stderr)
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
