@@ -73,7 +73,7 @@ func (s *stateDir) mkdir(name string) error {
 // controller is the name of whoever uses this directory. Two controllers on one
 // engine leave each other's sandboxes alone.
 func (s *stateDir) controller() (string, error) {
-	unlock, err := s.lock(context.Background(), "controller")
+	unlock, err := s.flock("controller", syscall.LOCK_EX) // held for the time of a small write
 	if err != nil {
 		return "", err
 	}

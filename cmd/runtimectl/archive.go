@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -122,7 +123,7 @@ func (p *packer) chown(archive io.Reader) error {
 		if err := p.out.WriteHeader(clean); err != nil {
 			return fmt.Errorf("passing %s on: %w", header.Name, err)
 		}
-		if _, err := io.Copy(p.out, in); err != nil {
+		if _, err := io.Copy(p.out, in); err != nil { //nolint:gosec // it is the caller's own, and not unpacked here
 			return fmt.Errorf("passing %s on: %w", header.Name, err)
 		}
 	}
@@ -172,8 +173,7 @@ func (u *unpacker) unpack(header *tar.Header) (err error) {
 // finish gives directories their modes and times, now that nothing is made in
 // them any more; those inside come first.
 func (u *unpacker) finish() error {
-	for i := len(u.dirs) - 1; i >= 0; i-- {
-		d := u.dirs[i]
+	for _, d := range slices.Backward(u.dirs) {
 		if err := errors.Join(u.root.Chtimes(d.name, d.mtime, d.mtime), u.root.Chmod(d.name, d.mode)); err != nil {
 			return fmt.Errorf("finishing directory %s: %w", d.name, err)
 		}
@@ -181,10 +181,16 @@ func (u *unpacker) finish() error {
 	return nil
 }
 
+// longestName is PATH_MAX of Linux. Each element of a name costs a look at it.
+const longestName = 4096
+
 // relative is a name of the archive below root.
 func (u *unpacker) relative(name string) (string, error) {
 	if u.top == "/" { // the engine's name for everything
 		name = strings.TrimPrefix(name, "/")
+	}
+	if len(name) > longestName {
+		return "", fmt.Errorf("the archive has a file whose name has %d bytes; %d are the most", len(name), longestName)
 	}
 	trimmed := strings.TrimSuffix(name, "/")
 	local, err := filepath.Localize(path.Clean(trimmed))
@@ -213,6 +219,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	if err := u.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
+	if isSparse(h) {
+		return fmt.Errorf("the archive has a file %q with holes, whose size says nothing", h.Name)
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		made, err := u.mkdir(name)
@@ -220,12 +229,13 @@ func (u *unpacker) entry(h *tar.Header) error {
 			u.dirs = append(u.dirs, dirState{name, h.FileInfo().Mode() & 0o777, h.ModTime})
 		}
 		return err
-	case tar.TypeReg, tar.TypeGNUSparse:
+	case tar.TypeReg:
 		return u.file(name, h)
 	case tar.TypeLink:
 		return u.link(name, h.Linkname)
 	case tar.TypeSymlink:
-		if path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
+		to := path.Join(path.Dir(name), h.Linkname) //nolint:gosec // this is to see where it leads
+		if path.IsAbs(h.Linkname) || !filepath.IsLocal(to) {
 			u.note(fmt.Sprintf("%s is a link to %s, which is not copied", h.Name, h.Linkname))
 			return nil
 		}
@@ -236,6 +246,20 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 	u.note(fmt.Sprintf("%s is neither file nor directory nor link", h.Name))
 	return nil
+}
+
+// isSparse tells of a file with holes: a few bytes of archive could fill a disk.
+// The engine makes none.
+func isSparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func (u *unpacker) file(name string, h *tar.Header) error {

@@ -124,15 +124,15 @@ func (l detailList) table() [][]string {
 		add("owner", i.Owner)
 		add("image", strings.TrimSpace(i.Image+" "+i.ImageID))
 		add("state", strings.TrimSuffix(fmt.Sprintf("%s (%s)", i.State, i.Detail), " ()"))
-		add("created", i.Created.Local().Format(time.DateTime))
+		add("created", stamp(i.Created))
 		if i.Deadline != nil {
-			add("ends", i.Deadline.Local().Format(time.DateTime))
+			add("ends", stamp(*i.Deadline))
 		}
 		if i.IdleSecs > 0 {
 			add("idle limit", time.Duration(i.IdleSecs*float64(time.Second)).String())
 		}
 		if i.ExitCode != nil {
-			add("ended", fmt.Sprintf("%s with status %d", i.Ended.Local().Format(time.DateTime), *i.ExitCode))
+			add("ended", fmt.Sprintf("%s with status %d", stamp(*i.Ended), *i.ExitCode))
 		}
 		if i.OutOfMemory {
 			add("out of memory", "its limit ended something in it")

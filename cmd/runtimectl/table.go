@@ -94,3 +94,30 @@ func orDash(text string) string {
 	}
 	return text
 }
+
+// line is something of which one after another is printed.
+type line interface {
+	// row is for a person.
+	row() []string
+}
+
+// printLine prints one of many: a row, an object on one line, or a document.
+func (p *program) printLine(f *format, v line) error {
+	var err error
+	switch f.value {
+	case "json":
+		e := json.NewEncoder(p.stdout)
+		e.SetEscapeHTML(false)
+		err = e.Encode(v)
+	case "yaml":
+		if _, err = io.WriteString(p.stdout, "---\n"); err == nil {
+			err = writeYAML(p.stdout, v)
+		}
+	default:
+		err = writeTable(p.stdout, [][]string{v.row()})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
+}

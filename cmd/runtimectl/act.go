@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+)
+
+// maxAction is the most a server takes, and some.
+const maxAction = 128 << 20
+
+func (p *program) act() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "act [flags] SANDBOX [ACTION]",
+		Short: "Send an action as JSON and print the observation",
+		Long: `Act sends one action to a sandbox and prints its observation. The action is JSON,
+as an argument, from a file, or from standard input where neither is given or the
+argument is "-". It is what /execute_action takes, {"action": {...}}, or just
+the object inside; /openapi.yaml describes all of them.
+
+It exits with 0 when there is an observation, whatever that says.`,
+		Example: `  runtimectl act build '{"action": "run", "args": {"command": "uname -a"}}'
+  runtimectl act build --file edit.json -o yaml
+  echo '{"action": "read", "args": {"path": "go.mod"}}' | runtimectl act build | jq -r .content`,
+		Args: cobra.RangeArgs(1, 2),
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
+	output := addFormat(c, "json", "yaml")
+	p.addPlace(c)
+	c.ValidArgsFunction = p.completeSandboxes(1, running...)
+	c.PreRunE = func(_ *cobra.Command, args []string) error {
+		if file != "" && len(args) > 1 {
+			return errors.New("the action is an argument or in a file, not both")
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		data, err := p.input(file, args[1:])
+		if err != nil {
+			return err
+		}
+		request, err := decodeAction(data)
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.on(cmd.Context(), args[0], func(_ place, s *sandbox) error {
+			c, err := s.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			o, err := c.Do(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			data, err := api.EncodeObservation(o)
+			if err != nil {
+				return err
+			}
+			return p.print(output, document(data))
+		})
+	}
+	return c
+}
+
+// input is the argument, or what is in the file, or on standard input.
+func (p *program) input(file string, args []string) ([]byte, error) {
+	if len(args) > 0 && args[0] != "-" {
+		return []byte(args[0]), nil
+	}
+	in := p.stdin
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the action: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxAction+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the action: %w", err)
+	case len(data) > maxAction:
+		return nil, fmt.Errorf("the action has more than %d MiB", maxAction>>20)
+	}
+	return data, nil
+}
+
+// decodeAction reads a request, or an action without its envelope.
+func decodeAction(data []byte) (api.Request, error) {
+	var outer struct {
+		Action json.RawMessage `json:"action"`
+	}
+	if json.Unmarshal(data, &outer) == nil && bytes.HasPrefix(bytes.TrimSpace(outer.Action), []byte(`"`)) {
+		data = append(append([]byte(`{"action": `), data...), '}')
+	}
+	request, err := api.DecodeRequest(data)
+	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Errors != "" {
+		return request, fmt.Errorf("%s: %s", refused.Detail, refused.Errors)
+	}
+	if err != nil {
+		return request, err
+	}
+	if invalid, ok := request.Action.(api.InvalidAction); ok {
+		return request, errors.New(invalid.Reason)
+	}
+	return request, nil
+}
+
+// document is JSON to be printed.
+type document json.RawMessage
+
+// MarshalJSON returns it as it is.
+func (d document) MarshalJSON() ([]byte, error) { return d, nil }
+
+func (d document) table() [][]string { return [][]string{{string(d)}} }

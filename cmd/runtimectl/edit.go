@@ -1,0 +1,178 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (p *program) edit() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "edit SANDBOX PATH",
+		Short: "Edit a file of a sandbox with your editor",
+		Long: `Edit fetches a file of a sandbox, starts your editor on it, and puts it back with
+the mode and owner it had. A file that is not there is made, and is the user's.
+
+When the file changed in the sandbox meanwhile, it stays as it is there, and what
+you wrote is kept in a file of this machine, which is named.
+
+The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
+		Example: `  runtimectl edit build src/main.c
+  EDITOR='code --wait' runtimectl edit build .bashrc`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: p.completeSandboxes(1),
+	}
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.on(cmd.Context(), args[0], func(where place, s *sandbox) error {
+			return p.editFile(cmd.Context(), where, s, args[1])
+		})
+	}
+	return c
+}
+
+// mostEdited bounds what is held in memory.
+const mostEdited = 64 << 20
+
+// remoteFile is a file of a sandbox with what is to stay as it is.
+type remoteFile struct {
+	path   string // what links lead to
+	header *tar.Header
+	data   []byte
+	found  bool
+}
+
+// fetch reads a file, or says that there is none.
+func fetch(ctx context.Context, where place, s *sandbox, given string) (remoteFile, error) {
+	at, err := look(ctx, where, s, given)
+	if err != nil {
+		return remoteFile{}, err
+	}
+	f := remoteFile{path: at.real}
+	if !at.found {
+		owner, err := ownerOf(ctx, where, s)
+		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.uid, Gid: owner.gid}
+		return f, err
+	}
+	err = readFile(ctx, where, s, at.real, func(h *tar.Header, content io.Reader) error {
+		if h.Size > mostEdited {
+			return fmt.Errorf("it has %s, and %s are the most", size(h.Size), size(mostEdited))
+		}
+		var err error
+		f.header, f.found = h, true
+		f.data, err = io.ReadAll(io.LimitReader(content, mostEdited))
+		return err
+	})
+	return f, err
+}
+
+// same tells whether both are the same file with the same content.
+func (f remoteFile) same(g remoteFile) bool {
+	return f.path == g.path && f.found == g.found && bytes.Equal(f.data, g.data)
+}
+
+// put writes the file with other content.
+func (f remoteFile) put(ctx context.Context, where place, s *sandbox, data []byte) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	h := &tar.Header{
+		Typeflag: tar.TypeReg, Name: path.Base(f.path), Size: int64(len(data)), Mode: f.header.Mode,
+		Uid: f.header.Uid, Gid: f.header.Gid, ModTime: time.Now(), Format: tar.FormatPAX,
+	}
+	err := w.WriteHeader(h)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return fmt.Errorf("packing %s: %w", f.path, err)
+	}
+	return where.CopyIn(ctx, s, path.Dir(f.path), &archive)
+}
+
+// editFile makes the round trip.
+func (p *program) editFile(ctx context.Context, where place, s *sandbox, given string) (err error) {
+	before, err := fetch(ctx, where, s, given)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "runtimectl-edit-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the file: %w", err)
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	copied := filepath.Join(dir, editName(path.Base(before.path)))
+	if err := os.WriteFile(copied, before.data, 0o600); err != nil {
+		return fmt.Errorf("writing the file for the editor: %w", err)
+	}
+	if err := p.startEditor(ctx, copied); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(copied)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the editor removed %s: nothing is changed", copied)
+	case err != nil:
+		return fmt.Errorf("reading what the editor wrote: %w", err)
+	case sha256.Sum256(data) == sha256.Sum256(before.data) && before.found:
+		_, _ = fmt.Fprintln(p.stderr, "note: nothing is changed")
+		return nil
+	}
+	now, err := fetch(ctx, where, s, given)
+	if err == nil && !now.same(before) {
+		err = fmt.Errorf("%s changed in the sandbox meanwhile: %w", before.path, errConflict)
+	}
+	if err == nil {
+		err = before.put(ctx, where, s, data)
+	}
+	if err != nil {
+		keep = true
+		return fmt.Errorf("%w; what you wrote is kept in %s", err, copied)
+	}
+	return nil
+}
+
+// editName is a name that can be a file's here, with the ending that tells an
+// editor what it is.
+func editName(name string) string {
+	name = filepath.Base(clean(name))
+	if name == "." || name == ".." || name == "/" {
+		return "file"
+	}
+	return cut(name, 100)
+}
+
+// startEditor starts the person's editor on a file and waits for it.
+func (p *program) startEditor(ctx context.Context, file string) error {
+	editor := p.getenv("VISUAL")
+	if editor == "" {
+		editor = p.getenv("EDITOR")
+	}
+	if editor == "" {
+		editor = "vi"
+	}
+	// By a shell, because the variable may hold arguments. Not bound by ctx: a
+	// Ctrl-C on the terminal is the editor's.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", editor+` "$1"`, editor, file)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, p.stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("the editor %s: %w: nothing is changed", editor, err)
+	}
+	return nil
+}

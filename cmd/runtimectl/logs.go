@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func (p *program) logs() *cobra.Command {
+	var o docker.LogOptions
+	var since time.Duration
+	c := &cobra.Command{
+		Use:   "logs [flags] SANDBOX",
+		Short: "Show the log of a sandbox's server",
+		Long: `Logs shows what the server in a sandbox logged: when it started, what broke. What
+commands print is not in it; 'exec' and 'sh' show that.`,
+		Example: `  runtimectl logs -f build
+  runtimectl logs --tail 20 build`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeSandboxes(1),
+	}
+	flags := c.Flags()
+	flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
+	flags.IntVarP(&o.Tail, "tail", "n", 0, "show the last `N` lines only (default: all)")
+	flags.DurationVar(&since, "since", 0, "show what is not older than this, such as 10m")
+	flags.BoolVarP(&o.Timestamps, "timestamps", "t", false, "begin each line with the engine's time")
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if since > 0 {
+			o.Since = time.Now().Add(-since)
+		}
+		return p.on(cmd.Context(), args[0], func(where place, s *sandbox) error {
+			out := p.harmless()
+			return unlessOver(cmd.Context(), where.Logs(cmd.Context(), s, o, out, out))
+		})
+	}
+	return c
+}
+
+// harmless is standard output, whose control characters are written out where it
+// is a terminal.
+func (p *program) harmless() io.Writer {
+	if file, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return cleaner{p.stdout}
+	}
+	return p.stdout
+}
+
+// cleaner makes lines harmless to a terminal.
+type cleaner struct{ out io.Writer }
+
+// Write writes whole lines or parts of them.
+func (c cleaner) Write(text []byte) (int, error) {
+	lines := strings.Split(string(text), "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	if _, err := fmt.Fprint(c.out, strings.Join(lines, "\n")); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}

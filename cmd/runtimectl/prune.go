@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func (p *program) prune() *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use:   "prune [flags]",
+		Short: "Remove sandboxes whose time is up, and what crashes left",
+		Long: `Prune removes sandboxes whose deadline or idle limit is over, and what creations
+and claims that did not come to their end have left. What somebody works on at
+the moment stays, and so do containers of others. It also removes server volumes
+of earlier versions that nothing uses. It prints what it removed, and why.`,
+		Example: `  runtimectl prune --dry-run
+  runtimectl prune`,
+		Args: noArgs,
+	}
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	output := addFormat(c, "table", "json", "yaml")
+	p.addPlace(c)
+	p.addServer(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var change []func(*docker.Config)
+		if servers, err := p.withServers(); err == nil { // without, no volume is known to be of an earlier version
+			change = append(change, servers)
+		}
+		return p.in(func(where place) error {
+			removed, err := where.Prune(cmd.Context(), dryRun)
+			list := removalList{}
+			for _, r := range removed {
+				list = append(list, removalInfo(r))
+			}
+			if engine, ok := where.(enginePlace); ok && len(change) > 0 && !dryRun {
+				volumes, pruneErr := engine.PruneServers(cmd.Context())
+				for _, name := range volumes {
+					list = append(list, removalInfo{ID: name, Reason: "no sandbox uses this volume, and its server is another one"})
+				}
+				err = errors.Join(err, pruneErr)
+			}
+			return errors.Join(err, p.print(output, list))
+		}, change...)
+	}
+	return c
+}
+
+// removalInfo is what prune prints of something it removed.
+type removalInfo struct {
+	ID     string `json:"id"`
+	Name   string `json:"name,omitempty"`
+	Reason string `json:"reason"`
+}
+
+type removalList []removalInfo
+
+func (l removalList) table() [][]string {
+	if len(l) == 0 {
+		return nil
+	}
+	rows := [][]string{{"REMOVED", "NAME", "REASON"}}
+	for _, r := range l {
+		rows = append(rows, []string{r.ID, orDash(r.Name), r.Reason})
+	}
+	return rows
+}
+
+// stamp is a time for a column.
+func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }

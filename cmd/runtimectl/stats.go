@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+)
+
+func (p *program) stats() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use:   "stats [flags] [SANDBOX...]",
+		Short: "Show what sandboxes use",
+		Long: `Stats measures for about a second what sandboxes use: processors, memory without
+what the kernel could give back, processes, and bytes received and sent, read and
+written since they were started. Without names it measures all that run.
+
+With --follow it goes on, a measurement for each sandbox about once a second,
+until it is interrupted or they end.`,
+		Example: `  runtimectl stats
+  runtimectl stats --follow -o json build | jq -c '[.time, .memory]'`,
+		ValidArgsFunction: p.completeSandboxes(-1, running...),
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on measuring")
+	output := addFormat(c, "table", "json", "yaml")
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.in(func(where place) error {
+			engine, err := ofContainers(where)
+			if err != nil {
+				return err
+			}
+			chosen, err := choose(cmd.Context(), where, args)
+			if err != nil {
+				return err
+			}
+			if follow {
+				return p.followStats(cmd.Context(), engine, chosen, output)
+			}
+			list, err := measure(cmd.Context(), engine, chosen)
+			return errors.Join(err, p.print(output, list))
+		})
+	}
+	return c
+}
+
+// choose is the sandboxes that refs name, or all that run.
+func choose(ctx context.Context, where place, refs []string) ([]*sandbox, error) {
+	var chosen []*sandbox
+	if len(refs) == 0 {
+		all, err := where.List(ctx)
+		for _, s := range all {
+			if s.State == docker.Ready {
+				chosen = append(chosen, s)
+			}
+		}
+		return chosen, err
+	}
+	for _, ref := range refs {
+		s, err := find(ctx, where, ref)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, s)
+	}
+	return chosen, nil
+}
+
+// measure measures all at the same time. The second measurement is the first
+// that knows how busy the processors are.
+func measure(ctx context.Context, engine *docker.Host, all []*sandbox) (statsList, error) {
+	list := make(statsList, len(all))
+	errs := make([]error, len(all))
+	var group sync.WaitGroup
+	for i, s := range all {
+		group.Go(func() {
+			list[i] = statsInfo{ID: s.ID, Name: s.Name, State: s.State}
+			seen := 0
+			err := engine.Stats(ctx, s.Sandbox, true, func(u docker.Stats) error {
+				list[i] = usage(s, u)
+				if seen++; seen == 2 {
+					return errMeasured
+				}
+				return nil
+			})
+			if !errors.Is(err, errMeasured) {
+				errs[i] = err
+			}
+		})
+	}
+	group.Wait()
+	return list, errors.Join(errs...)
+}
+
+var errMeasured = errors.New("measured")
+
+// followStats prints each measurement as it comes.
+func (p *program) followStats(ctx context.Context, engine *docker.Host, all []*sandbox, output *format) error {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, s := range all {
+		group.Go(func() {
+			first := true
+			errs[i] = engine.Stats(ctx, s.Sandbox, true, func(u docker.Stats) error {
+				if first { // it knows nothing of the processors
+					first = false
+					return nil
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return p.printLine(output, usage(s, u))
+			})
+		})
+	}
+	group.Wait()
+	return unlessOver(ctx, errors.Join(errs...))
+}
+
+// unlessOver is the error of something that goes on until ctx is over, which is
+// none then.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // that is how it ends
+	}
+	return err
+}
+
+// statsInfo is a measurement as it is printed. Sizes are in bytes.
+type statsInfo struct {
+	Time        time.Time    `json:"time"`
+	ID          string       `json:"id"`
+	Name        string       `json:"name"`
+	State       docker.State `json:"state"`
+	CPUs        float64      `json:"cpus"`
+	Memory      uint64       `json:"memory"`
+	MemoryLimit uint64       `json:"memory_limit"`
+	Pids        uint64       `json:"pids"`
+	Received    uint64       `json:"received"`
+	Sent        uint64       `json:"sent"`
+	Read        uint64       `json:"read"`
+	Written     uint64       `json:"written"`
+}
+
+func usage(s *sandbox, u docker.Stats) statsInfo {
+	return statsInfo{
+		u.Time, s.ID, s.Name, s.State, u.CPU, u.Memory, u.MemoryLimit, u.Pids, u.NetIn, u.NetOut, u.DiskIn, u.DiskOut,
+	}
+}
+
+type statsList []statsInfo
+
+func (l statsList) table() [][]string {
+	rows := [][]string{{"SANDBOX", "NAME", "CPUS", "MEMORY", "OF", "PIDS", "RECEIVED", "SENT", "READ", "WRITTEN"}}
+	for _, s := range l {
+		rows = append(rows, s.row())
+	}
+	return rows
+}
+
+func (s statsInfo) row() []string {
+	bytes := func(n uint64) string { return size(int64(min(n, 1<<62))) }
+	return []string{
+		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), bytes(s.Memory), bytes(s.MemoryLimit), fmt.Sprint(s.Pids),
+		bytes(s.Received), bytes(s.Sent), bytes(s.Read), bytes(s.Written),
+	}
+}

@@ -1,0 +1,190 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// cliProgram is the path of a runtimectl built from this checkout.
+var cliProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "actiond-cli-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/runtimectl", "../cmd/runtimectl")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building runtimectl: %w\n%s", err, out)
+	}
+	if cliFile, err = os.Open(dir + "/runtimectl"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), cliFile.Fd()), nil
+})
+
+var cliFile *os.File // keeps the binary alive
+
+// cli runs runtimectl on a state directory of its own; what it left is an error.
+type cli struct {
+	t        *testing.T
+	program  string
+	server   string
+	stateDir string
+}
+
+func newCLI(t *testing.T) cli {
+	t.Helper()
+	program, err := cliProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := serverBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cli{t, program, server, t.TempDir()}
+	t.Cleanup(func() {
+		if left := strings.Fields(c.ok("ls", "-q")); len(left) > 0 {
+			c.ok(append([]string{"rm"}, left...)...)
+		}
+	})
+	return c
+}
+
+// run runs a command line and gives its exit code, standard output and standard
+// error.
+func (c cli) run(args ...string) (code int, stdout, stderr string) {
+	c.t.Helper()
+	line := []string{args[0], "--state-dir", c.stateDir}
+	switch args[0] {
+	case "run", "create", "start":
+		line = append(line, "--server", c.server)
+	}
+	cmd := exec.Command(c.program, append(line, args[1:]...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		c.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func (c cli) ok(args ...string) string {
+	c.t.Helper()
+	code, stdout, stderr := c.run(args...)
+	if code != 0 {
+		c.t.Errorf("runtimectl %q: exit code %d: %s", args, code, stderr)
+	}
+	return stdout
+}
+
+// TestCLI goes the way of somebody who reads the README.
+func TestCLI(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	box := image(t, busyboxImage)
+	code, stdout, stderr := c.run("run", box, "--", "sh", "-c", "id -un; exit 3")
+	if code != 3 || stdout != "agent\n" || stderr != "" {
+		t.Errorf("run: exit code %d, %q, %q, want 3, agent, nothing", code, stdout, stderr)
+	}
+	if left := c.ok("ls", "-q"); left != "" {
+		t.Errorf("run left %s", left)
+	}
+	id := strings.TrimSpace(c.ok("create", "--name", "build", "--memory", "256m", "--network", "none", "--label", "a=b", box))
+	if again := strings.TrimSpace(c.ok("create", "--key", "k", box)); again != strings.TrimSpace(c.ok("create", "--key", "k", box)) {
+		t.Error("two creations with a key gave two sandboxes")
+	}
+	if code, _, _ := c.run("create", "--key", "k", "--memory", "300m", box); code != 5 {
+		t.Errorf("another specification with the same key: exit code %d, want 5", code)
+	}
+	if got := c.ok("exec", "build", "--", "sh", "-c", "cd /; pwd; id -u"); got != "/\n1000\n" {
+		t.Errorf("exec: got %q", got)
+	}
+	if code, _, _ := c.run("exec", id[:6], "--", "no-such-program"); code != 127 {
+		t.Errorf("exec of nothing: exit code %d, want 127", code)
+	}
+	var details []struct {
+		ID     string   `json:"id"`
+		Memory int64    `json:"memory_limit"`
+		Gained []string `json:"gained_protection"`
+		State  string   `json:"state"`
+	}
+	if err := json.Unmarshal([]byte(c.ok("inspect", "-o", "json", "build")), &details); err != nil || len(details) != 1 ||
+		details[0].ID != id || details[0].Memory != 256<<20 || len(details[0].Gained) != 1 || details[0].State != "idle" {
+		t.Errorf("inspect: got %+v, %v", details, err)
+	}
+	if got := c.ok("stats", "-o", "json", "build"); !strings.Contains(got, `"memory_limit": 268435456`) {
+		t.Errorf("stats: %s", got)
+	}
+	c.ok("pause", "build")
+	if code, _, stderr := c.run("exec", "build", "true"); code != 125 || !strings.Contains(stderr, "resume it with") {
+		t.Errorf("exec in a paused one: exit code %d, %s", code, stderr)
+	}
+	c.ok("resume", "build")
+	c.ok("renew", "--ttl", "1h", "build")
+	c.ok("stop", "build")
+	c.ok("start", "build")
+	if got := c.ok("rm", "build"); got != id+"\n" {
+		t.Errorf("rm: got %q", got)
+	}
+	if code, _, _ := c.run("inspect", "build"); code != 3 {
+		t.Errorf("inspect of what is gone: exit code %d, want 3", code)
+	}
+}
+
+// TestCLICopy copies both ways, and keeps what a hostile sandbox does with links
+// inside.
+func TestCLICopy(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.ok("create", "--name", "copy", image(t, busyboxImage))
+	here := t.TempDir()
+	if err := errors.Join(
+		os.MkdirAll(here+"/src/d", 0o755), os.WriteFile(here+"/src/d/f", []byte("text"), 0o640), os.Symlink("d/f", here+"/src/l"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("cp", here+"/src", "copy:")
+	if got := c.ok("exec", "copy", "sh", "-c", "stat -c '%n %U %a' src src/d/f; cat src/l; echo more >src/d/f"); got != "src agent 755\nsrc/d/f agent 640\ntext" && got != "src agent 755\nsrc/d/f agent 640\ntext\n" {
+		t.Errorf("copied in: %q", got)
+	}
+	c.ok("cp", "copy:src", here+"/out")
+	if got, err := os.ReadFile(here + "/out/l"); err != nil || string(got) != "more\n" {
+		t.Errorf("copied out: %q, %v", got, err)
+	}
+	if got := c.ok("cat", "copy", "src/d/f"); got != "more\n" {
+		t.Errorf("cat: %q", got)
+	}
+
+	sentinel := filepath.Join(here, "sentinel")
+	if err := os.WriteFile(sentinel, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("exec", "copy", "sh", "-c", "mkdir evil; ln -s "+sentinel+" evil/abs; ln -s ../sentinel evil/rel; ln -s .. evil/up; mkfifo evil/pipe; echo x >evil/fine; chmod 6755 evil/fine")
+	code, _, stderr := c.run("cp", "copy:evil", here)
+	if code != 0 || strings.Count(stderr, "note: left out: ") != 4 {
+		t.Errorf("exit code %d, %s\nwant 0, and four things left out", code, stderr)
+	}
+	entries, err := os.ReadDir(here + "/evil")
+	if err != nil || len(entries) != 1 || entries[0].Name() != "fine" {
+		t.Errorf("copied: %v, %v, want the file alone", entries, err)
+	}
+	if info, err := os.Stat(here + "/evil/fine"); err != nil || info.Mode() != 0o755 {
+		t.Errorf("the set-uid file: %v, %v", info.Mode(), err)
+	}
+	if data, err := os.ReadFile(sentinel); err != nil || string(data) != "mine" {
+		t.Errorf("the file outside holds %q, %v", data, err)
+	}
+}
