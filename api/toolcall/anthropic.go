@@ -1,10 +1,6 @@
 package toolcall
 
-import (
-	"errors"
-
-	"github.com/actiond/actiond/api"
-)
+import "github.com/actiond/actiond/api"
 
 // anthropic are the tools that Anthropic's models were trained on.
 var anthropic = []tool{
@@ -23,7 +19,7 @@ var anthropic = []tool{
 			case restart:
 				return do(api.RunAction{Common: v.common(), Reset: true, Command: grouped(v.text("command"))})
 			case v["command"] == nil:
-				return Call{}, errors.New(`argument "command" must be a string unless "restart" is true`)
+				return Call{}, missingError(`argument "command" is missing: it must be a string, unless "restart" is true`)
 			}
 			return do(api.RunAction{Common: v.common(), Command: grouped(v.text("command"))})
 		},

@@ -73,18 +73,11 @@ func (c *checker) check(members map[string]any) (values, *complaint) {
 // required finds the first parameter that must come and did not.
 func (c *checker) required(members map[string]any) *complaint {
 	for i := range c.params {
-		p := &c.params[i]
-		if !p.required {
-			continue
+		if p := &c.params[i]; p.required {
+			if _, ok := p.find(members); !ok {
+				return c.missing(p, members, "it must be "+p.wants())
+			}
 		}
-		if _, ok := p.find(members); ok {
-			continue
-		}
-		text := fmt.Sprintf("%s %q is missing: it must be %s", c.label, p.name, p.wants())
-		if like := closest(p.name, c.strangers(members)); like != "" {
-			return complain(MissingArgument, "%s; what came as %s may be meant", text, api.Excerpt(like))
-		}
-		return complain(MissingArgument, "%s; allowed are %s", text, c.allowed())
 	}
 	if !c.command || members["edits"] != nil { // which stand for old_str and new_str
 		return nil
@@ -93,10 +86,20 @@ func (c *checker) required(members map[string]any) *complaint {
 	for i := range c.params {
 		p := &c.params[i]
 		if name, _ := p.find(members); members[name] == nil && slices.Contains(p.neededBy, command) {
-			return complain(MissingArgument, "%s %q is missing: the command %q needs it; it must be %s", c.label, p.name, command, p.wants())
+			return c.missing(p, members, fmt.Sprintf("the command %q needs it; it must be %s", command, p.wants()))
 		}
 	}
 	return nil
+}
+
+// missing says that an argument is missing, and which of those that came may
+// be meant to be it.
+func (c *checker) missing(p *param, members map[string]any, why string) *complaint {
+	text := fmt.Sprintf("%s %q is missing: %s", c.label, p.name, why)
+	if like := closest(p.name, c.strangers(members)); like != "" {
+		return complain(MissingArgument, "%s; what came as %s may be meant", text, api.Excerpt(like))
+	}
+	return complain(MissingArgument, "%s; allowed are %s", text, c.allowed())
 }
 
 // unknown finds the first member, by name, that is no parameter, or that comes

@@ -42,3 +42,8 @@ func (e *Error) Observation() api.Observation {
 func (t *tool) problem(code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf("tool %q: ", t.name) + fmt.Sprintf(format, args...)}
 }
+
+// missingError says that an argument is missing which only some calls need.
+type missingError string
+
+func (e missingError) Error() string { return string(e) }

@@ -1,10 +1,6 @@
 package toolcall
 
-import (
-	"errors"
-
-	"github.com/actiond/actiond/api"
-)
+import "github.com/actiond/actiond/api"
 
 // strands are the tools of Strands Agents.
 var strands = []tool{
@@ -37,7 +33,7 @@ var strands = []tool{
 				return do(api.RunAction{Common: v.common(), Reset: true})
 			}
 			if v["command"] == nil {
-				return Call{}, errors.New(`argument "command" must be a string where "mode" is "execute"`)
+				return Call{}, missingError(`argument "command" is missing: the mode "execute" needs it; it must be a string`)
 			}
 			if v["timeout"] == nil {
 				v["timeout"] = 120.0 // as the original

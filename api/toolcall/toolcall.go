@@ -6,6 +6,7 @@
 package toolcall
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,7 +51,9 @@ func Parse(dialect, name, arguments string) (Call, *Error) {
 		return Call{}, problem
 	}
 	call, err := t.build(v)
-	if err != nil {
+	if missing, ok := errors.AsType[missingError](err); ok {
+		return Call{}, t.problem(MissingArgument, "%s", missing)
+	} else if err != nil {
 		return Call{}, t.problem(InvalidArgument, "%s", err)
 	}
 	call.Repaired = repaired
