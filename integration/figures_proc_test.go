@@ -109,7 +109,7 @@ type belongings struct {
 // goroutines.
 func (f *figures) belongings(p *process, dirs ...string) belongings {
 	f.hangUp(p)
-	b := belongings{goroutines: f.metric(p.client, "go_goroutines")}
+	b := belongings{goroutines: f.goroutines(p)}
 	f.hangUp(p)
 	b.descriptors = descriptorsOf(p.pid(), "")
 	b.processes = len(descendants(p.pid()))
@@ -124,6 +124,22 @@ func (f *figures) belongings(p *process, dirs ...string) belongings {
 		}
 	}
 	return b
+}
+
+// goroutines counts those of the server once the count stays the same for ten
+// looks: one that gives memory back, five seconds after the last action, is there
+// only for a moment.
+func (f *figures) goroutines(p *process) int {
+	n, same := f.metric(p.client, "go_goroutines"), 0
+	f.settle(func() bool {
+		last := n
+		n = f.metric(p.client, "go_goroutines")
+		if same++; n != last {
+			same = 0
+		}
+		return same >= 10
+	})
+	return n
 }
 
 // hangUp closes the connections of this program and waits until the server has
