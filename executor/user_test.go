@@ -118,6 +118,9 @@ func TestDropsToUser(t *testing.T) {
 	if got := run(t, e, "", "cat /proc/$PPID/environ; kill -9 $PPID; echo; cat /etc/shadow"); strings.Count(got.Content, "ermitted")+strings.Count(got.Content, "denied") != 3 {
 		t.Errorf("got %q, want three refusals", got.Content)
 	}
+	if got := run(t, e, "", "[ $(cat /proc/self/oom_score_adj) -gt $(cat /proc/$PPID/oom_score_adj) ]; echo $?").Content; got != "0" {
+		t.Errorf("got %q; want a score above the server's", got)
+	}
 	for _, a := range []api.Action{
 		api.ReadAction{Path: "/etc/shadow", End: -1},
 		api.WriteAction{Path: "/etc/actiond-test", Content: "x", End: -1},

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -577,6 +578,28 @@ func TestSignalsIgnoredByLauncher(t *testing.T) {
 
 // A program in the shell's place is a command like any other, however long it
 // runs.
+// When memory runs out, a command goes before the process that tells of it.
+func TestCommandsGoFirst(t *testing.T) {
+	t.Parallel()
+	score := func(text string) int {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, program := range shells(t) {
+		got := score(do(t, session(t, program), "cat /proc/self/oom_score_adj").Output)
+		if want := min(1000, score(string(own))+300); got != want {
+			t.Errorf("%s: got a score of %d, want %d", name, got, want)
+		}
+	}
+}
+
 func TestExecIsACommand(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")

@@ -134,10 +134,33 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	if err := startHeedful(sh.cmd); err != nil {
 		return err
 	}
+	sh.offer(cfg)
 	_ = sh.term.slave.Close()
 	sh.term.slave = nil
 	// A shell that cannot open its terminal would run everything unseen.
 	return sh.send("exec 3>&-; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
+}
+
+// offerMore is added to this process's own score, of 1000 for all memory there
+// is: the server uses a hundredth of a sandbox's memory, so that what a command
+// runs is always the larger.
+const offerMore = 300
+
+// offer makes the shell and all it starts go before this process does when memory runs
+// out. The file is the shell's user's, and one may always offer more of oneself
+// (proc(5), oom_score_adj). Where it cannot be done the kernel goes by size alone.
+func (sh *shell) offer(cfg *Config) {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		return
+	}
+	_ = cfg.As(func() error {
+		return os.WriteFile(sh.proc("oom_score_adj"), strconv.AppendInt(nil, int64(min(1000, score+offerMore)), 10), 0)
+	})
 }
 
 // starting guards the process's signals, which startHeedful changes for a moment.
