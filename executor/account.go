@@ -6,33 +6,62 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // CreateUser makes an account as the reference does: primary group root, in
 // the group sudo and allowed to use it without a password where there is one,
 // a home made from /etc/skel. It edits the files of /etc itself, because
-// images without useradd have them too. It needs root.
+// images without useradd have them too. Where they cannot be changed, or are
+// not there, it is BareUser. It needs root.
 func CreateUser(name string, uid int) (*User, error) {
 	if name == "" || strings.ContainsAny(name, ":\n/ ") {
 		return nil, fmt.Errorf("user name %q is not a word", name)
 	}
+	if uid < 0 || uid > math.MaxInt32 {
+		return nil, fmt.Errorf("user id %d is not one of an account", uid)
+	}
 	home := filepath.Join("/home", name)
-	if err := appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:0::%s:%s", name, uid, home, loginShell())); err != nil {
+	err := appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:0::%s:%s", name, uid, home, loginShell()))
+	if unchangeable(err) {
+		return BareUser(name, uint32(uid)), nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := appendLine("/etc/shadow", name+":!:::::::"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := allowSudo(name); err != nil {
+	if err := allowSudo(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if err := makeHome(home, uid); err != nil {
 		return nil, err
 	}
 	return LookupUser(name)
+}
+
+// unchangeable tells whether a file of /etc is missing, or is on a file system
+// or behind a mount that this process cannot change.
+func unchangeable(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, unix.EROFS) || errors.Is(err, unix.EBUSY)
+}
+
+// BareUser is a user whom no file of /etc knows: its group is root, as that of
+// an account that CreateUser makes. Its home is /home/NAME if that can be made
+// or is the user's, otherwise the directory for temporary files.
+func BareUser(name string, uid uint32) *User {
+	home := filepath.Join("/home", name)
+	if makeHome(home, int(uid)) != nil {
+		home = os.TempDir()
+	}
+	return &User{Name: name, Home: home, UID: uid, GID: 0, Groups: []uint32{0}}
 }
 
 func loginShell() string {
@@ -110,12 +139,7 @@ func makeHome(home string, uid int) error {
 			return err
 		}
 	}
-	return filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Lchown(path, uid, 0) //nolint:gosec // the tree was made above, and nobody else may write to it
-	})
+	return HandOver(home, uid, 0)
 }
 
 // copyPlain copies the regular files at the top of from; skeletons have no others

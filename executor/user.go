@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"runtime"
@@ -22,14 +24,21 @@ type User struct {
 	Groups     []uint32
 }
 
-// LookupUser finds a user by name. The error says that there is none.
+// LookupUser finds a user by name. The error is a user.UnknownUserError if there
+// is none, also where there are no accounts at all.
 func LookupUser(name string) (*User, error) {
 	u, err := user.Lookup(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, user.UnknownUserError(name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	found := &User{Name: u.Username, Home: u.HomeDir}
 	groups, err := u.GroupIds()
+	if errors.Is(err, fs.ErrNotExist) { // no /etc/group
+		groups, err = []string{u.Gid}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("looking up the groups of %q: %w", name, err)
 	}

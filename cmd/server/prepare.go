@@ -3,12 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/user"
-	"path/filepath"
-	"syscall"
 
 	"github.com/actiond/actiond/executor"
 )
@@ -37,10 +34,33 @@ func prepare(opts *options, logger *slog.Logger) (*executor.User, error) {
 	if err := makeDir(opts.workingDir); err != nil {
 		return nil, err
 	}
-	if err := handOver(opts.workingDir, int(account.UID), opts.groupID); err != nil {
+	return settle(account, opts, logger), nil
+}
+
+// settle makes the working directory and the user one another's. A mounted one
+// keeps its owner, who is somebody outside of the sandbox: commands run as that
+// user. Root is not taken for one, since engines make the directories that they
+// mount as root.
+func settle(account *executor.User, opts *options, logger *slog.Logger) *executor.User {
+	owner, mounted, err := executor.MountOwner(opts.workingDir)
+	if err != nil {
+		logger.Warn("cannot tell whether the working directory is mounted; it stays as it is", slog.Any("error", err))
+		return account
+	}
+	if mounted && owner != 0 && owner != int(account.UID) {
+		logger.Info("commands run as the owner of the mounted working directory",
+			slog.String("username", opts.username), slog.Int("uid", owner))
+		return executor.BareUser(opts.username, uint32(owner)) //nolint:gosec // the kernel's ids have 32 bits
+	}
+	if opts.workingDir == "/" {
+		err = errors.New("the root directory stays root's: give another --working-dir")
+	} else {
+		err = executor.HandOver(opts.workingDir, int(account.UID), opts.groupID)
+	}
+	if err != nil {
 		logger.Warn("the working directory could not be handed over to the user", slog.Any("error", err))
 	}
-	return account, nil
+	return account
 }
 
 func makeDir(dir string) error {
@@ -48,35 +68,4 @@ func makeDir(dir string) error {
 		return fmt.Errorf("making the working directory: %w", err)
 	}
 	return nil
-}
-
-// handOver gives dir and what is in it to the user, unless dir is the user's
-// already. Links are not followed.
-func handOver(dir string, uid, gid int) error {
-	if dir == "/" {
-		return errors.New("the root directory stays root's: give another --working-dir")
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid {
-		return nil
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	var first error // what cannot be handed over does not keep the rest from it
-	_ = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil {
-			err = root.Lchown(path, uid, gid)
-		}
-		if err != nil && first == nil {
-			first = fmt.Errorf("%s: %w", filepath.Join(dir, path), err)
-		}
-		return nil
-	})
-	return first
 }
