@@ -1,14 +1,10 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"path"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -31,9 +27,6 @@ func (h *Host) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 func (h *Host) complete(spec *Spec) (err error) {
 	if err := spec.complete(); err != nil {
 		return err
-	}
-	if len(spec.Env) > 0 && !h.config.Claims {
-		return refuse("variables are handed over by the claim, and this server cannot be claimed")
 	}
 	if spec.Mounts, err = resolveMounts(spec.Mounts, h.view); err != nil {
 		return err
@@ -141,7 +134,7 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 		return nil, err
 	}
 	h.config.Progress(b.id, Pending, "the server for "+arch)
-	b.binary, b.name, b.controller, b.created, b.claim = binary.sum, spec.Name, h.controller, time.Now(), h.config.Claims
+	b.binary, b.name, b.controller, b.created = binary.sum, spec.Name, h.controller, time.Now()
 	if b.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
 		return nil, err
 	}
@@ -150,7 +143,7 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 	}
 	h.config.Progress(b.id, Creating, "its directory")
 	n := note{Key: orElse(spec.Secret, randomHex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
-	if b.pool != "" && h.config.Claims {
+	if b.pool != "" {
 		n.Key = "" // the claimer brings it
 	}
 	defer func() {
@@ -183,9 +176,6 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 		if err := h.checkServer(ctx, made.Container, binary); err != nil {
 			return made, err
 		}
-	}
-	if err := h.deliverKey(ctx, made, n.Key); err != nil {
-		return made, err
 	}
 	if err := h.launch(ctx, made, n); err != nil {
 		return made, err
@@ -235,9 +225,6 @@ func (h *Host) undo(ctx context.Context, id string, made *Sandbox) error {
 // container makes the container and does not start it.
 func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, error) {
 	config, host := plan(spec, b)
-	if !h.config.Claims {
-		config.Cmd = append(config.Cmd, "--session-key-file", insideKey)
-	}
 	name := h.config.Prefix + b.id
 	h.config.Progress(b.id, Creating, "the container "+name)
 	response, err := h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
@@ -255,38 +242,6 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 	}
 	s.State = Creating
 	return s, nil
-}
-
-// insideKey is where a server that cannot be claimed finds its key. Only its
-// own user can open the directory.
-const insideKey = insideRun + "/key"
-
-// deliverKey hands the key to a server that cannot be claimed.
-func (h *Host) deliverKey(ctx context.Context, s *Sandbox, key string) error {
-	if h.config.Claims || key == "" {
-		return nil
-	}
-	if s.Transport == "socket" {
-		if err := h.state.write(path.Join("sandboxes", s.birth, "run", path.Base(insideKey)), []byte(key)); err != nil {
-			return fmt.Errorf("handing the key over: %w", err)
-		}
-		learned, err := h.learn(ctx)
-		if err != nil {
-			return err
-		}
-		return h.state.give(s.birth, learned.serverUID)
-	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	dir := &tar.Header{Typeflag: tar.TypeDir, Name: insideRun[1:] + "/", Mode: 0o700}
-	file := &tar.Header{Typeflag: tar.TypeReg, Name: insideKey[1:], Mode: 0o400, Size: int64(len(key))}
-	err := errors.Join(w.WriteHeader(dir), w.WriteHeader(file))
-	_, writeErr := io.WriteString(w, key)
-	if err = errors.Join(err, writeErr, w.Close()); err != nil {
-		return fmt.Errorf("packing the key: %w", err)
-	}
-	err = h.engine.CopyToContainer(ctx, s.Container, "/", &archive, container.CopyToContainerOptions{})
-	return engineError(ctx, "handing the key over", err)
 }
 
 // image makes sure that the image is there and tells its architecture.

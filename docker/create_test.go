@@ -409,6 +409,8 @@ func (stuckAgent) Ready(ctx context.Context, _ docker.DialFunc, _ string) error 
 	return ctx.Err()
 }
 
+func (stuckAgent) Renew(context.Context, docker.DialFunc, string, time.Duration) error { return nil }
+
 func (stuckAgent) Status(context.Context, docker.DialFunc, string) (docker.Status, error) {
 	return docker.Status{}, nil
 }

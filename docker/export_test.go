@@ -15,13 +15,13 @@ func OpenWith(config Config, e Engine) (*Host, error) {
 }
 
 // Plan is plan for a sandbox born at a fixed time.
-func Plan(s Spec, runDir, volume, pool string, claim bool) (*container.Config, *container.HostConfig, error) {
+func Plan(s Spec, runDir, volume, pool string) (*container.Config, *container.HostConfig, error) {
 	if err := s.complete(); err != nil {
 		return nil, nil, err
 	}
 	config, host := plan(&s, birth{
 		id: "0123456789ab", name: s.Name, controller: "c0ffee", created: time.Unix(1e9, 0),
-		runDir: runDir, volume: volume, binary: "feed", pool: pool, claim: claim,
+		runDir: runDir, volume: volume, binary: "feed", pool: pool,
 	})
 	return config, host, nil
 }

@@ -388,10 +388,11 @@ func (f *fakeEngine) VolumeRemove(_ context.Context, name string, _ bool) error 
 
 // fakeAgent accepts one claim per sandbox and is ready at once.
 type fakeAgent struct {
-	mu     sync.Mutex
-	keys   map[string]string // by what the sandbox's socket is
-	status docker.Status
-	err    error
+	mu      sync.Mutex
+	keys    map[string]string // by what the sandbox's socket is
+	status  docker.Status
+	renewed []time.Duration
+	err     error
 }
 
 func (a *fakeAgent) Ready(ctx context.Context, dial docker.DialFunc, _ string) error {
@@ -420,6 +421,13 @@ func (a *fakeAgent) Claim(ctx context.Context, dial docker.DialFunc, c docker.Cl
 	return nil
 }
 
+func (a *fakeAgent) Renew(_ context.Context, _ docker.DialFunc, _ string, ttl time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.renewed = append(a.renewed, ttl)
+	return a.err
+}
+
 func (a *fakeAgent) Status(context.Context, docker.DialFunc, string) (docker.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -434,7 +442,7 @@ func fakeHost(t *testing.T, f *fakeEngine, change ...func(*docker.Config)) *dock
 		t.Fatal(err)
 	}
 	config := docker.Config{
-		StateDir: t.TempDir(), Servers: map[string]string{runtime.GOARCH: server}, Claims: true,
+		StateDir: t.TempDir(), Servers: map[string]string{runtime.GOARCH: server},
 		Agent: &fakeAgent{keys: map[string]string{}}, ReadyTimeout: 10 * time.Second,
 	}
 	for _, c := range change {

@@ -33,12 +33,15 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 
 // Agent speaks to the server of a sandbox. It must be safe for concurrent use.
 type Agent interface {
-	// Ready returns nil as soon as a real command ran in the sandbox's shell.
+	// Ready returns nil as soon as a real command ran in the sandbox's shell,
+	// or, where nobody claimed it yet and the key is empty, as soon as one could.
 	// It may try again until ctx ends.
 	Ready(ctx context.Context, dial DialFunc, key string) error
 	// Claim binds the sandbox to its owner. The same claim may be made again;
 	// another one fails with ErrClaimed.
 	Claim(ctx context.Context, dial DialFunc, claim Claim) error
+	// Renew gives the server a deadline, ttl from now; 0 means none.
+	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
 	// Status asks what changes while a sandbox lives.
 	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
 }
@@ -73,10 +76,6 @@ type Config struct {
 	// Servers are paths of the static server binary by architecture ("amd64",
 	// "arm64").
 	Servers map[string]string
-	// Claims tells that the server takes --claim, --ttl and --idle-limit and is
-	// bound by a first call. Otherwise the key is handed over in a file that
-	// only the server can read.
-	Claims bool
 	// Agent speaks to the servers. Required.
 	Agent Agent
 	// Transport is "socket", "port", or "" for a socket where it can be had.

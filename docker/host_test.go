@@ -156,7 +156,7 @@ func TestDetails(t *testing.T) {
 	t.Parallel()
 	config, host, err := docker.Plan(docker.Spec{
 		Image: "i", UserID: 1000, SecurityOpts: []string{"apparmor=unconfined"}, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
-	}, "/r", "v", "", true)
+	}, "/r", "v", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,6 @@ type birth struct {
 	volume     string // with the server, empty: it is copied in
 	binary     string // SHA-256 of the server
 	pool       string
-	claim      bool // the server waits for its owner
 }
 
 // plan turns a completed specification into what the engine wants to know. It
@@ -115,17 +114,14 @@ func arguments(s *Spec, b birth) []string {
 	}
 	args := []string{
 		"--addr", addr, "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(s.UserID), "--state-dir", insideState,
+		"--username", s.User, "--user-id", strconv.Itoa(s.UserID), "--state-dir", insideState, "--claim",
 	}
-	if b.claim {
-		args = append(args, "--claim")
-		ttl, idle := limits(s, b)
-		if ttl > 0 {
-			args = append(args, "--ttl", ttl.String())
-		}
-		if idle > 0 {
-			args = append(args, "--idle-limit", idle.String())
-		}
+	ttl, idle := limits(s, b)
+	if ttl > 0 {
+		args = append(args, "--ttl", ttl.String())
+	}
+	if idle > 0 {
+		args = append(args, "--idle-limit", idle.String())
 	}
 	return append(args, s.Flags...)
 }

@@ -140,11 +140,9 @@ func (p *Pool) takeOne(ctx context.Context, s *Sandbox, spec *Spec, id string) (
 
 func (p *Pool) bind(ctx context.Context, s *Sandbox, n note, id string) error {
 	h := p.host
-	if h.config.Claims {
-		h.config.Progress(s.ID, Ready, "claiming it")
-		if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
-			return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)
-		}
+	h.config.Progress(s.ID, Ready, "claiming it")
+	if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
+		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)
 	}
 	h.config.Progress(s.ID, Ready, "its new name")
 	err := h.engine.ContainerRename(ctx, s.Container, h.config.Prefix+id)

@@ -315,8 +315,9 @@ func (h *Host) Resume(ctx context.Context, s *Sandbox) error {
 	})
 }
 
-// Renew gives the sandbox another deadline on this side; the zero time takes it
-// away. Its server has to be told as well, by whoever speaks to it.
+// Renew gives the sandbox another deadline; the zero time takes it away. A
+// paused one goes on for the moment in which its server is told, a stopped one
+// learns it when it starts.
 func (h *Host) Renew(ctx context.Context, s *Sandbox, deadline time.Time) error {
 	unlock, err := h.state.lock(ctx, s.birth)
 	if err != nil {
@@ -327,15 +328,40 @@ func (h *Host) Renew(ctx context.Context, s *Sandbox, deadline time.Time) error 
 	if err != nil {
 		return fmt.Errorf("renewing sandbox %s: %w", s.ID, err)
 	}
-	n.Deadline = deadline
-	if deadline.IsZero() {
-		n.Deadline = forever
+	ttl := time.Duration(0)
+	n.Deadline = forever
+	if !deadline.IsZero() {
+		n.Deadline, ttl = deadline, max(time.Until(deadline), time.Second)
+	}
+	// The server first: otherwise the note would be wrong when this fails.
+	if err := h.tellDeadline(ctx, s, n.Key, ttl); err != nil {
+		return fmt.Errorf("renewing sandbox %s: %w", s.ID, err)
 	}
 	if err := h.state.save(s.birth, n); err != nil {
 		return err
 	}
 	s.Deadline = deadline
 	return nil
+}
+
+func (h *Host) tellDeadline(ctx context.Context, s *Sandbox, key string, ttl time.Duration) (err error) {
+	if err := h.refresh(ctx, s); err != nil {
+		return err
+	}
+	switch s.State {
+	case Ready, Starting:
+	case Paused:
+		if err := h.engine.ContainerUnpause(ctx, s.Container); err != nil {
+			return engineError(ctx, "resuming it", err)
+		}
+		defer func() {
+			again := h.engine.ContainerPause(context.WithoutCancel(ctx), s.Container)
+			err = errors.Join(err, engineError(ctx, "pausing it again", again))
+		}()
+	default:
+		return nil
+	}
+	return h.config.Agent.Renew(ctx, s.Dial, key, ttl)
 }
 
 // change does work on a sandbox that is in one of the states from, looked at

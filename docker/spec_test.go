@@ -21,13 +21,12 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	server := []string{"--working-dir", "/workspace", "--username", "agent", "--user-id", "1000", "--state-dir", "/var/lib/actiond"}
+	server := []string{"--working-dir", "/workspace", "--username", "agent", "--user-id", "1000", "--state-dir", "/var/lib/actiond", "--claim"}
 	for _, tt := range []struct {
 		name           string
 		spec           docker.Spec
 		runDir, volume string
 		pool           string
-		claim          bool
 		wantCmd        []string
 		wantMounts     []string // source target mode
 		wantLabels     map[string]string
@@ -50,16 +49,16 @@ func TestPlan(t *testing.T) {
 			wantLabels: map[string]string{"dev.actiond.transport": "port", "dev.actiond.name": "n", "dev.actiond.owner": "o"},
 		},
 		{
-			name: "claimed, with limits", runDir: "/r", volume: "v", claim: true,
+			name: "limits", runDir: "/r", volume: "v",
 			spec:       docker.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}},
-			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--claim", "--ttl", "1h0m0s", "--idle-limit", "1m0s", "--soft-timeout=3s"}),
+			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s", "--idle-limit", "1m0s", "--soft-timeout=3s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": "1m0s", "mine": "x"},
 		},
 		{
-			name: "in a pool the limits are the pool's", runDir: "/r", volume: "v", claim: true, pool: "p",
+			name: "in a pool the limits are the pool's", runDir: "/r", volume: "v", pool: "p",
 			spec:       docker.Spec{TTL: time.Minute, Idle: time.Minute},
-			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--claim", "--ttl", "1h0m0s"}),
+			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.pool": "p", "dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": ""},
 		},
@@ -80,7 +79,7 @@ func TestPlan(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.spec.Image, tt.spec.UserID = "debian", 1000
-			config, host, err := docker.Plan(tt.spec, tt.runDir, tt.volume, tt.pool, tt.claim)
+			config, host, err := docker.Plan(tt.spec, tt.runDir, tt.volume, tt.pool)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +195,7 @@ func TestSpecRefuses(t *testing.T) {
 		"secret in two lines":  {Image: "i", Secret: strings.Repeat("a", 32) + "\n"},
 		"long key":             {Image: "i", Key: strings.Repeat("k", 513)},
 	} {
-		if _, _, err := docker.Plan(spec, "/r", "v", "", false); !errors.Is(err, docker.ErrInvalid) {
+		if _, _, err := docker.Plan(spec, "/r", "v", ""); !errors.Is(err, docker.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
 	}

@@ -39,7 +39,7 @@ func TestDockerAgentAgainstServer(t *testing.T) {
 		{"the server's memory", server + `cat /proc/$S/mem`, "Permission denied"},
 		{"the server's descriptors", server + `ls /proc/$S/fd`, "Permission denied"},
 		{"the socket", `ls /run/actiond`, "Permission denied"},
-		{"the key file", `cat /run/actiond/key`, "Permission denied"},
+		{"the server's directory", `ls /run/actiond`, "Permission denied"},
 		{"replace the socket", `ln -sf /var/run/docker.sock /run/actiond/sock`, "Permission denied"},
 		{"move the directory", `mv /run/actiond /run/x`, "cannot move"},
 		{"the server's file", `echo x > /.actiond/server`, "Read-only file system"},

@@ -520,9 +520,10 @@ func killedBefore(t *testing.T, what string, step int) bool {
 	}
 	mine := 0
 	for _, s := range left {
-		if s.Pool == "" {
-			mine++
+		if s.Pool != "" {
+			continue // nobody's, and runs nothing yet
 		}
+		mine++
 		if got, _ := run(t, s, "echo alive"); got != "alive" {
 			t.Errorf("%s: what is left answers %q", name, got)
 		}
@@ -603,28 +604,75 @@ func TestDockerPool(t *testing.T) {
 	}
 }
 
+// The limits end a sandbox without help from this side: the server counts itself.
+func TestDockerEndsByItself(t *testing.T) {
+	t.Parallel()
+	image(t, busyboxImage)
+	h := testHost(t)
+	begun := time.Now()
+	for name, spec := range map[string]docker.Spec{"time to live": {TTL: 3 * time.Second}, "idle limit": {Idle: 3 * time.Second}} {
+		spec.Image = busyboxImage
+		s := create(t, h, spec)
+		if out, _ := run(t, s, "echo alive"); out != "alive" {
+			t.Errorf("%s: got %q", name, out)
+		}
+		for s.State != docker.Stopped {
+			if time.Since(begun) > 2*time.Minute {
+				t.Fatalf("%s: it is %s", name, s.State)
+			}
+			time.Sleep(50 * time.Millisecond)
+			var err error
+			if s, err = h.Get(t.Context(), s.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(s.Detail, "Exited (0)") {
+			t.Errorf("%s: it ended badly: %s", name, s.Detail)
+		}
+	}
+}
+
+// The reaper ends what cannot end itself: here, because it is paused.
 func TestDockerDeadlines(t *testing.T) {
 	t.Parallel()
 	image(t, busyboxImage)
 	h := testHost(t)
 	ctx := t.Context()
-	short := create(t, h, docker.Spec{Image: busyboxImage, TTL: time.Nanosecond})
-	renewed := create(t, h, docker.Spec{Image: busyboxImage, TTL: time.Nanosecond})
-	idle := create(t, h, docker.Spec{Image: busyboxImage, Idle: time.Nanosecond})
-	kept := create(t, h, docker.Spec{Image: busyboxImage, TTL: time.Hour, Idle: time.Hour})
-	if err := h.Renew(ctx, renewed, time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
+	specs := map[string]docker.Spec{
+		"short": {TTL: 5 * time.Second}, "renewed": {TTL: 5 * time.Second}, "kept": {TTL: time.Hour, Idle: time.Hour},
 	}
+	sandboxes := map[string]*docker.Sandbox{}
+	for name, spec := range specs {
+		spec.Image = busyboxImage
+		s := create(t, h, spec)
+		sandboxes[name] = s
+		if err := h.Pause(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if name == "renewed" {
+			if err := h.Renew(ctx, s, time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Resume(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(time.Until(sandboxes["short"].Deadline))
 	would, err := h.Prune(ctx, true)
-	if err != nil || len(would) != 2 {
-		t.Errorf("dry run: got %+v, %v, want two", would, err)
+	if err != nil || len(would) != 1 {
+		t.Errorf("dry run: got %+v, %v, want one", would, err)
 	}
 	if _, err := h.Prune(ctx, false); err != nil {
 		t.Fatal(err)
 	}
-	for s, want := range map[*docker.Sandbox]bool{short: false, renewed: true, idle: false, kept: true} {
-		if _, err := h.Get(ctx, s.ID); (err == nil) != want {
-			t.Errorf("%+v: got %v, want there: %v", s, err, want)
+	for name, s := range sandboxes {
+		if _, err := h.Get(ctx, s.ID); (err == nil) != (name != "short") {
+			t.Errorf("%s: got %v", name, err)
 		}
+	}
+	time.Sleep(time.Until(sandboxes["renewed"].Created.Add(7 * time.Second)))
+	if out, _ := run(t, sandboxes["renewed"], "echo alive"); out != "alive" {
+		t.Errorf("the renewed one: got %q", out)
 	}
 }

@@ -150,6 +150,10 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 type agent struct{}
 
 func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error {
+	if key == "" { // nobody's yet
+		_, err := call(ctx, dial, key, http.MethodGet, "/readyz", nil)
+		return err
+	}
 	answer, err := runIn(ctx, dial, key, "true")
 	if err != nil {
 		return err
@@ -160,26 +164,41 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 	return nil
 }
 
-func (agent) Claim(context.Context, docker.DialFunc, docker.Claim) error {
-	return errors.New("this server cannot be claimed")
+func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
+	_, err := call(ctx, dial, "", http.MethodPost, "/v1/claim", map[string]any{
+		"key": claim.Key, "owner": claim.Owner, "env": claim.Env,
+		"ttl_seconds": whole(claim.TTL), "idle_seconds": whole(claim.Idle),
+	})
+	if err != nil && strings.Contains(err.Error(), "409") {
+		return fmt.Errorf("%w: %w", docker.ErrClaimed, err)
+	}
+	return err
 }
 
+func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl time.Duration) error {
+	_, err := call(ctx, dial, key, http.MethodPost, "/v1/renew", map[string]any{"ttl_seconds": whole(ttl)})
+	return err
+}
+
+// whole is the duration in whole seconds, rounded up.
+func whole(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
 func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (docker.Status, error) {
-	var info struct {
-		Uptime   float64 `json:"uptime"`
-		IdleTime float64 `json:"idle_time"`
-	}
-	body, err := call(ctx, dial, key, http.MethodGet, "/server_info", nil)
+	body, err := call(ctx, dial, key, http.MethodGet, "/v1/status", nil)
 	if err != nil {
 		return docker.Status{}, err
 	}
-	if err := json.Unmarshal(body, &info); err != nil {
+	var life struct {
+		Busy, Claimed bool
+		IdleSince     time.Time `json:"idle_since"`
+		Deadline      time.Time
+	}
+	if err := json.Unmarshal(body, &life); err != nil {
 		return docker.Status{}, err
 	}
-	return docker.Status{Claimed: true, Since: time.Now().Add(-time.Duration(info.IdleTime * float64(time.Second)))}, nil
+	return docker.Status{Busy: life.Busy, Claimed: life.Claimed, Since: life.IdleSince, Deadline: life.Deadline}, nil
 }
 
-// call makes one request over a connection of its own.
 func call(ctx context.Context, dial docker.DialFunc, key, method, path string, body any) ([]byte, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -201,7 +220,7 @@ func call(ctx context.Context, dial docker.DialFunc, key, method, path string, b
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
+	if err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, answer)
 	}
 	return answer, err

@@ -58,6 +58,17 @@ func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim
 // wholeSeconds rounds up, so that a limit never becomes none.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
+// Renew gives the sandbox a new deadline.
+func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl time.Duration) error {
+	c, err := clientOver(dial, key)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Renew(ctx, ttl)
+	return err
+}
+
 // Status asks what the sandbox does, and how long it will live.
 func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (docker.Status, error) {
 	c, err := clientOver(dial, key)
