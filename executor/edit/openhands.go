@@ -365,8 +365,12 @@ func once(p place, view string, r Replacement) ([]change, error) {
 		}
 	}
 	if count > 1 {
+		where := ""
+		if p.dialect != OpenHands { // its answer was recorded, and is compared word for word
+			where = whereabouts(view, old)
+		}
 		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
-			"Please ensure it is unique.%s", old, list(lines), whereabouts(view, old))
+			"Please ensure it is unique.%s", old, list(lines), where)
 	}
 	at := strings.Index(view, old)
 	return []change{{at, at + len(old), replacement}}, nil
