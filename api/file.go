@@ -396,7 +396,8 @@ type EditObservation struct {
 	Content   string
 	Path      string
 	PrevExist bool
-	// OldContent and NewContent repeat the action's old_str and new_str.
+	// OldContent and NewContent repeat the action's old_str and new_str; of a
+	// draft they are the whole text before and after.
 	OldContent, NewContent *string
 	ImplSource             string
 	// Diff is a unified diff without context, "" when nothing changed.
@@ -420,7 +421,11 @@ func (o EditObservation) encode(w *writer) {
 	w.textOrNull("old_content", o.OldContent)
 	w.textOrNull("new_content", o.NewContent)
 	w.text("impl_source", cmp.Or(o.ImplSource, implEditor))
-	w.text("diff", o.Diff)
+	if o.ImplSource == implDraft && o.Diff == "" { // the content is the diff
+		w.null("diff")
+	} else {
+		w.text("diff", o.Diff)
+	}
 	w.null("_diff_cache") // the client's own, always empty
 	w.close()
 	w.close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/search"
 )
@@ -36,6 +37,9 @@ type Config struct {
 	SoftTimeout time.Duration
 	// Logger takes what went wrong beside an action that went well; nil discards.
 	Logger *slog.Logger
+	// DraftModel merges the drafts of edits; nil means that they are merged by
+	// rules, and that nothing leaves the sandbox.
+	DraftModel *draft.Model
 	// StateDir holds what survives a restart, out of the agent's reach; empty
 	// means that nothing does.
 	StateDir string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/lint"
 )
 
 const (
@@ -61,7 +62,7 @@ func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request
 // edit lets the editor change a file. What it refuses is an observation too.
 func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) api.Observation {
 	if a.ImplSource == implDraft {
-		return complaint(&edit.Error{Code: edit.CodeUnsupported, Message: "llm_based_edit is not supported yet. Nothing was done."})
+		return e.mergeDraft(ctx, a, req)
 	}
 	var r edit.Result
 	var err error
@@ -77,6 +78,35 @@ func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) 
 	return api.EditObservation{
 		Content: editorText(r, err), Path: a.Path, OldContent: a.OldStr, NewContent: a.NewStr,
 		ImplSource: implEditor, Diff: r.Diff, SHA256: r.SHA256, Code: editorCode(err),
+	}
+}
+
+// mergeDraft merges a draft into a file: by rules, or by the model that is
+// configured.
+func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Request) api.Observation {
+	if a.Content == nil {
+		return complaint(&edit.Error{Code: edit.CodeMissingArgument, Message: "Parameter `content` is required for llm_based_edit."})
+	}
+	d := edit.Draft{
+		Path: a.Path, Dir: e.workingDir(req.Session), Content: *a.Content, Start: a.Start, End: a.End, IfSHA256: a.IfSHA256,
+	}
+	if e.cfg.DraftModel != nil {
+		d.Model = func(original, update string) (string, error) { return e.cfg.DraftModel.Merge(ctx, original, update) }
+	}
+	m, err := e.editor.Merge(d)
+	if err != nil {
+		return complaint(err)
+	}
+	e.noteHistory(ctx, m.Result)
+	content := m.Text
+	if a.Lint {
+		if issues, known := lint.New(ctx, m.Path, m.Before, m.After, e.cfg.User.lint()); known {
+			content += "\n" + lint.Format(issues)
+		}
+	}
+	return api.EditObservation{
+		Content: content, Path: m.Path, PrevExist: m.Existed, OldContent: &m.Before, NewContent: &m.After,
+		ImplSource: implDraft, SHA256: m.SHA256,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/lint"
 )
 
 // User is who commands and file accesses are done as. A nil User is whoever
@@ -74,6 +75,14 @@ func (u *User) credential() *bash.User {
 		return nil
 	}
 	return &bash.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
+}
+
+// lint is the same for interpreters that look at a text.
+func (u *User) lint() *lint.User {
+	if u.self() {
+		return nil
+	}
+	return &lint.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
 }
 
 func (u *User) name() string {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/actiond/actiond/executor/draft"
 )
 
 // options is what the command line and the environment ask for.
@@ -28,6 +30,7 @@ type options struct {
 	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
+	draft       draft.Config // its URL is empty where there is no model
 	logLevel    slog.Level
 	logJSON     bool
 	groupID     int // of the working directory
@@ -73,6 +76,10 @@ the address can run commands.
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
   --state-dir DIR           keep the undo history there, over restarts
+  --draft-model-url URL     let a model behind this OpenAI-compatible endpoint
+                            (https://host/v1) merge drafts; it gets the lines
+  --draft-model NAME        its name there
+  --draft-model-key-file FILE  the key that it asks for
   --soft-timeout DURATION   answer after this much silence (default 10s)
   --plugins NAME...         agent_skills, jupyter, vscode: accepted
   --[no-]enable-browser     accepted; this server has no browser yet
@@ -111,6 +118,9 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
 	flags.DurationVar(&opts.idle, "idle-limit", 0, "")
+	flags.StringVar(&opts.draft.URL, "draft-model-url", "", "")
+	flags.StringVar(&opts.draft.Model, "draft-model", "", "")
+	draftKeyFile := flags.String("draft-model-key-file", "", "")
 	flags.DurationVar(&opts.softTimeout, "soft-timeout", opts.softTimeout, "")
 
 	rest, positional, plugins := split(args)
@@ -123,7 +133,28 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 		return nil, &usageError{err.Error()}
 	}
 	opts.browser = opts.browser && !*noBrowser
+	if err := opts.completeDraft(*draftKeyFile); err != nil {
+		return opts, err
+	}
 	return opts, opts.complete(positional, *keyFile)
+}
+
+// completeDraft checks what was said about the model that merges drafts.
+func (o *options) completeDraft(keyFile string) error {
+	if o.draft.URL == "" && (o.draft.Model != "" || keyFile != "") {
+		return usagef("--draft-model and --draft-model-key-file need --draft-model-url")
+	}
+	if keyFile == "" {
+		return nil
+	}
+	data, err := os.ReadFile(keyFile)
+	if err != nil {
+		return fmt.Errorf("reading the draft model's key: %w", err)
+	}
+	if o.draft.Key = strings.TrimSpace(string(data)); o.draft.Key == "" {
+		return usagef("--draft-model-key-file %s is empty", keyFile)
+	}
+	return nil
 }
 
 // split takes apart what package flag cannot read: values of --plugins that

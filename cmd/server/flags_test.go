@@ -44,6 +44,9 @@ func TestParse(t *testing.T) {
 		{"flags win", "--soft-timeout 2s --session-key-file " + keyFile, []string{"SESSION_API_KEY=k", "NO_CHANGE_TIMEOUT_SECONDS=1"}, func(o *options) bool {
 			return o.key == "secret" && o.softTimeout == 2*time.Second
 		}},
+		{"draft model", "--draft-model-url http://h/v1 --draft-model m --draft-model-key-file " + keyFile, nil, func(o *options) bool {
+			return o.draft.URL == "http://h/v1" && o.draft.Model == "m" && o.draft.Key == "secret" && o.key == ""
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -65,9 +68,11 @@ func TestParseErrors(t *testing.T) {
 		"--plugins chess": `plugin "chess"`,
 		"--fly":           "-fly",
 		"--user-id x":     "user-id",
-		"--no-enable-browser --browsergym-eval-env e": "needs the browser",
-		"--soft-timeout 0s":                           "not positive",
-		"--session-key-file /dev/null":                "empty",
+		"--no-enable-browser --browsergym-eval-env e":                 "needs the browser",
+		"--soft-timeout 0s":                                           "not positive",
+		"--session-key-file /dev/null":                                "empty",
+		"--draft-model m":                                             "need --draft-model-url",
+		"--draft-model-url http://h --draft-model-key-file /dev/null": "empty",
 	} {
 		if _, err := parse(strings.Fields(args), nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", args, err, want)
@@ -89,7 +94,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("3000 --plugins a b --username=x -- --", "USER=x")
 	f.Add("-m openhands.runtime.action_execution_server 1 --plugins", "LOG_LEVEL=WARNING")
 	f.Fuzz(func(t *testing.T, args, env string) {
-		if strings.Contains(args, "session-key-file") {
+		if strings.Contains(args, "key-file") {
 			return // it would be read
 		}
 		o, err := parse(strings.Fields(args), strings.Split(env, "\n"), io.Discard)

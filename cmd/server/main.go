@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/server"
 )
 
@@ -65,9 +66,15 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
+	var model *draft.Model
+	if opts.draft.URL != "" {
+		if model, err = draft.New(opts.draft); err != nil {
+			return err
+		}
+	}
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
-		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger,
+		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: model,
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,9 @@ import (
 
 // What has a contract of its own is tested by itself.
 
+// IsPlaceholder is isPlaceholder.
+var IsPlaceholder = isPlaceholder
+
 // UnifiedDiff is unifiedDiff.
 var UnifiedDiff = unifiedDiff
 

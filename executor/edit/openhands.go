@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -528,16 +529,15 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 
 // lineWindow turns the range of write into the number of its first line and the offsets of its text.
 func lineWindow(view string, first, last int) (line, start, end int, err error) {
-	total := strings.Count(view, "\n") + 1
 	if first == -1 {
 		return lineCount(view) + 1, len(view), len(view), nil
 	}
-	if first == 0 {
-		first = 1
-	}
-	if last == 0 {
-		last = -1
-	}
+	return strictWindow(view, cmp.Or(first, 1), cmp.Or(last, -1))
+}
+
+// strictWindow is lineWindow without defaults, and without a way to append.
+func strictWindow(view string, first, last int) (line, start, end int, err error) {
+	total := strings.Count(view, "\n") + 1
 	if first < 1 || first > total || last != -1 && first > last {
 		return 0, 0, 0, refuse(CodeInvalidRange, "Invalid range for editing: start=%d, end=%d, total lines=%d. start must be >= 1 and <=%d "+
 			"(total lines of the edited file), start <= end, or start == -1 (append to the end of the file).", first, last, total, total)

@@ -1,0 +1,166 @@
+package executor_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/executor/draft"
+)
+
+func act(t *testing.T, e *executor.Executor, a api.Action) api.Observation {
+	t.Helper()
+	o, err := e.Do(t.Context(), api.Request{Action: a})
+	if err != nil {
+		t.Fatalf("%+v: %v", a, err)
+	}
+	return o
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Each dialect reaches the editor: with its rules, from the session's directory, and with what tool calls need of the
+// answers.
+func TestFileDialects(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "sub", "f.txt")
+	run(t, e, "", "mkdir sub; cd sub")
+
+	o := act(t, e, api.WriteAction{Dialect: api.DialectGemini, Path: "f.txt", Content: "a\nb\n"})
+	w, ok := o.(api.WriteObservation)
+	if !ok || w.Path != file || len(w.SHA256) != 64 || !strings.HasPrefix(w.Content, "Successfully created") || content(t, file) != "a\nb\n" {
+		t.Fatalf("write: got %+v", o)
+	}
+	o = act(t, e, api.ReadAction{Dialect: api.DialectGemini, Path: "f.txt", Offset: new(1)})
+	if r, ok := o.(api.ReadObservation); !ok || r.SHA256 != w.SHA256 || !strings.HasSuffix(r.Content, "---\nb\n") {
+		t.Errorf("read: got %+v", o)
+	}
+	o = act(t, e, api.EditAction{
+		Dialect: api.DialectGemini, Command: "replace", Path: "f.txt", OldStr: new("a"), NewStr: new("A"), IfSHA256: strings.Repeat("0", 64),
+	})
+	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "conflict" || !strings.Contains(c.Content, w.SHA256) {
+		t.Errorf("stale edit: got %+v", o)
+	}
+	o = act(t, e, api.WriteAction{Path: file, Content: "x", End: -1, IfSHA256: strings.Repeat("0", 64)})
+	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "conflict" {
+		t.Errorf("stale write: got %+v", o)
+	}
+	for _, dialect := range []string{api.DialectOpenHandsV1, api.DialectStrands, api.DialectAnthropic} {
+		o = act(t, e, api.EditAction{Dialect: dialect, Command: "str_replace", Path: file, OldStr: new("a"), NewStr: new(dialect)})
+		if ed, ok := o.(api.EditObservation); !ok || ed.Code != "" || len(ed.SHA256) != 64 {
+			t.Errorf("%s: got %+v", dialect, o)
+		}
+		o = act(t, e, api.ReadAction{Dialect: dialect, Path: file, ViewRange: []int{1, 1}})
+		if r, ok := o.(api.ReadObservation); !ok || !strings.HasSuffix(r.Content, dialect+"\n") {
+			t.Errorf("%s: got %+v", dialect, o)
+		}
+		o = act(t, e, api.EditAction{Dialect: dialect, Command: "undo_edit", Path: file})
+		if content(t, file) != "a\nb\n" {
+			t.Errorf("%s: got %+v", dialect, o)
+		}
+		o = act(t, e, api.EditAction{Dialect: dialect, Command: "str_replace", Path: file, OldStr: new("zz"), NewStr: new("y")})
+		if c, ok := o.(api.ErrorObservation); !ok || c.Code != "no_match" || strings.HasPrefix(c.Content, "ERROR") {
+			t.Errorf("%s: got %+v", dialect, o)
+		}
+		o = act(t, e, api.ReadAction{Dialect: dialect, Path: file + "x"})
+		if c, ok := o.(api.ErrorObservation); !ok || c.Code != "file_not_found" {
+			t.Errorf("%s: got %+v", dialect, o)
+		}
+	}
+	o = act(t, e, api.EditAction{Command: "str_replace", Path: file, OldStr: new("zz"), NewStr: new("y")})
+	if ed, ok := o.(api.EditObservation); !ok || ed.Code != "no_match" || !strings.HasPrefix(ed.Content, "ERROR:\n") {
+		t.Errorf("OpenHands' own: got %+v", o)
+	}
+	o = act(t, e, api.EditAction{Command: "replace", Path: file, Edits: []api.Replacement{{OldStr: "a", NewStr: "b"}, {OldStr: "b", NewStr: "c", AllowMultiple: true}}})
+	if content(t, file) != "c\nc\n" {
+		t.Errorf("several edits: got %+v and %q", o, content(t, file))
+	}
+}
+
+func TestPatchAction(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	run(t, e, "", "mkdir sub; cd sub")
+	patch := "*** Begin Patch\n*** Add File: n.txt\n+x\n*** End Patch"
+	o := act(t, e, api.EditAction{Command: "apply_patch", Patch: &patch})
+	if ed, ok := o.(api.EditObservation); !ok || !strings.HasPrefix(ed.Content, "Done!") || ed.Diff == "" || content(t, filepath.Join(dir, "sub", "n.txt")) != "x\n" {
+		t.Errorf("got %+v", o)
+	}
+	for _, test := range []struct {
+		a    api.EditAction
+		want string
+	}{
+		{api.EditAction{Patch: &patch, Dialect: api.DialectOpenHandsV1}, "already_exists"},
+		{api.EditAction{Dialect: api.DialectOpenHandsV1}, "missing_argument"},
+		{api.EditAction{Patch: &patch, Dialect: api.DialectOpenHandsV1, IfSHA256: strings.Repeat("0", 64)}, "invalid_argument"},
+	} {
+		test.a.Command = "apply_patch"
+		o := act(t, e, test.a)
+		if c, ok := o.(api.ErrorObservation); !ok || c.Code != test.want {
+			t.Errorf("got %+v, want %s", o, test.want)
+		}
+	}
+}
+
+func TestDraftAction(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "a.json")
+	draftOf := func(content string) api.EditAction {
+		return api.EditAction{ImplSource: "llm_based_edit", Path: "a.json", Content: &content, Start: 1, End: -1, Lint: true}
+	}
+	o := act(t, e, draftOf("{\n}\n"))
+	if ed, ok := o.(api.EditObservation); !ok || ed.PrevExist || *ed.OldContent != "" || *ed.NewContent != "{\n}\n" || ed.Path != file || len(ed.SHA256) != 64 {
+		t.Errorf("got %+v", o)
+	}
+	o = act(t, e, draftOf("{\n,\n}\n"))
+	ed, ok := o.(api.EditObservation)
+	if !ok || !ed.PrevExist || *ed.OldContent != "{\n}\n" || *ed.NewContent != "{\n,\n}\n" || ed.ImplSource != "llm_based_edit" ||
+		!strings.HasPrefix(ed.Content, "--- "+file) || !strings.Contains(ed.Content, "Linting issues found in the changes:\n- Line 2, Column 1: ") {
+		t.Errorf("got %+v", o)
+	}
+	o = act(t, e, draftOf("# unchanged\nnowhere\n"))
+	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "no_match" || content(t, file) != "{\n,\n}\n" {
+		t.Errorf("got %+v", o)
+	}
+	a := draftOf("")
+	a.Content = nil
+	if c, ok := act(t, e, a).(api.ErrorObservation); !ok || c.Code != "missing_argument" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestDraftModel(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"<updated_code>ONE</updated_code>"}}]}`)
+	}))
+	defer server.Close()
+	model, err := draft.New(draft.Config{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, dir := start(t, executor.Config{DraftModel: model})
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := act(t, e, api.EditAction{ImplSource: "llm_based_edit", Path: file, Content: new("a draft"), Start: 1, End: 1})
+	if content(t, file) != "ONE\ntwo\n" {
+		t.Errorf("got %q and %+v", content(t, file), o)
+	}
+}
