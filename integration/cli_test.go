@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // cliProgram is the path of a runtimectl built from this checkout.
@@ -102,14 +104,14 @@ func TestCLI(t *testing.T) {
 	if left := c.ok("ls", "-q"); left != "" {
 		t.Errorf("run left %s", left)
 	}
-	id := strings.TrimSpace(c.ok("create", "--name", "build", "--memory", "256m", "--network", "none", "--label", "a=b", box))
+	id := strings.TrimSpace(c.ok("create", "--name", "build", "--memory", "256m", "--network", "none", "--label", "a=b", "-e", "SECRET=s3cr3t", box))
 	if again := strings.TrimSpace(c.ok("create", "--key", "k", box)); again != strings.TrimSpace(c.ok("create", "--key", "k", box)) {
 		t.Error("two creations with a key gave two sandboxes")
 	}
 	if code, _, _ := c.run("create", "--key", "k", "--memory", "300m", box); code != 5 {
 		t.Errorf("another specification with the same key: exit code %d, want 5", code)
 	}
-	if got := c.ok("exec", "build", "--", "sh", "-c", "cd /; pwd; id -u"); got != "/\n1000\n" {
+	if got := c.ok("exec", "build", "--", "sh", "-c", "cd /; pwd; id -u; echo $SECRET"); got != "/\n1000\ns3cr3t\n" {
 		t.Errorf("exec: got %q", got)
 	}
 	if code, _, _ := c.run("exec", id[:6], "--", "no-such-program"); code != 127 {
@@ -186,5 +188,62 @@ func TestCLICopy(t *testing.T) {
 	}
 	if data, err := os.ReadFile(sentinel); err != nil || string(data) != "mine" {
 		t.Errorf("the file outside holds %q, %v", data, err)
+	}
+}
+
+// TestCLIPool claims from a pool that another process keeps.
+func TestCLIPool(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	box := image(t, busyboxImage)
+	keeper := exec.Command(c.program, "pool", "--state-dir", c.stateDir, "--server", c.server, "--warm", "1", "--pool", "p", box)
+	var said bytes.Buffer
+	keeper.Stderr = &said
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() (id string) {
+		var list []struct{ ID, Pool, State string }
+		if err := json.Unmarshal([]byte(c.ok("ls", "-o", "json")), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Pool == "p" && s.State == "ready" {
+				id = s.ID
+			}
+		}
+		return id
+	}
+	warm := ""
+	await(t, "a warm sandbox", func() bool { warm = waiting(); return warm != "" })
+	c.ok("create", "--pool", "p", "--name", "taken", "-e", "A=b", box)
+	if got := c.ok("exec", "taken", "sh", "-c", "echo $A"); got != "b\n" {
+		t.Errorf("the claimed one has the variable %q, want b", got)
+	}
+	await(t, "another one in its place", func() bool { id := waiting(); return id != "" && id != warm })
+	if err := keeper.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Wait(); err != nil {
+		t.Errorf("the pool ends with %v: %s", err, said.String())
+	}
+	if left := strings.Fields(c.ok("ls", "-q")); len(left) != 1 {
+		t.Errorf("left: %q, want the claimed one alone", left)
+	}
+}
+
+// await waits until something holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for !holds() {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s: %v", what, ctx.Err())
+		}
 	}
 }

@@ -30,7 +30,9 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
+	var pool string
 	flags := addSpec(c)
+	addPool(c, &pool)
 	p.addPlace(c)
 	p.addServer(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,7 +44,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		return p.make(cmd.Context(), spec, func(_ place, s *sandbox) error {
+		return p.make(cmd.Context(), spec, pool, func(_ place, s *sandbox) error {
 			_, err := fmt.Fprintln(p.stdout, s.ID)
 			return err
 		})
@@ -50,8 +52,8 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	return c
 }
 
-// make makes a sandbox and does work on it.
-func (p *program) make(ctx context.Context, spec docker.Spec, work func(where place, s *sandbox) error) error {
+// make makes a sandbox, or takes it from a pool, and does work on it.
+func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work func(where place, s *sandbox) error) error {
 	line := p.progress()
 	defer line.end()
 	var change []func(*docker.Config)
@@ -68,11 +70,17 @@ func (p *program) make(ctx context.Context, spec docker.Spec, work func(where pl
 		change = append(change, servers, line.show)
 	}
 	return p.in(func(where place) error {
-		s, err := where.Create(ctx, spec)
+		s, err := take(ctx, where, spec, pool)
 		line.end()
 		if err != nil {
 			return err
 		}
 		return work(where, s)
 	}, change...)
+}
+
+// addPool gives c a flag for the warm pool to take from.
+func addPool(c *cobra.Command, pool *string) {
+	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
+	_ = c.RegisterFlagCompletionFunc("pool", cobra.NoFileCompletions) // the flag is there
 }

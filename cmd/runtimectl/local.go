@@ -49,6 +49,7 @@ type localFacts struct {
 	Env      map[string]string `json:"env,omitempty"`
 	Created  time.Time         `json:"created"`
 	Deadline time.Time         `json:"deadline,omitzero"`
+	Idle     time.Duration     `json:"idle,omitempty"`
 	PID      int               `json:"pid"`
 }
 
@@ -124,7 +125,7 @@ func (l *localPlace) Create(ctx context.Context, spec docker.Spec) (made *sandbo
 		return nil, err
 	}
 	defer unlock()
-	f := localFacts{Name: spec.Name, Owner: spec.Owner, Labels: spec.Labels, Env: spec.Env, Created: time.Now()}
+	f := localFacts{Name: spec.Name, Owner: spec.Owner, Labels: spec.Labels, Env: spec.Env, Created: time.Now(), Idle: spec.Idle}
 	if f.Name == "" {
 		f.Name = id
 	}
@@ -167,6 +168,12 @@ func (l *localPlace) launch(ctx context.Context, id string, f localFacts) (err e
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program,
 		"--addr", "unix:"+l.path(id, "socket"), "--working-dir", l.path(id, "work"),
 		"--session-key-file", l.path(id, "key"), "--state-dir", l.path(id, "state"))
+	if !f.Deadline.IsZero() {
+		cmd.Args = append(cmd.Args, "--ttl", max(time.Until(f.Deadline), time.Second).String())
+	}
+	if f.Idle > 0 {
+		cmd.Args = append(cmd.Args, "--idle-limit", f.Idle.String())
+	}
 	cmd.Env = append(os.Environ(), "TMPDIR="+l.path(id, "tmp"))
 	for _, name := range slices.Sorted(maps.Keys(f.Env)) {
 		cmd.Env = append(cmd.Env, name+"="+f.Env[name])
@@ -329,7 +336,7 @@ func (l *localPlace) sandbox(id string) (*sandbox, error) {
 	}
 	s := &docker.Sandbox{
 		ID: id, Name: f.Name, Owner: f.Owner, Image: "(local)", State: docker.Stopped, Created: f.Created,
-		Deadline: f.Deadline, Labels: f.Labels, User: strconv.Itoa(os.Geteuid()), Transport: "socket",
+		Deadline: f.Deadline, IdleLimit: f.Idle, Labels: f.Labels, User: strconv.Itoa(os.Geteuid()), Transport: "socket",
 	}
 	if l.alive(id) {
 		s.State, s.Detail = docker.Ready, "process "+strconv.Itoa(f.PID)
@@ -446,7 +453,7 @@ func (l *localPlace) Start(ctx context.Context, s *sandbox) error {
 	return l.launch(ctx, s.ID, f)
 }
 
-// Renew writes down another deadline.
+// Renew writes down another deadline. The server has to be told as well.
 func (l *localPlace) Renew(_ context.Context, s *sandbox, deadline time.Time) error {
 	unlock, err := l.lock(s.ID)
 	if err != nil {

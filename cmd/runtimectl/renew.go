@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,11 @@ the ids of those that have a new deadline.`,
 		if !never {
 			deadline = time.Now().Add(ttl)
 		}
+		if slices.Contains(running, s.State) { // its own switch has another deadline too
+			if err := tellDeadline(ctx, s, ttl); err != nil {
+				return err
+			}
+		}
 		return where.Renew(ctx, s, deadline)
 	})
 	c.Flags().DurationVar(&ttl, "ttl", 0, "end them this long after now, such as 2h")
@@ -34,4 +40,16 @@ the ids of those that have a new deadline.`,
 		return nil
 	}
 	return c
+}
+
+// tellDeadline tells the sandbox's server to end after ttl, or never if that is
+// zero.
+func tellDeadline(ctx context.Context, s *sandbox, ttl time.Duration) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Renew(ctx, ttl)
+	return err
 }

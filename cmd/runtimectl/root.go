@@ -32,6 +32,8 @@ func (p *program) commands() []*cobra.Command {
 		p.prune(),
 		p.stats(),
 		p.events(),
+		p.pool(),
+		p.doctor(),
 		p.demo(),
 		p.version(),
 	}

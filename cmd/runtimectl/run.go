@@ -26,7 +26,9 @@ cannot be run and 127 when it is not there.`,
 		Annotations:       map[string]string{runsCommands: "yes"},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
+	var pool string
 	flags := addSpec(c)
+	addPool(c, &pool)
 	opts.add(c)
 	p.addPlace(c)
 	p.addServer(c)
@@ -43,7 +45,7 @@ cannot be run and 127 when it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		return p.make(cmd.Context(), spec, func(where place, s *sandbox) (err error) {
+		return p.make(cmd.Context(), spec, pool, func(where place, s *sandbox) (err error) {
 			defer func() { err = p.removeAfter(cmd.Context(), where, s, err) }()
 			return p.perform(cmd.Context(), s, line, opts)
 		})

@@ -74,7 +74,7 @@ func addSpec(c *cobra.Command) *specFlags {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"key", "volume", "workdir", "memory", "cpus", "pids-limit", "network", "user", "read-only", "runtime", "security-opt", "idle",
+	"key", "volume", "workdir", "memory", "cpus", "pids-limit", "network", "user", "read-only", "runtime", "security-opt",
 }
 
 // spec is what the flags ask for. An error is a usage error.

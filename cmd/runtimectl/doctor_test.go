@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// diagnose runs doctor and gives what it found by what it is about.
+func diagnose(t *testing.T, env map[string]string, args ...string) (code int, found map[string][]finding) {
+	t.Helper()
+	args = append([]string{"doctor", "-o", "json", "--state-dir", shortDir(t)}, args...)
+	code, stdout, stderr := inProcess(t.Context(), env, args...)
+	var report checkup
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%q: %v: %q, %s", args, err, stdout, stderr)
+	}
+	found = map[string][]finding{}
+	for _, f := range report {
+		found[f.About] = append(found[f.About], f)
+	}
+	return code, found
+}
+
+func TestDoctor(t *testing.T) {
+	server := filepath.Join(programs(t), "server")
+	code, found := diagnose(t, nil, "--local", "--server", server)
+	if code != 0 || found["server"][0].Status != "ok" || found["local"][0].Status != "weaker" || found["sandboxes"][0].Text != "0 are there" {
+		t.Errorf("--local: exit code %d, %+v", code, found)
+	}
+
+	// The engine's library looks at the environment itself.
+	gone := "unix://" + filepath.Join(t.TempDir(), "docker.sock")
+	t.Setenv("DOCKER_HOST", gone)
+	code, found = diagnose(t, map[string]string{"DOCKER_HOST": gone}, "--server", server)
+	if got := found["engine"]; code != exitUnavailable || len(got) != 1 || got[0].Status != "missing" ||
+		got[0].Text != "there is no Docker engine at DOCKER_HOST="+gone || !strings.Contains(got[0].So, "--local") {
+		t.Errorf("no engine: exit code %d, %+v", code, found)
+	}
+
+	code, found = diagnose(t, nil, "--local", "--server", "/no/such/server")
+	if got := found["server"]; code != exitFailed || got[0].Status != "missing" || !strings.Contains(got[0].So, "no such file") {
+		t.Errorf("no server: exit code %d, %+v", code, found)
+	}
+	code, found = diagnose(t, nil, "--local", "--server", "/bin/sh")
+	if got := found["server"]; code != exitFailed || !strings.Contains(got[0].So, "build it with CGO_ENABLED=0") {
+		t.Errorf("a server that is not static: exit code %d, %+v", code, found)
+	}
+}
+
+// Without an engine, commands say so and what that means, by their exit code too.
+func TestNoEngine(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "docker.sock"))
+	server := filepath.Join(programs(t), "server")
+	for command, want := range map[string]int{
+		"ls": 6, "inspect x": 6, "rm x": 6, "exec x true": 125, "cp x:a b": 6, "create --server " + server + " image": 6,
+		"run --server " + server + " image true": 125, "prune": 6, "stats": 6, "events": 6,
+	} {
+		words := strings.Fields(command)
+		args := append([]string{words[0], "--state-dir", shortDir(t)}, words[1:]...)
+		code, stdout, stderr := inProcess(t.Context(), nil, args...)
+		if code != want || !strings.Contains(stderr, "the Docker engine cannot be reached") || stdout != "" && words[0] != "prune" {
+			t.Errorf("%s: exit code %d, %q, %q\nwant %d", command, code, stdout, stderr, want)
+		}
+	}
+}
