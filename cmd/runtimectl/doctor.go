@@ -59,7 +59,7 @@ type finding struct {
 // checkup is what doctor prints.
 type checkup []finding
 
-func (c *checkup) add(status, about, text, so string) {
+func add(c *checkup, status, about, text, so string) {
 	*c = append(*c, finding{status, about, text, so})
 }
 
@@ -78,13 +78,13 @@ func (c checkup) table() [][]string {
 func (p *program) checkServer(report *checkup) error {
 	change, err := p.withServers()
 	if err != nil {
-		report.add("missing", "server", "there is no program to put into sandboxes", err.Error())
+		add(report, "missing", "server", "there is no program to put into sandboxes", err.Error())
 		return fmt.Errorf("the server is missing: %w", err)
 	}
 	var c docker.Config
 	change(&c)
 	archs := slices.Sorted(maps.Keys(c.Servers))
-	report.add("ok", "server", fmt.Sprintf("%s, for images of %s", c.Servers[archs[0]], strings.Join(archs, " and ")), "")
+	add(report, "ok", "server", fmt.Sprintf("%s, for images of %s", c.Servers[archs[0]], strings.Join(archs, " and ")), "")
 	return nil
 }
 
@@ -93,18 +93,18 @@ func (p *program) checkPlace(ctx context.Context, report *checkup) error {
 	err := p.in(func(where place) error {
 		engine, isEngine := where.(enginePlace)
 		if !isEngine {
-			report.add("weaker", "local", "--local isolates nothing", "commands run on this machine with all rights of your user")
+			add(report, "weaker", "local", "--local isolates nothing", "commands run on this machine with all rights of your user")
 			return p.checkSandboxes(ctx, where, report)
 		}
 		info, err := engine.Engine(ctx)
 		if err != nil {
 			return err
 		}
-		report.add("ok", "engine", fmt.Sprintf("Docker %s on %s, %s, Linux %s, %d processors, %s of memory",
+		add(report, "ok", "engine", fmt.Sprintf("Docker %s on %s, %s, Linux %s, %d processors, %s of memory",
 			info.Version, info.System, info.Arch, info.Kernel, info.CPUs, size(info.Memory)), "")
-		report.add("ok", "connection", "sandboxes are reached by a "+info.Transport, "")
+		add(report, "ok", "connection", "sandboxes are reached by a "+info.Transport, "")
 		for _, f := range info.Findings {
-			report.add("weaker", "protection", f.What, f.So)
+			add(report, "weaker", "protection", f.What, f.So)
 		}
 		checkRuntimes(report, info.Runtimes)
 		return p.checkSandboxes(ctx, where, report)
@@ -113,12 +113,12 @@ func (p *program) checkPlace(ctx context.Context, report *checkup) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, docker.ErrUnknown) && errors.Is(err, fs.ErrPermission):
-		report.add("missing", "engine", "you may not use the Docker engine",
+		add(report, "missing", "engine", "you may not use the Docker engine",
 			"be a member of the group that its socket belongs to (docker), which is as good as being root, or use a rootless engine")
 	case errors.Is(err, docker.ErrUnknown):
-		report.add("missing", "engine", "there is no Docker engine at "+p.engineAddress(), p.engineAdvice())
+		add(report, "missing", "engine", "there is no Docker engine at "+p.engineAddress(), p.engineAdvice())
 	default:
-		report.add("missing", "host", err.Error(), "")
+		add(report, "missing", "host", err.Error(), "")
 	}
 	return err
 }
@@ -153,11 +153,11 @@ func (p *program) engineAdvice() string {
 func checkRuntimes(report *checkup, runtimes []string) {
 	for _, name := range runtimes {
 		if _, gained := docker.Protection(docker.Spec{Runtime: name}); len(gained) > 0 {
-			report.add("stronger", "runtime", fmt.Sprintf("--runtime %s: %s", name, strings.Join(gained, ", ")), "")
+			add(report, "stronger", "runtime", fmt.Sprintf("--runtime %s: %s", name, strings.Join(gained, ", ")), "")
 		}
 	}
 	if !slices.Contains(runtimes, "runsc") {
-		report.add("note", "runtime", "the runtime runsc (gVisor) is not known to the engine",
+		add(report, "note", "runtime", "the runtime runsc (gVisor) is not known to the engine",
 			"with it, a kernel of its own would stand between an agent and this machine's: gvisor.dev/docs/user_guide/install")
 	}
 }
@@ -172,9 +172,9 @@ func (p *program) checkSandboxes(ctx context.Context, where place, report *check
 	if err != nil {
 		return err
 	}
-	report.add("ok", "sandboxes", fmt.Sprintf("%d are there", len(all)), "")
+	add(report, "ok", "sandboxes", fmt.Sprintf("%d are there", len(all)), "")
 	if len(leftovers) > 0 {
-		report.add("note", "sandboxes", fmt.Sprintf("%d are over, or were left half done", len(leftovers)), "'runtimectl prune' removes them")
+		add(report, "note", "sandboxes", fmt.Sprintf("%d are over, or were left half done", len(leftovers)), "'runtimectl prune' removes them")
 	}
 	return nil
 }

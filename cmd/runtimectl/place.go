@@ -126,7 +126,7 @@ func (p *program) openHost(change ...func(*docker.Config)) (*docker.Host, error)
 			return nil, fmt.Errorf("finding the state directory: %w", err)
 		}
 	}
-	config := docker.Config{StateDir: stateDir, Agent: agent{}, Claims: true}
+	config := docker.Config{StateDir: stateDir, Agent: agent{}}
 	for _, c := range change {
 		c(&config)
 	}
