@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -59,6 +60,29 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 	return call, nil
 }
 
+// EncodeToolCall returns the body of a tool call. It refuses what the other side
+// would.
+func EncodeToolCall(c ToolCall) ([]byte, error) {
+	var w writer
+	w.grow(len(c.Arguments) + len(c.Arguments)/16 + 256)
+	w.open("")
+	w.textIfAny("dialect", c.Dialect)
+	w.text("name", c.Name)
+	w.text("arguments", c.Arguments)
+	if c.ID != nil {
+		w.text("tool_call_id", *c.ID)
+	}
+	w.limits(Request{Session: c.Session, Timeout: c.Timeout})
+	w.close()
+	if w.replaced {
+		w.fail("%w", errInvalidText)
+	}
+	if w.err != nil {
+		return nil, fmt.Errorf("encoding the call of %s: %w", excerpt(c.Name), w.err)
+	}
+	return w.buf, nil
+}
+
 // parseToolCall reads the members into values, and returns the arguments as
 // they were written, or the text in them.
 func parseToolCall(body []byte, values map[string]any) (arguments string, err error) {
@@ -115,6 +139,9 @@ type ToolAnswer struct {
 	// where there is none.
 	IsError   bool
 	ErrorCode string
+	// SHA256 is the hash of the bytes of the file that was read or changed, ""
+	// where there is none; when encoded, "" means the one in the observation.
+	SHA256 string
 	// ID is the call's; nil when it had none.
 	ID *string
 	// Repaired says what of the arguments was no JSON and what was made of it;
@@ -130,11 +157,46 @@ func EncodeToolAnswer(a ToolAnswer) ([]byte, error) {
 		return nil, err
 	}
 	w := writer{buf: body[:len(body)-1]}
-	if sum := hashOf(a.Observation); sum != "" {
-		w.text("sha256", sum)
-	}
+	w.textIfAny("sha256", cmp.Or(a.SHA256, hashOf(a.Observation)))
 	a.encodeOutcome(&w)
 	return w.buf, nil
+}
+
+// DecodeToolAnswer reads the answer of a tool call. Members that it does not
+// know are ignored.
+func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
+	o, err := DecodeObservation(data)
+	if err != nil {
+		return ToolAnswer{}, err
+	}
+	f := &fields{of: "member", values: map[string]any{}}
+	if err := parseMembers(data, f.values); err != nil {
+		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
+	}
+	a := ToolAnswer{
+		Observation: o, IsError: f.flag("is_error", false), ErrorCode: f.text("error_code", ""), SHA256: f.text("sha256", ""),
+		ID: f.textOrNil("tool_call_id"), Repaired: f.texts("repaired"),
+	}
+	if err := f.check(); err != nil {
+		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
+	}
+	return a, nil
+}
+
+// parseMembers reads what stands beside an observation into values.
+func parseMembers(data []byte, values map[string]any) error {
+	p, err := newParser(data)
+	if err != nil {
+		return err
+	}
+	return p.object(func(name string) (err error) {
+		switch name {
+		case "is_error", "error_code", "sha256", "tool_call_id", "repaired":
+			values[name], err = p.value()
+			return err
+		}
+		return p.skip()
+	})
 }
 
 // hashOf returns the hash of the file that was read or changed, "" where there

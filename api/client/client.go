@@ -184,6 +184,38 @@ func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error)
 	return life, c.post(ctx, "/v1/renew", api.Renewal{TTLSeconds: seconds}, &life)
 }
 
+// Tools returns the definitions of the tools that the sandbox has, as JSON: the
+// member "tools" of a request to a model API. An empty dialect or format is the
+// default one.
+func (c *Client) Tools(ctx context.Context, dialect, format string) (json.RawMessage, error) {
+	query := url.Values{}
+	for name, value := range map[string]string{"dialect": dialect, "format": format} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var list struct {
+		Tools json.RawMessage `json:"tools"`
+	}
+	err := c.get(ctx, "/v1/tools?"+query.Encode(), &list)
+	return list.Tools, err
+}
+
+// CallTool carries out a tool call of a model and returns what came of it. What
+// the model did wrong is an answer too. As with Do, ctx bounds the wait only,
+// and a call is not sent again.
+func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswer, error) {
+	body, err := api.EncodeToolCall(call)
+	if err != nil {
+		return api.ToolAnswer{}, err
+	}
+	data, err := c.exchange(ctx, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return api.ToolAnswer{}, err
+	}
+	return api.DecodeToolAnswer(data)
+}
+
 // Sessions returns the persistent shells of the sandbox.
 func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	var list api.SessionList

@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -86,6 +87,25 @@ func TestMethods(t *testing.T) {
 				return c.Do(ctx, api.Request{Action: api.RunAction{Command: "ls"}, Session: "build", Timeout: new(2.5)})
 			},
 			api.ErrorObservation{Content: "x"},
+		},
+		{
+			"tools", "GET", "/v1/tools", "/v1/tools?", "", 200, `{"tools":[{"name":"bash"}]}`,
+			func(ctx context.Context, c *client.Client) (any, error) { return c.Tools(ctx, "", "") },
+			json.RawMessage(`[{"name":"bash"}]`),
+		},
+		{
+			"tools of a dialect", "GET", "/v1/tools", "/v1/tools?dialect=gemini&format=mcp", "", 200, `{"tools":[]}`,
+			func(ctx context.Context, c *client.Client) (any, error) { return c.Tools(ctx, "gemini", "mcp") },
+			json.RawMessage(`[]`),
+		},
+		{
+			"call a tool", "POST", "/v1/tools/call", "/v1/tools/call",
+			`{"dialect":"gemini","name":"read_file","arguments":"{\"path\": \"ü\"}","tool_call_id":"c1","session":"build","timeout":2.5}`,
+			200, `{"message":"x","observation":"error","content":"x","extras":{"error_id":""},"is_error":true,"error_code":"file_not_found","tool_call_id":"c1","repaired":["a"]}`,
+			func(ctx context.Context, c *client.Client) (any, error) {
+				return c.CallTool(ctx, api.ToolCall{Dialect: "gemini", Name: "read_file", Arguments: `{"path": "ü"}`, ID: new("c1"), Session: "build", Timeout: new(2.5)})
+			},
+			api.ToolAnswer{Observation: api.ErrorObservation{Content: "x"}, IsError: true, ErrorCode: "file_not_found", ID: new("c1"), Repaired: []string{"a"}},
 		},
 		{
 			"sessions", "GET", "/v1/sessions", "/v1/sessions", "", 200, `{"sessions":[` + sessionJSON + `]}`,

@@ -19,6 +19,7 @@ func (p *program) commands() []*cobra.Command {
 		p.inspect(),
 		p.exec(),
 		p.act(),
+		p.tool(),
 		p.logs(),
 		p.cp(),
 		p.cat(),
