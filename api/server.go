@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -9,6 +11,26 @@ import (
 
 // KeyHeader carries the session key of a sandbox.
 const KeyHeader = "X-Session-API-Key"
+
+// Encode returns the JSON of an answer that is a plain type of this package:
+// compact, UTF-8 unescaped, without a newline at its end. Observations and
+// refusals have encoders of their own.
+func Encode(answer any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(answer); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Broken answers where the server is wrong.
+type Broken struct {
+	Detail string `json:"detail"`
+	// ID is where to look in the server's log.
+	ID string `json:"id"`
+}
 
 // Status answers /alive, /healthz and /readyz.
 type Status struct {

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -41,6 +40,7 @@ func TestServerTypes(t *testing.T) {
 				`"disk":{"total":270553174016,"used":23368282112,"free":74425012224,"percent":23.9},"io":{"read_bytes":3076096,"write_bytes":102400}},` +
 				`"version":"v1","capabilities":{"run":{"available":true,"detail":"/bin/bash"}}}`,
 		},
+		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},
 		{"no token", "GET", "/vscode/connection_token", 200, api.ConnectionToken{}, `{"token":null}`},
 		{"mcp", "POST", "/update_mcp_server", 200, api.MCPUpdate{Detail: "MCP server updated successfully"}, `{"detail":"MCP server updated successfully","router_error_log":""}`},
@@ -54,7 +54,7 @@ func TestServerTypes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := json.Marshal(tt.value)
+			got, err := api.Encode(tt.value)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -120,14 +118,13 @@ func (w *writer) object(name string, value map[string]any) {
 	if value == nil {
 		value = map[string]any{}
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
+	text, err := Encode(value)
+	if err != nil {
 		w.fail("encoding %s: %w", name, err)
 		return
 	}
-	w.literal(name, string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))))
+	w.key(name)
+	w.buf = append(w.buf, text...)
 }
 
 // plain marks the bytes that stand for themselves in a JSON string and in

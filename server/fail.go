@@ -40,7 +40,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if !ok {
 		id := rand.Text()[:12]
 		s.log.ErrorContext(ctx, "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-		_ = writeJSON(w, http.StatusInternalServerError, brokenAnswer{ // two strings can be encoded
+		_ = writeJSON(w, http.StatusInternalServerError, api.Broken{ // two strings can be encoded
 			Detail: "Internal server error: the server's log says more under " + id,
 			ID:     id,
 		})
@@ -50,12 +50,6 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", "1")
 	}
 	writeBody(w, refusal.Status, jsonType, api.EncodeError(refusal))
-}
-
-// brokenAnswer tells a caller where the reason is to be found.
-type brokenAnswer struct {
-	Detail string `json:"detail"`
-	ID     string `json:"id"`
 }
 
 // unanswered says why nobody waited for the end of a request.

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,15 +10,13 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// writeJSON answers with a value of api: compact, UTF-8 as it is.
+// writeJSON answers with a value of api.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	body, err := api.Encode(v)
+	if err != nil {
 		return fmt.Errorf("encoding answer: %w", err)
 	}
-	writeBody(w, status, jsonType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
+	writeBody(w, status, jsonType, body)
 	return nil
 }
 
