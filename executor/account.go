@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,7 +115,8 @@ func appendLine(path, line string) error {
 	return replaceFile(path, append(data, line+"\n"...))
 }
 
-// replaceFile puts a new file in the place of path, with its mode.
+// replaceFile puts a new file in the place of path, with its mode, owner and
+// group: /etc/shadow is readable for its group, and that is not ours.
 func replaceFile(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -123,6 +125,11 @@ func replaceFile(path string, data []byte) error {
 	temp := path + ".actiond"
 	if err := os.WriteFile(temp, data, info.Mode().Perm()); err != nil {
 		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := os.Lchown(temp, int(stat.Uid), int(stat.Gid)); err != nil {
+			return errors.Join(err, os.Remove(temp))
+		}
 	}
 	return os.Rename(temp, path)
 }

@@ -43,6 +43,7 @@ func TestDockerAgentAgainstServer(t *testing.T) {
 		{"replace the socket", `ln -sf /var/run/docker.sock /run/actiond/sock`, "Permission denied"},
 		{"move the directory", `mv /run/actiond /run/x`, "cannot move"},
 		{"the server's file", `echo x > /.actiond/server`, "Read-only file system"},
+		{"the passwords", `cat /etc/shadow`, "Permission denied"},
 		{"gain privileges", `grep NoNewPrivs /proc/self/status`, "1"},
 		{"capabilities", `grep CapEff /proc/self/status`, "0000000000000000"},
 		{"the host's disks", `ls /dev/vda /dev/sda`, "No such file"},
