@@ -610,7 +610,7 @@ func TestDockerEndsByItself(t *testing.T) {
 	image(t, busyboxImage)
 	h := testHost(t)
 	begun := time.Now()
-	for name, spec := range map[string]docker.Spec{"time to live": {TTL: 3 * time.Second}, "idle limit": {Idle: 3 * time.Second}} {
+	for name, spec := range map[string]docker.Spec{"time to live": {TTL: 10 * time.Second}, "idle limit": {Idle: 10 * time.Second}} {
 		spec.Image = busyboxImage
 		s := create(t, h, spec)
 		if out, _ := run(t, s, "echo alive"); out != "alive" {
@@ -639,7 +639,7 @@ func TestDockerDeadlines(t *testing.T) {
 	h := testHost(t)
 	ctx := t.Context()
 	specs := map[string]docker.Spec{
-		"short": {TTL: 5 * time.Second}, "renewed": {TTL: 5 * time.Second}, "kept": {TTL: time.Hour, Idle: time.Hour},
+		"short": {TTL: 15 * time.Second}, "renewed": {TTL: 15 * time.Second}, "kept": {TTL: time.Hour, Idle: time.Hour},
 	}
 	sandboxes := map[string]*docker.Sandbox{}
 	for name, spec := range specs {
@@ -671,7 +671,7 @@ func TestDockerDeadlines(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	time.Sleep(time.Until(sandboxes["renewed"].Created.Add(7 * time.Second)))
+	time.Sleep(time.Until(sandboxes["renewed"].Created.Add(17 * time.Second)))
 	if out, _ := run(t, sandboxes["renewed"], "echo alive"); out != "alive" {
 		t.Errorf("the renewed one: got %q", out)
 	}
