@@ -11,12 +11,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/notebook"
 	"github.com/actiond/actiond/executor/search"
 )
 
@@ -43,6 +45,10 @@ type Config struct {
 	// StateDir holds what survives a restart, out of the agent's reach; empty
 	// means that nothing does.
 	StateDir string
+	// Plugins are the parts that the launcher asked for, by their names in the
+	// reference. nil means all; a list without "jupyter" switches run_ipython off,
+	// and one with "agent_skills" imports these into each kernel.
+	Plugins []string
 }
 
 const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
@@ -53,6 +59,7 @@ type Executor struct {
 	cfg      Config
 	sessions sessions
 	editor   *edit.Editor
+	notebook *notebook.Notebook // nil where it is switched off
 	searcher *search.Searcher
 	hostname string
 }
@@ -74,7 +81,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	hostname, _ := os.Hostname()
 	hostname, _, _ = strings.Cut(hostname, ".")
-	e := &Executor{cfg: cfg, editor: editor, searcher: newSearcher(cfg.User), hostname: hostname}
+	e := &Executor{
+		cfg: cfg, editor: editor, notebook: newNotebook(cfg), searcher: newSearcher(cfg.User), hostname: hostname,
+	}
 	e.sessions.config = bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
 		User: cfg.User.credential(), As: cfg.User.As,
@@ -87,7 +96,12 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 
 // Close ends all sessions and returns when their processes are gone.
 func (e *Executor) Close() error {
+	var notebooks sync.WaitGroup
+	if e.notebook != nil {
+		notebooks.Go(e.notebook.Close)
+	}
 	e.sessions.closeAll()
+	notebooks.Wait()
 	return e.editor.Close()
 }
 
@@ -112,7 +126,7 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	case api.ListAction:
 		return e.list(ctx, a, req)
 	case api.IPythonAction:
-		return api.ErrorObservation{Content: noNotebook, Code: codeUnsupported}, nil
+		return e.ipython(ctx, a, req)
 	case api.BrowseAction, api.BrowseInteractiveAction:
 		return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
 	case api.MCPAction:
@@ -126,9 +140,8 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 // What is not there says so. The browser's text is matched by clients
 // (openhands.md, section 8.1).
 const (
-	noNotebook = "There is no notebook in this sandbox: run_ipython is not supported. Run Python with the run action."
-	noBrowser  = "Browser functionality is not supported or disabled."
-	noMCP      = "call_tool_mcp is not supported: this server keeps no MCP servers"
+	noBrowser = "Browser functionality is not supported or disabled."
+	noMCP     = "call_tool_mcp is not supported: this server keeps no MCP servers"
 )
 
 // codeUnsupported is the machine word for what this sandbox cannot do.
@@ -148,7 +161,7 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 	return map[string]api.Capability{
 		"run": run, "read": files, "write": files, "edit": files,
 		"glob": files, "grep": files, "list_directory": files,
-		"run_ipython":        {Detail: noNotebook},
+		"run_ipython":        e.notebookCapability(),
 		"browse":             {Detail: noBrowser},
 		"browse_interactive": {Detail: noBrowser},
 		"call_tool_mcp":      {Detail: noMCP},
@@ -158,21 +171,33 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 // Sessions lists the shells by name.
 func (e *Executor) Sessions() []api.Session { return e.sessions.list() }
 
-// CloseSession ends the shell of that name, hanging up on what runs in it. The
+// CloseSession ends the shell and the kernel of that name, hanging up on what
+// runs in them. The
 // error is an *api.Error with status 404 where there is none. The default
 // session begins anew with its next command.
 func (e *Executor) CloseSession(_ context.Context, name string) error {
-	if !e.sessions.close(name) {
+	if name == "" {
+		name = defaultSession
+	}
+	closed := e.sessions.close(name)
+	if e.notebook != nil && e.notebook.CloseSession(name) {
+		closed = true
+	}
+	if !closed {
 		return api.NotFound(fmt.Sprintf("session %q does not exist", name))
 	}
 	return nil
 }
 
-// Export puts variables into the environment of every shell, over what was
-// there. The default session begins anew with them. It must be called before the
-// first action.
+// Export puts variables into the environment of every shell and kernel, over what
+// was there. The default session begins anew with them. It must be called before
+// the first action.
 func (e *Executor) Export(ctx context.Context, env map[string]string) error {
-	e.sessions.setEnv(environment(e.cfg.Env, e.cfg.User, env))
+	variables := environment(e.cfg.Env, e.cfg.User, env)
+	e.sessions.setEnv(variables)
+	if e.notebook != nil {
+		e.notebook.SetEnv(variables)
+	}
 	return e.sessions.renew(ctx, defaultSession)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"runtime"
 	"strconv"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -83,6 +84,14 @@ func (u *User) lint() *lint.User {
 		return nil
 	}
 	return &lint.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
+}
+
+// processCredential is credential in the form that package notebook takes.
+func (u *User) processCredential() *syscall.Credential {
+	if u.self() {
+		return nil
+	}
+	return &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 }
 
 func (u *User) name() string {

@@ -22,7 +22,7 @@ type options struct {
 	workingDir  string
 	username    string // empty: whoever runs this program
 	userID      int
-	plugins     []string
+	plugins     []string // nil: not given
 	browser     bool
 	evalEnv     string
 	key         string
@@ -50,8 +50,7 @@ func usagef(format string, args ...any) error {
 // stands before it on the command line is the way to a Python interpreter.
 const referenceModule = "openhands.runtime.action_execution_server"
 
-// knownPlugins are accepted for the sake of launchers; only jupyter changes
-// anything, once there is a notebook.
+// knownPlugins are accepted for the sake of launchers; vscode changes nothing.
 var knownPlugins = []string{"agent_skills", "jupyter", "vscode"}
 
 const defaultAddr = "127.0.0.1:8000"
@@ -81,7 +80,8 @@ the address can run commands.
   --draft-model NAME        its name there
   --draft-model-key-file FILE  the key that it asks for
   --soft-timeout DURATION   answer after this much silence (default 10s)
-  --plugins NAME...         agent_skills, jupyter, vscode: accepted
+  --plugins NAME...         agent_skills, jupyter, vscode; without jupyter in the
+                            list run_ipython is off (default: it is on)
   --[no-]enable-browser     accepted; this server has no browser yet
   --browsergym-eval-env E   needs the browser
   --help                    show this text

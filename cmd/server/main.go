@@ -75,6 +75,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: model,
+		Plugins: opts.plugins,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,124 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/notebook"
+)
+
+// The words of the run_ipython observation are the reference's: clients and
+// their tests match on them (openhands.md, section 6).
+const (
+	noOutput     = "[Code executed successfully with no output]"
+	cellTimedOut = "[Execution timed out (%s seconds).]"
+	kernelSuffix = "\n[Jupyter current working directory: %s]\n[Jupyter Python interpreter: %s]"
+
+	installKernel = "run_ipython needs Python with ipykernel, which this sandbox does not have. Install it with `apt-get install python3-ipykernel` " +
+		"or `pip install ipykernel` and run the cell again; until then run Python with the run action."
+	noJupyter = "run_ipython is switched off: this server was started with --plugins that do not name jupyter"
+)
+
+// agentSkills is the cell that the reference runs first where the plugin was
+// asked for; openhandsCode is where its images keep the package.
+const (
+	openhandsCode = "/openhands/code"
+	agentSkills   = "import sys\nsys.path.append('" + openhandsCode + "')\n" +
+		"from openhands.runtime.plugins.agent_skills.agentskills import *"
+)
+
+// newNotebook returns the notebook, which starts nothing yet; nil where the
+// launcher did not ask for it.
+func newNotebook(cfg Config) *notebook.Notebook {
+	if cfg.Plugins != nil && !slices.Contains(cfg.Plugins, "jupyter") {
+		return nil
+	}
+	n := notebook.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), As: cfg.User.As}
+	if slices.Contains(cfg.Plugins, "agent_skills") {
+		n.Init = agentSkills
+	}
+	return notebook.New(n)
+}
+
+// ipython runs a cell in the kernel of its session.
+func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request) (api.Observation, error) {
+	if e.notebook == nil {
+		return nil, api.BadRequest(noJupyter)
+	}
+	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1}
+	if req.Timeout != nil {
+		cell.Timeout = seconds(*req.Timeout)
+	}
+	name := req.Session
+	if name == "" {
+		name = defaultSession
+	}
+	result, err := e.notebook.Run(ctx, name, cell)
+	switch {
+	case err == nil:
+		return observeCell(a, cell, req, result), nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, notebook.ErrMany):
+		return nil, api.TooMany(fmt.Sprintf("there are %d kernels already: close a session first (DELETE /v1/sessions/NAME)", notebook.MaxKernels))
+	case errors.Is(err, notebook.ErrBusy):
+		return nil, api.TooMany(fmt.Sprintf("session %q still runs another cell: wait for it, use another session, or close this one (DELETE /v1/sessions/NAME)", name))
+	case errors.Is(err, notebook.ErrAbsent):
+		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported}, nil
+	}
+	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error()}, nil
+}
+
+// shellDir is where the shell of that session is, or else the default one's.
+func (e *Executor) shellDir(name string) string {
+	for _, s := range []string{name, ""} {
+		if shell := e.sessions.existing(s); shell != nil {
+			return shell.Info().Dir
+		}
+	}
+	return e.cfg.WorkingDir
+}
+
+// observeCell puts a result into words.
+func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r notebook.Result) api.Observation {
+	var notes []string
+	if r.TimedOut {
+		notes = append(notes, fmt.Sprintf(cellTimedOut, api.FormatSeconds(*req.Timeout)))
+	}
+	if r.Ended != "" {
+		notes = append(notes, fmt.Sprintf("[The kernel %s. The next cell runs in a new one, without the variables and imports of this one.]", r.Ended))
+	}
+	if r.Lost != "" {
+		notes = append(notes, fmt.Sprintf("[The kernel of the cells before %s. This cell ran in a new one, without their variables and imports.]", r.Lost))
+	}
+	content := r.Text
+	switch {
+	case content == "" && len(notes) == 0:
+		content = noOutput
+	case content != "" && len(notes) > 0 && !strings.HasSuffix(content, "\n"):
+		content += "\n"
+	}
+	content += strings.Join(notes, "\n")
+	if a.IncludeExtra {
+		content = strings.TrimRight(content, pythonSpace) + fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
+	}
+	return api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
+}
+
+// pythonSpace is what rstrip removes, as far as it is ASCII.
+const pythonSpace = " \t\n\v\f\r\x1c\x1d\x1e\x1f"
+
+// notebookCapability says what there is to be seen of a kernel; nothing is started.
+func (e *Executor) notebookCapability() api.Capability {
+	if e.notebook == nil {
+		return api.Capability{Detail: noJupyter}
+	}
+	if python := e.notebook.Python(); python != "" {
+		return api.Capability{Available: true, Detail: "ipykernel of " + python + ", started on first use"}
+	}
+	return api.Capability{Detail: installKernel}
+}

@@ -1,0 +1,101 @@
+package executor_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+)
+
+// cell runs a cell and returns what its observation says.
+func cell(t *testing.T, e *executor.Executor, session string, a api.IPythonAction) api.Observation {
+	t.Helper()
+	timeout := 60.0
+	o, err := e.Do(t.Context(), api.Request{Session: session, Timeout: &timeout, Action: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+const debianPython = "/usr/bin/python3"
+
+// startNotebook starts an executor that finds Debian's Python first.
+func startNotebook(t *testing.T, cfg executor.Config) (*executor.Executor, string) {
+	t.Helper()
+	if exec.CommandContext(t.Context(), debianPython, "-c", "import ipykernel").Run() != nil {
+		t.Skip("ipykernel is not installed: apt-get install python3-ipykernel")
+	}
+	t.Setenv("PATH", "/usr/bin:/bin")
+	return start(t, cfg)
+}
+
+func TestIPython(t *testing.T) {
+	e, dir := startNotebook(t, executor.Config{Env: []string{"SESSION_API_KEY=secret"}})
+	if c := e.Capabilities()["run_ipython"]; !c.Available || !strings.Contains(c.Detail, debianPython) {
+		t.Errorf("the capability is %+v", c)
+	}
+	suffix := func(dir string) string {
+		return "\n[Jupyter current working directory: " + dir + "]\n[Jupyter Python interpreter: " + debianPython + "]"
+	}
+	check := func(code, want string) {
+		t.Helper()
+		got, ok := cell(t, e, "", api.IPythonAction{Code: code, IncludeExtra: true}).(api.IPythonObservation)
+		if !ok || got.Content != want || got.Code != code || got.ImageURLs != nil {
+			t.Errorf("%s: got %+v, want the content %q", code, got, want)
+		}
+	}
+	check("1 + 1", "2"+suffix(dir))
+	check("print('a  \\n\\n')", "a"+suffix(dir))
+	check("x = 1", "[Code executed successfully with no output]"+suffix(dir))
+	check("import os; os.environ.get('SESSION_API_KEY')", "[Code executed successfully with no output]"+suffix(dir))
+	run(t, e, "", "mkdir deep && cd deep")
+	check("os.getcwd()", "'"+dir+"/deep'"+suffix(dir+"/deep"))
+	got := cell(t, e, "", api.IPythonAction{Code: "print('a  \\n')"})
+	if o, ok := got.(api.IPythonObservation); !ok || o.Content != "a  \n\n" {
+		t.Errorf("without extras: got %+v", got)
+	}
+	check("os._exit(3)", "[The kernel ended with status 3. The next cell runs in a new one, without the variables and imports of this one.]"+suffix(dir+"/deep"))
+
+	short := 1.0
+	o, err := e.Do(t.Context(), api.Request{Timeout: &short, Action: api.IPythonAction{Code: "import time; print('s', flush=True); time.sleep(300)"}})
+	if c, ok := o.(api.IPythonObservation); err != nil || !ok || c.Content != "s\n[Execution timed out (1.0 seconds).]" {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	// The kernel of another session ends with it.
+	cell(t, e, "other", api.IPythonAction{Code: "1"})
+	if err := e.CloseSession(t.Context(), "other"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A kernel has the rights of the sandbox's user and nobody else's, and what it
+// has to listen on is that user's alone.
+func TestIPythonUser(t *testing.T) {
+	u := other(t)
+	e, _ := startNotebook(t, executor.Config{User: u, WorkingDir: openDir(t)})
+	code := "import os, sys; d = os.path.dirname(sys.argv[1])\n" +
+		"print(os.getresuid(), os.getresgid(), 0 in os.getgroups(), os.stat(d).st_uid == os.getuid(), oct(os.stat(d).st_mode & 0o777), oct(os.stat(sys.argv[1]).st_mode & 0o777))\n" +
+		"open('/etc/shadow')"
+	got := cell(t, e, "", api.IPythonAction{Code: code}).(api.IPythonObservation).Content
+	ids := fmt.Sprintf("(%d, %[1]d, %[1]d) (%d, %[2]d, %[2]d)", u.UID, u.GID)
+	if !strings.HasPrefix(got, ids+" False True 0o700 0o600\n") || !strings.Contains(got, "PermissionError") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestIPythonOff(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{Plugins: []string{"vscode"}})
+	_, err := e.Do(t.Context(), api.Request{Action: api.IPythonAction{Code: "1"}})
+	if refused, ok := errors.AsType[*api.Error](err); !ok || refused.Status != 400 {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	if c := e.Capabilities()["run_ipython"]; c.Available || !strings.Contains(c.Detail, "--plugins") {
+		t.Errorf("the capability is %+v", c)
+	}
+}

@@ -1,0 +1,205 @@
+package notebook
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	delimiter     = "<IDS|MSG>"
+	maxIdentities = 8
+	maxSignature  = 128
+	maxHeader     = 64 << 10
+	// smallContent is read as it is; larger content goes through a clipper.
+	smallContent = 1 << 20
+)
+
+// message is what the server reads of a kernel's message.
+type message struct {
+	Type, Parent string // of the header, and the id of what it answers
+	content      []byte
+}
+
+// header is the first part of a message; of a kernel's, only what is needed.
+type header struct {
+	ID       string `json:"msg_id"`
+	Session  string `json:"session"`
+	Username string `json:"username"`
+	Date     string `json:"date"`
+	Type     string `json:"msg_type"`
+	Version  string `json:"version"`
+}
+
+// content holds what is read of the contents of all kinds of messages.
+type content struct {
+	Text           string         `json:"text"`            // stream
+	Data           map[string]any `json:"data"`            // display_data, execute_result
+	Traceback      []string       `json:"traceback"`       // error
+	ExecutionState string         `json:"execution_state"` // status
+	Payload        []struct {     // execute_reply
+		Source string `json:"source"`
+	} `json:"payload"`
+}
+
+// executeRequest asks for a cell to be run. That the kernel would drop what is
+// queued after an error is of no use here, and takes the next cell with it.
+type executeRequest struct {
+	Code            string            `json:"code"`
+	Silent          bool              `json:"silent"`
+	StoreHistory    bool              `json:"store_history"`
+	UserExpressions map[string]string `json:"user_expressions"`
+	AllowStdin      bool              `json:"allow_stdin"`
+	StopOnError     bool              `json:"stop_on_error"`
+}
+
+type shutdownRequest struct {
+	Restart bool `json:"restart"`
+}
+
+// signer signs messages with the key of a kernel, as hmac-sha256.
+type signer struct{ key []byte }
+
+func (s signer) mac() hash.Hash { return hmac.New(sha256.New, s.key) }
+
+// request builds a message with a new id.
+func (s signer) request(kind string, body any) (id string, frames [][]byte, err error) {
+	id = rand.Text()
+	h, err := json.Marshal(header{
+		ID: id, Session: "actiond", Username: "actiond", Type: kind, Version: "5.3",
+		Date: time.Now().UTC().Format(time.RFC3339Nano),
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	c, err := json.Marshal(body)
+	if err != nil {
+		return "", nil, err
+	}
+	frames = [][]byte{h, []byte("{}"), []byte("{}"), c}
+	mac := s.mac()
+	for _, f := range frames {
+		_, _ = mac.Write(f) // never fails
+	}
+	signature := []byte(hex.EncodeToString(mac.Sum(nil)))
+	return id, append([][]byte{[]byte(delimiter), signature}, frames...), nil
+}
+
+// errForeign is a message that is not for us or not understood. The one after
+// it may be read.
+var errForeign = errors.New("a message that is not signed or not in order")
+
+// receive reads the next message. After an error other than errForeign nothing
+// more can be read.
+func (s signer) receive(p *peer) (message, error) {
+	const notYet = -1
+	first := notYet // the frame after the delimiter
+	var parts [5][]byte
+	var clip clipper
+	mac := s.mac()
+	err := p.frames(func(i int, frame *io.LimitedReader) (err error) {
+		switch {
+		case first == notYet:
+			var id []byte
+			if id, err = readAll(frame, maxHeader); err == nil && string(id) == delimiter {
+				first = i + 1
+			} else if i == maxIdentities {
+				return fmt.Errorf("%w: no delimiter", errProtocol)
+			}
+		case i == first:
+			parts[0], err = readAll(frame, maxSignature)
+		case i-first < 3:
+			parts[i-first], err = readAll(io.TeeReader(frame, mac), maxHeader)
+		case i-first == 3: // the metadata, which is only signed
+			_, err = io.Copy(mac, frame)
+		case i-first == 4 && frame.N <= smallContent:
+			parts[4], err = readAll(io.TeeReader(frame, mac), smallContent)
+		case i-first == 4:
+			_, err = io.Copy(&clip, io.TeeReader(frame, mac))
+			parts[4] = clip.out
+		}
+		return err // what follows are buffers
+	})
+	if err != nil {
+		return message{}, err
+	}
+	signature, err := hex.DecodeString(string(parts[0]))
+	if err != nil || !hmac.Equal(signature, mac.Sum(nil)) || clip.tooLong {
+		return message{}, errForeign
+	}
+	var own, parent header
+	if json.Unmarshal(parts[1], &own) != nil || json.Unmarshal(parts[2], &parent) != nil {
+		return message{}, errForeign
+	}
+	return message{Type: own.Type, Parent: parent.ID, content: parts[4]}, nil
+}
+
+// readAll reads a frame of at most limit bytes. A longer one is cut, and its
+// message is not in order then.
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	var b bytes.Buffer
+	_, err := b.ReadFrom(io.LimitReader(r, limit))
+	return b.Bytes(), err
+}
+
+// asksExit tells whether a cell's reply says that it called exit.
+func (m message) asksExit() bool {
+	var c content
+	if err := json.Unmarshal(m.content, &c); err != nil {
+		return false
+	}
+	for _, p := range c.Payload {
+		if p.Source == "ask_exit" {
+			return true
+		}
+	}
+	return false
+}
+
+// tellsInterrupt tells whether a message shows that the cell was interrupted: as
+// a traceback, or in a word where a second interrupt cut that short.
+func (m message) tellsInterrupt() bool {
+	var c content
+	return m.Type == "error" || m.Type == "stream" && len(m.content) < maxHeader &&
+		json.Unmarshal(m.content, &c) == nil && strings.TrimSpace(c.Text) == "KeyboardInterrupt"
+}
+
+// addTo puts what the message shows into a cell's output, and tells whether it
+// says that the kernel is idle.
+func (m message) addTo(o *output) (idle bool) {
+	switch m.Type {
+	case "stream", "display_data", "execute_result", "error", "status":
+	default:
+		return false
+	}
+	var c content
+	if err := json.Unmarshal(m.content, &c); err != nil {
+		o.write("\n[A message of the kernel is left out: it cannot be decoded.]\n")
+		return false
+	}
+	switch m.Type {
+	case "stream":
+		o.write(c.Text)
+	case "display_data", "execute_result":
+		if text, ok := c.Data["text/plain"].(string); ok {
+			o.write(text)
+		}
+		if png, ok := c.Data["image/png"].(string); ok {
+			o.image(png)
+		}
+	case "error":
+		o.write(strings.Join(c.Traceback, "\n"))
+	case "status":
+		return c.ExecutionState == "idle"
+	}
+	return false
+}

@@ -1,0 +1,454 @@
+package notebook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/notebook"
+)
+
+// python is Debian's, for which there is a package of ipykernel.
+const python = "/usr/bin/python3"
+
+// start returns a notebook with a home of its own.
+func start(t *testing.T, cfg notebook.Config) *notebook.Notebook {
+	t.Helper()
+	if exec.CommandContext(t.Context(), python, "-c", "import ipykernel").Run() != nil {
+		t.Skip("ipykernel is not installed: apt-get install python3-ipykernel")
+	}
+	cfg.Programs = []string{python}
+	cfg.Env = append(cfg.Env, "PATH=/usr/bin:/bin", "HOME="+t.TempDir())
+	n := notebook.New(cfg)
+	t.Cleanup(n.Close)
+	return n
+}
+
+// run runs a cell that should come to its end.
+func run(t *testing.T, n *notebook.Notebook, code string) notebook.Result {
+	t.Helper()
+	return runIn(t, n, "default", notebook.Cell{Code: code, Dir: "/", Timeout: time.Minute})
+}
+
+func runIn(t *testing.T, n *notebook.Notebook, session string, c notebook.Cell) notebook.Result {
+	t.Helper()
+	r, err := n.Run(t.Context(), session, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func want(t *testing.T, got notebook.Result, text string) {
+	t.Helper()
+	if got.Text != text || got.TimedOut || got.Ended != "" || got.Lost != "" {
+		t.Errorf("got %+v, want the text %q", got, text)
+	}
+}
+
+func TestCells(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{Env: []string{"COLOUR=blue"}})
+	for _, c := range []struct{ code, want string }{
+		{"1 + 1", "2"},
+		{"print('a')\n'b'", "a\n'b'"},
+		{"x = 41", ""},
+		{"x + 1", "42"},
+		{"import sys; print('out'); print('err', file=sys.stderr)", "out\nerr\n"},
+		{"import os; os.environ['COLOUR'], os.getcwd()", "('blue', '/')"},
+		{"'' in sys.path", "True"},
+		{"sys.stdin.read()", "''"},
+		{"'\u00e9\U0001F600'", "'\u00e9\U0001F600'"},
+		{"", ""},
+	} {
+		want(t, run(t, n, c.code), c.want)
+	}
+	for code, part := range map[string]string{
+		"1/0":     "ZeroDivisionError: division by zero",
+		"def (":   "SyntaxError",
+		"input()": "StdinNotImplementedError",
+	} {
+		if r := run(t, n, code); !strings.Contains(r.Text, part) || strings.Contains(r.Text, "\x1b") || r.Ended != "" {
+			t.Errorf("%s: got %+v, want %q in the text", code, r, part)
+		}
+		want(t, run(t, n, "x"), "41") // what comes after an error is not dropped
+	}
+	if r := run(t, n, "1"); r.Python != python {
+		t.Errorf("got the interpreter %q, want %q", r.Python, python)
+	}
+}
+
+// Output is complete when the cell is over, although the reply may overtake it.
+func TestNothingIsLost(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	for i := range 100 {
+		want(t, run(t, n, fmt.Sprintf("print(%d)", i)), fmt.Sprintf("%d\n", i))
+	}
+	var all strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&all, "%d\n", i)
+	}
+	want(t, run(t, n, "for i in range(5000): print(i, flush=True)"), all.String())
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := filepath.Join(dir, "o'd\\d \xff")
+	if err := os.Mkdir(odd, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cell := func(code, dir string) string {
+		return runIn(t, n, "", notebook.Cell{Code: code, Dir: dir, Timeout: time.Minute}).Text
+	}
+	const where = "import os; print(os.getcwdb().hex())"
+	hexOf := func(s string) string { return fmt.Sprintf("%x\n", s) }
+	for _, c := range []struct{ code, dir, want string }{
+		{where, dir, hexOf(dir)},
+		{"os.chdir('/')", dir, ""},
+		{where, dir, hexOf("/")}, // until the shell moves
+		{where, odd, hexOf(odd)},
+		{where, filepath.Join(dir, "missing"), hexOf(odd)},
+		{where, dir, hexOf(dir)},
+	} {
+		if got := cell(c.code, c.dir); got != c.want {
+			t.Errorf("%s in %q: got %q, want %q", c.code, c.dir, got, c.want)
+		}
+	}
+	again := filepath.Join(dir, "again")
+	for range 2 { // the second of that name is another directory
+		if err := os.Mkdir(again, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := cell(where, again); got != hexOf(again) {
+			t.Errorf("got %q, want %q", got, hexOf(again))
+		}
+		if err := os.Remove(again); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+	r := run(t, n, "from IPython.display import Image, display; import base64; Image(data=base64.b64decode('"+png+"'))")
+	if len(r.Images) != 1 || strings.TrimSpace(r.Images[0]) != "data:image/png;base64,"+png || r.Text != "<IPython.core.display.Image object>" {
+		t.Errorf("got %+v", r)
+	}
+	r = run(t, n, "display({'image/png': 'A' * 5_000_000, 'text/plain': 'big'}, raw=True); print('after')")
+	if r.Images != nil || !strings.HasPrefix(r.Text, "big\n[An image ") || !strings.HasSuffix(r.Text, "after\n") {
+		t.Errorf("got %d images, %q", len(r.Images), r.Text)
+	}
+	r = run(t, n, "for i in range(40): display({'image/png': 'AAAA'}, raw=True)")
+	if len(r.Images) != 32 || strings.Count(r.Text, "[An image is left out: there are more than 32.]") != 8 {
+		t.Errorf("got %d images, %q", len(r.Images), r.Text)
+	}
+}
+
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	for _, code := range []string{
+		"print('begin' + 'x' * 50_000_000 + 'end')",
+		"for i in range(50): print('begin' if i == 0 else 'x' * 1_000_000, end='end' if i == 49 else '')",
+	} {
+		r := run(t, n, code)
+		if !strings.HasPrefix(r.Text, "begin") || !strings.HasSuffix(strings.TrimSpace(r.Text), "end") ||
+			len(r.Text) > 2*notebook.Half+100 || len(r.Text) < 2*notebook.Half {
+			t.Errorf("%s: got %d bytes", code, len(r.Text))
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	want(t, run(t, n, "x = 1"), "")
+	short := func(code string) notebook.Result {
+		return runIn(t, n, "default", notebook.Cell{Code: code, Dir: "/", Timeout: 2 * time.Second})
+	}
+	r := short("import time; print('s', flush=True); time.sleep(300)")
+	if r.Text != "s\n" || !r.TimedOut || r.Ended != "" {
+		t.Errorf("got %+v, want what was printed and no end", r)
+	}
+	want(t, run(t, n, "print('free', x)"), "free 1\n")
+	r = short("print('deaf', flush=True)\nwhile True:\n  try:\n    while True: time.sleep(300)\n  except KeyboardInterrupt: pass")
+	if r.Text != "deaf\n" || !r.TimedOut || r.Ended != "did not heed the interrupt and was killed" {
+		t.Errorf("got %+v, want what was printed and the end", r)
+	}
+	if r = run(t, n, "x"); !strings.Contains(r.Text, "NameError") || r.Lost != "" {
+		t.Errorf("got %+v, want a new kernel", r)
+	}
+}
+
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	for code, ended := range map[string]string{
+		"import os; print('a', flush=True); os.kill(os.getpid(), 9)": "was killed by signal 9 (killed)",
+		"print('a', flush=True); import os; os._exit(3)":             "ended with status 3",
+		"print('a', flush=True); exit()":                             "was ended by exit",
+		// The child keeps what the kernel had open.
+		"import os, time; print('a', flush=True); os.fork() and os.kill(os.getpid(), 9); time.sleep(300)": "was killed by signal 9 (killed)",
+	} {
+		r := runIn(t, n, "default", notebook.Cell{Code: code, Dir: "/", Timeout: -1})
+		// What was printed in the moment of the death may still have been in the kernel.
+		if r.Text != "a\n" && r.Text != "" || r.Ended != ended {
+			t.Errorf("%s: got %+v, want the end %q", code, r, ended)
+		}
+		want(t, run(t, n, "1"), "1")
+	}
+	// Between cells, the next one is told.
+	pid := number(t, run(t, n, "import os; os.getpid()").Text)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for syscall.Kill(pid, 0) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if r := run(t, n, "2"); r.Text != "2" || r.Lost != "was killed by signal 9 (killed)" {
+		t.Errorf("got %+v, want to be told of the old kernel", r)
+	}
+}
+
+// A stopped kernel goes on, as a stopped shell does.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	pid := number(t, run(t, n, "import os; os.getpid()").Text)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	want(t, run(t, n, "os.getpid()"), strconv.Itoa(pid))
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// What a kernel started ends with it, in whichever session or group it is, and
+// nothing is left of it in the file system.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	r := run(t, n, "import subprocess, os\n"+
+		"a = subprocess.Popen(['sleep', '300'])\n"+
+		"b = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"+
+		"c = subprocess.Popen(['sh', '-c', 'sleep 300 & sleep 300'], start_new_session=True)\n"+
+		"import sys; print(os.getpid(), a.pid, b.pid, c.pid, os.path.dirname(sys.argv[1]))")
+	fields := strings.Fields(r.Text)
+	if len(fields) != 5 {
+		t.Fatalf("got %q", r.Text)
+	}
+	info, err := os.Stat(fields[4])
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("the directory of the sockets: got %v, %v", info, err)
+	}
+	// A cell that runs is answered.
+	busy := make(chan notebook.Result, 1)
+	began := filepath.Join(t.TempDir(), "began")
+	go func() {
+		r, _ := n.Run(context.WithoutCancel(t.Context()), "busy", notebook.Cell{
+			Code: "import time; open('" + began + "', 'w').close(); time.sleep(300)", Dir: "/", Timeout: -1,
+		})
+		busy <- r
+	}()
+	for !exists(began) {
+		time.Sleep(time.Millisecond)
+	}
+	n.Close()
+	if r := <-busy; r.Ended == "" {
+		t.Errorf("got %+v, want the end of the kernel", r)
+	}
+	for _, pid := range fields[:4] {
+		for alive(pid) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if exists(fields[4]) {
+		t.Errorf("%s is left", fields[4])
+	}
+	if _, err := n.Run(t.Context(), "default", notebook.Cell{}); !errors.Is(err, notebook.ErrClosed) {
+		t.Errorf("got %v, want %v", err, notebook.ErrClosed)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// alive tells whether a process runs; one that nobody waited for does not.
+func alive(pid string) bool {
+	data, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(data), ") Z ")
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		all.Go(func() {
+			_, err := n.Run(t.Context(), name, notebook.Cell{Code: "x = '" + name + "'", Dir: "/", Timeout: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, name := range []string{"a", "b", "c"} {
+		want(t, runIn(t, n, name, notebook.Cell{Code: "x", Dir: "/", Timeout: -1}), "'"+name+"'")
+	}
+	if !n.CloseSession("a") || n.CloseSession("a") {
+		t.Error("the session a should end once")
+	}
+	if r := runIn(t, n, "a", notebook.Cell{Code: "x", Dir: "/", Timeout: -1}); !strings.Contains(r.Text, "NameError") {
+		t.Errorf("got %+v, want a new kernel", r)
+	}
+}
+
+// A caller that goes away leaves its cell running, and who comes after it waits.
+func TestCallerGone(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	dir := t.TempDir()
+	want(t, run(t, n, "import os, time"), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.Run(ctx, "default", notebook.Cell{
+			Code: "open('" + dir + "/began', 'w').close()\nwhile not os.path.exists('" + dir + "/go'): time.sleep(0.01)\nx = 7", Dir: "/", Timeout: -1,
+		})
+		done <- err
+	}()
+	for !exists(dir + "/began") {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	if _, err := n.Run(t.Context(), "default", notebook.Cell{Code: "1", Dir: "/", Timeout: time.Millisecond}); !errors.Is(err, notebook.ErrBusy) {
+		t.Errorf("got %v, want %v", err, notebook.ErrBusy)
+	}
+	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(t, run(t, n, "x"), "7")
+}
+
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{IdleTime: time.Millisecond})
+	pid := run(t, n, "import os; os.getpid()").Text
+	for alive(pid) {
+		time.Sleep(time.Millisecond)
+	}
+	if r := run(t, n, "1"); r.Text != "1" || r.Lost != "was stopped after 1ms without a cell" {
+		t.Errorf("got %+v, want to be told of the old kernel", r)
+	}
+}
+
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fake := filepath.Join(dir, "python3")
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho absent ModuleNotFoundError: here is none >&3\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := notebook.New(notebook.Config{Programs: []string{filepath.Join(dir, "missing"), fake}})
+	defer n.Close()
+	_, err := n.Run(t.Context(), "", notebook.Cell{Code: "1", Timeout: -1})
+	if !errors.Is(err, notebook.ErrAbsent) || !strings.Contains(err.Error(), "here is none") {
+		t.Errorf("got %v, want %v with its reason", err, notebook.ErrAbsent)
+	}
+}
+
+// A program in the kernel's place may say and send what it likes: the caller
+// gets an error.
+func TestHostileKernel(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"dies":           "exit 3",
+		"says too much":  "head -c 10000000 /dev/zero >&3; sleep 300",
+		"nobody listens": "echo ready /bin/sh >&3; sleep 300",
+		"complains":      "echo it is broken >&2; exit 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := notebook.New(notebook.Config{Programs: []string{fake}})
+			defer n.Close()
+			_, err := n.Run(t.Context(), "", notebook.Cell{Code: "1", Timeout: -1})
+			if err == nil {
+				t.Fatal("a cell ran")
+			}
+			if name == "complains" && !strings.Contains(err.Error(), "it is broken") {
+				t.Errorf("got %v, want what it said", err)
+			}
+		})
+	}
+}
+
+// TestGarbage has a kernel that shakes hands and then sends what is no message.
+func TestGarbage(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("there is no " + python)
+	}
+	fake := filepath.Join(t.TempDir(), "garbage")
+	script := `#!` + python + `
+import json, os, socket, sys, threading
+c = json.load(open(sys.argv[3]))
+greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
+def serve(s):
+    conn, _ = s.accept()
+    conn.sendall(greeting + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB")
+    try:
+        while True: conn.sendall(b"\x02\xff\xff\xff\xff\xff\xff\xff\xff" + os.urandom(65536))
+    except OSError: pass
+listening = []
+for name in ("shell", "iopub", "control", "hb"):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind("%s-%d" % (c["ip"], c[name + "_port"]))
+    s.listen()
+    listening.append(threading.Thread(target=serve, args=(s,)))
+for t in listening: t.start()
+os.write(3, b"ready /garbage\n")
+for t in listening: t.join()
+`
+	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := notebook.New(notebook.Config{Programs: []string{fake}})
+	defer n.Close()
+	if r, err := n.Run(t.Context(), "", notebook.Cell{Code: "1", Timeout: -1}); err == nil {
+		t.Errorf("got %+v, want an error", r)
+	}
+}

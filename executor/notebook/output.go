@@ -1,0 +1,82 @@
+package notebook
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+const (
+	// half is how much of the beginning and of the end of a cell's text is kept,
+	// in bytes. The reference sets no limit; this is far beyond what a model reads.
+	half = 512 << 10
+	// maxImages and maxImageBytes bound the images of a cell together, the bytes
+	// as base64.
+	maxImages     = 32
+	maxImageBytes = 16 << 20
+)
+
+// output is what a cell has put out so far. The zero value is ready.
+type output struct {
+	head, tail []byte
+	cut        bool
+	images     []string
+	imageBytes int
+}
+
+func (o *output) write(text string) {
+	n := min(half-len(o.head), len(text))
+	o.head = append(o.head, text[:n]...)
+	text = text[n:]
+	if len(text) > half {
+		text, o.cut = text[len(text)-half:], true
+	}
+	o.tail = append(o.tail, text...)
+	if len(o.tail) > 2*half {
+		o.tail, o.cut = append(o.tail[:0], o.tail[len(o.tail)-half:]...), true
+	}
+}
+
+// image adds a PNG image, or says why it is left out.
+func (o *output) image(png string) {
+	switch {
+	case len(o.images) == maxImages:
+		o.write(fmt.Sprintf("\n[An image is left out: there are more than %d.]\n", maxImages))
+	case o.imageBytes+len(png) > maxImageBytes || len(png) > headLimit:
+		o.write(fmt.Sprintf("\n[An image of %d bytes is left out: it is too large.]\n", len(png)))
+	case !isBase64(png):
+		o.write("\n[An image is left out: it cannot be decoded.]\n")
+	default:
+		o.images = append(o.images, "data:image/png;base64,"+png)
+		o.imageBytes += len(png)
+	}
+}
+
+// isBase64 keeps what is not an image out of the URLs.
+func isBase64(s string) bool {
+	_, err := base64.StdEncoding.DecodeString(s) // skips line ends
+	return err == nil
+}
+
+// colour is what the reference removes, no more.
+var colour = regexp.MustCompile(`\x1b\[\d+(;\d+){0,2}m`)
+
+// text returns the text without colours, shortened in the middle where there
+// was too much.
+func (o *output) text() string {
+	head, tail := o.head, o.tail
+	cut := o.cut
+	if len(tail) > half {
+		tail, cut = tail[len(tail)-half:], true
+	}
+	text := string(head) + string(tail)
+	if cut {
+		// The cuts may have gone through characters.
+		text = strings.ToValidUTF8(string(head), "") + shortened + strings.ToValidUTF8(string(tail), "")
+	}
+	if !strings.Contains(text, "\x1b") {
+		return text
+	}
+	return colour.ReplaceAllString(text, "")
+}

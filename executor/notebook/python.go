@@ -1,0 +1,60 @@
+package notebook
+
+import (
+	_ "embed"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed kernel.py
+var launcher string
+
+// What is installed where in images of the reference (openhands.md, section
+// 0.2): clients compare the interpreter's path with it.
+const referencePython = "/openhands/poetry/openhands-ai-*/bin/python"
+
+// candidates lists the interpreters to try, best first: the reference's, those
+// on the PATH of env, and the distribution's.
+func candidates(env []string) []string {
+	list, _ := filepath.Glob(referencePython) // the pattern is well-formed
+	for _, v := range env {
+		path, ok := strings.CutPrefix(v, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(path) {
+			list = append(list, filepath.Join(dir, "python3"))
+		}
+	}
+	list = append(list, "/usr/local/bin/python3", "/usr/bin/python3")
+	var found, files []string
+	for _, program := range list {
+		// A link may lead to the same file as another and mean another
+		// environment: only the same directory is the same.
+		file := program
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(program)); err == nil {
+			file = filepath.Join(dir, filepath.Base(program))
+		}
+		info, err := os.Stat(program)
+		if err == nil && filepath.IsAbs(program) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !slices.Contains(files, file) {
+			found, files = append(found, program), append(files, file)
+		}
+	}
+	return found
+}
+
+// installed tells whether ipykernel lies where program would look for it first.
+// It starts nothing; a no may be wrong.
+func installed(program string) bool {
+	prefix := filepath.Dir(filepath.Dir(program))
+	for _, pattern := range []string{
+		"lib*/python3*/site-packages", "lib*/python3*/dist-packages", "local/lib/python3*/dist-packages",
+	} {
+		if found, _ := filepath.Glob(filepath.Join(prefix, pattern, "ipykernel")); len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
