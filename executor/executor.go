@@ -193,12 +193,20 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 // was there. The default session begins anew with them. It must be called before
 // the first action.
 func (e *Executor) Export(ctx context.Context, env map[string]string) error {
-	variables := environment(e.cfg.Env, e.cfg.User, env)
+	e.setEnv(env)
+	err := e.sessions.renew(ctx, defaultSession)
+	if err != nil { // nobody's variables for whoever comes next
+		e.setEnv(nil)
+	}
+	return err
+}
+
+func (e *Executor) setEnv(owners map[string]string) {
+	variables := environment(e.cfg.Env, e.cfg.User, owners)
 	e.sessions.setEnv(variables)
 	if e.notebook != nil {
 		e.notebook.SetEnv(variables)
 	}
-	return e.sessions.renew(ctx, defaultSession)
 }
 
 // environment is what shells start with. It holds nothing that changes from
