@@ -39,6 +39,7 @@ func TestFigures(t *testing.T) {
 		{"latency", (*figures).latency},
 		{"parallel", (*figures).parallel},
 		{"files", (*figures).files},
+		{"notebook", (*figures).notebook},
 		{"user", (*figures).otherUser},
 		{"throughput", (*figures).throughput},
 		{"flood", (*figures).flood},
