@@ -20,7 +20,7 @@ const (
 func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 	if a.Dialect == api.DialectGemini {
 		r, err := e.editor.ReadLines(a.Path, e.workingDir(req.Session), edit.Lines{
-			Start: a.StartLine, End: a.EndLine, Offset: a.Offset, Limit: a.Limit,
+			Start: a.StartLine, End: a.EndLine, Offset: a.Offset, Limit: a.Limit, Ignored: e.searcher.Ignored,
 		})
 		if err != nil {
 			return complaint(err)

@@ -49,6 +49,12 @@ func TestFileDialects(t *testing.T) {
 	if r, ok := o.(api.ReadObservation); !ok || r.SHA256 != w.SHA256 || !strings.HasSuffix(r.Content, "---\nb\n") {
 		t.Errorf("read: got %+v", o)
 	}
+	act(t, e, api.WriteAction{Path: filepath.Join(dir, ".geminiignore"), Content: "secret*", End: -1})
+	act(t, e, api.WriteAction{Path: "secret.txt", Content: "x", End: -1})
+	o = act(t, e, api.ReadAction{Dialect: api.DialectGemini, Path: "secret.txt"})
+	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "path_not_allowed" {
+		t.Errorf("ignored: got %+v", o)
+	}
 	o = act(t, e, api.EditAction{
 		Dialect: api.DialectGemini, Command: "replace", Path: "f.txt", OldStr: new("a"), NewStr: new("A"), IfSHA256: strings.Repeat("0", 64),
 	})

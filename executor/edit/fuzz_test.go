@@ -51,13 +51,13 @@ func kept(before, after string, touched int) bool {
 
 // fuzzEdit carries out a command on a file with some content. Either there is an answer and a diff that tell of the change,
 // or an error and no change; and undo brings every byte and the mode back.
-func fuzzEdit(t *testing.T, content string, mode os.FileMode, touched int, c edit.Command) {
+func fuzzEdit(t *testing.T, content string, mode os.FileMode, touched int, c edit.Command) (after, text string) {
 	t.Helper()
 	b := newBench(t, func(c *edit.Config) { c.StateDir = "" })
 	b.SetFlush(func(*os.File) error { return nil })
 	c.Path = b.write("f", content, mode)
 	r, err := b.Do(c)
-	after := b.content("f")
+	after = b.content("f")
 	if names := b.names(); names != "f" {
 		t.Fatalf("left behind: %s", names)
 	}
@@ -68,7 +68,7 @@ func fuzzEdit(t *testing.T, content string, mode os.FileMode, touched int, c edi
 		if _, err := b.Do(edit.Command{Name: "undo_edit", Path: c.Path}); err == nil {
 			t.Fatal("an edit that failed can be undone")
 		}
-		return
+		return after, ""
 	}
 	if r.Text == "" || r.SHA256 != sha(after) || !utf8.ValidString(r.Text+r.Diff) || b.mode("f") != mode {
 		t.Fatalf("%q became %q, answer %+v", content, after, r)
@@ -77,12 +77,13 @@ func fuzzEdit(t *testing.T, content string, mode os.FileMode, touched int, c edi
 		t.Fatalf("%q became %q, which is more than %d bytes of it", content, after, touched)
 	}
 	if after == content {
-		return
+		return after, r.Text
 	}
 	b.undo("f")
 	if got := b.content("f"); got != content || b.mode("f") != mode {
 		t.Fatalf("undo made %q of %q, not %q", got, after, content)
 	}
+	return after, r.Text
 }
 
 func FuzzReplace(f *testing.F) {

@@ -278,6 +278,8 @@ type Lines struct {
 	Start, End *int
 	// Offset is the number of lines left out above, and Limit how many are shown.
 	Offset, Limit *int
+	// Ignored tells of the files that must not be shown; nil shows all.
+	Ignored func(path string) bool
 }
 
 // ReadLines is Gemini's read_file: the text of a file without numbers, up to 2,000 lines of up to 2,000 characters each,
@@ -306,6 +308,8 @@ func (e *Editor) readLines(path string, l Lines) (Result, error) {
 	case p.isDir():
 		return Result{}, refuse(CodeIsDirectory, "Could not read file because the provided path is a directory, not a file: %s. "+
 			"Use list_directory.", path)
+	case l.Ignored != nil && l.Ignored(path):
+		return Result{}, refuse(CodePathNotAllowed, "File path '%s' is ignored by configured ignore patterns.", path)
 	case p.info.Size() > maxGeminiRead:
 		return Result{}, refuse(CodeTooLarge, "File size exceeds the 20MB limit: %s", path)
 	}

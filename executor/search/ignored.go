@@ -1,0 +1,40 @@
+package search
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Ignored tells whether rules leave an absolute path out: those of .geminiignore
+// in each directory above it and, where it lies in a repository, those that a
+// search of that heeds. What cannot be read has no rules.
+func (s *Searcher) Ignored(path string) bool {
+	ignored := false
+	_ = s.cfg.As(func() error { // there is no error but that of taking on the user, who then reads nothing either
+		ignored = leftOut(filepath.Clean(path))
+		return nil
+	})
+	return ignored
+}
+
+func leftOut(path string) bool {
+	ig, dir := &ignore{}, "/"
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	inside := false // a repository
+	for i, name := range parts {
+		if _, err := os.Lstat(join(dir, ".git")); err == nil {
+			ig, inside = &ignore{}, true
+		}
+		if inside {
+			ig.enter(dir)
+		} else if rules := readRules(join(dir, ".geminiignore")); len(rules) > 0 {
+			ig.levels = append(ig.levels, level{dir, rules})
+		}
+		if ig.skips(dir, name, i+1 < len(parts)) {
+			return true
+		}
+		dir = join(dir, name)
+	}
+	return false
+}
