@@ -247,3 +247,33 @@ func await(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// TestCLIDemo plays the demo in a container.
+func TestCLIDemo(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	box := image(t, debianImage)
+	code, stdout, stderr := c.run("demo", "--server", c.server, "--image", box, "-o", "json")
+	if code != 0 || !strings.Contains(stderr, ", a container of "+box+" made for this.\n") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	var played int
+	for line := range strings.Lines(stdout) {
+		var step struct{ Status, Reason string }
+		if err := json.Unmarshal([]byte(line), &step); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		switch {
+		case step.Status == "ok":
+			played++
+		case step.Status != "skipped" || !strings.Contains(step.Reason, "has no working"):
+			t.Errorf("a step is %s: %s", step.Status, step.Reason)
+		}
+	}
+	if played < 10 { // the image has neither Python nor Go
+		t.Errorf("%d steps were played", played)
+	}
+	if left := c.ok("ls", "-q"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}

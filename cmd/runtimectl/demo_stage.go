@@ -38,15 +38,23 @@ const exampleCall = ` -H 'Content-Type: application/json' \
 
 // setUp finds or starts a server and makes a fresh directory.
 func (p *program) setUp(ctx context.Context, opts demoOptions) (*stage, error) {
-	if opts.url != "" {
+	switch {
+	case opts.url != "":
 		return p.setUpRemote(ctx, opts)
+	case p.place.local:
+		return p.setUpLocal(ctx, opts)
 	}
+	st, why, err := p.setUpContainer(ctx, opts)
+	if st != nil || err != nil {
+		return st, err
+	}
+	_, _ = fmt.Fprintf(p.stderr, "note: playing on this machine, in no container: %s\n", why)
 	return p.setUpLocal(ctx, opts)
 }
 
 // setUpLocal starts a server of our own.
 func (p *program) setUpLocal(ctx context.Context, opts demoOptions) (*stage, error) {
-	program, err := findServer(opts.server)
+	program, err := findServer(p.place.server)
 	if err != nil {
 		return nil, err
 	}
@@ -155,16 +163,9 @@ func (p *program) setUpRemote(ctx context.Context, opts demoOptions) (*stage, er
 	if err := ready(ctx, c); err != nil {
 		return nil, fmt.Errorf("there is no server ready at %s: %w", opts.url, err)
 	}
-	o, err := play.do(ctx, api.RunAction{Command: freshRemote, IsStatic: true}, 0)
+	dir, err := play.freshDir(ctx)
 	if err != nil {
-		if final := play.final(ctx, err); final != nil {
-			err = final
-		}
-		return nil, fmt.Errorf("making a directory in the sandbox: %w", err)
-	}
-	dir := content(o)
-	if !path.IsAbs(dir) || strings.Contains(dir, "\n") || !freshName.MatchString(path.Base(dir)) {
-		return nil, fmt.Errorf("making a directory in the sandbox: the answer is %q", excerpt(dir))
+		return nil, err
 	}
 	play.session = path.Base(dir)
 	return &stage{
@@ -176,6 +177,22 @@ func (p *program) setUpRemote(ctx context.Context, opts demoOptions) (*stage, er
 			return p.strikeRemote(ctx, &play, dir, opts.keep)
 		},
 	}, nil
+}
+
+// freshDir makes a directory in the sandbox.
+func (p *player) freshDir(ctx context.Context) (string, error) {
+	o, err := p.do(ctx, api.RunAction{Command: freshRemote, IsStatic: true}, 0)
+	if err != nil {
+		if final := p.final(ctx, err); final != nil {
+			err = final
+		}
+		return "", fmt.Errorf("making a directory in the sandbox: %w", err)
+	}
+	dir := content(o)
+	if !path.IsAbs(dir) || strings.Contains(dir, "\n") || !freshName.MatchString(path.Base(dir)) {
+		return "", fmt.Errorf("making a directory in the sandbox: the answer is %q", excerpt(dir))
+	}
+	return dir, nil
 }
 
 // strikeRemote closes the session, with what still runs in it, and removes the

@@ -39,7 +39,11 @@ func newMachine(t *testing.T, path string) machine {
 	return machine{programs(t), temp, env}
 }
 
+// demo plays on this machine: integration tests play in containers.
 func (m machine) demo(ctx context.Context, args ...string) *exec.Cmd {
+	if !slices.Contains(args, "--url") {
+		args = append(args, "--local")
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "runtimectl"), append([]string{"demo"}, args...)...)
 	cmd.Env = m.env
 	return cmd

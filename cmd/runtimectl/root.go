@@ -34,6 +34,7 @@ func (p *program) commands() []*cobra.Command {
 		p.stats(),
 		p.events(),
 		p.pool(),
+		p.image(),
 		p.doctor(),
 		p.demo(),
 		p.version(),

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestImage builds with a docker command that has only some images and pulls
+// only some, and writes down what it is asked to build.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	dockerfile := filepath.Join(t.TempDir(), "Dockerfile")
+	write(t, dockerfile, "FROM base\n")
+	tests := []struct {
+		name       string
+		args       []string
+		has, pulls string // images, with blanks around
+		down       bool
+		code       int
+		built      string
+		stderr     string // part of it
+		stdout     string
+	}{
+		{
+			name: "base on the host", has: " debian:bookworm-slim ", stdout: "actiond:dev\n",
+			built: "build --build-arg BASE=debian:bookworm-slim --tag actiond:dev -\nFROM base\n", stderr: "note: base image: debian:bookworm-slim; it is on this host\n",
+		},
+		{
+			name: "base pulled", args: []string{"--base", "ubuntu:24.04", "-t", "x:1"}, pulls: " ubuntu:24.04 ", stdout: "x:1\n",
+			built: "build --build-arg BASE=ubuntu:24.04 --tag x:1 -\nFROM base\n", stderr: "note: base image: ubuntu:24.04; it was pulled\n",
+		},
+		{
+			name: "no registry, base made earlier", has: " actiond-base:bookworm ", stdout: "actiond:dev\n",
+			built:  "build --build-arg BASE=actiond-base:bookworm --tag actiond:dev -\nFROM base\n",
+			stderr: "note: base image: actiond-base:bookworm; it was made here of Debian's packages, since debian:bookworm-slim cannot be pulled\n",
+		},
+		{
+			name: "another base that cannot be had", args: []string{"--base", "ubuntu:24.04"}, has: " actiond-base:bookworm ", code: exitNotFound,
+			stderr: "ubuntu:24.04 is not on this host and cannot be pulled: give another --base",
+		},
+		{name: "no debootstrap", code: exitFailed, stderr: "debootstrap is needed: apt-get install debootstrap"},
+		{name: "no engine", down: true, code: exitUnavailable, stderr: "the Docker engine cannot be reached"},
+		{name: "no Dockerfile", args: []string{"-f", "/no/such"}, code: exitFailed, stderr: "it is in Actiond's source, name it with --file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := toolbox(t, "sh", "cat")
+			built := filepath.Join(t.TempDir(), "built")
+			write(t, filepath.Join(path, "docker"), `#!/bin/sh
+case "$1" in
+version) `+map[bool]string{true: "echo no engine >&2; exit 1", false: "echo 1"}[tt.down]+` ;;
+image) case "`+tt.has+`" in *" $3 "*) ;; *) exit 1 ;; esac ;;
+pull) case "`+tt.pulls+`" in *" $2 "*) ;; *) echo no registry >&2; exit 1 ;; esac ;;
+build) echo "$@" >`+quote(built)+`; cat >>`+quote(built)+` ;;
+esac
+`)
+			if err := os.Chmod(filepath.Join(path, "docker"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), append([]string{"image", "-f", dockerfile}, tt.args...)...)
+			cmd.Env = []string{"PATH=" + path}
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+				t.Fatal(err)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || out.String() != tt.stdout || !strings.Contains(errs.String(), tt.stderr) {
+				t.Errorf("exit code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, out.String(), errs.String(), tt.code, tt.stdout, tt.stderr)
+			}
+			if got, _ := os.ReadFile(built); string(got) != tt.built {
+				t.Errorf("built %q\nwant %q", got, tt.built)
+			}
+		})
+	}
+}
