@@ -33,6 +33,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	if err != nil || cur == nil {
 		return settled, err
 	}
+	s.begins(c.follower)
 	outcome, err := s.wait(ctx, cur, c, began)
 	if err != nil {
 		return Result{}, err
@@ -323,6 +324,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 		r.Output = withoutEcho(r.Output, s.prompt, c.Text)
 	}
 	s.screen.Reset()
+	s.finish(c.follower, end)
 	s.start = end
 	s.prompt = r.Output[strings.LastIndexByte(r.Output, '\n')+1:]
 	cur.answered = true

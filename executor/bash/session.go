@@ -45,6 +45,8 @@ type Command struct {
 	Soft time.Duration
 	// Hard is how long Run waits in all; negative means for ever.
 	Hard time.Duration
+
+	follower *follower // of Stream; nil where nobody follows the output
 }
 
 // Outcome is why Run answered.
@@ -132,6 +134,7 @@ type Session struct {
 	prompt   string // last line of the last answer: what stands before typed text
 	count    int64
 	started  time.Time
+	more     chan struct{} // closed at the next change, nil while nobody watches
 }
 
 // running is a command that was given to the shell.
@@ -333,6 +336,7 @@ func (s *Session) output(sh *shell, p []byte) {
 	s.log.Append(p)
 	_, _ = s.screen.Write(p)
 	s.lastByte = time.Now()
+	s.changed()
 }
 
 // reported ends the current command.

@@ -1,0 +1,168 @@
+package bash_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/executor/bash"
+)
+
+// told collects what a stream tells, and wants it without a gap.
+type told struct {
+	t    *testing.T
+	from int64
+	data []byte
+	lost int64
+}
+
+func (o *told) take(c bash.Chunk) {
+	if len(o.data) == 0 && o.lost == 0 {
+		o.from = c.Offset - c.Missed
+	}
+	if want := o.end(); c.Offset-c.Missed != want {
+		o.t.Errorf("got a chunk at %d after %d missed, want it to follow %d", c.Offset, c.Missed, want)
+	}
+	o.lost += c.Missed
+	o.data = append(o.data, c.Data...)
+}
+
+func (o *told) end() int64 { return o.from + o.lost + int64(len(o.data)) }
+
+func stream(t *testing.T, s *bash.Session, c bash.Command) (bash.Result, *told) {
+	t.Helper()
+	o := &told{t: t}
+	r, err := s.Stream(t.Context(), c, o.take)
+	if err != nil {
+		t.Fatalf("%q: %v", c.Text, err)
+	}
+	if len(o.data) > 0 && (o.from != r.Start || o.end() != r.End) {
+		t.Errorf("%q: was told %d to %d, want %d to %d", c.Text, o.from, o.end(), r.Start, r.End)
+	}
+	return r, o
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			for _, tt := range []struct {
+				c    bash.Command
+				want string
+			}{
+				{bash.Command{Text: "echo one; echo two"}, "one\r\ntwo\r\n"},
+				{bash.Command{Text: "true"}, ""},
+				{bash.Command{Text: `printf '\377\000\303'; printf '\033[31mred'`}, "\xff\x00\xc3\x1b[31mred"},
+				{bash.Command{Text: "read x; echo got $x", Soft: short}, ""},
+				{bash.Command{Text: "more", Soft: short}, ""}, // refused
+				{bash.Command{Text: "typed", Input: true}, "typed\r\ngot typed\r\n"},
+				{bash.Command{Text: ""}, ""}, // nothing to poll
+				{bash.Command{Text: "kill -9 $$"}, ""},
+				{bash.Command{Text: "echo anew"}, "anew\r\n"},
+			} {
+				tt.c.Hard = long
+				if _, o := stream(t, s, tt.c); string(o.data) != tt.want {
+					t.Errorf("%q: got %q, want %q", tt.c.Text, o.data, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// Each byte is told once, and the offsets of one answer go on in the next.
+func TestStreamPolls(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	const script = `for i in 1 2 3; do head -c 100000 /dev/zero | tr '\0' $i; read x; done`
+	r, o := stream(t, s, bash.Command{Text: script, Soft: short, Hard: long})
+	all := o.data
+	for range 3 {
+		if r.Outcome != bash.Silent {
+			t.Fatalf("got outcome %d, want silence", r.Outcome)
+		}
+		from := r.End
+		r, o = stream(t, s, bash.Command{Text: "C-j", Input: true, Soft: short, Hard: long})
+		if o.from != from {
+			t.Errorf("got an answer from %d, want it from %d", o.from, from)
+		}
+		all = append(all, o.data...)
+	}
+	want := strings.Repeat("1", 100000) + "\r\n" + strings.Repeat("2", 100000) + "\r\n" + strings.Repeat("3", 100000) + "\r\n"
+	if string(all) != want || r.Outcome != bash.Completed {
+		t.Errorf("got outcome %d and %d bytes, want completed and %d", r.Outcome, len(all), len(want))
+	}
+}
+
+// A stream that nobody waits for any more ends nothing, and the next answer
+// tells from its beginning.
+func TestStreamReaderLeaves(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	ctx, leave := context.WithCancelCause(t.Context())
+	left := errors.New("left")
+	_, err := s.Stream(ctx, bash.Command{Text: "echo one; read x; echo two", Hard: long}, func(bash.Chunk) { leave(left) })
+	if !errors.Is(err, left) {
+		t.Fatalf("got %v, want it to be left", err)
+	}
+	r, o := stream(t, s, bash.Command{Text: "C-j", Input: true, Hard: long})
+	if got, want := string(o.data), "one\r\n\r\ntwo\r\n"; got != want || r.Outcome != bash.Completed {
+		t.Errorf("got outcome %d and %q, want %q", r.Outcome, got, want)
+	}
+}
+
+// A flood runs past a reader that takes nothing: neither the command nor its
+// turn waits for it, memory stays flat, and it learns what it missed. 32 times
+// what the log keeps is as good as a gigabyte. Not parallel: it looks at the
+// heap.
+func TestStreamStalledReader(t *testing.T) {
+	s := session(t, "")
+	const size = 32 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun, stalled := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	o := &told{t: t}
+	finished := make(chan bash.Result, 1)
+	go func() {
+		text := fmt.Sprintf(`head -c %d /dev/zero | tr '\0' '\r'`, size)
+		r, err := s.Stream(t.Context(), bash.Command{Text: text, Hard: -1}, func(c bash.Chunk) {
+			begin()
+			<-stalled
+			o.take(c)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		finished <- r
+	}()
+	<-begun
+	do(t, s, "true") // has its turn once the flood was answered
+	runtime.ReadMemStats(&after)
+	close(stalled)
+	r := <-finished
+	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > size/2 {
+		t.Errorf("%d bytes more are in use", grown)
+	}
+	if o.lost == 0 || o.end() != r.End || o.from != r.Start || r.End-r.Start != size {
+		t.Errorf("was told %d to %d with %d lost, want %d to %d with some lost", o.from, o.end(), o.lost, r.Start, r.End)
+	}
+}
+
+// What is told is what was written, bytes of every kind.
+func TestStreamIsExact(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	do(t, s, "head -c 900000 /dev/urandom > bytes") // less than the log keeps
+	r, o := stream(t, s, bash.Command{Text: "stty -opost; cat bytes; sha256sum <bytes >sum", Hard: long})
+	sum := do(t, s, "cut -c1-64 sum").Output
+	if got := fmt.Sprintf("%x", sha256.Sum256(o.data)); got != sum || r.Status != 0 {
+		t.Errorf("got status %d and %d bytes with sum %s, want 0 and 900000 with %s", r.Status, len(o.data), got, sum)
+	}
+}
