@@ -27,6 +27,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/server_info"},
 		{Method: "POST", Path: "/update_mcp_server"},
 		{Method: "POST", Path: "/upload_file"},
+		{Method: "POST", Path: "/v1/actions"},
 		{Method: "POST", Path: "/v1/claim"},
 		{Method: "POST", Path: "/v1/renew"},
 		{Method: "GET", Path: "/v1/sessions"},
@@ -60,7 +61,7 @@ func TestOpenAPIExamples(t *testing.T) {
 		}
 		var err error
 		switch e.Route.Path {
-		case "/execute_action":
+		case "/execute_action", "/v1/actions":
 			var r api.Request
 			if r, err = api.DecodeRequest(e.Body); err == nil {
 				kinds[r.Action.Kind()] = true

@@ -112,7 +112,7 @@ func (e *Executor) Close() error {
 func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, error) {
 	switch a := req.Action.(type) {
 	case api.RunAction:
-		return e.run(ctx, a, req)
+		return e.run(ctx, a, req, nil)
 	case api.ReadAction:
 		return e.read(a, req), nil
 	case api.WriteAction:
@@ -135,6 +135,16 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 		return api.ErrorObservation{Content: a.Reason}, nil
 	}
 	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
+}
+
+// Stream is Do that also tells the output of a run as it comes, one call after
+// another and none after it returned. The command does not wait for output,
+// whose Data is only valid during the call; a slow one is told what it missed.
+func (e *Executor) Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
+	if a, ok := req.Action.(api.RunAction); ok {
+		return e.run(ctx, a, req, output)
+	}
+	return e.Do(ctx, req)
 }
 
 // What is not there says so. The browser's text is matched by clients

@@ -32,8 +32,8 @@ const (
 // maxContent is how many code points of output an observation holds (section 4.8).
 const maxContent = 30000
 
-// run runs a command in its session.
-func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (api.Observation, error) {
+// run runs a command in its session and tells its output, unless that is nil.
+func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, output func(api.Output)) (api.Observation, error) {
 	if a.Reset {
 		e.sessions.close(req.Session)
 	}
@@ -41,7 +41,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (a
 	var result bash.Result
 	var err error
 	if a.IsStatic {
-		result, err = e.runStatic(ctx, a.Cwd, command)
+		result, err = e.runStatic(ctx, a.Cwd, command, output)
 	} else {
 		var session *bash.Session
 		session, err = e.sessions.get(ctx, req.Session)
@@ -49,7 +49,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request) (a
 		case err == nil && a.Reset && a.Command == "":
 			return e.restarted(a, session), nil
 		case err == nil:
-			result, err = session.Run(ctx, command)
+			result, err = runIn(ctx, session, command, output)
 		}
 	}
 	var refused *api.Error
@@ -98,7 +98,7 @@ func seconds(f float64) time.Duration {
 }
 
 // runStatic runs a command in a shell of its own, which ends with it.
-func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command) (bash.Result, error) {
+func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command, output func(api.Output)) (bash.Result, error) {
 	cfg := e.sessions.config
 	if info, err := e.stat(dir); err == nil && info.IsDir() {
 		cfg.Dir = dir
@@ -108,7 +108,15 @@ func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command) (b
 		return bash.Result{}, err
 	}
 	defer session.Close()
-	return session.Run(ctx, c)
+	return runIn(ctx, session, c, output)
+}
+
+// runIn runs a command in a session and tells its output, unless that is nil.
+func runIn(ctx context.Context, session *bash.Session, c bash.Command, output func(api.Output)) (bash.Result, error) {
+	if output == nil {
+		return session.Run(ctx, c)
+	}
+	return session.Stream(ctx, c, func(p bash.Chunk) { output(api.Output(p)) })
 }
 
 func (e *Executor) stat(path string) (info fs.FileInfo, err error) {

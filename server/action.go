@@ -36,17 +36,7 @@ func (s *Server) act(r *http.Request, begun time.Time) (name string, observation
 		return unread, nil, err
 	}
 	defer leave()
-	if err := wantJSON(r); err != nil {
-		return unread, nil, err
-	}
-	body, err := readBody(r, s.cfg.MaxBody)
-	if err != nil {
-		return unread, nil, err
-	}
-	req, err := api.DecodeRequest(body)
-	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
-		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
-	}
+	req, err := s.readAction(r, begun)
 	if err != nil {
 		return unread, nil, err
 	}
@@ -57,6 +47,22 @@ func (s *Server) act(r *http.Request, begun time.Time) (name string, observation
 	}
 	observation, err = api.EncodeObservation(o)
 	return name, observation, err
+}
+
+// readAction reads the action in a request.
+func (s *Server) readAction(r *http.Request, begun time.Time) (api.Request, error) {
+	if err := wantJSON(r); err != nil {
+		return api.Request{}, err
+	}
+	body, err := readBody(r, s.cfg.MaxBody)
+	if err != nil {
+		return api.Request{}, err
+	}
+	req, err := api.DecodeRequest(body)
+	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
+		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
+	}
+	return req, err
 }
 
 // enter takes one of the places for actions in flight; leave gives it back. It

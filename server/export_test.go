@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
 )
 
 // What tests need to see from inside.
@@ -52,3 +53,6 @@ func (s *Server) Routes() []Route {
 	}
 	return routes
 }
+
+// SetHeartbeat makes streamed answers beat more often than any test waits.
+func (s *Server) SetHeartbeat(d time.Duration) { s.heartbeat = d }

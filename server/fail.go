@@ -19,7 +19,7 @@ import (
 // closed their sending side; the name is nginx's.
 const statusClientGone = 499
 
-// fail answers with an error; it is the only place that turns errors into
+// fail answers with an error; verdict is the only place that turns errors into
 // statuses. A refusal has its own status. A wait that was ended from outside
 // says so. Everything else is ours: it is logged with its chain under an id,
 // and the caller gets the id and none of the chain.
@@ -33,23 +33,33 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	h := w.Header()
 	h.Del("Content-Disposition")
-	refusal, ok := errors.AsType[*api.Error](err)
-	if !ok && waitEnded(ctx, err) {
-		refusal, ok = unanswered(ctx), true
-	}
-	if !ok {
-		id := rand.Text()[:12]
-		s.log.ErrorContext(ctx, "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-		_ = writeJSON(w, http.StatusInternalServerError, api.Broken{ // two strings can be encoded
-			Detail: "Internal server error: the server's log says more under " + id,
-			ID:     id,
-		})
+	refusal, id := s.verdict(r, err)
+	if id != "" {
+		_ = writeJSON(w, refusal.Status, api.Broken{Detail: refusal.Detail, ID: id}) // two strings can be encoded
 		return
 	}
 	if refusal.Status == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
 	writeBody(w, refusal.Status, jsonType, api.EncodeError(refusal))
+}
+
+// verdict returns what a caller is told about an error, and the id under which
+// the log has the rest where the server is to blame.
+func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string) {
+	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		return refusal, ""
+	}
+	ctx := r.Context()
+	if waitEnded(ctx, err) {
+		return unanswered(ctx), ""
+	}
+	id = rand.Text()[:12]
+	s.log.ErrorContext(ctx, "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+	return &api.Error{
+		Status: http.StatusInternalServerError,
+		Detail: "Internal server error: the server's log says more under " + id,
+	}, id
 }
 
 // unanswered says why nobody waited for the end of a request.

@@ -116,7 +116,7 @@ func (m *metrics) action(r *http.Request, name string, err error, took time.Dura
 		outcome = "happened"
 	case refused:
 		outcome = "refused"
-	case waitEnded(r.Context(), err):
+	case waitEnded(r.Context(), err), errors.Is(err, errReaderGone):
 		outcome = "abandoned"
 	}
 	m.actions.WithLabelValues(name, outcome).Inc()

@@ -32,6 +32,7 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/v1/renew", keyed, s.renew},
 
 		{http.MethodPost, "/execute_action", keyed, s.executeAction},
+		{http.MethodPost, "/v1/actions", keyed, s.streamAction},
 		{http.MethodGet, "/v1/tools", keyed, s.listTools},
 		{http.MethodPost, "/v1/tools/call", keyed, s.callTool},
 		{http.MethodPost, "/v1/tools/translate", keyed, s.translateTool},

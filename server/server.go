@@ -25,6 +25,10 @@ type Executor interface {
 	// the executor broke. The context bounds the wait and not the action: when
 	// it ends, Do returns its error and the command goes on.
 	Do(ctx context.Context, req api.Request) (api.Observation, error)
+	// Stream is Do that tells the output of a run as it comes, one call after
+	// another and none after it returned. The data is only valid during a call,
+	// and a command does not wait for output to return.
+	Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error)
 	// Sessions lists the persistent shells.
 	Sessions() []api.Session
 	// CloseSession ends one shell; an *api.Error with status 404 when there is
@@ -111,19 +115,20 @@ var errStopping = errors.New("the server is shutting down")
 // on connections. It may be used concurrently and owns no goroutine outside
 // of Serve.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	owner    owner
-	life     *life
-	handler  http.Handler
-	metrics  *metrics
-	usage    *usage
-	actions  chan struct{} // one element per action in flight
-	started  time.Time
-	last     atomic.Int64 // start of the last well-formed action, in ns since started
-	draining atomic.Bool
-	tasks    toolcall.Tasks
-	release  *time.Timer // gives memory back once actions have been over for a while
+	cfg       Config
+	log       *slog.Logger
+	owner     owner
+	life      *life
+	handler   http.Handler
+	metrics   *metrics
+	usage     *usage
+	actions   chan struct{} // one element per action in flight
+	started   time.Time
+	last      atomic.Int64 // start of the last well-formed action, in ns since started
+	draining  atomic.Bool
+	tasks     toolcall.Tasks
+	heartbeat time.Duration
+	release   *time.Timer // gives memory back once actions have been over for a while
 }
 
 // New returns a server that is ready to serve.
@@ -147,11 +152,12 @@ func New(cfg Config) *Server {
 		cfg.MaxActions = defaultMaxActions
 	}
 	s := &Server{
-		cfg:     cfg,
-		log:     cfg.Logger,
-		life:    newLife(cfg.TTL, cfg.Idle),
-		actions: make(chan struct{}, cfg.MaxActions),
-		started: time.Now(),
+		cfg:       cfg,
+		log:       cfg.Logger,
+		life:      newLife(cfg.TTL, cfg.Idle),
+		actions:   make(chan struct{}, cfg.MaxActions),
+		started:   time.Now(),
+		heartbeat: heartbeatTime,
 	}
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")

@@ -22,6 +22,7 @@ import (
 // fake is an executor that does what a test says.
 type fake struct {
 	do       func(ctx context.Context, req api.Request) (api.Observation, error)
+	stream   func(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error)
 	sessions []api.Session
 	notReady error
 	exported []map[string]string
@@ -32,6 +33,13 @@ func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error)
 		return api.ErrorObservation{Content: "<ü> & " + req.Action.Kind()}, nil
 	}
 	return f.do(ctx, req)
+}
+
+func (f *fake) Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
+	if f.stream == nil {
+		return f.Do(ctx, req)
+	}
+	return f.stream(ctx, req, output)
 }
 
 func (f *fake) Sessions() []api.Session { return f.sessions }
@@ -119,6 +127,18 @@ func post(path, body string) request {
 	return request{method: "POST", path: path, contentType: jsonType, body: body}
 }
 
+// The forms of a streamed answer.
+const (
+	linesType       = "application/x-ndjson"
+	eventStreamType = "text/event-stream"
+)
+
+func streamed(form, body string) request {
+	q := post("/v1/actions", body)
+	q.header = map[string]string{"Accept": form}
+	return q
+}
+
 func get(path string) request { return request{method: "GET", path: path} }
 
 // logged is a log that a test can read while others write.
@@ -171,6 +191,11 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 	refuses := &fake{do: func(context.Context, api.Request) (api.Observation, error) {
 		return nil, &api.Error{Status: 400, Detail: "no such kernel"}
 	}}
+	streams := &fake{stream: func(_ context.Context, _ api.Request, output func(api.Output)) (api.Observation, error) {
+		output(api.Output{Offset: 7, Missed: 3, Data: []byte("hi\r\n")})
+		output(api.Output{Offset: 11, Data: []byte{0xff}})
+		return api.NullObservation{}, nil
+	}}
 	sum := strings.Repeat("0a", 32)
 	edits := &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
 		a := req.Action.(api.EditAction)
@@ -207,6 +232,15 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"action form", nil, request{method: "POST", path: "/execute_action", contentType: "application/x-www-form-urlencoded", body: runTrue}, "", 422, `{"detail":"Invalid request parameters","errors":"header.Content-Type: must be application/json, got \"application/x-www-form-urlencoded\""}`},
 		{"action without type", nil, request{method: "POST", path: "/execute_action", body: runTrue}, "", 422, ""},
 		{"action from a page", nil, request{method: "POST", path: "/execute_action", contentType: jsonType, body: runTrue, header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
+		{"streamed action in one piece", nil, post("/v1/actions", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""}}`},
+		{"streamed action", withExecutor(streams), streamed(linesType, runTrue), "", 200, `{"event":"output","offset":7,"missed":3,"text":"hi\r\n"}` + "\n" + `{"event":"output","offset":11,"base64":"/w=="}` + "\n" + `{"event":"observation","observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n"},
+		{"streamed action as events", withExecutor(streams), streamed(eventStreamType, runTrue), "", 200, "event: output\ndata: " + `{"event":"output","offset":7,"missed":3,"text":"hi\r\n"}` + "\n\nevent: output\ndata: " + `{"event":"output","offset":11,"base64":"/w=="}` + "\n\nevent: observation\ndata: " + `{"event":"observation","observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n\n"},
+		{"streamed action refused", withExecutor(refuses), streamed(linesType, runTrue), "", 200, `{"event":"error","status":400,"detail":"no such kernel"}` + "\n"},
+		{"streamed action broken", withExecutor(broken), streamed(linesType, runTrue), "", 200, ""},
+		{"streamed action unknown", nil, streamed(linesType, `{"action":{"action":"nope","args":{}}}`), "", 400, ""},
+		{"streamed action no JSON", nil, streamed(linesType, `{`), "", 422, ""},
+		{"streamed action large", small, streamed(linesType, strings.Repeat(" ", 101)), "", 413, ""},
+		{"streamed action without key", withKey, streamed(linesType, runTrue), "", 403, ""},
 		{"upload", nil, request{method: "POST", path: "/upload_file?destination=" + dir, contentType: upType, body: up}, "", 200, `{"filename":"a.txt","destination":"` + dir + `","recursive":false}`},
 		{"upload relative", nil, request{method: "POST", path: "/upload_file?destination=d", contentType: upType, body: up}, "", 400, `{"detail":"Destination must be an absolute path"}`},
 		{"upload recursive", nil, request{method: "POST", path: "/upload_file?recursive=1&destination=" + dir, contentType: upType, body: up}, "", 400, `{"detail":"Recursive uploads must be zip files"}`},

@@ -165,10 +165,31 @@ func (m media) check(contentType string, body []byte) error {
 	if !ok {
 		return fmt.Errorf("content type %q: not among %v", contentType, slices.Sorted(maps.Keys(m)))
 	}
-	if schema == nil || mediaType != "application/json" {
+	switch {
+	case schema == nil:
 		return nil
+	case mediaType == "application/json":
+		return validate(schema, body)
+	case mediaType == "application/x-ndjson":
+		return validateLines(schema, "", body)
+	case mediaType == "text/event-stream":
+		return validateLines(schema, "data: ", body)
 	}
-	return validate(schema, body)
+	return nil
+}
+
+// validateLines judges what follows the prefix in each line that has it.
+func validateLines(schema *jsonschema.Schema, prefix string, body []byte) error {
+	for line := range bytes.Lines(body) {
+		data, found := bytes.CutPrefix(line, []byte(prefix))
+		if !found {
+			continue
+		}
+		if err := validate(schema, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func validate(schema *jsonschema.Schema, body []byte) error {

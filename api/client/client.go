@@ -357,12 +357,20 @@ func pathOnly(path string) string {
 // send returns a successful answer whose body must be closed. Any other status
 // is a *StatusError.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	return c.sendFor(ctx, "", method, path, contentType, body)
+}
+
+// sendFor is send that says in which form it wants the answer.
+func (c *Client) sendFor(ctx context.Context, accept, method, path, contentType string, body io.Reader) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
+	}
+	if accept != "" {
+		request.Header.Set("Accept", accept)
 	}
 	if c.key != "" {
 		request.Header.Set(api.KeyHeader, c.key)
