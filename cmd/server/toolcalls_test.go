@@ -305,3 +305,21 @@ func TestExampleAgents(t *testing.T) {
 		})
 	}
 }
+
+// The README shows the agents as they are.
+func TestExamplesInTheReadme(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../../docs/examples/agent.py", "../../docs/examples/agent/main.go"} {
+		code, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(readme, code) {
+			t.Errorf("README.md does not show %s as it is", name)
+		}
+	}
+}

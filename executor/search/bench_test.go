@@ -3,7 +3,9 @@ package search_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/executor/search"
@@ -48,6 +50,37 @@ func BenchmarkGlob(b *testing.B) {
 				files, err := s.Glob(b.Context(), search.GlobQuery{Dir: root, Pattern: bb.pattern, Limit: 100})
 				if err != nil || files.Total != bb.total || len(files.Paths) != 100 {
 					b.Fatalf("got %d of %d files, %v", len(files.Paths), files.Total, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGrep looks for a name that one file has in 32 MB of others, whatever
+// its case, with ripgrep and without it.
+func BenchmarkGrep(b *testing.B) {
+	root := b.TempDir()
+	filler := strings.Repeat("func compute(a, b int) int { return a + b } // all work and no play\n", 250)
+	for i := range 2000 {
+		text := filler
+		if i == 1000 {
+			text += "func handleNeedle() {}\n"
+		}
+		if err := os.WriteFile(filepath.Join(root, fmt.Sprintf("f%04d.go", i)), []byte(text), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	rg, _ := exec.LookPath("rg")
+	for _, bb := range []struct{ name, program string }{{"in process", ""}, {"with ripgrep", rg}} {
+		b.Run(bb.name, func(b *testing.B) {
+			if bb.name != "in process" && rg == "" {
+				b.Skip("no ripgrep in this image")
+			}
+			s := search.New(search.Config{Ripgrep: bb.program})
+			for b.Loop() {
+				m, err := s.Grep(b.Context(), search.GrepQuery{Dir: root, Pattern: `func \w+needle\(`, IgnoreCase: true, NamesOnly: true, Limit: 100})
+				if err != nil || m.Count != 1 {
+					b.Fatalf("got %+v, %v", m, err)
 				}
 			}
 		})

@@ -12,7 +12,7 @@ func LinesOf(ctx context.Context, pattern string, ignoreCase bool, text []byte) 
 	for _, l := range g.lines(text) {
 		fast = append(fast, l.Number)
 	}
-	g.text = nil
+	g.text, g.literal = nil, ""
 	for _, l := range g.lines(text) {
 		slow = append(slow, l.Number)
 	}

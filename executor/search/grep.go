@@ -105,7 +105,8 @@ type grep struct {
 	files   []file // to be searched, the newest first
 	batch   []file
 	matches Matches
-	buf     []byte
+	buf     []byte // of the file that was read
+	lower   []byte // of its text in lower case
 }
 
 func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
@@ -344,6 +345,9 @@ func (g *grep) lines(text []byte) []Line {
 		limit = 1
 	}
 	var found []Line
+	if !g.mayMatch(text) {
+		return nil
+	}
 	number, counted := 1, 0
 	whole := g.text != nil && bytes.IndexByte(text, '\r') < 0
 	for pos := 0; pos < len(text); {
@@ -377,6 +381,25 @@ func (g *grep) lines(text []byte) []Line {
 	}
 	g.matches.Count += len(found)
 	return found
+}
+
+// mayMatch rules out texts without what every match holds: most of them, and
+// much faster than an expression does.
+func (g *grep) mayMatch(text []byte) bool {
+	if len(g.literal) < shortest || !plainCase(g.literal) {
+		return true
+	}
+	// Two letters beyond ASCII are the other case of one in it.
+	if bytes.Contains(text, []byte("\u212a")) || bytes.Contains(text, []byte("\u017f")) {
+		return true
+	}
+	g.lower = append(g.lower[:0], text...)
+	for i, c := range g.lower {
+		if 'A' <= c && c <= 'Z' {
+			g.lower[i] = c + 'a' - 'A'
+		}
+	}
+	return bytes.Contains(g.lower, []byte(strings.ToLower(g.literal)))
 }
 
 // partEnd is where the part of a text that begins at pos ends: at the end of a
