@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -142,35 +144,91 @@ func (p *program) perform(ctx context.Context, s *sandbox, line string, opts exe
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
 	}
-	o, err := c.Do(ctx, request)
-	switch {
-	case ctx.Err() != nil:
-		interrupt(ctx, c, session)
-		return &exitError{code: exitInterrupted, why: "interrupted"}
-	case err != nil:
+	o, err := p.stream(ctx, c, request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &exitError{code: exitInterrupted, why: "interrupted"}
+		}
 		return err
 	}
 	run, ok := o.(api.RunObservation)
 	if !ok {
-		return fmt.Errorf("the command was not run: %s", clean(content(o)))
-	}
-	text := run.Content
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-	if _, err := io.WriteString(p.stdout, text); err != nil {
-		return fmt.Errorf("writing the output: %w", err)
+		return fmt.Errorf("the command was not run: %s", content(o))
 	}
 	switch code := run.Metadata.ExitCode; {
 	case code == 0:
 		return nil
 	case code > 0:
 		return &exitError{code: code}
-	case opts.timeout > 0:
+	case opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix):
 		interrupt(ctx, c, session)
 		return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 	}
-	return fmt.Errorf("the command was not run:%s", clean(run.Metadata.Suffix))
+	return fmt.Errorf("the command was not run: %s", strings.TrimSpace(run.Metadata.Suffix))
+}
+
+// timedOutSuffix begins what the server says of a command that was not done in
+// time; one that was not begun has no exit code either.
+const timedOutSuffix = "\n[The command timed out after "
+
+// stream sends an action and shows its output as it comes. When ctx is over the
+// command is interrupted, and what it says to that is shown too.
+func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
+	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	pressed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(pressed)
+		interrupt(ctx, c, request.Session)
+		cancel()
+	})
+	out := &terminalOutput{out: p.stdout}
+	o, err := c.Stream(streaming, request, func(o api.Output) error {
+		if o.Missed > 0 {
+			p.complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+		}
+		_, err := out.Write(o.Data)
+		return err
+	})
+	if !stop() {
+		<-pressed
+	}
+	return o, errors.Join(err, out.flush())
+}
+
+// terminalOutput turns what came out of a terminal into what the command wrote:
+// the terminal put a carriage return before each end of a line.
+type terminalOutput struct {
+	out  io.Writer
+	held bool // a carriage return, until it is known what follows
+}
+
+// Write writes the part.
+func (t *terminalOutput) Write(part []byte) (int, error) {
+	if len(part) == 0 {
+		return 0, nil
+	}
+	text := part
+	if t.held {
+		text = append([]byte{'\r'}, part...)
+	}
+	if t.held = text[len(text)-1] == '\r'; t.held {
+		text = text[:len(text)-1]
+	}
+	if _, err := t.out.Write(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); err != nil {
+		return 0, fmt.Errorf("writing the output: %w", err)
+	}
+	return len(part), nil
+}
+
+// flush writes what is held back.
+func (t *terminalOutput) flush() error {
+	if !t.held {
+		return nil
+	}
+	t.held = false
+	_, err := t.out.Write([]byte{'\r'})
+	return err
 }
 
 // interruptLimit is how long an interrupted command has to clean up.

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,9 +114,11 @@ func TestExec(t *testing.T) {
 		stderr string // is part of it
 	}{
 		{name: "output", args: []string{"box", "--", "echo", "hi"}, stdout: "hi\n"},
-		{name: "without the dashes", args: []string{"box", "echo", "-n", "hi"}, stdout: "hi\n"},
+		{name: "without the dashes", args: []string{"box", "echo", "-n", "hi"}, stdout: "hi"},
+		{name: "bytes as they are", args: []string{"box", "printf", `a\r\n\tb\r\r\n\377\033[2J`}, stdout: "a\r\n\tb\r\r\n\xff\x1b[2J"},
+		{name: "all of much", args: []string{"box", "seq", "1", "20000"}, stdout: numbers(20000)},
 		{name: "no output", args: []string{"box", "--", "true"}},
-		{name: "words mean nothing to the shell", args: []string{"box", "--", "printf", "%s|", "a b", "$HOME", "'", "*", ";", "~", "A=b"}, stdout: "a b|$HOME|'|*|;|~|A=b|\n"},
+		{name: "words mean nothing to the shell", args: []string{"box", "--", "printf", "%s|", "a b", "$HOME", "'", "*", ";", "~", "A=b"}, stdout: "a b|$HOME|'|*|;|~|A=b|"},
 		{name: "nor does the first", args: []string{"box", "--", "A=b"}, code: 127},
 		{name: "its own exit code", args: []string{"box", "--", "sh", "-c", "exit 42"}, code: 42},
 		{name: "a signal", args: []string{"box", "--", "sh", "-c", "kill -9 $$"}, code: 137},
@@ -134,6 +140,65 @@ func TestExec(t *testing.T) {
 				t.Errorf("exit code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 			}
 		})
+	}
+}
+
+func numbers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+// Output is there before the command ends, and an interrupt lets the command say
+// something to it.
+func TestExecInterrupted(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), "exec", "--local", "--state-dir", m.dir, "box", "--",
+		"sh", "-c", "trap 'echo bye; exit 5' INT; echo go; while :; do sleep 0.01; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); err != nil || line != "go\n" {
+		t.Fatalf("got %q, %v, want go", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(lines)
+	if err != nil || !strings.HasSuffix(string(rest), "bye\n") {
+		t.Errorf("after the interrupt it says %q, %v, want bye", rest, err)
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 5 {
+		t.Errorf("exit code %d, want the command's", cmd.ProcessState.ExitCode())
+	}
+}
+
+// What a terminal made of the ends of lines is undone wherever parts begin.
+func TestTerminalOutput(t *testing.T) {
+	t.Parallel()
+	const text, want = "a\r\nb\r\r\n\r\nc\rd\r", "a\nb\r\n\nc\rd\r"
+	for i := range len(text) {
+		for j := i; j <= len(text); j++ {
+			var got strings.Builder
+			o := &terminalOutput{out: &got}
+			for _, part := range []string{text[:i], text[i:j], text[j:]} {
+				if _, err := o.Write([]byte(part)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := o.flush(); err != nil || got.String() != want {
+				t.Errorf("cut at %d and %d: got %q, %v, want %q", i, j, got.String(), err, want)
+			}
+		}
 	}
 }
 
