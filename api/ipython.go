@@ -43,6 +43,10 @@ type IPythonObservation struct {
 	// ImageURLs are data URLs of PNG images; nil, which travels as null, when
 	// there are none.
 	ImageURLs []string
+	// Failure is the machine word for how the cell failed, "" where it did not:
+	// "command_failed" for an exception, "timed_out". It is not encoded: clients
+	// keep the extras closed.
+	Failure string
 }
 
 // Kind returns "run_ipython".

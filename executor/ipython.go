@@ -106,7 +106,14 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	if a.IncludeExtra {
 		content = strings.TrimRight(content, pythonSpace) + fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
 	}
-	return api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
+	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
+	switch {
+	case r.TimedOut:
+		o.Failure = "timed_out"
+	case r.Raised || r.Ended != "":
+		o.Failure = "command_failed"
+	}
+	return o
 }
 
 // pythonSpace is what rstrip removes, as far as it is ASCII.

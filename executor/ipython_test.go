@@ -61,9 +61,15 @@ func TestIPython(t *testing.T) {
 	}
 	check("os._exit(3)", "[The kernel ended with status 3. The next cell runs in a new one, without the variables and imports of this one.]"+suffix(dir+"/deep"))
 
+	for code, want := range map[string]string{"1 / 0": "command_failed", "1 / 1": "", "os._exit(3)": "command_failed"} {
+		if o, ok := cell(t, e, "", api.IPythonAction{Code: "import os; " + code}).(api.IPythonObservation); !ok || o.Failure != want {
+			t.Errorf("%s: got %+v, want the failure %q", code, o, want)
+		}
+	}
+
 	short := 1.0
 	o, err := e.Do(t.Context(), api.Request{Timeout: &short, Action: api.IPythonAction{Code: "import time; print('s', flush=True); time.sleep(300)"}})
-	if c, ok := o.(api.IPythonObservation); err != nil || !ok || c.Content != "s\n[Execution timed out (1.0 seconds).]" {
+	if c, ok := o.(api.IPythonObservation); err != nil || !ok || c.Content != "s\n[Execution timed out (1.0 seconds).]" || c.Failure != "timed_out" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	// The kernel of another session ends with it.

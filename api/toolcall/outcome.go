@@ -28,6 +28,8 @@ func Outcome(o api.Observation) (isError bool, code string) {
 		return o.Code != "" || o.ImplSource == impl && strings.HasPrefix(o.Content, refusedText+"\n"), o.Code
 	case api.EditObservation:
 		return o.Code != "" || strings.HasPrefix(o.Content, refusedText+"\n"), o.Code
+	case api.IPythonObservation:
+		return o.Failure != "", o.Failure
 	case api.BrowseObservation:
 		if o.Error {
 			return true, commandFailed

@@ -561,7 +561,7 @@ func (k *kernel) run(cell Cell) Result {
 			result.Ended = "did not heed the interrupt and was killed"
 		}
 	}
-	result.Text, result.Images = out.text(), out.images
+	result.Text, result.Images, result.Raised = out.text(), out.images, out.raised
 	return result
 }
 

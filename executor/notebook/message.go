@@ -198,6 +198,7 @@ func (m message) addTo(o *output) (idle bool) {
 		}
 	case "error":
 		o.write(strings.Join(c.Traceback, "\n"))
+		o.raised = true
 	case "status":
 		return c.ExecutionState == "idle"
 	}

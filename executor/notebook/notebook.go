@@ -66,6 +66,8 @@ type Result struct {
 	Text string
 	// Images are data URLs of the PNG images shown; nil when there were none.
 	Images []string
+	// Raised says that an exception ended the cell.
+	Raised bool
 	// Python is the path of the interpreter.
 	Python string
 	// TimedOut says that the cell was interrupted, or with Ended killed, because

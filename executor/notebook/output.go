@@ -23,6 +23,7 @@ type output struct {
 	cut        bool
 	images     []string
 	imageBytes int
+	raised     bool // an exception ended the cell
 }
 
 func (o *output) write(text string) {

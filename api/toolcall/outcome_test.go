@@ -1,0 +1,48 @@
+package toolcall_test
+
+import (
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/toolcall"
+)
+
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	run := func(code int, suffix string) api.Observation {
+		return api.RunObservation{Metadata: api.RunMetadata{ExitCode: code, Suffix: suffix}}
+	}
+	tests := []struct {
+		name    string
+		o       api.Observation
+		isError bool
+		code    string
+	}{
+		{"a command that ended well", run(0, "\n[The command completed with exit code 0.]"), false, ""},
+		{"a command that failed", run(1, "\n[The command completed with exit code 1.]"), true, "command_failed"},
+		{"a command that is silent", run(-1, "\n[The command has no new output after 10 seconds. You may wait longer"), false, ""},
+		{"a command whose time is over", run(-1, "\n[The command timed out after 5.0 seconds. You may wait longer"), true, "timed_out"},
+		{"a command that was refused", run(-1, "\n[Your command \"ls\" is NOT executed."), true, "command_failed"},
+		{"nothing to ask for more of", run(-1, ""), true, "command_failed"},
+		{"an error", api.ErrorObservation{Content: "x", Code: "no_match"}, true, "no_match"},
+		{"an error without a word", api.ErrorObservation{Content: "x"}, true, "command_failed"},
+		{"a view", api.ReadObservation{Content: "x", ImplSource: "oh_aci"}, false, ""},
+		{"a view that was refused", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "oh_aci", Code: "file_not_found"}, true, "file_not_found"},
+		{"a view by a server that has no words", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "oh_aci"}, true, ""},
+		{"a file that speaks of errors", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "default"}, false, ""},
+		{"an edit", api.EditObservation{Content: "done"}, false, ""},
+		{"an edit that was refused", api.EditObservation{Content: "ERROR:\nx", Code: "conflict"}, true, "conflict"},
+		{"a write", api.WriteObservation{}, false, ""},
+		{"a search", api.SearchObservation{}, false, ""},
+		{"a cell", api.IPythonObservation{}, false, ""},
+		{"a cell that raised", api.IPythonObservation{Failure: "command_failed"}, true, "command_failed"},
+		{"a page", api.BrowseObservation{}, false, ""},
+		{"a page that failed", api.BrowseObservation{Error: true}, true, "command_failed"},
+		{"a thought", api.ThinkObservation{}, false, ""},
+	}
+	for _, tt := range tests {
+		if isError, code := toolcall.Outcome(tt.o); isError != tt.isError || code != tt.code {
+			t.Errorf("%s: got %v and %q, want %v and %q", tt.name, isError, code, tt.isError, tt.code)
+		}
+	}
+}
