@@ -187,8 +187,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 		if o.Missed > 0 {
 			p.complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
 		}
-		_, err := out.Write(o.Data)
-		return err
+		return out.write(o.Data)
 	})
 	if !stop() {
 		<-pressed
@@ -203,10 +202,10 @@ type terminalOutput struct {
 	held bool // a carriage return, until it is known what follows
 }
 
-// Write writes the part.
-func (t *terminalOutput) Write(part []byte) (int, error) {
+// write writes the next part.
+func (t *terminalOutput) write(part []byte) error {
 	if len(part) == 0 {
-		return 0, nil
+		return nil
 	}
 	text := part
 	if t.held {
@@ -216,9 +215,9 @@ func (t *terminalOutput) Write(part []byte) (int, error) {
 		text = text[:len(text)-1]
 	}
 	if _, err := t.out.Write(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); err != nil {
-		return 0, fmt.Errorf("writing the output: %w", err)
+		return fmt.Errorf("writing the output: %w", err)
 	}
-	return len(part), nil
+	return nil
 }
 
 // flush writes what is held back.

@@ -191,7 +191,7 @@ func TestTerminalOutput(t *testing.T) {
 			var got strings.Builder
 			o := &terminalOutput{out: &got}
 			for _, part := range []string{text[:i], text[i:j], text[j:]} {
-				if _, err := o.Write([]byte(part)); err != nil {
+				if err := o.write([]byte(part)); err != nil {
 					t.Fatal(err)
 				}
 			}
