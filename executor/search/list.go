@@ -3,6 +3,8 @@ package search
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -43,7 +45,7 @@ func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, no
 		if err := directory(l.Dir); err != nil {
 			return err
 		}
-		entries, err := os.ReadDir(l.Dir)
+		entries, err := read(l.Dir)
 		if err != nil {
 			return pathError(l.Dir, err)
 		}
@@ -67,6 +69,22 @@ func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, no
 		return nil
 	})
 	return l, err
+}
+
+// read returns what is in a directory, by name; of a huge one, a part.
+func read(path string) ([]fs.DirEntry, error) {
+	const most = 200_000 // 30 MB
+	dir, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	entries, err := dir.ReadDir(most)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+	return entries, nil
 }
 
 func dirsFirst(a, b fs.DirEntry) int {

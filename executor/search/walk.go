@@ -1,7 +1,6 @@
 package search
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 
@@ -66,7 +65,7 @@ func (w *walk) dir(dir *os.File, path, rel string, level int) {
 				return
 			}
 		}
-		if err == io.EOF || err != nil {
+		if err != nil { // the end is one too
 			return
 		}
 	}
