@@ -30,6 +30,7 @@ func Suite(t *testing.T, do Do, dir string) {
 	t.Run("sessions", s.sessions)
 	t.Run("files", s.files)
 	t.Run("editor", s.editor)
+	t.Run("searches", s.searches)
 	t.Run("engines that may be missing", s.missing)
 }
 
@@ -224,6 +225,23 @@ func (s *suite) files(t *testing.T) {
 		s.compare(t, c.action, c.want)
 	}
 	s.sh(t, "cat f.txt", 0, "a\nb")
+}
+
+func (s *suite) searches(t *testing.T) {
+	s.sh(t, "mkdir -p "+s.dir+"/s/sub && cd "+s.dir+"/s && echo needle > sub/n.txt && echo '*.o' > .gitignore && touch x.o", 0, "")
+	dir := s.dir + "/s"
+	for _, c := range []struct {
+		action api.Action
+		want   api.Observation
+	}{
+		{api.GlobAction{Pattern: "**/*.{txt,o}"}, api.SearchObservation{Action: "glob", Path: dir, Count: 1, Content: dir + "/sub/n.txt"}},
+		{api.GrepAction{Pattern: "NEED", IgnoreCase: true, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Content: "File: " + dir + "/sub/n.txt\nL1: needle"}},
+		{api.ListAction{}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\n.gitignore (4 bytes)\n(1 ignored)"}},
+		{api.GlobAction{Pattern: "*", Path: "nope"}, api.ErrorObservation{Content: "There is no file or directory " + dir + "/nope."}},
+	} {
+		s.compare(t, c.action, c.want)
+	}
+	s.sh(t, "rm -r "+dir+" && cd "+s.dir, 0, "")
 }
 
 func (s *suite) editor(t *testing.T) {
