@@ -23,7 +23,7 @@ type Definition struct {
 func Definitions(dialect string, can func(action string) bool) []Definition {
 	list := []Definition{}
 	for _, t := range dialects[orDefault(dialect)] {
-		if t.hidden || t.needs != "" && !can(t.needs) {
+		if t.needs != "" && !can(t.needs) {
 			continue
 		}
 		list = append(list, Definition{

@@ -2,6 +2,7 @@ package toolcall
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/actiond/actiond/api"
 )
@@ -41,7 +42,7 @@ var gemini = []tool{
 			}
 			switch {
 			case a.StartLine != nil && a.EndLine != nil && *a.EndLine < *a.StartLine:
-				return Call{}, errors.New(`argument "start_line" must not be greater than "end_line", got ` + itoa(*a.StartLine) + " and " + itoa(*a.EndLine))
+				return Call{}, fmt.Errorf(`argument "start_line" must not be greater than "end_line", got %d and %d`, *a.StartLine, *a.EndLine)
 			case (a.StartLine != nil || a.EndLine != nil) && (a.Offset != nil || a.Limit != nil):
 				return Call{}, errors.New(`arguments "start_line" and "end_line" do not go with "offset" and "limit"; send one pair`)
 			}

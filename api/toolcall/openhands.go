@@ -2,7 +2,6 @@ package toolcall
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -118,8 +117,6 @@ func hubAction(name string, params ...param) tool {
 		build: func(values) (Call, error) { return answer(api.NullObservation{}) },
 	}
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // openHandsV1 are the tools of OpenHands' agent SDK.
 var openHandsV1 = []tool{

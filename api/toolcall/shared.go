@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -171,7 +172,7 @@ func (v values) tasks() []api.Task {
 	for i, item := range v.items("task_list") {
 		t := api.Task{ID: item.text("id"), Title: item.text("title"), Status: item.text("status"), Notes: item.text("notes")}
 		if t.ID == "" {
-			t.ID = "task-" + itoa(i+1)
+			t.ID = "task-" + strconv.Itoa(i+1)
 		}
 		if t.Title == "" {
 			t.Title = "Untitled task"

@@ -7,8 +7,6 @@ type tool struct {
 	name string
 	// also are other names that it is known by and that are not offered.
 	also []string
-	// hidden tools are understood and not offered.
-	hidden bool
 	// about is the description for the model: what, when, limits.
 	about string
 	// example is the text of arguments that pass, shown in the description.

@@ -104,9 +104,7 @@ func find(dialect, name string) (*tool, *Error) {
 		if tools[i].name == name || slices.Contains(tools[i].also, name) {
 			return &tools[i], nil
 		}
-		if !tools[i].hidden {
-			names = append(names, tools[i].name)
-		}
+		names = append(names, tools[i].name)
 	}
 	for i := range legacy {
 		if legacy[i].name == name {

@@ -83,7 +83,7 @@ func (s *Searcher) Grep(ctx context.Context, q GrepQuery) (Matches, error) {
 		return Matches{}, err
 	}
 	for g.next() {
-		batch := s.narrow(ctx, g.batch, g.literal, q.IgnoreCase)
+		batch := s.narrow(ctx, g.batch, g.literal)
 		if err := s.cfg.As(func() error { g.search(batch); return nil }); err != nil {
 			return Matches{}, err
 		}

@@ -39,7 +39,7 @@ func batchSize(files []file) int {
 // text that every match holds. Lines are then found here as without it: so the
 // results are the same. A program that fails drops nothing. It runs as the
 // user, and is killed when ctx ends.
-func (s *Searcher) narrow(ctx context.Context, files []file, literal string, ignoreCase bool) []file {
+func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []file {
 	var size int64
 	for _, f := range files {
 		size += f.size
@@ -47,10 +47,10 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string, ign
 	if s.cfg.Ripgrep == "" || len(literal) < shortest || size < worthIt || !plainCase(literal) {
 		return files
 	}
-	args := []string{"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages", "--color=never"}
-	if ignoreCase || hasLetters(literal) {
-		args = append(args, "--ignore-case") // parts of a pattern may ignore it
-	}
+	args := []string{
+		"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages", "--color=never",
+		"--ignore-case",
+	} // which a part of the pattern may do
 	args = append(args, "--regexp="+literal, "--")
 	for _, f := range files {
 		args = append(args, f.path)
@@ -107,8 +107,4 @@ func plainCase(s string) bool {
 		}
 	}
 	return true
-}
-
-func hasLetters(s string) bool {
-	return bytes.ContainsAny([]byte(s), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 }
