@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,9 @@ func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work 
 	return p.in(func(where place) error {
 		s, err := take(ctx, where, spec, pool)
 		line.end()
+		if errors.Is(err, docker.ErrNoImage) {
+			return fmt.Errorf("%w; 'runtimectl image' makes one where no registry can be reached", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -230,4 +230,8 @@ func TestRun(t *testing.T) {
 	if left := m.ok("ls", "-q"); left != "" {
 		t.Errorf("left: %s", left)
 	}
+	// Should this program be killed, the sandbox ends itself.
+	if got := m.ok("run", "--", "cat", "../facts"); !strings.Contains(got, `"idle":300000000000`) {
+		t.Errorf("its sandbox has no idle limit: %s", got)
+	}
 }

@@ -45,6 +45,9 @@ cannot be run and 127 when it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
+		if spec.Idle == 0 && pool == "" { // a pool's have the limits of the pool
+			spec.Idle = orphanIdle
+		}
 		return p.make(cmd.Context(), spec, pool, func(where place, s *sandbox) (err error) {
 			defer func() { err = p.removeAfter(cmd.Context(), where, s, err) }()
 			return p.perform(cmd.Context(), s, line, opts)
@@ -52,6 +55,10 @@ cannot be run and 127 when it is not there.`,
 	}
 	return c
 }
+
+// orphanIdle ends a sandbox of run whose runtimectl was killed: with the command
+// all work in it is over.
+const orphanIdle = 5 * time.Minute
 
 // removeLimit is how long the removal of a sandbox may take, also after an
 // interrupt: nobody else knows that it is to be removed.
