@@ -168,6 +168,7 @@ func (c *checker) allowed() string {
 // value judges a value of the right type.
 func (c *checker) value(p *param, v values, members map[string]any) *complaint {
 	name, _ := p.find(members)
+	sent := members[name]
 	switch value := v[p.name].(type) {
 	case string:
 		if p.kind != text || p.enum == nil || slices.Contains(p.enum, value) {
@@ -181,6 +182,10 @@ func (c *checker) value(p *param, v values, members map[string]any) *complaint {
 	case int:
 		if p.min != nil && value < *p.min {
 			return complain(InvalidArgument, "%s %q must be %s, got %d", c.label, name, p.wants(), value)
+		}
+	case float64:
+		if value < 0 {
+			return complain(InvalidArgument, "%s %q must be %s, got %s", c.label, name, p.wants(), api.Describe(sent))
 		}
 	case []int:
 		if p.length > 0 && len(value) != p.length {
@@ -322,7 +327,7 @@ func (p *param) wants() string {
 		}
 		return "an integer"
 	case seconds:
-		return "a number of seconds"
+		return "a number of seconds, not negative"
 	case flag:
 		return "true or false"
 	case integers:

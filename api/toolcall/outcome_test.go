@@ -1,6 +1,7 @@
 package toolcall_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api"
@@ -44,5 +45,15 @@ func TestOutcome(t *testing.T) {
 		if isError, code := toolcall.Outcome(tt.o); isError != tt.isError || code != tt.code {
 			t.Errorf("%s: got %v and %q, want %v and %q", tt.name, isError, code, tt.isError, tt.code)
 		}
+	}
+}
+
+// A task list is kept, so it has a bound.
+func TestLongTaskList(t *testing.T) {
+	t.Parallel()
+	_, problem := toolcall.Parse("", "task_tracker", `{"command":"plan","task_list":[{"title":"`+strings.Repeat("x", 70_000)+`"}]}`)
+	const want = `tool "task_tracker": argument "task_list" must have at most 65536 bytes of text, got 70006`
+	if problem == nil || problem.Code != toolcall.InvalidArgument || problem.Text != want {
+		t.Errorf("got %v, want %s", problem, want)
 	}
 }

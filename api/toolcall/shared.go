@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -143,6 +144,9 @@ var finish = tool{
 	},
 }
 
+// maxTasks bounds a task list in bytes, because it is kept.
+const maxTasks = 64 << 10
+
 // taskFields are those of an entry of a task list.
 var taskFields = []param{
 	{name: "id", kind: text, about: "A short name that stays the same, such as 1 or tests."},
@@ -162,7 +166,15 @@ var taskTracker = tool{
 		silentRisk, thought,
 	},
 	build: func(v values) (Call, error) {
-		return answer(api.TaskTrackingObservation{Command: v.text("command"), Tasks: v.tasks()})
+		tasks := v.tasks()
+		size := 0
+		for _, t := range tasks {
+			size += len(t.ID) + len(t.Title) + len(t.Notes)
+		}
+		if size > maxTasks {
+			return Call{}, fmt.Errorf(`argument "task_list" must have at most %d bytes of text, got %d`, maxTasks, size)
+		}
+		return answer(api.TaskTrackingObservation{Command: v.text("command"), Tasks: tasks})
 	},
 }
 
