@@ -132,3 +132,73 @@ func BenchmarkDiffShuffled10MB(b *testing.B) {
 		edit.UnifiedDiff("p", before, after)
 	}
 }
+
+// BenchmarkDialects2_5MB edits a file of 2.5 MB in each way, without the disk.
+func BenchmarkDialects2_5MB(b *testing.B) {
+	text := source(37_000)
+	line := func(n, m int) string { return fmt.Sprintf("step%d(ctx, value); err != nil { return err } // %d", n, m) }
+	words := [2]string{line(20_000, 20_000), line(20_000, -1)}
+	for _, d := range []edit.Dialect{edit.OpenHands, edit.OpenHandsV1, edit.Gemini} {
+		b.Run(string(d)+"/exact", func(b *testing.B) {
+			e, path := benchEditor(b, false, text)
+			name := "str_replace"
+			if d == edit.Gemini {
+				name = "replace"
+			}
+			for i := 0; b.Loop(); i++ {
+				if _, err := e.Do(edit.Command{Dialect: d, Name: name, Path: path, OldStr: &words[i%2], NewStr: &words[1-i%2]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("gemini/flexible", func(b *testing.B) {
+		e, path := benchEditor(b, false, text)
+		for i := 0; b.Loop(); i++ {
+			old, replacement := "  if err := "+words[i%2], "if err := "+words[1-i%2]
+			if _, err := e.Do(edit.Command{Dialect: edit.Gemini, Name: "replace", Path: path, OldStr: &old, NewStr: &replacement}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("apply_patch", func(b *testing.B) {
+		e, path := benchEditor(b, false, text)
+		for i := 0; b.Loop(); i++ {
+			patch := patchOf("*** Update File: "+path, "@@", "-\tif err := "+words[i%2], "+\tif err := "+words[1-i%2])
+			if _, err := e.Patch(filepath.Dir(path), patch); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("no match", func(b *testing.B) {
+		e, path := benchEditor(b, false, text)
+		for b.Loop() {
+			if _, err := e.Do(edit.Command{Name: "str_replace", Path: path, OldStr: new("if err := stop20000(ctx, values)"), NewStr: new("x")}); err == nil {
+				b.Fatal("it matched")
+			}
+		}
+	})
+}
+
+// BenchmarkAdversary looks for what almost stands everywhere, in texts made to make that slow.
+func BenchmarkAdversary(b *testing.B) {
+	for _, test := range []struct {
+		name, text, old string
+	}{
+		{"lines", strings.Repeat("a\n", 1<<21), strings.Repeat(" a\n", 1<<16) + "b"},
+		{"tokens", strings.Repeat("a\n", 1<<21), strings.Repeat("a ", 1<<16) + "b"},
+		{"likeness of short lines", strings.Repeat("abcdefgh\n", 200_000), "abcdefghij12345678"},
+		{"likeness of a long line", strings.Repeat("a", 20_000), strings.Repeat("b", 19_000)},
+		{"likeness of many lines", strings.Repeat("abcdefghijklmnopqrstuvwxyz 0123456789\n", 150), strings.Repeat("abcdefghijklmnopqrstuvwxyz 012345_78_\n", 40)},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			e, path := benchEditor(b, false, test.text)
+			for b.Loop() {
+				c := edit.Command{Dialect: edit.Gemini, Name: "replace", Path: path, OldStr: &test.old, NewStr: new("x"), Fuzzy: true}
+				if _, err := e.Do(c); err == nil {
+					b.Fatal("it matched")
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,8 @@
 package edit_test
 
 import (
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -266,5 +268,52 @@ func TestHints(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// A text that is nothing but short lines, or nothing but matches, must not take many times its size in memory.
+func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what is allocated
+	const size = 8 << 20
+	b := newBench(t)
+	b.SetFlush(func(*os.File) error { return nil })
+	lines := b.write("lines", strings.Repeat("\n", size), 0o644)
+	short := b.write("short", strings.Repeat("a\n", size/2), 0o644)
+	gemini := func(path, old string) func() error {
+		return func() error {
+			_, err := b.Do(edit.Command{Dialect: edit.Gemini, Name: "replace", Path: path, OldStr: &old, NewStr: new("x"), AllowMultiple: true, Fuzzy: true})
+			return err
+		}
+	}
+	for name, do := range map[string]func() error{
+		"every byte matches":      gemini(lines, "\n"),
+		"every line matches":      gemini(short, " a"),
+		"every line is one token": gemini(short, "a\ta"),
+		"nothing matches":         gemini(short, " a\n a\n b and more"),
+		"nothing is near":         gemini(lines, "one\ntwo"),
+		"replace": func() error {
+			_, err := b.Do(edit.Command{Name: "replace", Path: lines, OldStr: new("\n"), NewStr: new("x")})
+			return err
+		},
+		"patch": func() error {
+			_, err := b.Patch(b.dir, patchOf("*** Update File: lines", "@@", "-x", "+y"))
+			return err
+		},
+		"draft": func() error {
+			_, err := b.Merge(edit.Draft{Path: lines, Content: "a", Start: 1, End: -1})
+			return err
+		},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := do(); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 25*size {
+			t.Errorf("%s: %d MB for a text of %d", name, used>>20, size>>20)
+		}
+	}
+	if _, err := b.ReadLines(lines, "/", edit.Lines{}); err != nil {
+		t.Error(err)
 	}
 }

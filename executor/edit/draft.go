@@ -187,10 +187,9 @@ func likely(path, view, draft string) string {
 		score float64
 	}
 	var best []region
-	lines := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
-	for at := 0; at < len(lines); at += chunkLines {
-		r := region{first: at + 1, lines: lines[at:min(at+chunkLines, len(lines))]}
-		seen := map[string]bool{}
+	seen := map[string]bool{}
+	rank := func(r region) {
+		clear(seen)
 		for _, line := range r.lines {
 			for word := range strings.FieldsSeq(line) {
 				if words[word] && !seen[word] {
@@ -199,9 +198,23 @@ func likely(path, view, draft string) string {
 				}
 			}
 		}
+		if len(best) == maxChunks && r.score <= best[maxChunks-1].score {
+			return
+		}
+		r.lines = slices.Clone(r.lines)
 		best = append(best, r)
 		slices.SortStableFunc(best, func(a, b region) int { return cmp.Compare(b.score, a.score) })
 		best = best[:min(len(best), maxChunks)]
+	}
+	at := region{first: 1}
+	for line := range strings.SplitSeq(strings.TrimSuffix(view, "\n"), "\n") {
+		if at.lines = append(at.lines, line); len(at.lines) == chunkLines {
+			rank(at)
+			at.first, at.lines = at.first+chunkLines, at.lines[:0]
+		}
+	}
+	if len(at.lines) > 0 {
+		rank(at)
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "Give a start and an end no more than %d lines apart. These regions of %s are most like the draft:", maxWindow, path)

@@ -15,8 +15,8 @@ const (
 	// fuzzyThreshold is how much of a text may differ, and spaceWeight how much a white space counts of that.
 	fuzzyThreshold = 0.1
 	spaceWeight    = 0.1
-	// maxTokenWork bounds how many bytes the search by tokens looks at, which takes some 100 ms.
-	maxTokenWork = 64 << 20
+	// maxTokenWork bounds how many bytes the search by tokens looks at, which takes some 200 ms at worst.
+	maxTokenWork = 16 << 20
 )
 
 // match is where Gemini's replace found its text, and how.
@@ -58,6 +58,9 @@ func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) 
 // countGemini says whether as many places were found as a replacement wants.
 func countGemini(p place, view, old string, r Replacement, found []change) error {
 	count, expected, noun := len(found), 1, "occurrence"
+	if count > maxReplacements {
+		count = max(count, strings.Count(view, old))
+	}
 	if r.Expected != nil {
 		expected = *r.Expected
 	}
@@ -68,7 +71,7 @@ func countGemini(p place, view, old string, r Replacement, found []change) error
 	case count == 0:
 		return refuse(CodeNoMatch, "Failed to edit, 0 occurrences found for old_string in %s. Ensure you're not escaping content incorrectly "+
 			"and check whitespace, indentation, and context. Use read_file tool to verify.%s", p.shown, hint(view, old))
-	case count > maxReplacements:
+	case count > maxReplacements && (r.Expected == nil || *r.Expected >= maxReplacements):
 		return refuse(CodeMultipleMatches, "Failed to edit, found %d occurrences for old_string in file: %s. At most %d are replaced at once.",
 			count, p.shown, maxReplacements)
 	case count == expected || r.AllowMultiple && r.Expected == nil:
@@ -81,7 +84,7 @@ func countGemini(p place, view, old string, r Replacement, found []change) error
 		advice = ". If you intended to replace multiple occurrences, set 'allow_multiple' to true."
 	}
 	return refuse(CodeMultipleMatches, "Failed to edit, Expected %d %s but found %d for old_string in file: %s%s\nThey begin at (line:column) %s.",
-		expected, noun, count, p.shown, advice, places(view, found))
+		expected, noun, count, p.shown, advice, places(view, found, count))
 }
 
 // keepEnd gives the last change the line feed that the file would lose at its end.
@@ -103,21 +106,40 @@ func splitAfter(s string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
-// flexible finds the lines that are those of old but for the white space around them.
+// flexible finds the lines that are those of old but for the white space around them. It goes over the text once (Knuth,
+// Morris and Pratt) and holds no more of it than old has lines, since a text may have as many lines as bytes.
 func flexible(view, old, replacement string) []change {
 	want := trimmed(strings.Split(old, "\n"))
 	if strings.Join(want, "") == "" {
 		return nil // white space alone stands everywhere
 	}
-	lines := splitAfter(view)
+	border := borders(want)
+	starts := make([]int, len(want)) // of the last lines
 	var changes []change
-	at, line := 0, 0
-	for _, found := range findLines(trimmed(lines), want, false) {
-		for ; line < found; line++ {
-			at += len(lines[line])
+	at, matched, number := 0, 0, 0
+	for line := range strings.SplitAfterSeq(view, "\n") {
+		starts[number%len(want)] = at
+		at += len(line)
+		number++
+		if line == "" {
+			break // there is none after the last line end
 		}
-		block := strings.Join(lines[found:found+len(want)], "")
-		changes = append(changes, change{at, at + len(block), placed(block, replacement)})
+		line = strings.TrimFunc(line, isSpace)
+		for matched > 0 && line != want[matched] {
+			matched = border[matched-1]
+		}
+		if line == want[matched] {
+			matched++
+		}
+		if matched < len(want) {
+			continue
+		}
+		matched = 0
+		start := starts[number%len(want)]
+		changes = append(changes, change{start, at, placed(view[start:at], replacement)})
+		if len(changes) > maxReplacements {
+			break
+		}
 	}
 	return changes
 }
@@ -130,10 +152,8 @@ func trimmed(lines []string) []string {
 	return out
 }
 
-// findLines finds where a run of lines stands in others, without overlap, or the first such place alone. It takes time in
-// the number of all lines (Knuth, Morris and Pratt), whatever they are. want must not be empty.
-func findLines(lines, want []string, firstOnly bool) []int {
-	// border[i] is how long the longest beginning of want is that also ends after its first i+1 lines.
+// borders says for each beginning of a run of lines how long its longest beginning is that it also ends with.
+func borders(want []string) []int {
 	border := make([]int, len(want))
 	for i, n := 1, 0; i < len(want); i++ {
 		for n > 0 && want[i] != want[n] {
@@ -144,8 +164,13 @@ func findLines(lines, want []string, firstOnly bool) []int {
 		}
 		border[i] = n
 	}
-	var found []int
-	n := 0
+	return border
+}
+
+// findLines finds where a run of lines first stands in others; -1 where it does not. It takes time in the number of all
+// lines, whatever they are. want must not be empty.
+func findLines(lines, want []string) int {
+	border, n := borders(want), 0
 	for i, line := range lines {
 		for n > 0 && line != want[n] {
 			n = border[n-1]
@@ -154,13 +179,10 @@ func findLines(lines, want []string, firstOnly bool) []int {
 			n++
 		}
 		if n == len(want) {
-			found, n = append(found, i+1-n), 0
-			if firstOnly {
-				break
-			}
+			return i + 1 - n
 		}
 	}
-	return found
+	return -1
 }
 
 // placed is a replacement with the indentation of the block of lines that it replaces, and with its line end.
@@ -212,7 +234,7 @@ func byTokens(view, old, replacement string) []change {
 	}
 	var changes []change
 	work := maxTokenWork
-	for at := 0; at < len(view) && work > 0; {
+	for at := 0; at < len(view) && work > 0 && len(changes) <= maxReplacements; {
 		end, looked := tokensAt(view, at, tokens)
 		work -= looked
 		if end > 0 {
@@ -253,10 +275,13 @@ func tokensAt(view string, start int, tokens []string) (end, looked int) {
 
 // mostAlike finds the windows of as many lines as old has that differ from it least, and by a tenth at most.
 func mostAlike(view, old, replacement string) []change {
-	lines := splitAfter(view)
 	want := splitAfter(old)
 	length := utf8.RuneCountInString(old)
-	if length < leastFuzzy || len(lines) < len(want) || float64(len(lines))*float64(length)*float64(length) > maxFuzzyWork {
+	if length < leastFuzzy || float64(lineCount(view))*float64(length)*float64(length) > maxFuzzyWork {
+		return nil
+	}
+	lines := splitAfter(view)
+	if len(lines) < len(want) {
 		return nil
 	}
 	search := newPhrase(want)
@@ -332,7 +357,9 @@ func (p phrase) distance(q phrase) (float64, bool) {
 	if rest < 0 {
 		return 0, false
 	}
-	raw := levenshtein(p.raw, q.raw, int(rest/spaceWeight))
+	// To put every white space in and take every one out again would take no more than this.
+	spaces := len(p.raw) - len(p.bare) + len(q.raw) - len(q.bare)
+	raw := levenshtein(p.raw, q.raw, min(int(rest/spaceWeight), bare+spaces))
 	score := (float64(bare) + spaceWeight*float64(raw-bare)) / length
 	return score, score <= fuzzyThreshold
 }

@@ -167,23 +167,28 @@ func lineRanges(ranges []lineRange) string {
 
 // excerpt shows ranges of lines with what stands around them, and dots for what it leaves out.
 func excerpt(view string, ranges []lineRange) string {
-	lines := strings.Split(view, "\n")
-	var out []string
-	shown := 0 // lines up to here are shown or left out
+	var out strings.Builder
+	rest, shown := view, 0 // what follows the line shown
 	for _, r := range ranges {
-		first, last := max(r.first-excerptContext, 1), min(r.last+excerptContext, len(lines))
+		first, last := max(r.first-excerptContext, shown+1), r.last+excerptContext
+		if out.Len() > maxShown || last < first {
+			continue
+		}
 		if first > shown+1 {
-			out = append(out, "...")
+			out.WriteString("...\n")
 		}
-		for n := max(first, shown+1); n <= last; n++ {
-			out = append(out, lines[n-1])
+		rest = rest[lineStart(rest, first-shown-1):]
+		end := lineStart(rest, last-first+1)
+		out.WriteString(rest[:end])
+		rest, shown = rest[end:], last
+	}
+	if strings.Trim(rest, "\n") != "" {
+		if !strings.HasSuffix(out.String(), "\n") {
+			out.WriteByte('\n')
 		}
-		shown = max(shown, last)
+		out.WriteString("...")
 	}
-	if shown < len(lines) && strings.Join(lines[shown:], "") != "" {
-		out = append(out, "...")
-	}
-	return clip(printable(strings.Join(out, "\n")))
+	return clip(printable(out.String()))
 }
 
 // Overwrite is Gemini's write_file: content becomes all of a file, which is made where it is not there. A file with CRLFs
@@ -357,8 +362,8 @@ func (l Lines) check() error {
 
 // show takes the lines out of a text.
 func (l Lines) show(body string) (string, error) {
-	lines := strings.Split(body, "\n")
-	total, first, last := len(lines), 0, len(lines)
+	total, first := strings.Count(body, "\n")+1, 0
+	last := total
 	switch {
 	case l.Start != nil:
 		first = *l.Start - 1
@@ -375,7 +380,11 @@ func (l Lines) show(body string) (string, error) {
 		last = min(last, first+min(*l.Limit, total))
 	}
 	last = min(last, first+maxGeminiLines)
-	lines, cut := slices.Clone(lines[first:last]), false
+	part := snippet(body, first+1, last)
+	if last < total {
+		part = strings.TrimSuffix(part, "\n")
+	}
+	lines, cut := strings.Split(part, "\n"), false
 	for i, line := range lines {
 		if utf8.RuneCountInString(line) > maxGeminiLine {
 			lines[i], cut = string([]rune(line)[:maxGeminiLine])+"... [truncated]", true

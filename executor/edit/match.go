@@ -33,16 +33,18 @@ func occurrences(view, old string) (count int, lines []int) {
 	}
 }
 
-// replaceEach makes a change of every place where old stands in view, without overlap. old must not be empty.
+// replaceEach makes a change of every place where old stands in view, without overlap, or of the first
+// maxReplacements+1 of them: more are refused, and would take more memory than the text. old must not be empty.
 func replaceEach(view, old, replacement string) []change {
 	var changes []change
-	for seen := 0; ; {
+	for seen := 0; len(changes) <= maxReplacements; {
 		found := strings.Index(view[seen:], old)
 		if found < 0 {
-			return changes
+			break
 		}
 		at := seen + found
 		seen = at + len(old)
 		changes = append(changes, change{at, seen, replacement})
 	}
+	return changes
 }

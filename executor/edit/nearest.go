@@ -15,23 +15,28 @@ const (
 	maxListedMatches = 10
 	// maxAnchors is how many lines of a text that was not found are looked for one by one, the longest ones.
 	maxAnchors = 4
+	// maxWanted is how many lines of it are compared at all.
+	maxWanted = 1000
 	// maxCompare bounds what the search for the nearest lines looks at, in bytes; with that it takes some 30 ms.
 	maxCompare = 32 << 20
 	// maxComparedLine is how much of a line is compared.
 	maxComparedLine = 160
 	// maxNearestLines is how many of the nearest lines an error shows.
 	maxNearestLines = 12
+	// maxOtherForm is the largest text, in bytes, in which other forms of a text are looked for.
+	maxOtherForm = 16 << 20
 	// leastAlike is how alike lines must be to be worth showing.
 	leastAlike = 0.5
 )
 
-// places names where matches begin, as line:column, both counted from 1 and columns in characters.
-func places(view string, matches []change) string {
+// places names where the first matches begin, as line:column, both counted from 1 and columns in characters. total is how
+// many there are.
+func places(view string, matches []change, total int) string {
 	var out strings.Builder
 	line, lineAt, seen := 1, 0, 0
 	for i, m := range matches {
 		if i == maxListedMatches {
-			fmt.Fprintf(&out, " and %d more", len(matches)-i)
+			fmt.Fprintf(&out, " and %d more", total-i)
 			break
 		}
 		between := view[seen:m.start]
@@ -83,7 +88,7 @@ func shortened(line string) string {
 
 // otherForm says where a text stands in view in another Unicode form, or with characters that nobody sees.
 func otherForm(view, old string) string {
-	if ascii(old) && ascii(view) {
+	if len(view) > maxOtherForm || ascii(old) && ascii(view) {
 		return ""
 	}
 	if above, _, found := strings.Cut(norm.NFC.String(view), norm.NFC.String(old)); found && old != "" {
@@ -126,10 +131,8 @@ func visible(r rune) rune {
 // nearest finds the lines of view that are most like a text, and how alike they are, from 0 to 1. It looks for the
 // longest lines of the text and takes the window in which the most of them stand where they should.
 func nearest(view, old string) (first, last int, alike float64) {
-	want := strings.Split(strings.Trim(old, "\n"), "\n")
-	if len(want) > 1000 {
-		want = want[:1000]
-	}
+	want := strings.SplitN(strings.Trim(old, "\n"), "\n", maxWanted+1)
+	want = want[:min(len(want), maxWanted)]
 	anchors := make([]int, 0, len(want))
 	for i, line := range want {
 		if strings.TrimFunc(line, isSpace) != "" {
@@ -142,14 +145,15 @@ func nearest(view, old string) (first, last int, alike float64) {
 	for i, a := range anchors {
 		profiles[i] = profileOf(want[a])
 	}
-	have := strings.Split(strings.TrimSuffix(view, "\n"), "\n")
+	var have []string
 	scores := make(map[int]float64)
 	budget := maxCompare
-	for i, line := range have {
+	for line := range strings.SplitSeq(strings.TrimSuffix(view, "\n"), "\n") {
 		if budget -= (min(len(line), maxComparedLine) + 64) * (1 + len(anchors)); budget < 0 {
 			break
 		}
-		p := profileOf(line)
+		i, p := len(have), profileOf(line)
+		have = append(have, line)
 		for j, a := range anchors {
 			if s := p.alike(&profiles[j]); s > leastAlike/2 && i >= a {
 				scores[i-a] += s

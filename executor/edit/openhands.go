@@ -382,7 +382,7 @@ func whereabouts(view, old string) string {
 	if old == "" {
 		return ""
 	}
-	return "\nIt begins at (line:column) " + places(view, replaceEach(view, old, "")) + "."
+	return "\nIt begins at (line:column) " + places(view, replaceEach(view, old, ""), strings.Count(view, old)) + "."
 }
 
 func sameStrings(value string) *Error {
@@ -479,10 +479,10 @@ func counted(view string, r Replacement) ([]change, error) {
 		expected = *r.Expected
 	}
 	changes := replaceEach(view, old, r.New)
-	switch count := len(changes); {
+	switch count := strings.Count(view, old); {
 	case count == 0:
 		return nil, refuse(CodeNoMatch, "0 occurrences found%s", hint(view, old))
-	case count > maxReplacements:
+	case count > maxReplacements && (r.Expected == nil || *r.Expected == count):
 		return nil, refuse(CodeMultipleMatches, "%d occurrences found. At most %d are replaced at once.", count, maxReplacements)
 	case count == expected || r.AllowMultiple && r.Expected == nil:
 		return changes, nil

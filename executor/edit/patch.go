@@ -16,6 +16,9 @@ const (
 	endOfFile  = "*** End of File"
 )
 
+// maxPatchedLines bounds the lines of a file that a patch changes, each of which takes a hundred bytes while it does.
+const maxPatchedLines = 1 << 20
+
 // patchFile is what a patch does to one file.
 type patchFile struct {
 	kind   string // updateFile, deleteFile or addFile
@@ -200,6 +203,9 @@ func (r *patchReader) body(h *patchHunk) error {
 
 // patched finds the changes that hunks make to a text.
 func patched(path, view string, hunks []patchHunk) ([]change, error) {
+	if strings.Count(view, "\n") > maxPatchedLines {
+		return nil, refuse(CodeTooLarge, "The file %s has more than %d lines, too many for a patch.", path, maxPatchedLines)
+	}
 	lines := strings.Split(view, "\n")
 	starts := make([]int, len(lines)+1)
 	for i, line := range lines {
@@ -283,8 +289,8 @@ func findContext(lines, want []string) int {
 	right := func(s string) string { return strings.TrimRightFunc(s, isSpace) }
 	both := func(s string) string { return strings.TrimFunc(s, isSpace) }
 	for _, form := range []func(string) string{same, right, both} {
-		if found := findLines(mapped(lines, form), mapped(want, form), true); len(found) > 0 {
-			return found[0]
+		if at := findLines(mapped(lines, form), mapped(want, form)); at >= 0 {
+			return at
 		}
 	}
 	return -1
