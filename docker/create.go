@@ -57,8 +57,32 @@ func (h *Host) create(ctx context.Context, spec *Spec, b birth) (*Sandbox, error
 		return nil, err
 	}
 	defer release()
-	return h.make(ctx, spec, b)
+	for try := 1; ; try++ {
+		made, err := h.make(ctx, spec, b)
+		if try == createTries || !errors.Is(err, errTaken) {
+			return made, err
+		}
+		if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
+			return found, err
+		}
+		pause := time.NewTimer(createPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
 }
+
+// The engine goes on with what a creator who died has asked for: for some tenths
+// of a second the name is taken by a container that cannot be seen yet.
+const (
+	createTries = 20
+	createPause = 100 * time.Millisecond
+)
+
+// errTaken: the engine has a container of the name already.
+var errTaken = fmt.Errorf("%w: the engine has a container of this name already", ErrConflict)
 
 // existing gives the sandbox of that id, brought to life, or nothing. What a
 // creator who died left half done is removed.
@@ -230,7 +254,7 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 	response, err := h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
 	switch {
 	case isConflict(err):
-		return nil, fmt.Errorf("%w: the engine has a container %s already", ErrConflict, name)
+		return nil, fmt.Errorf("making container %s: %w", name, errTaken)
 	case isNotFound(err):
 		return nil, fmt.Errorf("making container %s: %w: %w", name, ErrNoImage, err)
 	case err != nil:

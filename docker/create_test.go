@@ -69,6 +69,22 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// The engine may be about to finish what a creator who died asked for.
+func TestNameOfTheUnborn(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := fakeHost(t, f)
+	if err := h.Prepare(t.Context(), docker.Spec{Image: "i"}); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.unborn = 2
+	f.mu.Unlock()
+	if s, err := h.Create(t.Context(), docker.Spec{Image: "i", Key: "k"}); err != nil || s.State != docker.Ready {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
 // TestFaults lets each call of a creation go wrong in each way. Afterwards one
 // reconciliation leaves exactly one sandbox or none, and the key works.
 func TestFaults(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/image"
@@ -54,6 +55,7 @@ type fakeEngine struct {
 	fault      fault
 	dies       bool // containers end as soon as they are started
 	noImage    bool
+	unborn     int // so many creations find their name taken by what cannot be seen
 }
 
 type fakeContainer struct {
@@ -110,7 +112,8 @@ func (f *fakeEngine) find(ref string) (*fakeContainer, error) {
 
 func (f *fakeEngine) ContainerCreate(_ context.Context, config *container.Config, host *container.HostConfig, _ *network.NetworkingConfig, _ *ocispec.Platform, name string) (r container.CreateResponse, err error) {
 	err = f.do("create", func() error {
-		if c, _ := f.find(name); c != nil {
+		if c, _ := f.find(name); c != nil || f.unborn > 0 {
+			f.unborn--
 			return fmt.Errorf("name %s is taken: %w", name, cerrdefs.ErrConflict)
 		}
 		f.next++
@@ -344,6 +347,10 @@ func (f *fakeEngine) ImagePull(context.Context, string, image.PullOptions) (r io
 		return nil
 	})
 	return r, err
+}
+
+func (f *fakeEngine) ImageBuild(context.Context, io.Reader, build.ImageBuildOptions) (r build.ImageBuildResponse, err error) {
+	return r, errors.New("fake engine: it builds nothing")
 }
 
 func (f *fakeEngine) VolumeInspect(_ context.Context, name string) (v volume.Volume, err error) {

@@ -245,6 +245,19 @@ func (s *Spec) hash() string {
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, nanoCPUs(s.CPUs), s.Pids, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle,
 	}
+	// Nothing is nothing, however it is written.
+	if len(s.Mounts) == 0 {
+		canonical.Mounts = nil
+	}
+	if len(s.Labels) == 0 {
+		canonical.Labels = nil
+	}
+	if len(s.SecurityOpts) == 0 {
+		canonical.SecurityOpts = nil
+	}
+	if len(s.Flags) == 0 {
+		canonical.Flags = nil
+	}
 	data, err := json.Marshal(canonical) // maps are written in order
 	if err != nil {
 		panic(err) // strings and numbers can be written

@@ -206,7 +206,11 @@ func TestSpecHash(t *testing.T) {
 	base := docker.Spec{Image: "i"}
 	same := map[string]docker.Spec{
 		"defaults written out": {Image: "i", User: "agent", WorkDir: "/workspace", Memory: 2 << 30, CPUs: 2, Pids: 512, Network: "bridge"},
-		"key, name, owner":     {Image: "i", Key: "k", Secret: strings.Repeat("s", 32), Name: "n", Owner: "o", Pull: docker.PullAlways},
+		"empty, not absent": {
+			Image: "i", Env: map[string]string{}, Mounts: []docker.Mount{}, Labels: map[string]string{},
+			SecurityOpts: []string{}, Flags: []string{},
+		},
+		"key, name, owner": {Image: "i", Key: "k", Secret: strings.Repeat("s", 32), Name: "n", Owner: "o", Pull: docker.PullAlways},
 	}
 	for name, spec := range same {
 		if docker.Hash(spec) != docker.Hash(base) {
