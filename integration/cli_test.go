@@ -233,9 +233,9 @@ func TestCLIPool(t *testing.T) {
 }
 
 // await waits until something holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+func await(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
@@ -243,7 +243,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			t.Fatalf("waiting for %s: %v", what, ctx.Err())
+			tb.Fatalf("waiting for %s: %v", what, ctx.Err())
 		}
 	}
 }

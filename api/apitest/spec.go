@@ -71,6 +71,16 @@ func NewSpec(tb testing.TB) *Spec {
 	return s
 }
 
+// NewGatewaySpec is NewSpec for api.GatewayOpenAPI.
+func NewGatewaySpec(tb testing.TB) *Spec {
+	tb.Helper()
+	s, err := newSpec(api.GatewayOpenAPI)
+	if err != nil {
+		tb.Fatalf("gateway.yaml: %v", err)
+	}
+	return s
+}
+
 func newSpec(document []byte) (*Spec, error) {
 	var fromYAML any
 	if err := yaml.Unmarshal(document, &fromYAML); err != nil {

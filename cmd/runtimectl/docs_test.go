@@ -27,7 +27,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	common := parts["sandboxes"] // "Where the sandboxes are"
-	also := map[string]string{"run": parts["create"] + parts["exec"], "pool": parts["create"]}
+	also := map[string]string{"run": parts["create"] + parts["exec"], "pool": parts["create"], "serve": parts["create"]}
 	p := &program{}
 	var visit func(c *cobra.Command, group string)
 	visit = func(c *cobra.Command, group string) {

@@ -35,6 +35,7 @@ func (p *program) commands() []*cobra.Command {
 		p.events(),
 		p.pool(),
 		p.image(),
+		p.serve(),
 		p.doctor(),
 		p.demo(),
 		p.version(),

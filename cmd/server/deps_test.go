@@ -21,6 +21,7 @@ func TestDeps(t *testing.T) {
 	}
 	for _, wall := range []struct{ prefix, reason string }{
 		{house + "docker", "the server lives in a sandbox and has no engine"},
+		{house + "server/gateway", "the controller is another program"},
 		{house + "api/client", "the server answers and does not ask"},
 		{house + "api/apitest", "the contract suite is for tests"},
 		{house + "cmd/runtimectl", "the controller is another program"},

@@ -1,0 +1,112 @@
+package api_test
+
+import (
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/apitest"
+)
+
+// Every example of the gateway's document obeys its schema, and those of
+// requests can be decoded.
+func TestGatewayExamples(t *testing.T) {
+	t.Parallel()
+	spec := apitest.NewGatewaySpec(t)
+	for _, e := range spec.Examples() {
+		if e.Status != 0 {
+			if err := spec.CheckResponse(e.Route.Method, e.Route.Path, e.Status, "application/json", e.Body); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if err := spec.CheckRequest(e.Route.Method, e.Route.Path, "application/json", e.Body); err != nil {
+			t.Error(err)
+		}
+		var err error
+		switch e.Route.Path {
+		case "/v1/sandboxes":
+			_, err = api.DecodeSandboxSpec(e.Body)
+		case "/v1/sandboxes/{id}/renew":
+			_, err = api.DecodeRenewal(e.Body)
+		case "/start":
+			_, err = api.DecodeRuntimeStart(e.Body)
+		default:
+			_, err = api.DecodeRuntimeID(e.Body)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", e.Route.Path, err)
+		}
+	}
+}
+
+func TestDecodeSandboxSpec(t *testing.T) {
+	t.Parallel()
+	got, err := api.DecodeSandboxSpec([]byte(`{"image":"i","name":"n","owner":"o","env":{"A":"b"},"labels":{"c":"d"},"user":"u","user_id":7,
+		"working_dir":"/w","memory":1,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_seconds":60,"pull":"never"}`))
+	want := api.SandboxSpec{
+		Image: "i", Name: "n", Owner: "o", Env: map[string]string{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
+		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTL: 90 * time.Second, Idle: time.Minute, Pull: "never",
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// What cannot be understood is refused with the member's name.
+func TestDecodeGatewayRefuses(t *testing.T) {
+	t.Parallel()
+	spec := func(b []byte) error { _, err := api.DecodeSandboxSpec(b); return err }
+	start := func(b []byte) error { _, err := api.DecodeRuntimeStart(b); return err }
+	id := func(b []byte) error { _, err := api.DecodeRuntimeID(b); return err }
+	for _, tt := range []struct {
+		decode     func([]byte) error
+		body, want string
+	}{
+		{spec, `[]`, "object"},
+		{spec, `{`, ""},
+		{spec, `{} {}`, ""},
+		{spec, `{"mounts":[]}`, `"mounts" is unknown`},
+		{spec, `{"security_opts":["seccomp=unconfined"]}`, `"security_opts" is unknown`},
+		{spec, `{"network":"host"}`, `"network" must be one of`},
+		{spec, `{"network":"database"}`, `"network" must be one of`},
+		{spec, `{"cpus":-1}`, `"cpus"`},
+		{spec, `{"cpus":"NaN"}`, `"cpus"`},
+		{spec, `{"ttl_seconds":1e300}`, `"ttl_seconds"`},
+		{spec, `{"idle_seconds":-1}`, `"idle_seconds"`},
+		{spec, `{"env":{"A":1}}`, `"env"`},
+		{spec, `{"memory":1e30}`, `"memory"`},
+		{start, `{"image":"i"}`, `"session_id" is missing`},
+		{start, `{"session_id":"s"}`, `"image" is missing`},
+		{start, `{"image":"i","session_id":""}`, `"session_id"`},
+		{start, `{"image":"i","session_id":"s","resource_factor":1000}`, `"resource_factor"`},
+		{id, `{}`, `"runtime_id" is missing`},
+	} {
+		err := tt.decode([]byte(tt.body))
+		refusal, ok := errors.AsType[*api.Error](err)
+		if !ok || refusal.Status != http.StatusBadRequest || !strings.Contains(refusal.Detail, tt.want) {
+			t.Errorf("%s: got %v, want a refusal with %q", tt.body, err, tt.want)
+		}
+	}
+}
+
+func FuzzDecodeGateway(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"image":"i","ttl_seconds":1,"env":{"A":"b"}}`, `{"image":"i","session_id":"s","command":["x"]}`, `{"runtime_id":"x"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		spec, err := api.DecodeSandboxSpec(body)
+		if err == nil && (spec.TTL < 0 || spec.Idle < 0 || !(spec.CPUs >= 0)) {
+			t.Errorf("got %+v", spec)
+		}
+		start, err := api.DecodeRuntimeStart(body)
+		if err == nil && (start.SessionID == "" || !(start.ResourceFactor > 0)) {
+			t.Errorf("got %+v", start)
+		}
+		_, _ = api.DecodeRuntimeID(body)
+	})
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/gateway"
+)
+
+// serveFlags are the flags of serve that are not about sandboxes.
+type serveFlags struct {
+	addr, keyFile, publicURL string
+	warm, most               int
+	debug                    bool
+}
+
+func (p *program) serve() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "serve [flags] [IMAGE]",
+		Short: "Let controllers elsewhere use the sandboxes of this host",
+		Long: `Serve answers HTTP until it is interrupted: it makes, lists and ends sandboxes,
+and passes requests on to each of them. It speaks a REST of its own, described at
+/openapi.yaml, and the runtime API of OpenHands, whose RemoteRuntime can use it.
+It also removes sandboxes whose time is up.
+
+Every request needs the key, in the header X-API-Key. Without --key-file the key is
+made once and kept in the file gateway-key of the state directory, which only you
+can read; it is not printed. Each sandbox also has a key of its own, in the header
+X-Session-API-Key, that reaches this sandbox and nothing else.
+
+The flags about sandboxes say what one has that its creator does not ask for, and
+IMAGE from what it is made. With --warm, sandboxes of that kind are kept ready, and
+given away in a moment. What callers cannot ask for, mounts, other networks,
+runtimes and security options, only these flags give, to every sandbox.
+
+It listens on this machine alone. For others, put a proxy with TLS before it and
+name that with --public-url. Interrupted, it undoes creations that are under way
+and removes sandboxes that wait in the pool; all others stay.`,
+		Example: `  runtimectl serve
+  runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
+  curl -H "X-API-Key: $(sudo cat /var/lib/actiond/gateway-key)" localhost:8700/v1/sandboxes`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags := addSpec(c)
+	for _, name := range []string{"name", "key"} { // of one sandbox
+		_ = c.Flags().MarkHidden(name)
+	}
+	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
+	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
+	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
+	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
+	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
+	_ = c.MarkFlagFilename("key-file") // the flag is there
+	p.addPlace(c)
+	p.addServer(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		spec, err := flags.serveSpec(p, args)
+		if err == nil {
+			err = f.check(spec)
+		}
+		if err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.serveHost(cmd.Context(), f, spec)
+	}
+	return c
+}
+
+// serveSpec is what a sandbox has that its creator does not ask for.
+func (f *specFlags) serveSpec(p *program, args []string) (docker.Spec, error) {
+	for _, name := range []string{"name", "key"} {
+		if f.flags.Changed(name) {
+			return docker.Spec{}, fmt.Errorf("--%s is for one sandbox, and serve makes many", name)
+		}
+	}
+	image := ""
+	if len(args) > 0 {
+		image = args[0]
+	}
+	return f.spec(p, image)
+}
+
+func (f *serveFlags) check(spec docker.Spec) error {
+	switch {
+	case f.warm < 0 || f.most < 0:
+		return errors.New("--warm and --max-sandboxes must not be negative")
+	case f.warm > 0 && spec.Image == "":
+		return errors.New("--warm needs an image to make sandboxes from")
+	}
+	return nil
+}
+
+// serveHost serves until ctx ends.
+func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec) (err error) {
+	if p.place.local {
+		_, err := p.openHost()
+		return err // says that this needs an engine
+	}
+	servers, err := p.withServers()
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if f.debug {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+	phases := gateway.NewPhases()
+	host, err := p.openHost(servers, func(c *docker.Config) { c.Logger, c.Progress = logger, phases.Progress })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	key, err := p.gatewayKey(f.keyFile, host.StateDir())
+	if err != nil {
+		return err
+	}
+	pool, err := p.warmPool(ctx, host, spec, f.warm)
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(gateway.Config{
+		Host: host, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL,
+		Version: version(), Phases: phases, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", f.addr)
+	if err != nil {
+		g.Close()
+		return fmt.Errorf("listening: %w", err)
+	}
+	if _, err := fmt.Fprintf(p.stdout, "http://%s\n", listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if addr, ok := listener.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		_, _ = fmt.Fprintln(p.stderr, "note: others on the network reach this, and keys and actions travel as they are: put a proxy with TLS before it")
+	}
+	err = g.Serve(ctx, listener)
+	if pool != nil {
+		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+		defer cancel()
+		err = errors.Join(err, pool.Drain(drainCtx))
+	}
+	return err
+}
+
+// warmPool opens the pool, if there is to be one, and asks the engine once.
+func (p *program) warmPool(ctx context.Context, host *docker.Host, spec docker.Spec, size int) (*docker.Pool, error) {
+	if _, err := host.List(ctx); err != nil {
+		if !errors.Is(err, docker.ErrUnknown) {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(p.stderr, "note: %v; serving what can be served until it is back\n", err)
+	}
+	if size == 0 {
+		return nil, nil //nolint:nilnil // there is to be none
+	}
+	return host.Pool("serve", spec, size)
+}
+
+const (
+	keyFileName = "gateway-key"
+	minKey      = 32 // characters: nobody guesses that many
+)
+
+// gatewayKey reads the key, and makes one where no file is named and there is
+// none yet. It is kept because controllers outlive a gateway, and not printed
+// because logs are read by more people than this file.
+func (p *program) gatewayKey(file, stateDir string) (string, error) {
+	if file == "" {
+		file = filepath.Join(stateDir, keyFileName)
+		if err := makeKey(file); err != nil {
+			return "", fmt.Errorf("making the key: %w", err)
+		}
+		_, _ = fmt.Fprintf(p.stderr, "note: the key is in %s\n", file)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("reading the key: others can read or change %s; make it yours alone with 'chmod 600 %s'", file, file)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the key: %w", err)
+	}
+	key := strings.TrimSpace(string(data))
+	if len(key) < minKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("reading the key: %s must hold one line of at least %d letters, digits and signs", file, minKey)
+	}
+	return key, nil
+}
+
+// makeKey makes the file unless it is there. It appears whole: of two programs
+// that make it at once, one is first.
+func makeKey(file string) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temp := file + "." + rand.Text()
+	if err := os.WriteFile(temp, []byte(rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
+		return err
+	}
+	err := os.Link(temp, file)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(temp))
+}

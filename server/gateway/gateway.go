@@ -1,0 +1,212 @@
+// Package gateway answers HTTP for the sandboxes of a host: it makes, lists and
+// ends them for controllers that are elsewhere, and passes requests on to the
+// server in each. It speaks its own REST and the runtime API of OpenHands; both
+// are described in api/gateway.yaml.
+//
+// It keeps nothing that it could not find again: what there is stands in the
+// containers, and a gateway that was killed leaves what docker.Host.Prune
+// settles.
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/bound"
+)
+
+// Config says what a Gateway serves. Host and Key are required.
+type Config struct {
+	Host *docker.Host
+	// Key must come in the X-API-Key header of every request but the open ones
+	// and those that have the key of a sandbox. It is never logged.
+	Key string
+	// Defaults is what a sandbox has that its creator does not ask for. Mounts,
+	// Runtime and SecurityOpts are for all sandboxes, because callers cannot ask
+	// for any.
+	Defaults docker.Spec
+	// Pool is where sandboxes are taken from that ask for what it has; nil: none.
+	Pool *docker.Pool
+	// PoolSize is told in the metrics.
+	PoolSize int
+	// MaxSandboxes bounds the sandboxes on this host, those in the pool aside; 0:
+	// as many as fit.
+	MaxSandboxes int
+	// PublicURL is how callers reach this gateway, where they do so through
+	// something in between. Default: as the request says.
+	PublicURL string
+	// Version is told in the metrics.
+	Version string
+	// Phases are those that the Host tells its progress; nil counts none.
+	Phases *Phases
+	// Logger takes one debug line per request and the errors; nil discards.
+	Logger *slog.Logger
+}
+
+const (
+	// headerTime and idleTime are those of the server in the sandbox.
+	headerTime = 10 * time.Second
+	idleTime   = 120 * time.Second
+	// maxHeader holds both keys and a long query.
+	maxHeader = 64 << 10
+	// maxConns is for some hundred sandboxes with several sessions each.
+	maxConns = 4096
+	// maxBody bounds the bodies that are for the gateway itself. Those of a
+	// sandbox are bounded by its own server.
+	maxBody = 1 << 20
+
+	// drainTime and answerTime leave running requests some seconds at the end,
+	// and then one to be told that nobody waits for what they began.
+	drainTime  = 5 * time.Second
+	answerTime = time.Second
+
+	// reapTime is how long a sandbox outlives its end at most, if its own server
+	// does not end it.
+	reapTime = 30 * time.Second
+	// refillTime is how often the pool looks for members that died; a claim makes
+	// it look at once.
+	refillTime = 30 * time.Second
+)
+
+// errStopping is the cause that ends the wait of requests at shutdown.
+var errStopping = errors.New("the gateway is shutting down")
+
+// Gateway answers requests. It is an http.Handler; Serve adds the bounds on
+// connections and what goes on in the background. It may be used concurrently.
+type Gateway struct {
+	cfg     Config
+	log     *slog.Logger
+	key     [sha256.Size]byte
+	handler http.Handler
+	proxy   *httputil.ReverseProxy
+	metrics *metrics
+	known   *directory
+	builds  *builds
+
+	stopping  atomic.Bool
+	admission chan struct{} // held while it is counted how many sandboxes there are
+	making    map[string]int
+
+	mu     sync.Mutex
+	starts map[string]*start // by id of the sandbox
+	begun  sync.WaitGroup    // of those
+}
+
+// New returns a gateway that is ready to serve. Close ends what it began.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Host == nil || cfg.Key == "" {
+		return nil, errors.New("opening the gateway: it needs a host and a key")
+	}
+	if cfg.PublicURL != "" {
+		public, err := url.Parse(cfg.PublicURL)
+		if err != nil || public.Scheme != "http" && public.Scheme != "https" || public.Host == "" || public.RawQuery != "" || public.Fragment != "" {
+			return nil, fmt.Errorf("public URL %q: must be http://host or https://host, with a path if need be", cfg.PublicURL)
+		}
+		cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Phases == nil {
+		cfg.Phases = NewPhases()
+	}
+	g := &Gateway{
+		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)),
+		known: newDirectory(cfg.Host), builds: newBuilds(cfg.Host),
+		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
+	}
+	g.metrics = newMetrics(g)
+	g.proxy = g.newProxy()
+	g.handler = g.router()
+	return g, nil
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+
+// Serve answers the connections of l until ctx ends, keeps the pool full and
+// removes sandboxes whose time is up. At the end running requests get some
+// seconds, creations that are under way are undone, and sandboxes stay. It
+// closes l and waits for all that it began. The error is nil after ctx ended.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	var background sync.WaitGroup
+	backgroundCtx, endBackground := context.WithCancel(ctx)
+	defer background.Wait()
+	defer endBackground()
+	background.Go(func() { g.known.watch(backgroundCtx, g.log) })
+	background.Go(func() { g.cfg.Host.Reap(backgroundCtx, reapTime) })
+	if g.cfg.Pool != nil {
+		background.Go(func() { g.cfg.Pool.Run(backgroundCtx, refillTime) })
+	}
+	defer g.Close()
+
+	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopWaiting(errStopping)
+	srv := &http.Server{
+		Handler:           g,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // it would answer without a key
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(bound.Listener(l, maxConns)) }()
+	select {
+	case err := <-served:
+		_ = srv.Close() // the error that ended serving is the one to tell
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+
+	g.stopping.Store(true)
+	err := shutdown(ctx, srv, drainTime)
+	stopWaiting(errStopping) // also those who took their connection over, which Shutdown does not know
+	if err != nil {
+		err = shutdown(ctx, srv, answerTime)
+	}
+	if err != nil {
+		g.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
+		_ = srv.Close() // nothing can be done about a connection that fails to close
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// shutdown waits up to limit for the running requests; ctx has ended already
+// and gives only its values.
+func shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
+
+// Close undoes the creations that are under way, ends builds and drops idle
+// connections. Sandboxes stay.
+func (g *Gateway) Close() {
+	g.stopping.Store(true)
+	g.mu.Lock()
+	for _, s := range g.starts {
+		s.cancel(errStopping)
+	}
+	g.mu.Unlock()
+	g.begun.Wait()
+	g.builds.close()
+	g.known.close()
+}
