@@ -33,6 +33,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/sessions"},
 		{Method: "DELETE", Path: "/v1/sessions/{name}"},
 		{Method: "GET", Path: "/v1/sessions/{name}"},
+		{Method: "GET", Path: "/v1/sessions/{name}/terminal"},
 		{Method: "GET", Path: "/v1/status"},
 		{Method: "GET", Path: "/v1/tools"},
 		{Method: "POST", Path: "/v1/tools/call"},

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Session describes one persistent shell of a sandbox.
 type Session struct {
@@ -20,4 +23,60 @@ type Session struct {
 	Commands int64 `json:"commands"`
 	// OutputBytes counts the raw bytes that came from the terminal.
 	OutputBytes int64 `json:"output_bytes"`
+}
+
+// CheckSession refuses, with an *Error of status 400, what cannot be the name of
+// a session.
+func CheckSession(name string) error {
+	if err := checkSession(name); err != nil {
+		return BadRequest(err.Error())
+	}
+	return nil
+}
+
+// TerminalSize asks for the size of a terminal: what a client of one sends as
+// text, where what it types goes as bytes.
+type TerminalSize struct {
+	Rows int
+	Cols int
+}
+
+// EncodeTerminalSize returns the JSON of a size.
+func EncodeTerminalSize(s TerminalSize) []byte {
+	var w writer
+	w.open("")
+	w.integer("rows", s.Rows)
+	w.integer("cols", s.Cols)
+	w.close()
+	return w.buf
+}
+
+// DecodeTerminalSize reads a size; both numbers must be positive.
+func DecodeTerminalSize(data []byte) (TerminalSize, error) {
+	p, err := newParser(data)
+	if err != nil {
+		return TerminalSize{}, err
+	}
+	p.budget = maxArgs
+	if p.peek() != '{' {
+		return TerminalSize{}, p.fail(`an object {"rows": 24, "cols": 80}`)
+	}
+	f := &fields{of: "size: member", values: map[string]any{}}
+	if err := p.object(func(name string) (err error) {
+		f.values[name], err = p.value()
+		return err
+	}); err != nil {
+		return TerminalSize{}, err
+	}
+	if err := p.end(); err != nil {
+		return TerminalSize{}, err
+	}
+	s := TerminalSize{Rows: f.integer("rows", 0), Cols: f.integer("cols", 0)}
+	if err := f.checkAll(); err != nil {
+		return TerminalSize{}, err
+	}
+	if s.Rows < 1 || s.Cols < 1 {
+		return TerminalSize{}, fmt.Errorf("size of %d rows and %d columns: both must be positive", s.Rows, s.Cols)
+	}
+	return s, nil
 }

@@ -102,3 +102,20 @@ func FuzzDecodeEvent(f *testing.F) {
 		}
 	})
 }
+
+func TestTerminalSize(t *testing.T) {
+	t.Parallel()
+	want := api.TerminalSize{Rows: 24, Cols: 80}
+	body := api.EncodeTerminalSize(want)
+	if err := apitest.NewSpec(t).Check("TerminalSize", body); err != nil {
+		t.Error(err)
+	}
+	if got, err := api.DecodeTerminalSize(body); err != nil || got != want {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "[]", "{}", `{"rows":24}`, `{"rows":0,"cols":80}`, `{"rows":1.5,"cols":80}`, `{"rows":24,"cols":80,"x":1}`, `{"rows":24,"cols":80}{}`} {
+		if got, err := api.DecodeTerminalSize([]byte(bad)); err == nil {
+			t.Errorf("%s: got %v, want it refused", bad, got)
+		}
+	}
+}

@@ -178,6 +178,21 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 	}
 }
 
+// Attach lets a person look at the terminal of a session, which is started if
+// it is not there, and type into it if types is set. ctx bounds the start and
+// the typing; the caller must call Close. The error is an *api.Error where the
+// name is none or there are too many sessions.
+func (e *Executor) Attach(ctx context.Context, session string, types bool) (*bash.Attachment, error) {
+	if err := api.CheckSession(session); err != nil {
+		return nil, err
+	}
+	shell, err := e.sessions.get(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	return shell.Attach(ctx, types), nil
+}
+
 // Sessions lists the shells by name.
 func (e *Executor) Sessions() []api.Session { return e.sessions.list() }
 

@@ -67,6 +67,10 @@ func newMetrics(s *Server) *metrics {
 			Help: "Persistent shells that are open.",
 		}, func() float64 { return float64(len(s.cfg.Executor.Sessions())) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "actiond_terminals",
+			Help: "Terminals that are attached.",
+		}, func() float64 { return float64(len(s.terminals)) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "actiond_actions_in_flight",
 			Help: "Actions that run or wait.",
 		}, func() float64 { return float64(len(s.actions)) }),
@@ -96,6 +100,8 @@ func (m *metrics) request(r *http.Request, rec *recorder) {
 // class returns the class of a status; 0 is a connection that was cut.
 func class(status int) string {
 	switch status / 100 {
+	case 1: // the connection became a WebSocket
+		return "1xx"
 	case 2:
 		return "2xx"
 	case 3:

@@ -20,7 +20,7 @@ type recorder struct {
 
 // WriteHeader remembers the final status.
 func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 {
+	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)

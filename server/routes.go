@@ -39,6 +39,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/sessions", keyed, s.listSessions},
 		{http.MethodGet, "/v1/sessions/{name}", keyed, s.getSession},
 		{http.MethodDelete, "/v1/sessions/{name}", keyed, s.closeSession},
+		{http.MethodGet, "/v1/sessions/{name}/terminal", keyed, s.terminal},
 
 		{http.MethodPost, "/upload_file", keyed, s.working(s.uploadFile)},
 		{http.MethodGet, "/download_files", keyed, s.working(s.downloadFiles)},

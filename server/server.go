@@ -43,9 +43,26 @@ type Executor interface {
 	Export(ctx context.Context, env map[string]string) error
 }
 
-// Config says what a Server serves. Executor is required.
+// Terminal is a person's view of a session. Its methods may be called
+// concurrently.
+type Terminal interface {
+	// Read waits for what there is to show; io.EOF says that the session was
+	// closed or the person typed that they leave.
+	Read(ctx context.Context, p []byte) (int, error)
+	// Type takes what was typed; ctx bounds the wait for what was typed before.
+	Type(ctx context.Context, p []byte) error
+	// Resize asks for a size while this terminal is attached.
+	Resize(rows, cols int)
+	// Close detaches, without effect on what runs.
+	Close()
+}
+
+// Config says what a Server serves. Executor and Attach are required.
 type Config struct {
 	Executor Executor
+	// Attach gives a view of a session, which is started if it is not there;
+	// an *api.Error refuses it. ctx outlasts the view.
+	Attach func(ctx context.Context, session string, types bool) (Terminal, error)
 	// Logger takes one debug line per request and the errors; nil discards.
 	Logger *slog.Logger
 	// Key must come in the X-Session-API-Key header of every route that is not
@@ -123,6 +140,9 @@ type Server struct {
 	metrics   *metrics
 	usage     *usage
 	actions   chan struct{} // one element per action in flight
+	terminals chan struct{} // one element per terminal that is attached
+	hungUp    chan struct{} // closed when terminals are to end
+	attached  sync.RWMutex  // read-locked by every terminal
 	started   time.Time
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
@@ -157,6 +177,8 @@ func New(cfg Config) *Server {
 		life:      newLife(cfg.TTL, cfg.Idle),
 		actions:   make(chan struct{}, cfg.MaxActions),
 		started:   time.Now(),
+		terminals: make(chan struct{}, maxTerminals),
+		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
 	}
 	if cfg.Key != "" {
@@ -173,9 +195,10 @@ func New(cfg Config) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Serve answers the connections of l until ctx ends, or one of the limits of
-// the sandbox's life is reached, and then stops within five seconds: no new action begins, running requests get most of that time,
-// and what is left is told that it was not waited for, and closed. It closes
-// l. The error is nil after either end.
+// the sandbox's life is reached, and then stops within five seconds: no new
+// action begins, terminals are hung up on, running requests get most of that
+// time, and what is left is told that it was not waited for, and closed. It
+// closes l. The error is nil after either end. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
 	ctx, end := context.WithCancel(ctx)
@@ -210,6 +233,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 
 	s.draining.Store(true)
+	close(s.hungUp)
 	err := shutdown(ctx, srv, drainTime)
 	if err != nil {
 		stopWaiting(errStopping)
@@ -219,6 +243,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
 		_ = srv.Close() // nothing can be done about a connection that fails to close
 	}
+	s.attached.Lock() // once the last terminal ended; net/http does not know them any more
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}

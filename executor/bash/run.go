@@ -120,6 +120,9 @@ func parseTime(text string) time.Duration {
 // the answer where there is none. The caller has the turn.
 func (s *Session) decide(ctx context.Context, c Command, typed *running) (*running, Result, error) {
 	s.mu.Lock()
+	if s.current != nil && s.current.by != nil && s.current.ended() {
+		s.current = nil // nobody asks how a person's command ended
+	}
 	cur := s.current
 	s.mu.Unlock()
 	if cur != nil && !cur.ended() {
@@ -143,7 +146,7 @@ func (s *Session) decide(ctx context.Context, c Command, typed *running) (*runni
 	if key, ok := Key(c.Text); ok {
 		return nil, s.idleKey(key), nil
 	}
-	cur, err := s.give(ctx, c.Text)
+	cur, err := s.give(ctx, c.Text, nil)
 	return cur, Result{}, err
 }
 
@@ -167,8 +170,8 @@ func (s *Session) idleKey(key []byte) Result {
 	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: -1, Key: "C", Dir: s.dir, Path: s.path}
 }
 
-// give hands a new command to the shell.
-func (s *Session) give(ctx context.Context, text string) (*running, error) {
+// give hands a new command to the shell. by is nil unless a person typed it.
+func (s *Session) give(ctx context.Context, text string, by *Attachment) (*running, error) {
 	if err := s.revive(ctx); err != nil {
 		return nil, err
 	}
@@ -182,13 +185,14 @@ func (s *Session) give(ctx context.Context, text string) (*running, error) {
 	s.prompt = ""
 	s.count++
 	s.mu.Unlock()
-	cur := s.begin(text, nil)
+	cur := s.begin(text, nil, by)
 	lines := sh.run(text, sh.term.name) + sh.report(sh.token, cur.seq)
 	if status != 0 && !strings.Contains(flags, "e") { // with set -e it would end the shell
 		lines = sh.status(status) + lines
 	}
 	sh.wake()
 	s.pressing.Lock()
+	sh.term.restore() // what was typed at the very end of the command before
 	cur.given = time.Now()
 	err := sh.send(lines)
 	s.pressing.Unlock()
@@ -203,7 +207,7 @@ func (s *Session) give(ctx context.Context, text string) (*running, error) {
 		return nil, fmt.Errorf("%w, and cannot be ended", errNotSent)
 	}
 	if errors.Is(err, errNotSent) {
-		return s.give(ctx, text)
+		return s.give(ctx, text, by)
 	}
 	return cur, nil
 }

@@ -134,6 +134,8 @@ type Session struct {
 	prompt   string // last line of the last answer: what stands before typed text
 	count    int64
 	started  time.Time
+	notes    []note        // the last commands, for those who attach
+	sized    []*Attachment // who asked for a size, the last one last
 	more     chan struct{} // closed at the next change, nil while nobody watches
 }
 
@@ -145,6 +147,7 @@ type running struct {
 	given    time.Time     // when that was
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
+	by       *Attachment   // whose line it is, nil for an action's
 	done     chan struct{} // closed when it ended; the fields below hold then
 	status   int
 	pid      int
@@ -237,7 +240,10 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	if err != nil {
 		return err
 	}
-	ready := s.begin("", sh)
+	ready := s.begin("", sh, nil)
+	s.mu.Lock()
+	s.applySize()
+	s.mu.Unlock()
 	lines := ""
 	if personal {
 		lines += sh.run(sh.personalFiles(), sh.term.name)
@@ -252,6 +258,7 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	}
 	s.mu.Lock()
 	s.current = nil
+	s.changed()
 	s.screen.restart()
 	s.start = s.log.End()
 	closed := s.closed
@@ -296,16 +303,21 @@ func (s *Session) lives(sh *shell) bool {
 	return s.alive && s.shell == sh
 }
 
-// begin makes a command the current one, of sh if that is a new shell.
-func (s *Session) begin(text string, sh *shell) *running {
+// begin makes a command the current one, of sh if that is a new shell. by is
+// nil unless a person typed it.
+func (s *Session) begin(text string, sh *shell, by *Attachment) *running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
 	if sh != nil {
 		s.shell, s.alive = sh, true
 	}
-	s.current = &running{seq: s.seq, text: text, sent: make(chan struct{}), done: make(chan struct{})}
+	s.current = &running{seq: s.seq, text: text, by: by, sent: make(chan struct{}), done: make(chan struct{})}
 	s.lastByte = time.Now()
+	if sh == nil {
+		s.remember(s.current)
+	}
+	s.changed()
 	return s.current
 }
 
@@ -360,6 +372,7 @@ func (s *Session) reported(sh *shell, r report) {
 	s.dir, s.flags, s.status, s.path = r.dir, r.flags, r.status, r.path
 	c.status, c.pid = r.status, r.background
 	close(c.done)
+	s.changed()
 }
 
 func (c *running) ended() bool {
@@ -398,6 +411,7 @@ func (s *Session) ended(sh *shell) {
 		c.status, c.pid = status, -1
 		close(c.done)
 	}
+	s.changed()
 }
 
 // Close ends the shell as closing its terminal would, and returns when it is
@@ -407,6 +421,7 @@ func (s *Session) Close() {
 	s.mu.Lock()
 	sh := s.shell
 	s.closed = true
+	s.changed()
 	s.mu.Unlock()
 	if sh != nil {
 		sh.close()

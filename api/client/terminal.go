@@ -1,0 +1,113 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/actiond/actiond/api"
+)
+
+// maxTyped is how many bytes go into one message: a quarter of what a server
+// takes.
+const maxTyped = 16 << 10
+
+// Terminal is a view of a session's terminal. Read may be called by one
+// goroutine and Write by another; the rest by any.
+type Terminal struct {
+	conn *websocket.Conn
+	net  net.Conn
+	ctx  context.Context //nolint:containedctx // a net.Conn has none in its methods; Terminal says what it bounds
+}
+
+// Terminal attaches to the terminal of a session, "" for the default one, which
+// is started if it is not there. With readOnly the server takes nothing that is
+// typed. The first bytes are what came before. ctx bounds the whole attachment,
+// and nothing that runs in the session ends with it. A refusal is a
+// *StatusError. The caller must call Close.
+func (c *Client) Terminal(ctx context.Context, session string, readOnly bool) (*Terminal, error) {
+	path := sessionPath(session) + "/terminal"
+	if readOnly {
+		path += "?mode=read"
+	}
+	header := http.Header{}
+	if c.key != "" {
+		header.Set(api.KeyHeader, c.key)
+	}
+	//nolint:bodyclose // Dial keeps what it read of a refusal and closes the rest
+	conn, response, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.oneHTTP(), HTTPHeader: header})
+	if err != nil {
+		if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
+			return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
+		}
+		data, _ := io.ReadAll(response.Body) // bounded by Dial
+		return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
+	}
+	return &Terminal{conn: conn, net: websocket.NetConn(ctx, conn, websocket.MessageBinary), ctx: ctx}, nil
+}
+
+// oneHTTP returns a client whose connections speak HTTP/1.1, which a WebSocket
+// begins with.
+func (c *Client) oneHTTP() *http.Client {
+	one := *c.http
+	if transport, ok := one.Transport.(*http.Transport); ok {
+		transport = transport.Clone()
+		transport.ForceAttemptHTTP2 = false
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetHTTP1(true)
+		one.Transport = transport
+	}
+	return &one
+}
+
+// Read reads what the terminal shows: output with its escape sequences, and a
+// prompt while nothing runs. It returns io.EOF when the session was left (by
+// typing "exit" or C-d at the prompt) or closed, and a *StatusError of 400 with
+// the server's reason where it took offence.
+func (t *Terminal) Read(p []byte) (int, error) {
+	n, err := t.net.Read(p)
+	closed, ok := errors.AsType[websocket.CloseError](err)
+	switch {
+	case ok && closed.Code == websocket.StatusPolicyViolation:
+		return n, &StatusError{Status: http.StatusBadRequest, Detail: closed.Reason}
+	case err != nil && !errors.Is(err, io.EOF):
+		return n, fmt.Errorf("reading the terminal: %w", err)
+	}
+	return n, err
+}
+
+// Write types p, as a keyboard sends it.
+func (t *Terminal) Write(p []byte) (int, error) {
+	written := 0
+	for written < len(p) {
+		n, err := t.net.Write(p[written:min(len(p), written+maxTyped)])
+		written += n
+		if err != nil {
+			return written, fmt.Errorf("typing into the terminal: %w", err)
+		}
+	}
+	return written, nil
+}
+
+// Resize tells how large the view is. The session's terminal has that size
+// until Close, unless another who types asks for one later.
+func (t *Terminal) Resize(rows, cols int) error {
+	size := api.EncodeTerminalSize(api.TerminalSize{Rows: rows, Cols: cols})
+	if err := t.conn.Write(t.ctx, websocket.MessageText, size); err != nil {
+		return fmt.Errorf("resizing the terminal: %w", err)
+	}
+	return nil
+}
+
+// Close detaches. What runs in the session goes on.
+func (t *Terminal) Close() error {
+	if err := t.net.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return t.conn.CloseNow()
+	}
+	return nil
+}

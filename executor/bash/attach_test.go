@@ -1,0 +1,339 @@
+package bash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/bash"
+)
+
+// person is somebody at an attached terminal.
+type person struct {
+	t *testing.T
+	a *bash.Attachment
+
+	mu    sync.Mutex
+	seen  string
+	ended error
+	more  chan struct{}
+}
+
+func attach(t *testing.T, s *bash.Session, types bool) *person {
+	t.Helper()
+	p := &person{t: t, a: s.Attach(t.Context(), types), more: make(chan struct{}, 1)}
+	ctx, stop := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := p.a.Read(ctx, buf)
+			p.mu.Lock()
+			p.seen += string(buf[:n])
+			p.ended = err
+			p.mu.Unlock()
+			select {
+			case p.more <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		reading.Wait()
+		p.a.Close()
+	})
+	return p
+}
+
+func (p *person) types(text string) {
+	p.t.Helper()
+	if err := p.a.Type(p.t.Context(), []byte(text)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// sees waits for text and forgets what came up to its end.
+func (p *person) sees(text string) (before string) {
+	p.t.Helper()
+	limit := time.After(long)
+	for {
+		p.mu.Lock()
+		before, after, found := strings.Cut(p.seen, text)
+		if found {
+			p.seen = after
+		}
+		p.mu.Unlock()
+		if found {
+			return before
+		}
+		select {
+		case <-p.more:
+		case <-limit:
+			p.t.Fatalf("never saw %q, but %q", text, before)
+		}
+	}
+}
+
+// leaves waits for the end of the terminal.
+func (p *person) leaves() {
+	p.t.Helper()
+	limit := time.After(long)
+	for {
+		p.mu.Lock()
+		err := p.ended
+		p.mu.Unlock()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		select {
+		case <-p.more:
+		case <-limit:
+			p.t.Fatal("the terminal goes on")
+		}
+	}
+}
+
+// runs types a command and returns once it has ended, having written want.
+func (p *person) runs(s *bash.Session, text, want string) {
+	p.t.Helper()
+	p.types(text + "\r")
+	p.sees(want)
+	for limit := time.Now().Add(long); s.Info().Busy; runtime.Gosched() {
+		if time.Now().After(limit) {
+			p.t.Fatalf("%q goes on", text)
+		}
+	}
+}
+
+func TestAttachFeelsLikeAShell(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			dir := s.Info().Dir
+			p := attach(t, s, true)
+			p.sees(dir)
+			p.types("echo o")
+			p.types("n\x7fne\r")
+			p.sees("\r\none\r\n")
+			p.sees(dir)
+			p.runs(s, "cd /; echo there", "\r\nthere\r\n")
+			p.types("for i in 1 2; do\recho <$i>\x1b[D\x7f\x1b[3~\x01\x1b[C\x05\x15echo n$i\rdone\r")
+			p.sees("\r\nn1\r\nn2\r\n")
+			p.sees("\r\x1b[K/")
+			p.types("\x1b[A\x1b[A\x1b[B\x03")
+			p.sees("^C")
+			p.types("read x && echo got $x\r")
+			p.sees("echo got $x\r\n")
+			waitBusy(t, s)
+			p.types("yes\r")
+			p.sees("\r\ngot yes\r\n")
+			p.sees("\r\x1b[K/")
+			p.types("sleep 1000\r")
+			p.sees("sleep 1000\r\n")
+			waitBusy(t, s)
+			p.types("\x03")
+			p.sees("^C")
+			p.sees("\r\x1b[K/")
+			p.types("echo a 'b\rc'\recho pasted\r")
+			p.sees("\r\na b\r\nc\r\n")
+			p.sees("echo pasted\r\npasted\r\n")
+			if r := do(t, s, "pwd; read -t 0.01 x </dev/tty; echo \"<$x>\""); name == "bash" && r.Output != "/\n<>" {
+				t.Errorf("the agent's command got %q", r.Output)
+			}
+			p.sees("pwd; read")
+			p.types("exit\r")
+			p.leaves()
+			if r := do(t, s, "echo $$"); r.Restarted != "" || r.Output != fmt.Sprint(s.Info().PID) {
+				t.Errorf("leaving ended the shell: %+v", r)
+			}
+		})
+	}
+}
+
+func waitBusy(t *testing.T, s *bash.Session) {
+	t.Helper()
+	for limit := time.Now().Add(long); !s.Info().Busy; runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("no command runs")
+		}
+	}
+}
+
+// One who attaches sees what came before, then what the agent does, and what it
+// runs; leaving has no effect, and another goes on where the first left.
+func TestAttachLooksOn(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	do(t, s, "echo before")
+	p := attach(t, s, false)
+	p.sees("echo before\r\nbefore\r\n")
+	do(t, s, "echo meanwhile; printf 'no newline'")
+	p.sees("echo meanwhile; printf 'no newline'\r\nmeanwhile\r\nno newline")
+	do(t, s, "echo \x1b]0;title\x07")
+	p.sees("echo  ]0;title ") // of the text nothing is obeyed
+	if err := p.a.Type(t.Context(), []byte("x")); err == nil {
+		t.Error("one who looks could type")
+	}
+	p.a.Resize(10, 10)
+	if got := do(t, s, "stty size").Output; got != "1000 1000" {
+		t.Errorf("one who looks made the size %s", got)
+	}
+	s.Close()
+	p.leaves()
+}
+
+// What is typed never gets into another command, however it ends.
+func TestAttachTypingCannotCorrupt(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			people := []*person{attach(t, s, true), attach(t, s, true)}
+			ctx, stop := context.WithCancel(t.Context())
+			var typing sync.WaitGroup
+			for i, p := range people {
+				typing.Go(func() {
+					keys := []string{"garbage", "\x03", "'", "\"", "echo hi\r", "\x1b[A\r", "\x04", "$(\r", "\x1a", "\x00\xff\x1b", "\x15"}
+					for n := i; ctx.Err() == nil; n++ {
+						_ = p.a.Type(ctx, []byte(keys[n*7%len(keys)]))
+						time.Sleep(time.Millisecond) // as fast as no person
+					}
+				})
+			}
+			for i := range 30 {
+				want := fmt.Sprintf("answer %d", i)
+				for {
+					r, err := s.Run(t.Context(), bash.Command{Text: "echo 'answer' " + fmt.Sprint(i), Hard: long})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.Outcome == bash.Completed && r.Status == 0 {
+						// What was typed meanwhile is echoed, as on any terminal.
+						if !strings.Contains(r.Output, want) {
+							t.Errorf("got %q, want %q", r.Output, want)
+						}
+						break
+					}
+				}
+			}
+			stop()
+			typing.Wait()
+			for _, p := range people {
+				p.a.Close()
+			}
+			if r := settle(t, s); r.Output != "still here" {
+				t.Errorf("got %+v", r)
+			}
+		})
+	}
+}
+
+// settle ends whatever was typed last and runs a command.
+func settle(t *testing.T, s *bash.Session) bash.Result {
+	t.Helper()
+	for {
+		r, err := s.Run(t.Context(), bash.Command{Text: "echo still here", Hard: long})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Outcome == bash.Completed {
+			return r
+		}
+		if _, err := s.Run(t.Context(), bash.Command{Text: "C-c", Input: true, Hard: short}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The size is that of who types and asked last, and goes back when nobody does.
+func TestAttachSize(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	size := func(want string) {
+		t.Helper()
+		if got := do(t, s, "stty size").Output; got != want {
+			t.Errorf("got size %s, want %s", got, want)
+		}
+	}
+	one, two := attach(t, s, true), attach(t, s, true)
+	size("1000 1000")
+	one.a.Resize(24, 80)
+	size("24 80")
+	two.a.Resize(-5, 99999)
+	size("1 1000")
+	do(t, s, "kill -9 $$")
+	size("1 1000") // in the next shell too
+	two.a.Close()
+	size("24 80")
+	one.a.Close()
+	size("1000 1000")
+}
+
+// An agent's command that runs gets a person's keys; the agent's next action
+// works, and polls say nothing of a person's commands that have ended.
+func TestAttachBesideAnAgent(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	p := attach(t, s, true)
+	r, err := s.Run(t.Context(), bash.Command{Text: "cat", Soft: short, Hard: long})
+	if err != nil || r.Outcome != bash.Silent {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	p.sees("cat\r\n")
+	p.types("by hand\r")
+	p.sees("by hand\r\nby hand\r\n")
+	p.types("\x04")
+	r, err = s.Run(t.Context(), bash.Command{Hard: long})
+	if err != nil || r.Outcome != bash.Completed || r.Output != "by hand\nby hand" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	p.sees(s.Info().Dir)
+	p.types("echo person's && false\r") // an open quote
+	p.runs(s, "'", "\r\npersons && false\r\n")
+	p.runs(s, "\x03echo of a person", "\r\nof a person\r\n")
+	r, err = s.Run(t.Context(), bash.Command{Hard: long})
+	if err != nil || r.Outcome != bash.NothingToPoll {
+		t.Errorf("got %+v, %v, want nothing to poll", r, err)
+	}
+	p.types("sleep 1000\r")
+	p.sees("sleep 1000\r\n")
+	waitBusy(t, s)
+	r, err = s.Run(t.Context(), bash.Command{Text: "echo agent", Hard: long})
+	if err != nil || r.Outcome != bash.Refused {
+		t.Errorf("got %+v, %v, want it refused while a person's command runs", r, err)
+	}
+	if r, err = s.Run(t.Context(), bash.Command{Text: "C-c", Input: true, Hard: long}); err != nil || r.Status != 130 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if r := do(t, s, "echo agent"); r.Output != "agent" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A hundred who look and never read cost the command nothing.
+func TestAttachHundreds(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	for range 100 {
+		a := s.Attach(t.Context(), true)
+		defer a.Close()
+	}
+	late := attach(t, s, false)
+	if r := do(t, s, "head -c 5000000 /dev/zero | tr '\\0' x; echo end"); r.Status != 0 {
+		t.Errorf("got %+v", r)
+	}
+	late.sees("end\r\n")
+}

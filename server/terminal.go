@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/actiond/actiond/api"
+)
+
+const (
+	// maxTerminals leaves most of the connections to actions.
+	maxTerminals = 256
+	// maxTyped bounds one message of a terminal's client.
+	maxTyped = 64 << 10
+	// maxShown bounds one message to it.
+	maxShown = 32 << 10
+)
+
+// terminal connects a WebSocket to the terminal of a session.
+func (s *Server) terminal(w http.ResponseWriter, r *http.Request) error {
+	name, err := sessionName(r)
+	if err != nil {
+		return err
+	}
+	types, err := terminalMode(r)
+	if err != nil {
+		return err
+	}
+	if err := upgrade(w, r); err != nil {
+		return err
+	}
+	s.attached.RLock()
+	defer s.attached.RUnlock()
+	if s.draining.Load() {
+		return refuse(http.StatusTooManyRequests, "The server is shutting down")
+	}
+	select {
+	case s.terminals <- struct{}{}:
+		defer func() { <-s.terminals }()
+	default:
+		return refuse(http.StatusTooManyRequests, "%d terminals are attached already; detach one first", maxTerminals)
+	}
+	if types { // one who only looks keeps no sandbox alive
+		s.life.begin()
+		defer s.life.end()
+	}
+	t, err := s.cfg.Attach(r.Context(), name, types)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	// The origin was checked, and what else is wrong with the request.
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return err
+	}
+	s.converse(r.Context(), conn, t)
+	return nil
+}
+
+// terminalMode tells whether the client of a terminal wants to type.
+func terminalMode(r *http.Request) (types bool, err error) {
+	switch mode := r.URL.Query().Get("mode"); mode {
+	case "", "type":
+		return true, nil
+	case "read":
+		return false, nil
+	default:
+		return false, refuse(http.StatusBadRequest, `mode must be "type" or "read", got %q`, mode)
+	}
+}
+
+// upgrade refuses what is no request for a WebSocket, or comes from a foreign
+// page: browsers let any page open one.
+func upgrade(w http.ResponseWriter, r *http.Request) error {
+	h := r.Header
+	if !has(h.Values("Connection"), "upgrade") || !has(h.Values("Upgrade"), "websocket") || !r.ProtoAtLeast(1, 1) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		return refuse(http.StatusUpgradeRequired, "A terminal is a WebSocket: send the request with a client that asks for one")
+	}
+	if key, err := base64.StdEncoding.DecodeString(h.Get("Sec-WebSocket-Key")); h.Get("Sec-WebSocket-Version") != "13" || err != nil || len(key) != 16 {
+		w.Header().Set("Sec-WebSocket-Version", "13")
+		return refuse(http.StatusBadRequest, "The WebSocket must have version 13 and a key of 16 bytes in base64")
+	}
+	for _, origin := range h.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return refuse(http.StatusForbidden, "This request comes from a web page of another origin; send it without a browser")
+		}
+	}
+	return nil
+}
+
+// has tells whether a list of a header holds a token.
+func has(values []string, token string) bool {
+	for part := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if strings.EqualFold(strings.TrimSpace(part), token) {
+			return true
+		}
+	}
+	return false
+}
+
+// converse shows a terminal and types into it until one side ends it.
+func (s *Server) converse(ctx context.Context, conn *websocket.Conn, t Terminal) {
+	ctx, hangUp := context.WithCancelCause(ctx)
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer hangUp(nil)
+	others.Go(func() {
+		select {
+		case <-s.hungUp:
+			hangUp(errStopping)
+		case <-ctx.Done():
+		}
+	})
+	others.Go(func() { hangUp(listen(ctx, conn, t)) })
+	err := show(ctx, conn, t)
+	code, reason := farewell(ctx, err)
+	cut := time.AfterFunc(answerTime, func() { _ = conn.CloseNow() })
+	defer cut.Stop()
+	_ = conn.Close(code, reason) // a client that is gone already needs no farewell
+}
+
+// show sends what a terminal shows. A client that does not read falls behind in
+// the session's log; the bound on writes ends it.
+func show(ctx context.Context, conn *websocket.Conn, t Terminal) error {
+	buf := make([]byte, maxShown)
+	for {
+		n, err := t.Read(ctx, buf)
+		if err != nil {
+			return err
+		}
+		if err := conn.Write(ctx, websocket.MessageBinary, buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// errClientLeft says that the client of a terminal closed it.
+var errClientLeft = errors.New("the client left")
+
+// listen takes what the client sends: bytes are typed, texts ask for a size.
+func listen(ctx context.Context, conn *websocket.Conn, t Terminal) error {
+	conn.SetReadLimit(maxTyped)
+	for {
+		// The end of ctx would cut the connection before a farewell.
+		kind, data, err := conn.Read(context.WithoutCancel(ctx))
+		if err != nil {
+			return errClientLeft
+		}
+		if kind == websocket.MessageBinary {
+			if err := t.Type(ctx, data); err != nil {
+				return &api.Error{Detail: err.Error()}
+			}
+			continue
+		}
+		size, err := api.DecodeTerminalSize(data)
+		if err != nil {
+			return &api.Error{Detail: err.Error()}
+		}
+		t.Resize(size.Rows, size.Cols)
+	}
+}
+
+// farewell says why a terminal ends.
+func farewell(ctx context.Context, err error) (websocket.StatusCode, string) {
+	refusal, refused := errors.AsType[*api.Error](context.Cause(ctx))
+	switch {
+	case refused:
+		return websocket.StatusPolicyViolation, clip(refusal.Detail)
+	case errors.Is(context.Cause(ctx), errStopping):
+		return websocket.StatusGoingAway, "the server is shutting down"
+	case errors.Is(err, io.EOF):
+		return websocket.StatusNormalClosure, "the session was left or closed"
+	}
+	return websocket.StatusNormalClosure, ""
+}
+
+// clip shortens a reason to what a closing frame holds (RFC 6455, section 5.5).
+func clip(reason string) string {
+	const most = 123
+	if len(reason) <= most {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:most], "")
+}
