@@ -67,9 +67,6 @@ func TestDockerReplay(t *testing.T) {
 	want := 0
 	for _, s := range scenarios {
 		kind, _, _ := strings.Cut(s.ID, "/")
-		if kind == "ipython" { // there is no notebook yet
-			continue
-		}
 		want++
 		if !slices.Contains(args, kind+"/") {
 			args = append(args, "--only", kind+"/")
