@@ -19,6 +19,7 @@ func (p *program) commands() []*cobra.Command {
 		p.inspect(),
 		p.exec(),
 		p.act(),
+		p.sh(),
 		p.tool(),
 		p.logs(),
 		p.cp(),

@@ -1,0 +1,95 @@
+//go:build integration
+
+package integration
+
+import (
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// screen collects what comes out of a terminal.
+type screen struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+// TestCLIShell is a person at a terminal, in the session that an agent uses.
+func TestCLIShell(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.ok("create", "--name", "shell", image(t, busyboxImage))
+	c.ok("exec", "--session", "default", "shell", "export", "FROM=agent")
+
+	cmd := exec.Command(c.program, "sh", "--state-dir", c.stateDir, "shell")
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	var shown screen
+	reading := make(chan struct{})
+	go func() { // ends with the terminal
+		defer close(reading)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := terminal.Read(buffer)
+			_, _ = shown.Write(buffer[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	typed := func(text string) {
+		if _, err := terminal.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "a prompt", func() bool { return shown.has("/workspace") })
+	typed("echo to $FROM; stty size\r")
+	await(t, "the output", func() bool { return shown.has("to agent\r\n") && shown.has("33 111\r\n") })
+	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 22, Cols: 99}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the new size", func() bool {
+		typed("stty size\r")
+		return shown.has("22 99\r\n")
+	})
+	sleeps := func() bool {
+		code, _, _ := c.run("exec", "shell", "pidof", "sleep")
+		return code == 0
+	}
+	typed("sleep 1000\r")
+	await(t, "the command to run", sleeps)
+	typed("\x03")
+	await(t, "Ctrl-C to end it", func() bool { return !sleeps() })
+	typed("sleep 1000\r")
+	await(t, "the command to run", sleeps)
+	typed("\x10\x11") // leaves and ends nothing
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("detached, it ends with %v", err)
+	}
+	terminal.Close()
+	<-reading
+	if !sleeps() {
+		t.Error("the command ended with the attachment")
+	}
+	if code, _, stderr := c.run("sh", "shell"); code != 1 || !strings.Contains(stderr, "without one, use exec") {
+		t.Errorf("without a terminal: exit code %d, %s", code, stderr)
+	}
+}
