@@ -55,6 +55,10 @@ fuzz-list: ## print every fuzz target with its package
 bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
 	$(GO) test -count=1 -tags figures -run '^TestFigures$$' -v -timeout 20m ./integration
+	@docker info >/dev/null 2>&1 || { echo 'left out: the figures of sandboxes, which need a Docker engine'; exit; }; \
+	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim)$$' -benchtime 20x ./integration && \
+	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDockerTrue$$' -benchtime 2000x ./integration && \
+	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
 
 demo: build ## build, start a server, and play a session against it
 	bin/runtimectl demo

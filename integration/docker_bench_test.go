@@ -5,10 +5,15 @@ package integration
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
 )
 
@@ -119,6 +124,91 @@ func BenchmarkDockerClaim(b *testing.B) {
 		for name, all := range steps {
 			slices.Sort(all)
 			b.Logf("%8v %s", all[len(all)/2], name)
+		}
+	}
+}
+
+// BenchmarkDockerTrue measures a command through a sandbox's socket, over one
+// connection that is kept.
+func BenchmarkDockerTrue(b *testing.B) {
+	s := create(b, testHost(b), docker.Spec{Image: image(b, debianImage)})
+	c := clientOf(b, s)
+	var took []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := c.Do(b.Context(), api.Request{Action: api.RunAction{Command: "true"}}); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+}
+
+// BenchmarkDockerIdle measures what 50 idle sandboxes with their shells take of
+// the machine's memory, by the drop of MemAvailable. Whatever else runs on the
+// machine counts as well. It is to run with -benchtime 1x.
+func BenchmarkDockerIdle(b *testing.B) {
+	const many = 50
+	h := testHost(b)
+	spec := docker.Spec{Image: image(b, debianImage)}
+	create(b, h, spec) // what is there once for all of them
+	for b.Loop() {
+		before := memAvailable(b)
+		for range many {
+			create(b, h, spec)
+		}
+		time.Sleep(10 * time.Second) // servers give memory back when they are idle
+		b.ReportMetric(float64(before-memAvailable(b))/1024/many, "MiB/sandbox")
+	}
+}
+
+// memAvailable is the machine's, in KiB.
+func memAvailable(b *testing.B) int {
+	b.Helper()
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "MemAvailable:")
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kib
+}
+
+// BenchmarkDockerChurn creates and removes 200 sandboxes, eight at a time, and
+// fails if anything is left of them. It is to run with -benchtime 1x.
+func BenchmarkDockerChurn(b *testing.B) {
+	const many = 200
+	state := b.TempDir()
+	h := testHost(b, func(c *docker.Config) { c.StateDir = state })
+	spec := docker.Spec{Image: image(b, busyboxImage)}
+	for b.Loop() {
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				for range many / 8 {
+					s, err := h.Create(b.Context(), spec)
+					if err == nil {
+						err = h.Delete(b.Context(), s)
+					}
+					if err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+	}
+	b.ReportMetric(many*float64(b.N)/b.Elapsed().Seconds(), "sandboxes/s")
+	if left, err := h.List(b.Context()); err != nil || len(left) > 0 {
+		b.Errorf("%d sandboxes left, %v", len(left), err)
+	}
+	for _, dir := range []string{"sandboxes", "locks"} {
+		if entries, err := os.ReadDir(filepath.Join(state, dir)); err != nil || len(entries) > 0 {
+			b.Errorf("%s: %d left, %v", dir, len(entries), err)
 		}
 	}
 }
