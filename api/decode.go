@@ -14,11 +14,12 @@ import (
 var (
 	runnable = []string{
 		"run", "run_ipython", "read", "write", "edit", "glob", "grep", "list_directory", "browse", "browse_interactive",
+		"call_tool_mcp",
 	}
 	// elsewhere are carried out by controllers and agents.
 	elsewhere = []string{
 		"null", "think", "finish", "reject", "delegate", "recall", "change_agent_state", "message", "system",
-		"condensation", "condensation_request", "call_tool_mcp", "task_tracking", "loop_recovery",
+		"condensation", "condensation_request", "task_tracking", "loop_recovery",
 		"start", "pause", "resume", "stop", "push", "send_pr",
 	}
 	sources = []string{"agent", "user", "environment"}
@@ -191,6 +192,8 @@ func decodeArgs(kind string, f *fields) Action {
 		return decodeList(f)
 	case "browse":
 		return decodeBrowse(f)
+	case "call_tool_mcp":
+		return decodeMCP(f)
 	default: // browse_interactive: kindAndArgs lets nothing else through
 		return decodeBrowseInteractive(f)
 	}

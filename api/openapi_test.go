@@ -21,6 +21,9 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/execute_action"},
 		{Method: "GET", Path: "/healthz"},
 		{Method: "POST", Path: "/list_files"},
+		{Method: "POST", Path: "/mcp"},
+		{Method: "POST", Path: "/mcp/messages/"},
+		{Method: "GET", Path: "/mcp/sse"},
 		{Method: "GET", Path: "/metrics"},
 		{Method: "GET", Path: "/openapi.yaml"},
 		{Method: "GET", Path: "/readyz"},
@@ -67,6 +70,8 @@ func TestOpenAPIExamples(t *testing.T) {
 			if r, err = api.DecodeRequest(e.Body); err == nil {
 				kinds[r.Action.Kind()] = true
 			}
+		case "/mcp", "/mcp/messages/":
+			err = api.CheckMCPMessage(e.Body)
 		case "/list_files":
 			_, err = api.DecodeListFiles(e.Body)
 		case "/update_mcp_server":
@@ -84,7 +89,7 @@ func TestOpenAPIExamples(t *testing.T) {
 			t.Errorf("%s: %v", e.Name, err)
 		}
 	}
-	want := []string{"browse", "browse_interactive", "edit", "glob", "grep", "list_directory", "read", "run", "run_ipython", "write"}
+	want := []string{"browse", "browse_interactive", "call_tool_mcp", "edit", "glob", "grep", "list_directory", "read", "run", "run_ipython", "write"}
 	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, want) {
 		t.Errorf("actions in examples: got %v, want %v", got, want)
 	}

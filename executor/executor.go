@@ -18,6 +18,7 @@ import (
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/mcp"
 	"github.com/actiond/actiond/executor/notebook"
 	"github.com/actiond/actiond/executor/search"
 )
@@ -61,6 +62,7 @@ type Executor struct {
 	editor   *edit.Editor
 	notebook *notebook.Notebook // nil where it is switched off
 	searcher *search.Searcher
+	mcp      *mcp.Proxy
 	hostname string
 }
 
@@ -82,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _ := os.Hostname()
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{
-		cfg: cfg, editor: editor, notebook: newNotebook(cfg), searcher: newSearcher(cfg.User), hostname: hostname,
+		cfg: cfg, editor: editor, notebook: newNotebook(cfg), searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
 	}
 	e.sessions.config = bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
@@ -96,12 +98,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 
 // Close ends all sessions and returns when their processes are gone.
 func (e *Executor) Close() error {
-	var notebooks sync.WaitGroup
+	var others sync.WaitGroup
 	if e.notebook != nil {
-		notebooks.Go(e.notebook.Close)
+		others.Go(e.notebook.Close)
 	}
+	others.Go(e.mcp.Close)
 	e.sessions.closeAll()
-	notebooks.Wait()
+	others.Wait()
 	return e.editor.Close()
 }
 
@@ -130,7 +133,7 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	case api.BrowseAction, api.BrowseInteractiveAction:
 		return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
 	case api.MCPAction:
-		return nil, api.BadRequest(noMCP)
+		return e.callMCPTool(ctx, a, req)
 	case api.InvalidAction:
 		return api.ErrorObservation{Content: a.Reason}, nil
 	}
@@ -147,12 +150,8 @@ func (e *Executor) Stream(ctx context.Context, req api.Request, output func(api.
 	return e.Do(ctx, req)
 }
 
-// What is not there says so. The browser's text is matched by clients
-// (openhands.md, section 8.1).
-const (
-	noBrowser = "Browser functionality is not supported or disabled."
-	noMCP     = "call_tool_mcp is not supported: this server keeps no MCP servers"
-)
+// noBrowser says what is not there; clients match it (openhands.md, section 8.1).
+const noBrowser = "Browser functionality is not supported or disabled."
 
 // codeUnsupported is the machine word for what this sandbox cannot do.
 const codeUnsupported = "unsupported"
@@ -174,7 +173,7 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 		"run_ipython":        e.notebookCapability(),
 		"browse":             {Detail: noBrowser},
 		"browse_interactive": {Detail: noBrowser},
-		"call_tool_mcp":      {Detail: noMCP},
+		"call_tool_mcp":      e.mcpCapability(),
 	}
 }
 
@@ -232,6 +231,7 @@ func (e *Executor) setEnv(owners map[string]string) {
 	if e.notebook != nil {
 		e.notebook.SetEnv(variables)
 	}
+	e.mcp.SetEnv(variables)
 }
 
 // environment is what shells start with. It holds nothing that changes from

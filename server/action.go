@@ -158,25 +158,3 @@ func sessionName(r *http.Request) (string, error) {
 	}
 	return name, nil
 }
-
-// updateMCPServer checks a list of MCP servers. This server does not run any
-// yet and says so where clients look for what did not work.
-func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(r, maxSmallBody)
-	if err != nil {
-		return err
-	}
-	servers, err := api.DecodeMCPServers(body)
-	if err != nil {
-		return err
-	}
-	answer := api.MCPUpdate{Detail: "MCP server updated successfully"}
-	if len(servers) > 0 {
-		names := make([]string, len(servers))
-		for i, server := range servers {
-			names[i] = server.Name
-		}
-		answer.RouterErrorLog = "This sandbox cannot run MCP servers; not started: " + strings.Join(names, ", ")
-	}
-	return writeJSON(w, http.StatusOK, answer)
-}

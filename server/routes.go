@@ -46,6 +46,9 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/list_files", keyed, s.listFiles},
 
 		{http.MethodPost, "/update_mcp_server", keyed, s.updateMCPServer},
+		{http.MethodGet, "/mcp/sse", keyed, s.working(s.mcpEvents)},
+		{http.MethodPost, "/mcp/messages/", keyed, s.working(s.mcpMessage)},
+		{http.MethodPost, "/mcp", keyed, s.offerTools},
 		{http.MethodGet, "/vscode/connection_token", keyed, s.vscodeToken},
 
 		{http.MethodGet, "/metrics", keyed, s.metrics.serve},

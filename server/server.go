@@ -57,12 +57,24 @@ type Terminal interface {
 	Close()
 }
 
+// MCP keeps the MCP servers of the agent. Its methods may be called concurrently.
+type MCP interface {
+	// UpdateMCP replaces the servers. The problems say what cannot work.
+	UpdateMCP(servers []api.MCPServer) (problems []string, err error)
+	// OpenMCP connects a client to all of them: JSON-RPC messages both ways, those
+	// to the client a line each. It must be read from and closed. The error is
+	// an *api.Error with status 404 where none were ever configured.
+	OpenMCP() (net.Conn, error)
+}
+
 // Config says what a Server serves. Executor and Attach are required.
 type Config struct {
 	Executor Executor
 	// Attach gives a view of a session, which is started if it is not there;
 	// an *api.Error refuses it. ctx outlasts the view.
 	Attach func(ctx context.Context, session string, types bool) (Terminal, error)
+	// MCP is nil where no MCP servers can be kept.
+	MCP MCP
 	// Logger takes one debug line per request and the errors; nil discards.
 	Logger *slog.Logger
 	// Key must come in the X-Session-API-Key header of every route that is not
@@ -141,11 +153,13 @@ type Server struct {
 	usage     *usage
 	actions   chan struct{} // one element per action in flight
 	terminals chan struct{} // one element per terminal that is attached
-	hungUp    chan struct{} // closed when terminals are to end
+	hungUp    chan struct{} // closed when terminals and MCP clients are to end
 	attached  sync.RWMutex  // read-locked by every terminal
 	started   time.Time
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
+	mcp       mcpClients
+	mcpTools  func() http.Handler
 	tasks     toolcall.Tasks
 	heartbeat time.Duration
 	release   *time.Timer // gives memory back once actions have been over for a while
@@ -187,6 +201,7 @@ func New(cfg Config) *Server {
 	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
+	s.mcpTools = sync.OnceValue(s.newMCPTools)
 	s.handler = s.router()
 	return s
 }

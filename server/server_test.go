@@ -273,9 +273,28 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"list large", nil, post("/list_files", strings.Repeat(" ", 2<<20)), "", 413, ""},
 		{"list without key", withKey, post("/list_files", "{}"), "", 403, ""},
 		{"MCP none", nil, post("/update_mcp_server", "[]"), "", 200, `{"detail":"MCP server updated successfully","router_error_log":""}`},
-		{"MCP some", nil, post("/update_mcp_server", `[{"name":"a","command":"uvx","args":["x"],"env":{"K":"v"}},{"name":"b","command":"npx","args":[],"env":{}}]`), "", 200, `{"detail":"MCP server updated successfully","router_error_log":"This sandbox cannot run MCP servers; not started: a, b"}`},
+		{"MCP some", nil, post("/update_mcp_server", `[{"name":"a","command":"uvx","args":["x"],"env":{"K":"v"}},{"name":"b","command":"npx","args":[],"env":{}}]`), "", 200, `{"detail":"MCP server updated successfully","router_error_log":"This sandbox cannot run MCP servers"}`},
 		{"MCP no list", nil, post("/update_mcp_server", "{}"), "", 400, `{"detail":"Request must be a list of MCP tools to sync"}`},
 		{"MCP no name", nil, post("/update_mcp_server", `[{"command":"uvx"}]`), "", 400, ""},
+		{"MCP with problems", withMCP, post("/update_mcp_server", `[{"name":"a","command":"uvx"}]`), "", 200, `{"detail":"MCP server updated successfully","router_error_log":"a: one\ntwo"}`},
+		{"MCP events", withMCP, get("/mcp/sse"), "", 200, ""},
+		{"MCP events of nothing", nil, get("/mcp/sse"), "", 404, `{"detail":"This sandbox cannot run MCP servers"}`},
+		{"MCP events without key", withKey, get("/mcp/sse"), "", 403, ""},
+		{"MCP message of nobody", nil, post("/mcp/messages/", `{}`), "", 400, `{"detail":"session_id is required"}`},
+		{"MCP message of nonsense", nil, post("/mcp/messages/?session_id=x", `{}`), "", 400, `{"detail":"Invalid session ID"}`},
+		{"MCP message of a stranger", nil, post("/mcp/messages/?session_id="+strings.Repeat("0", 32), `{}`), "", 404, `{"detail":"Could not find session"}`},
+		{"MCP message form", nil, request{method: "POST", path: "/mcp/messages/", body: "{}"}, "", 400, `{"detail":"Invalid Content-Type header: must be application/json"}`},
+		{"MCP message without key", withKey, post("/mcp/messages/", `{}`), "", 403, ""},
+		{"offer", nil, rpc("/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`), "", 200, `{"jsonrpc":"2.0","id":1,"result":{}}`},
+		{"offer notified", nil, rpc("/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`), "", 202, ""},
+		{"offer no message", nil, rpc("/mcp", `{`), "", 400, ""},
+		{"offer without Accept", nil, post("/mcp", `{}`), "", 400, ""},
+		{"offer form", nil, request{method: "POST", path: "/mcp", body: "{}"}, "", 422, ""},
+		{"offer of no dialect", nil, rpc("/mcp?dialect=klingon", `{}`), "", 400, ""},
+		{"offer in no session", nil, rpc("/mcp?session=a/b", `{}`), "", 400, ""},
+		{"offer large", func(cfg *server.Config) { cfg.MaxBody = 10 }, rpc("/mcp", strings.Repeat(" ", 100)), "", 413, ""},
+		{"offer without key", withKey, rpc("/mcp", `{}`), "", 403, ""},
+		{"offer to a page", nil, request{method: "POST", path: "/mcp", contentType: jsonType, body: "{}", header: map[string]string{"Origin": "https://evil.example"}}, "", 403, ""},
 		{"MCP without key", withKey, post("/update_mcp_server", "[]"), "", 403, ""},
 		{"token", nil, get("/vscode/connection_token"), "", 200, `{"token":null}`},
 		{"token without key", withKey, get("/vscode/connection_token"), "", 403, ""},
@@ -355,7 +374,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"close missing", nil, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 404, ""},
 		{"close without key", withKey, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 403, ""},
 	}
-	covered := map[apitest.Route]bool{}
+	covered := map[apitest.Route]bool{
+		{Method: "POST", Path: "/mcp/messages/"}: true, // by TestMCPOverEvents
+	}
 	for _, tt := range tests {
 		if tt.route == "" {
 			tt.route, _, _ = strings.Cut(tt.path, "?")

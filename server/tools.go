@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -56,19 +57,29 @@ func (s *Server) useTool(r *http.Request, begun time.Time) (name string, body []
 	if err != nil {
 		return unread, nil, err
 	}
+	name, answer, err := s.runTool(r.Context(), call)
+	if err != nil {
+		return name, nil, err
+	}
+	body, err = api.EncodeToolAnswer(answer)
+	return name, body, err
+}
+
+// runTool runs a call and returns the name of its action, or of the observation
+// where nothing was run.
+func (s *Server) runTool(ctx context.Context, call api.ToolCall) (name string, answer api.ToolAnswer, err error) {
 	req, answer := s.understand(call)
 	if req.Action != nil {
 		name = req.Action.Kind()
-		if answer.Observation, err = s.cfg.Executor.Do(r.Context(), req); err != nil {
-			return name, nil, err
+		if answer.Observation, err = s.cfg.Executor.Do(ctx, req); err != nil {
+			return name, answer, err
 		}
 	} else {
 		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
 		name = answer.Observation.Kind()
 	}
 	answer.IsError, answer.ErrorCode = toolcall.Outcome(answer.Observation)
-	body, err = api.EncodeToolAnswer(answer)
-	return name, body, err
+	return name, answer, nil
 }
 
 // translateTool answers with the action that a tool call stands for, and runs

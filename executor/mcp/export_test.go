@@ -1,0 +1,19 @@
+package mcp
+
+import "time"
+
+// SetListTime shortens the wait for lists.
+func (p *Proxy) SetListTime(d time.Duration) { p.listTime = d }
+
+// What tests need to see from inside.
+var (
+	Mask    = mask
+	TooMany = tooMany
+)
+
+// Bounds that tests go beyond.
+const (
+	MaxMessage = maxMessage
+	MaxValues  = maxValues
+	MaxTail    = maxTail
+)

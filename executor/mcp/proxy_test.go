@@ -1,0 +1,522 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/executor/mcp"
+)
+
+// patience is for what must happen, however slow the machine is.
+const patience = 60 * time.Second
+
+// newProxy returns a proxy with these servers, which is closed with the test.
+func newProxy(tb testing.TB, servers ...mcp.Server) *mcp.Proxy {
+	tb.Helper()
+	p := mcp.New(mcp.Config{Dir: tb.TempDir(), Env: os.Environ()})
+	tb.Cleanup(p.Close)
+	if problems, err := p.Update(servers); err != nil || problems != nil {
+		tb.Fatalf("updating: got %q, %v", problems, err)
+	}
+	return p
+}
+
+// connect connects a client, which leaves with the test.
+func connect(tb testing.TB, p *mcp.Proxy) *sdk.ClientSession {
+	tb.Helper()
+	conn, err := p.Open()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &sdk.IOTransport{Reader: conn, Writer: conn}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+// call calls a tool with a text and returns the text of the answer.
+func call(tb testing.TB, session *sdk.ClientSession, tool, text string) (answer string, isError bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"text": text}})
+	if err != nil {
+		tb.Fatalf("calling %s: %v", tool, err)
+	}
+	for _, c := range result.Content {
+		if text, ok := c.(*sdk.TextContent); ok {
+			answer += text.Text
+		}
+	}
+	return answer, result.IsError
+}
+
+func toolNames(tb testing.TB, session *sdk.ClientSession) []string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	list, err := session.ListTools(ctx, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	names := []string{}
+	for _, t := range list.Tools {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+var goodTools = []string{"die", "echo", "env", "fail", "long", "until", "wait", "whoami"}
+
+// await waits until something holds.
+func await(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	deadline := time.After(patience)
+	for !holds() {
+		select {
+		case <-deadline:
+			tb.Fatalf("never: %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Of one server tools keep their names, of two they get the server's in front.
+func TestPrefixRule(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testServer(t, "alpha", "good"))
+	one := connect(t, p)
+	if got := toolNames(t, one); !slices.Equal(got, goodTools) {
+		t.Errorf("one server: got %q, want %q", got, goodTools)
+	}
+	if got, _ := call(t, one, "echo", "hello"); got != "hello" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := p.Update([]mcp.Server{testServer(t, "beta_2", "good"), testServer(t, "alpha", "good"), testServer(t, "beta", "good")}); err != nil {
+		t.Fatal(err)
+	}
+	three := connect(t, p)
+	var want []string
+	for _, server := range []string{"alpha_", "beta_", "beta_2_"} {
+		for _, tool := range goodTools {
+			want = append(want, server+tool)
+		}
+	}
+	if got := toolNames(t, three); !slices.Equal(got, want) {
+		t.Errorf("three servers: got %q, want %q", got, want)
+	}
+	for _, tool := range []string{"alpha_echo", "beta_echo", "beta_2_echo"} {
+		if got, failed := call(t, three, tool, tool); got != tool || failed {
+			t.Errorf("%s: got %q", tool, got)
+		}
+	}
+	if got, failed := call(t, three, "echo", ""); !failed || !strings.Contains(got, `tool "echo" is unknown`) || !strings.Contains(got, "alpha") {
+		t.Errorf("no prefix: got %q", got)
+	}
+	if got := toolNames(t, one); !slices.Equal(got, goodTools) {
+		t.Errorf("the client of before: got %q, want what it had", got)
+	}
+}
+
+func TestPromptsAndResources(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		servers     []string
+		prompt, uri string
+	}{
+		{[]string{"a"}, "greet", "file:///readme"},
+		{[]string{"a", "b"}, "b_greet", "file://b//readme"},
+	} {
+		var servers []mcp.Server
+		for _, name := range test.servers {
+			servers = append(servers, testServer(t, name, "good"))
+		}
+		session := connect(t, newProxy(t, servers...))
+		prompts, err := session.ListPrompts(t.Context(), nil)
+		if err != nil || len(prompts.Prompts) != len(servers) || prompts.Prompts[len(servers)-1].Name != test.prompt {
+			t.Errorf("prompts: got %+v, %v", prompts, err)
+		}
+		prompt, err := session.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: test.prompt, Arguments: map[string]string{"who": "you"}})
+		if err != nil || prompt.Description != "hello you" {
+			t.Errorf("prompt: got %+v, %v", prompt, err)
+		}
+		resources, err := session.ListResources(t.Context(), nil)
+		if err != nil || len(resources.Resources) != len(servers) || resources.Resources[len(servers)-1].URI != test.uri {
+			t.Errorf("resources: got %+v, %v", resources, err)
+		}
+		read, err := session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: test.uri})
+		if err != nil || read.Contents[0].Text != "read me" {
+			t.Errorf("resource: got %+v, %v", read, err)
+		}
+		if _, err := session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "file://c//readme"}); err == nil {
+			t.Error("a resource of no server was read")
+		}
+		if _, err := session.ListResourceTemplates(t.Context(), nil); err != nil {
+			t.Errorf("templates: %v", err)
+		}
+	}
+}
+
+// A server is started on first use, where and as it should be, and once.
+func TestLazyStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := mcp.New(mcp.Config{Dir: dir, Env: append(os.Environ(), "SHARED=env", "OWN=no")})
+	defer p.Close()
+	if _, err := p.Open(); !errors.Is(err, mcp.ErrNone) {
+		t.Errorf("before any update: got %v", err)
+	}
+	if _, err := p.Call(t.Context(), "x", nil, 0); !errors.Is(err, mcp.ErrNone) {
+		t.Errorf("before any update: got %v", err)
+	}
+	if _, err := p.Update([]mcp.Server{testServer(t, "s", "good", "OWN=yes")}); err != nil {
+		t.Fatal(err)
+	}
+	session := connect(t, p)
+	if servers, running, failed, configured := p.State(); servers != 1 || running+failed != 0 || !configured {
+		t.Errorf("after a client came: %d servers, %d running, %d failed", servers, running, failed)
+	}
+	first, _ := call(t, session, "whoami", "")
+	if want := fmt.Sprintf("uid %d in %s", os.Getuid(), dir); !strings.HasSuffix(first, want) {
+		t.Errorf("got %q, want it to end in %q", first, want)
+	}
+	for name, want := range map[string]string{"SHARED": "env", "OWN": "yes"} {
+		if got, _ := call(t, session, "env", name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	if _, err := p.Update([]mcp.Server{testServer(t, "s", "good", "OWN=yes")}); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := call(t, connect(t, p), "whoami", ""); again != first {
+		t.Errorf("the same configuration: got %q, want the same process, %q", again, first)
+	}
+	if _, running, _, _ := p.State(); running != 1 {
+		t.Errorf("%d running, want 1", running)
+	}
+}
+
+// A replacement takes nothing away from a call that runs, and ends the server
+// when its last client leaves.
+func TestReplaceWhileACallRuns(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testServer(t, "old", "good"))
+	session := connect(t, p)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := call(t, session, "whoami", "")
+	old, _ := strconv.Atoi(strings.Fields(pid)[1])
+
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		if got, failed := call(t, session, "until", fifo); got != "done" || failed {
+			t.Errorf("the call: got %q", got)
+		}
+	})
+	await(t, "the call begins", func() bool { return exists(fifo + ".begun") })
+	if _, err := p.Update([]mcp.Server{testServer(t, "new", "good")}); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := call(t, connect(t, p), "whoami", "")
+	if next == pid {
+		t.Errorf("a new client got the old server, %s", next)
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	calling.Wait()
+	if got, _ := call(t, session, "echo", "still here"); got != "still here" {
+		t.Errorf("after the replacement: got %q", got)
+	}
+	_ = session.Close()
+	await(t, "the old server ends", func() bool { return syscall.Kill(old, 0) != nil })
+}
+
+// What became of a server is said with its last words, and without its secrets.
+func TestServersThatFail(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		mode, tool string
+		want       []string
+	}{
+		{"dies", "x", []string{`MCP server "bad": it ended with exit status 3`, "cannot open the database with [TOKEN]"}},
+		{"junk", "x", []string{`"bad": it prints to standard output what is no message of the protocol, such as "this is a log line`}},
+		{"no line", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
+		{"good", "die", []string{`"bad": it ended with exit status 7`, "last words: bye [TOKEN]"}},
+		{"huge", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
+		{"many values", "x", []string{`"bad": it sent a message of more than 200000 values`}},
+		{"deep", "x", []string{`"bad": it sent a message that cannot be understood: `}},
+		{"asks", "x", []string{`"bad": it `}}, // has too many open, or does not read the answers
+	} {
+		t.Run(test.mode, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			p := mcp.New(mcp.Config{Dir: t.TempDir(), Env: os.Environ(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			bad := testServer(t, "bad", test.mode, "TOKEN=hunter2secret")
+			if _, err := p.Update([]mcp.Server{bad}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := p.Call(t.Context(), test.tool, map[string]any{"text": "bye"}, patience)
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			if test.mode == "good" { // it is started again
+				if r, err := p.Call(t.Context(), "echo", map[string]any{"text": "back"}, patience); err != nil || !strings.Contains(string(r.Content), "back") {
+					t.Errorf("after its death: got %s, %v", r.Content, err)
+				}
+			}
+			p.Close()
+			if strings.Contains(fmt.Sprint(err)+log.String(), "hunter2secret") {
+				t.Errorf("the secret got out: %v\n%s", err, &log)
+			}
+			if strings.Contains(log.String(), "last words") || strings.Contains(log.String(), "database") {
+				t.Errorf("the server's words are in the log: %s", &log)
+			}
+		})
+	}
+}
+
+// What is odd and not deadly is answered, by the same server.
+func TestServersThatAreOdd(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{
+		"notifies": "fine", "foreign answers": "fine", "unknown content": "", "wrong result": "", "silent": "did not answer",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t, testServer(t, "odd", mode))
+			limit := patience
+			if mode == "silent" {
+				limit = time.Second
+			}
+			r, err := p.Call(t.Context(), "tool", map[string]any{}, limit)
+			if got := string(r.Content) + fmt.Sprint(err); !strings.Contains(got, want) || r.Content == nil && err == nil {
+				t.Errorf("got %.200s, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A server that greets people works.
+func TestNoisyServer(t *testing.T) {
+	t.Parallel()
+	session := connect(t, newProxy(t, testServer(t, "noisy", "noisy")))
+	if got, _ := call(t, session, "echo", "hello"); got != "hello" {
+		t.Errorf("got %q", got)
+	}
+	if got, _ := call(t, session, "long", ""); len(got) != 5<<20 {
+		t.Errorf("got %d bytes", len(got))
+	}
+	if got, failed := call(t, session, "fail", "luck"); !failed || got != "no luck" {
+		t.Errorf("got %q, %v", got, failed)
+	}
+}
+
+// One that hangs, one that dies and one that answers nonsense keep nobody from
+// the tools of the others.
+func TestListWithoutThoseThatFail(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testServer(t, "good", "good"), testServer(t, "dies", "dies"), testServer(t, "hangs", "hangs"),
+		testServer(t, "nolist", "no list"), testServer(t, "wrong", "wrong types"), testServer(t, "missing", "good"))
+	missing := mcp.Server{Name: "missing", Command: "no-such-program-anywhere"}
+	problems, err := p.Update([]mcp.Server{testServer(t, "good", "good"), testServer(t, "dies", "dies"), testServer(t, "hangs", "hangs"), missing, missing})
+	if err != nil || len(problems) != 2 || !strings.Contains(problems[0], "configured twice") || !strings.Contains(problems[1], `the program "no-such-program-anywhere" is not there`) {
+		t.Errorf("problems: got %q, %v", problems, err)
+	}
+	p.SetListTime(2 * time.Second)
+	session := connect(t, p)
+	if got, _ := call(t, session, "good_echo", "ready"); got != "ready" { // however slow the machine is
+		t.Fatalf("got %q", got)
+	}
+	got := toolNames(t, session)
+	if len(got) != len(goodTools) || got[0] != "good_die" {
+		t.Errorf("got %q, want the tools of the good one", got)
+	}
+	if got, failed := call(t, session, "missing_x", ""); !failed || !strings.Contains(got, "no-such-program-anywhere") {
+		t.Errorf("got %q", got)
+	}
+	if servers, _, failed, _ := p.State(); servers != 4 || failed < 2 {
+		t.Errorf("%d servers, %d failed", servers, failed)
+	}
+	hanging := newProxy(t, testServer(t, "hangs", "hangs"))
+	if _, err := hanging.Call(t.Context(), "x", nil, 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), `"hangs" was not ready within 200ms`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOddLists(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string][]string{
+		"odd names":    {"with space/ü", "twice"},
+		"endless list": {"again"},
+	} {
+		if got := toolNames(t, connect(t, newProxy(t, testServer(t, "odd", mode)))); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", mode, got, want)
+		}
+	}
+}
+
+// A caller that gives up, and one that leaves, end the call and not the server.
+func TestCancelledCall(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testServer(t, "s", "good"))
+	for i, give := range []func(begun string) error{
+		func(begun string) error {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			reason := errors.New("enough")
+			go func() {
+				await(t, "the call begins", func() bool { return exists(begun) })
+				cancel(reason)
+			}()
+			if _, err := p.Call(ctx, "wait", map[string]any{"text": begun}, 0); !errors.Is(err, reason) {
+				return fmt.Errorf("got %w, want the cause", err)
+			}
+			return nil
+		},
+		func(begun string) error {
+			conn, err := p.Open()
+			if err != nil {
+				return err
+			}
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+			_, _ = fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n")
+			_, _ = fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{"text":%q}}}`+"\n", begun)
+			await(t, "the call begins", func() bool { return exists(begun) })
+			return conn.Close()
+		},
+	} {
+		begun := filepath.Join(t.TempDir(), strconv.Itoa(i))
+		if err := give(begun); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		await(t, "the server is told", func() bool { return exists(begun + ".cancelled") })
+	}
+	if _, running, _, _ := p.State(); running != 1 {
+		t.Error("the server is gone")
+	}
+}
+
+// Close ends the servers with what they started, clients and calls included.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	p := mcp.New(mcp.Config{Dir: t.TempDir(), Env: os.Environ()})
+	children, hangs := testServer(t, "children", "children"), testServer(t, "hangs", "hangs")
+	if _, err := p.Update([]mcp.Server{children, hangs}); err != nil {
+		t.Fatal(err)
+	}
+	session := connect(t, p)
+	_, _ = call(t, session, "children_echo", "")
+	told, failed := call(t, session, "children_die", "now")
+	if !failed {
+		t.Fatalf("got %q", told)
+	}
+	if m := regexp.MustCompile(`child (\d+)`).FindStringSubmatch(told); m == nil {
+		t.Errorf("no child: %q", told)
+	} else {
+		pid, _ := strconv.Atoi(m[1])
+		await(t, "the child of the dead server ends", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
+	}
+	begun := filepath.Join(t.TempDir(), "begun")
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		if _, err := p.Call(context.Background(), "children_wait", map[string]any{"text": begun}, patience); err == nil {
+			t.Error("the call: no error")
+		}
+	})
+	calling.Go(func() {
+		if _, err := p.Call(context.Background(), "hangs_x", nil, patience); err == nil {
+			t.Error("the call of one that hangs: no error")
+		}
+	})
+	await(t, "the call begins", func() bool { return exists(begun) })
+	await(t, "both run", func() bool { _, running, _, _ := p.State(); return running == 2 })
+	p.Close()
+	calling.Wait()
+	if _, err := p.Open(); !errors.Is(err, mcp.ErrClosed) {
+		t.Errorf("after Close: got %v", err)
+	}
+	if _, err := p.Update(nil); !errors.Is(err, mcp.ErrClosed) {
+		t.Errorf("after Close: got %v", err)
+	}
+	p.Close()
+}
+
+func zombie(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(data), ") Z ")
+}
+
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	var many []mcp.Server
+	for i := range mcp.MaxServers + 1 {
+		many = append(many, mcp.Server{Name: "s" + strconv.Itoa(i), Command: "true"})
+	}
+	if _, err := p.Update(many); !errors.Is(err, mcp.ErrMany) {
+		t.Errorf("servers: got %v", err)
+	}
+	for range 1000 {
+		conn, err := p.Open()
+		if errors.Is(err, mcp.ErrMany) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Error("a thousand clients were let in")
+}
+
+// A flood takes no memory: what is not read into a message is not kept.
+func TestMemoryOfAFlood(t *testing.T) {
+	before := liveHeap()
+	for _, mode := range []string{"notifies", "junk", "no line", "huge", "many values", "asks", "deep"} {
+		p := newProxy(t, testServer(t, "bad", mode))
+		_, _ = p.Call(t.Context(), "tool", map[string]any{}, patience)
+	}
+	if grown := liveHeap() - before; grown > 32<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,220 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/executor/mcp"
+)
+
+// modeVariable makes the test binary one of the servers below.
+const modeVariable = "ACTIOND_TEST_MCP_SERVER"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(modeVariable); mode != "" {
+		os.Exit(serve(mode))
+	}
+	os.Exit(m.Run())
+}
+
+// testServer is a server of that name and mode.
+func testServer(tb testing.TB, name, mode string, env ...string) mcp.Server {
+	tb.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := mcp.Server{Name: name, Command: program, Args: []string{"-test.run=^$"}, Env: map[string]string{modeVariable: mode}}
+	for _, v := range env {
+		key, value, _ := strings.Cut(v, "=")
+		s.Env[key] = value
+	}
+	return s
+}
+
+// serve is a server, in one of the ways in which servers are.
+func serve(mode string) int {
+	switch mode {
+	case "good":
+		return serveWell()
+	case "noisy": // greets people
+		fmt.Println("Server started!")
+		fmt.Println("[1, 2, 3] {")
+		return serveWell()
+	case "dies":
+		_, _ = fmt.Fprintln(os.Stderr, "cannot open the database with "+os.Getenv("TOKEN"))
+		return 3
+	case "hangs":
+		select {}
+	case "junk":
+		_, _ = io.Copy(os.Stdout, endless("this is a log line, and not a message\n"))
+	case "no line":
+		_, _ = io.Copy(os.Stdout, endless("{"))
+	case "children": // outlive it if they can
+		child := exec.Command("sleep", "1000")
+		if err := child.Start(); err != nil {
+			return 1
+		}
+		_, _ = fmt.Fprintln(os.Stderr, "child", child.Process.Pid)
+		return serveWell()
+	default:
+		return serveBadly(mode)
+	}
+	return 0
+}
+
+// endless repeats a text.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n+len(e) <= len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
+}
+
+type textArgs struct {
+	Text string `json:"text"`
+}
+
+func words(text string) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
+}
+
+// serveWell is a server made with the SDK.
+func serveWell() int {
+	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	add := func(name string, f func(ctx context.Context, text string) (string, error)) {
+		sdk.AddTool(server, &sdk.Tool{Name: name, Description: "does " + name}, func(ctx context.Context, _ *sdk.CallToolRequest, in textArgs) (*sdk.CallToolResult, any, error) {
+			text, err := f(ctx, in.Text)
+			return words(text), nil, err
+		})
+	}
+	add("echo", func(_ context.Context, text string) (string, error) { return text, nil })
+	add("fail", func(_ context.Context, text string) (string, error) { return "", fmt.Errorf("no %s", text) })
+	add("env", func(_ context.Context, text string) (string, error) { return os.Getenv(text), nil })
+	add("whoami", func(context.Context, string) (string, error) {
+		dir, err := os.Getwd()
+		return fmt.Sprintf("pid %d uid %d in %s", os.Getpid(), os.Getuid(), dir), err
+	})
+	add("wait", func(ctx context.Context, text string) (string, error) {
+		if err := os.WriteFile(text, nil, 0o600); err != nil { // it has begun
+			return "", err
+		}
+		<-ctx.Done()
+		return "", os.WriteFile(text+".cancelled", nil, 0o600)
+	})
+	add("until", func(_ context.Context, text string) (string, error) { // the file is there
+		if err := os.WriteFile(text+".begun", nil, 0o600); err != nil {
+			return "", err
+		}
+		f, err := os.Open(text) // a fifo: somebody opens it for writing
+		if err != nil {
+			return "", err
+		}
+		return "done", f.Close()
+	})
+	add("die", func(_ context.Context, text string) (string, error) {
+		_, _ = fmt.Fprintln(os.Stderr, "last words:", text, os.Getenv("TOKEN"))
+		os.Exit(7)
+		return "", nil
+	})
+	add("long", func(context.Context, string) (string, error) { return strings.Repeat("x", 5<<20), nil })
+	server.AddPrompt(&sdk.Prompt{Name: "greet"}, func(_ context.Context, req *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		return &sdk.GetPromptResult{Description: "hello " + req.Params.Arguments["who"]}, nil
+	})
+	server.AddResource(&sdk.Resource{Name: "readme", URI: "file:///readme"}, func(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: req.Params.URI, Text: "read me"}}}, nil
+	})
+	if err := server.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// serveBadly answers by hand: initialize well, and the rest as the mode says.
+func serveBadly(mode string) int {
+	in, out := bufio.NewScanner(os.Stdin), bufio.NewWriter(os.Stdout)
+	for in.Scan() {
+		var msg struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		if json.Unmarshal(in.Bytes(), &msg) != nil || msg.ID == nil {
+			continue
+		}
+		result := ""
+		switch msg.Method {
+		case "initialize":
+			result = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bad","version":"1"}}`
+		case "tools/list":
+			result = badList(mode)
+		case "tools/call":
+			result = badCall(mode, out)
+		}
+		if result == "" {
+			continue // no answer
+		}
+		_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", msg.ID, result)
+		_ = out.Flush()
+	}
+	return 0
+}
+
+func badList(mode string) string {
+	switch mode {
+	case "no list":
+		return ""
+	case "odd names":
+		return `{"tools":[null,{"name":""},{"name":"a\nb"},{"name":"` + strings.Repeat("n", 1000) + `"},` +
+			`{"name":"with space/ü"},{"name":"twice","inputSchema":{"type":"object"}},{"name":"twice"}]}`
+	case "endless list":
+		return `{"tools":[{"name":"again","inputSchema":{"type":"object"}}],"nextCursor":"more"}`
+	case "wrong types":
+		return `{"tools":{"name":5}}`
+	}
+	return `{"tools":[{"name":"tool","inputSchema":{"type":"object"}}]}`
+}
+
+func badCall(mode string, out *bufio.Writer) string {
+	switch mode {
+	case "silent":
+		return ""
+	case "huge":
+		_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`)
+		_, _ = io.Copy(out, endless("x"))
+	case "many values":
+		return `{"content":[],"structuredContent":[` + strings.Repeat("0,", 1<<20) + `0]}`
+	case "deep":
+		return `{"content":[],"structuredContent":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`
+	case "notifies":
+		for range 20_000 {
+			_, _ = io.WriteString(out, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"blah"}}`+"\n")
+		}
+	case "asks":
+		for i := 0; ; i++ { // and never reads the answers
+			if _, err := fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i); err != nil {
+				return ""
+			}
+		}
+	case "unknown content":
+		return `{"content":[null,{"type":"hologram"}]}`
+	case "wrong result":
+		return `[1]`
+	case "foreign answers":
+		for i := range 1000 {
+			_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"x%d","result":{}}`+"\n", i)
+		}
+	}
+	return `{"content":[{"type":"text","text":"fine"}]}`
+}

@@ -1,0 +1,346 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// set is what one Update configured: the servers, sorted by name. Of a single
+// server tools keep their names, of several they get the server's in front, as
+// the reference has it (openhands.md, section 7).
+type set struct {
+	runners []*runner
+	uses    int // guarded by the proxy
+}
+
+// server is the set as one MCP server.
+func (s *set) server(p *Proxy) *sdk.Server {
+	server := sdk.NewServer(&sdk.Implementation{Name: "actiond", Version: "1"}, &sdk.ServerOptions{
+		Capabilities: &sdk.ServerCapabilities{
+			Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Prompts: &sdk.PromptCapabilities{},
+		},
+		// The transport over events is that of the revisions with a handshake.
+		SupportedProtocolVersions: slices.DeleteFunc(sdk.SupportedProtocolVersions(), func(v string) bool { return v > handshake }),
+	})
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			return s.answer(ctx, p, next, method, req)
+		}
+	})
+	return server
+}
+
+// answer is the one switch over what clients ask the servers for.
+func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request) (sdk.Result, error) {
+	switch req := req.(type) {
+	case *sdk.ListToolsRequest:
+		tools, err := s.tools(ctx)
+		return &sdk.ListToolsResult{Tools: tools}, err
+	case *sdk.CallToolRequest:
+		params := &sdk.CallToolParams{Name: req.Params.Name}
+		if req.Params.Arguments != nil {
+			params.Arguments = req.Params.Arguments
+		}
+		result, err := s.call(ctx, p, params, 0)
+		if _, said := errors.AsType[*jsonrpc.Error](err); err != nil && !said {
+			// In a result a model reads it, in an error only a program does.
+			return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: err.Error()}}}, nil
+		}
+		return result, err
+	case *sdk.ListPromptsRequest:
+		prompts, err := s.prompts(ctx)
+		return &sdk.ListPromptsResult{Prompts: prompts}, err
+	case *sdk.GetPromptRequest:
+		return s.prompt(ctx, req.Params)
+	case *sdk.ListResourcesRequest:
+		resources, err := s.resources(ctx)
+		return &sdk.ListResourcesResult{Resources: resources}, err
+	case *sdk.ListResourceTemplatesRequest:
+		templates, err := s.templates(ctx)
+		return &sdk.ListResourceTemplatesResult{ResourceTemplates: templates}, err
+	case *sdk.ReadResourceRequest:
+		return s.resource(ctx, req.Params)
+	}
+	return next(ctx, method, req)
+}
+
+// tools lists the tools of all servers.
+func (s *set) tools(ctx context.Context) ([]*sdk.Tool, error) {
+	all, err := gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Tool, error) {
+		list, err := r.tools(ctx)
+		return named(s, r, list, func(t *sdk.Tool) *string {
+			if t.InputSchema == nil {
+				t.InputSchema = map[string]any{"type": "object"} // clients want one
+			}
+			return &t.Name
+		}), err
+	})
+	return distinct(all, func(t *sdk.Tool) string { return t.Name }), err
+}
+
+// call calls a tool by the name that the set gives it.
+func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
+	select {
+	case p.calls <- struct{}{}:
+		defer func() { <-p.calls }()
+	default:
+		return nil, fmt.Errorf("%w calls of MCP tools are in flight: %d; try again", ErrMany, maxCalls)
+	}
+	r, tool, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
+		tools, err := r.tools(ctx)
+		return err == nil && slices.ContainsFunc(tools, func(t *sdk.Tool) bool { return t.Name == name })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tool %w", err)
+	}
+	own := *params
+	own.Name = tool
+	return ask(ctx, r, allowance(limit), fmt.Sprintf("the call of %q", tool), func(ctx context.Context, session *sdk.ClientSession) (*sdk.CallToolResult, error) {
+		return session.CallTool(ctx, &own)
+	})
+}
+
+// prompts lists the prompts of all servers that have any.
+func (s *set) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
+	all, err := gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Prompt, error) {
+		list, err := r.prompts(ctx)
+		return named(s, r, list, func(p *sdk.Prompt) *string { return &p.Name }), err
+	})
+	return distinct(all, func(p *sdk.Prompt) string { return p.Name }), err
+}
+
+func (s *set) prompt(ctx context.Context, params *sdk.GetPromptParams) (*sdk.GetPromptResult, error) {
+	r, name, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
+		prompts, err := r.prompts(ctx)
+		return err == nil && slices.ContainsFunc(prompts, func(p *sdk.Prompt) bool { return p.Name == name })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prompt %w", err)
+	}
+	own := &sdk.GetPromptParams{Name: name, Arguments: params.Arguments}
+	return ask(ctx, r, CallTime, fmt.Sprintf("for the prompt %q", name), func(ctx context.Context, session *sdk.ClientSession) (*sdk.GetPromptResult, error) {
+		return session.GetPrompt(ctx, own)
+	})
+}
+
+// resources lists the resources of all servers that have any.
+func (s *set) resources(ctx context.Context) ([]*sdk.Resource, error) {
+	return gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Resource, error) {
+		list, err := list(ctx, r, "resources/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
+			page, err := session.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
+			if err != nil {
+				return nil, "", err
+			}
+			return page.Resources, page.NextCursor, nil
+		})
+		return located(s, r, list, func(r *sdk.Resource) *string { return &r.URI }), err
+	})
+}
+
+// templates is resources for those whose addresses are patterns.
+func (s *set) templates(ctx context.Context) ([]*sdk.ResourceTemplate, error) {
+	return gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.ResourceTemplate, error) {
+		list, err := list(ctx, r, "resources/templates/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
+			page, err := session.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
+			if err != nil {
+				return nil, "", err
+			}
+			return page.ResourceTemplates, page.NextCursor, nil
+		})
+		return located(s, r, list, func(t *sdk.ResourceTemplate) *string { return &t.URITemplate }), err
+	})
+}
+
+func (s *set) resource(ctx context.Context, params *sdk.ReadResourceParams) (*sdk.ReadResourceResult, error) {
+	r, uri := s.locate(params.URI)
+	if r == nil {
+		return nil, sdk.ResourceNotFoundError(params.URI)
+	}
+	return ask(ctx, r, CallTime, "for a resource", func(ctx context.Context, session *sdk.ClientSession) (*sdk.ReadResourceResult, error) {
+		return session.ReadResource(ctx, &sdk.ReadResourceParams{URI: uri})
+	})
+}
+
+// gather asks all servers at once, and does without those that fail, unless all
+// do. What is listed is sorted as the servers are.
+func gather[T any](ctx context.Context, s *set, ask func(ctx context.Context, r *runner) ([]T, error)) ([]T, error) {
+	lists, failures := make([][]T, len(s.runners)), make([]error, len(s.runners))
+	var asking sync.WaitGroup
+	for i, r := range s.runners {
+		asking.Go(func() { lists[i], failures[i] = ask(ctx, r) })
+	}
+	asking.Wait()
+	if err := errors.Join(failures...); err != nil && !slices.Contains(failures, nil) {
+		return nil, err
+	}
+	return append([]T{}, slices.Concat(lists...)...), nil // a list, not null
+}
+
+// separator stands between the name of a server and that of its tool.
+const separator = "_"
+
+// named gives what a server listed the names of the set. What has no name that
+// could be shown is left out.
+func named[T any](s *set, r *runner, list []*T, name func(*T) *string) []*T {
+	var shown []*T
+	for _, item := range list {
+		own := *item
+		n := name(&own)
+		if !presentable(*n) {
+			continue
+		}
+		if len(s.runners) > 1 {
+			*n = r.spec.Name + separator + *n
+		}
+		shown = append(shown, &own)
+	}
+	return shown
+}
+
+// distinct leaves one item of each name: the last, which is the one of the server
+// with the longer name, as route has it.
+func distinct[T any](list []T, name func(T) string) []T {
+	last := map[string]int{}
+	for i, item := range list {
+		last[name(item)] = i
+	}
+	kept := []T{} // a list, not null
+	for i, item := range list {
+		if last[name(item)] == i {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
+
+// presentable refuses names that would break a line, or fill a page.
+func presentable(name string) bool {
+	const most = 256 // twice what the protocol advises
+	return name != "" && len(name) <= most && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// route finds the server that a name of the set belongs to, and its own name. A
+// server's name may begin with another's: then has is asked, longest name first.
+func (s *set) route(ctx context.Context, name string, has func(ctx context.Context, r *runner, name string) bool) (*runner, string, error) {
+	if len(s.runners) == 1 {
+		return s.runners[0], name, nil
+	}
+	var found []*runner
+	for _, r := range s.runners {
+		if strings.HasPrefix(name, r.spec.Name+separator) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b *runner) int { return len(b.spec.Name) - len(a.spec.Name) })
+	for i, r := range found {
+		own := strings.TrimPrefix(name, r.spec.Name+separator)
+		if i == len(found)-1 || has(ctx, r, own) {
+			return r, own, nil
+		}
+	}
+	var names []string
+	for _, r := range s.runners {
+		names = append(names, r.spec.Name)
+	}
+	return nil, "", fmt.Errorf("%q is unknown: names begin with that of a server and %q, and the servers are %q", name, separator, names)
+}
+
+const schemeEnd = "://"
+
+// located gives the addresses of resources the server's name as a first part.
+// What is no address is left out.
+func located[T any](s *set, r *runner, list []*T, uri func(*T) *string) []*T {
+	var shown []*T
+	for _, item := range list {
+		own := *item
+		u := uri(&own)
+		scheme, rest, ok := strings.Cut(*u, schemeEnd)
+		switch {
+		case len(s.runners) == 1:
+		case !ok:
+			continue
+		default:
+			*u = scheme + schemeEnd + r.spec.Name + "/" + rest
+		}
+		shown = append(shown, &own)
+	}
+	return shown
+}
+
+// locate undoes located; nil where there is no such server.
+func (s *set) locate(uri string) (*runner, string) {
+	if len(s.runners) == 1 {
+		return s.runners[0], uri
+	}
+	scheme, rest, _ := strings.Cut(uri, schemeEnd)
+	name, rest, ok := strings.Cut(rest, "/")
+	i := slices.IndexFunc(s.runners, func(r *runner) bool { return r.spec.Name == name })
+	if !ok || i < 0 {
+		return nil, ""
+	}
+	return s.runners[i], scheme + schemeEnd + rest
+}
+
+func hasTools(c *sdk.ServerCapabilities) bool     { return c.Tools != nil }
+func hasPrompts(c *sdk.ServerCapabilities) bool   { return c.Prompts != nil }
+func hasResources(c *sdk.ServerCapabilities) bool { return c.Resources != nil }
+
+// tools lists the tools of a server, by its own names.
+func (r *runner) tools(ctx context.Context) ([]*sdk.Tool, error) {
+	return list(ctx, r, "tools/list", hasTools, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Tool, string, error) {
+		page, err := session.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Tools, page.NextCursor, nil
+	})
+}
+
+func (r *runner) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
+	return list(ctx, r, "prompts/list", hasPrompts, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Prompt, string, error) {
+		page, err := session.ListPrompts(ctx, &sdk.ListPromptsParams{Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Prompts, page.NextCursor, nil
+	})
+}
+
+// maxListed and maxPages bound what a server lists.
+const (
+	maxListed = 1000
+	maxPages  = 50
+)
+
+// list reads the pages of a list of a server that says it has such.
+func list[T any](ctx context.Context, r *runner, what string, has func(*sdk.ServerCapabilities) bool,
+	page func(ctx context.Context, session *sdk.ClientSession, cursor string) (items []*T, next string, err error),
+) ([]*T, error) {
+	return ask(ctx, r, r.proxy.listTime, what, func(ctx context.Context, session *sdk.ClientSession) ([]*T, error) {
+		if can := session.InitializeResult().Capabilities; can == nil || !has(can) {
+			return nil, nil
+		}
+		var all []*T
+		cursor := ""
+		for range maxPages {
+			items, next, err := page(ctx, session, cursor)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, slices.DeleteFunc(items, func(item *T) bool { return item == nil })...)
+			if cursor = next; cursor == "" || len(all) >= maxListed {
+				break
+			}
+		}
+		return all[:min(len(all), maxListed)], nil
+	})
+}
