@@ -158,11 +158,13 @@ func (a *Attachment) show() {
 	case i >= 0:
 		n := a.s.notes[i]
 		a.seen = n.seq
-		if n.by != a {
-			a.erase()
-			a.freshLine()
-			a.out = append(a.out, a.s.promptIn(n.dir)+printable(n.text)+"\r\n"...)
+		if n.by == a {
+			a.show() // what comes behind it
+			return
 		}
+		a.erase()
+		a.freshLine()
+		a.out = append(a.out, a.s.promptIn(n.dir)+printable(n.text)+"\r\n"...)
 	case a.types && !a.prompted && !a.submitting && !a.left && !a.s.closed && !a.s.busy():
 		a.freshLine()
 		a.prompted, a.fresh = true, false
@@ -318,7 +320,7 @@ func (a *Attachment) takeTyped(ctx context.Context) {
 		}
 		select {
 		case p := <-a.typed:
-			if !busy {
+			if !a.s.Info().Busy { // it may have ended at this moment
 				ahead = append(ahead, p...)
 				pasted = pasted && len(ahead) > len(p)
 				continue

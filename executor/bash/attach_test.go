@@ -149,6 +149,7 @@ func TestAttachFeelsLikeAShell(t *testing.T) {
 			p.types("echo a 'b\rc'\recho pasted\r")
 			p.sees("\r\na b\r\nc\r\n")
 			p.sees("echo pasted\r\npasted\r\n")
+			p.sees("\r\x1b[K/")
 			if r := do(t, s, "pwd; read -t 0.01 x </dev/tty; echo \"<$x>\""); name == "bash" && r.Output != "/\n<>" {
 				t.Errorf("the agent's command got %q", r.Output)
 			}

@@ -89,8 +89,16 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	}
 	sh.wake()
 	alone := sh.inForeground()
+	starting, _ := sh.receiver()
 	if err := sh.press(key); err != nil {
 		return err
+	}
+	if key[0] == interruptKey && starting && s.tookOver(cur, sh) {
+		// The key came before the program was there: the shell waits for it now,
+		// and the copy of the shell that became it forgot the signal.
+		if err := sh.press(key); err != nil {
+			return err
+		}
 	}
 	if key[0] == quitKey && alone && !ends(cur, beginTime) {
 		sh.kill() // a loop of the shell's own that traps every key
@@ -105,6 +113,27 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	}
 	return nil
 }
+
+// tookOver waits whether a program takes the terminal from a shell that was
+// about to start it. False means that cur ended first, or the shell goes on by
+// itself.
+func (s *Session) tookOver(cur *running, sh *shell) bool {
+	for range startLooks {
+		if ends(cur, askTime) {
+			return false
+		}
+		if shell, program := sh.receiver(); !shell {
+			return program
+		}
+	}
+	return false
+}
+
+// startLooks times askTime is many times what a shell takes to start a program.
+const startLooks = 10
+
+// interruptKey is C-c.
+const interruptKey = 'C' - '@'
 
 // quitKey is C-\, with which a person ends what does not heed C-c.
 const quitKey = '\\' - '@'

@@ -271,13 +271,27 @@ func (sh *shell) replaced() bool {
 func (sh *shell) wake() { _ = sh.cmd.Process.Signal(syscall.SIGCONT) }
 
 // inForeground tells whether keys reach the shell itself, and no program of it.
-func (sh *shell) inForeground() bool {
-	group := 0
-	err := sh.term.control(func(fd int) (err error) {
+func (sh *shell) inForeground() bool { return sh.foreground() == sh.cmd.Process.Pid }
+
+// foreground returns the process group that keys reach, 0 where there is none.
+func (sh *shell) foreground() (group int) {
+	_ = sh.term.control(func(fd int) (err error) {
 		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		return err
 	})
-	return err == nil && group == sh.cmd.Process.Pid
+	return group
+}
+
+// receiver tells what keys reach: the shell, or a copy of it that may be about to
+// become a program; or a program. Where that is gone, neither.
+func (sh *shell) receiver() (shell, program bool) {
+	own := sh.cmdline.Load()
+	now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", sh.foreground()))
+	if err != nil || own == nil || len(now) == 0 {
+		return false, false
+	}
+	shell = bytes.Equal(now, *own)
+	return shell, !shell
 }
 
 // press writes to the terminal as a keyboard would.
