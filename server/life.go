@@ -28,12 +28,14 @@ func newLife(ttl, idle time.Duration) *life {
 	return l
 }
 
-// limit sets both limits, which count from now; 0 means none.
+// limit sets both limits, which count from now; 0 means none. They are set
+// before watch is told: otherwise it could look in between, see no idle limit,
+// and look again a day later.
 func (l *life) limit(ttl, idle time.Duration) {
-	l.renew(ttl)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.idle, l.since = idle, time.Now()
+	l.mu.Unlock()
+	l.renew(ttl)
 }
 
 // renew sets the deadline, which counts from now; 0 means none.
