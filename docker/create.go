@@ -166,7 +166,8 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 		return nil, refuse("without a network the sandbox is reached by a socket, and none can be had with this engine")
 	}
 	h.config.Progress(b.id, Creating, "its directory")
-	n := note{Key: orElse(spec.Secret, randomHex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
+	b.ticket = randomHex(32)
+	n := note{Ticket: b.ticket, Key: orElse(spec.Secret, randomHex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
 	if b.pool != "" {
 		n.Key = "" // the claimer brings it
 	}

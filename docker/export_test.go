@@ -21,7 +21,7 @@ func Plan(s Spec, runDir, volume, pool string) (*container.Config, *container.Ho
 	}
 	config, host := plan(&s, birth{
 		id: "0123456789ab", name: s.Name, controller: "c0ffee", created: time.Unix(1e9, 0),
-		runDir: runDir, volume: volume, binary: "feed", pool: pool,
+		runDir: runDir, volume: volume, binary: "feed", pool: pool, ticket: "admit one",
 	})
 	return config, host, nil
 }

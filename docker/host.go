@@ -49,6 +49,7 @@ type Agent interface {
 // Claim is what binds a sandbox to its owner, and the limits that count from
 // then on; they replace those the server was started with.
 type Claim struct {
+	Ticket     string // shows that the claimer may; empty for a sandbox that asks for none
 	Key, Owner string
 	Env        map[string]string
 	TTL, Idle  time.Duration // 0: none

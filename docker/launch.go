@@ -134,7 +134,7 @@ func (h *Host) start(ctx context.Context, s *Sandbox, mounts []Mount) error {
 // claim is what the server is told: what the note says, or else what the
 // sandbox was born with.
 func (n note) claim(s *Sandbox, now time.Time) Claim {
-	c := Claim{Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: orElse(n.Idle, s.IdleLimit)}
+	c := Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: orElse(n.Idle, s.IdleLimit)}
 	deadline := orElse(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {
 		c.TTL = max(deadline.Sub(now), time.Second)

@@ -1,7 +1,9 @@
 package docker
 
 import (
+	"crypto/sha256"
 	_ "embed" // the seccomp profile
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,6 +63,7 @@ type birth struct {
 	volume     string // with the server, empty: it is copied in
 	binary     string // SHA-256 of the server
 	pool       string
+	ticket     string // that a claim must bring
 }
 
 // plan turns a completed specification into what the engine wants to know. It
@@ -112,9 +115,12 @@ func arguments(s *Spec, b birth) []string {
 	if b.runDir == "" {
 		addr = "0.0.0.0:" + strings.TrimSuffix(insidePort, "/tcp")
 	}
+	// Neighbours on its network reach a port too. Only the hash stands where
+	// whoever may look at the container sees it.
+	ticket := sha256.Sum256([]byte(b.ticket))
 	args := []string{
 		"--addr", addr, "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(s.UserID), "--state-dir", insideState, "--claim",
+		"--username", s.User, "--user-id", strconv.Itoa(s.UserID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
 	}
 	ttl, idle := limits(s, b)
 	if ttl > 0 {

@@ -224,7 +224,7 @@ func (s *Spec) checkWords() error {
 }
 
 // ownFlags are the server's flags that this package sets.
-var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "ttl", "idle-limit"}
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "ttl", "idle-limit"}
 
 // hash is the specification's identity: two specifications with equal hashes
 // ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor

@@ -21,7 +21,10 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	server := []string{"--working-dir", "/workspace", "--username", "agent", "--user-id", "1000", "--state-dir", "/var/lib/actiond", "--claim"}
+	server := []string{
+		"--working-dir", "/workspace", "--username", "agent", "--user-id", "1000", "--state-dir", "/var/lib/actiond", "--claim",
+		"--claim-hash", "66fd798e86168c74fd1f446fa6702bd20e3f5bdb5c7b679a88f89bbb2096da25",
+	}
 	for _, tt := range []struct {
 		name           string
 		spec           docker.Spec

@@ -112,6 +112,7 @@ func (s *stateDir) write(name string, data []byte) error {
 // note is what a controller keeps of a sandbox that must not stand in labels,
 // or changes.
 type note struct {
+	Ticket   string            `json:"ticket,omitempty"` // for its claim
 	Key      string            `json:"key,omitempty"`
 	Owner    string            `json:"owner,omitempty"`
 	Name     string            `json:"name,omitempty"`

@@ -165,7 +165,7 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 }
 
 func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
-	_, err := call(ctx, dial, "", http.MethodPost, "/v1/claim", map[string]any{
+	_, err := call(ctx, dial, claim.Ticket, http.MethodPost, "/v1/claim", map[string]any{
 		"key": claim.Key, "owner": claim.Owner, "env": claim.Env,
 		"ttl_seconds": whole(claim.TTL), "idle_seconds": whole(claim.Idle),
 	})

@@ -46,9 +46,16 @@ func (o *owner) check(key string) error {
 	return nil
 }
 
-// claim gives the sandbox to the first who asks. The same key may ask again,
-// as a caller does who did not get the first answer, and changes nothing.
+// claim gives the sandbox to the first who asks and has its ticket. The same key
+// may ask again, as a caller does who did not get the first answer, and changes
+// nothing.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
+	if hash := s.cfg.ClaimHash; hash != nil {
+		sent := sha256.Sum256([]byte(r.Header.Get(api.KeyHeader)))
+		if subtle.ConstantTimeCompare(sent[:], hash) != 1 {
+			return refuse(http.StatusForbidden, "Invalid API Key")
+		}
+	}
 	if err := wantJSON(r); err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,5 +129,35 @@ func TestTenThousandWrongKeys(t *testing.T) {
 		if strings.Contains(text, ownersKey) || strings.Contains(text, fmt.Sprintf("%032x", 77)) {
 			t.Errorf("a key is in the %s", place)
 		}
+	}
+}
+
+// With a ticket, neighbours who reach the server first get nothing by it.
+func TestClaimTicket(t *testing.T) {
+	t.Parallel()
+	hash := sha256.Sum256([]byte("the ticket"))
+	s := newServer(t, withClaim, func(cfg *server.Config) { cfg.ClaimHash = hash[:] })
+	for _, tt := range []struct {
+		ticket string
+		want   int
+	}{
+		{"", http.StatusForbidden},
+		{"another ticket", http.StatusForbidden},
+		{ownersKey, http.StatusForbidden},
+		{hex.EncodeToString(hash[:]), http.StatusForbidden},
+		{"the ticket", http.StatusNoContent},
+		{"", http.StatusForbidden},
+		{"the ticket", http.StatusNoContent}, // again
+	} {
+		q := claimBy(ownersKey)
+		q.key = tt.ticket
+		if w := q.send(s); w.Code != tt.want {
+			t.Errorf("ticket %q: status %d, want %d: %s", tt.ticket, w.Code, tt.want, w.Body)
+		}
+	}
+	q := get("/v1/status")
+	q.key = "the ticket"
+	if w := q.send(s); w.Code != http.StatusForbidden {
+		t.Errorf("the ticket as a key: status %d", w.Code)
 	}
 }

@@ -83,6 +83,9 @@ type Config struct {
 	// Claim lets the key come with a first call to /v1/claim instead; until
 	// then only open routes answer. Key must be empty.
 	Claim bool
+	// ClaimHash is the SHA-256 of a ticket that a claim must bring in the header
+	// of the key. nil: whoever reaches the server may claim it.
+	ClaimHash []byte
 	// TTL and Idle end Serve: so long after New, and after so long a time
 	// without work. 0 means never. A claim brings its own.
 	TTL, Idle time.Duration

@@ -41,7 +41,7 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 
 // Claim makes the sandbox the caller's.
 func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
-	c, err := clientOver(dial, "")
+	c, err := clientOver(dial, claim.Ticket)
 	if err != nil {
 		return err
 	}

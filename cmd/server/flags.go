@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"io"
@@ -27,6 +29,7 @@ type options struct {
 	evalEnv     string
 	key         string
 	claim       bool
+	claimHash   []byte        // nil: anybody may claim
 	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
@@ -71,6 +74,7 @@ the address can run commands.
   --user-id N               the user's id if the account has to be made (default 1000)
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
+  --claim-hash SHA256       take a claim only with the ticket of that hash
   --ttl DURATION            end after so long (default: never); a claim brings
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
@@ -116,6 +120,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
+	flags.Func("claim-hash", "", opts.setClaimHash)
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
 	flags.DurationVar(&opts.idle, "idle-limit", 0, "")
 	flags.StringVar(&opts.draft.URL, "draft-model-url", "", "")
@@ -224,6 +229,8 @@ func (o *options) complete(positional []string, keyFile string) error {
 	switch {
 	case o.claim && o.key != "":
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
+	case o.claimHash != nil && !o.claim:
+		return usagef("--claim-hash needs --claim")
 	case o.ttl < 0:
 		return usagef("--ttl %v is negative", o.ttl)
 	case o.idle < 0:
@@ -234,6 +241,13 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return fmt.Errorf("finding the working directory: %w", err)
 	}
 	o.workingDir = dir
+	return nil
+}
+
+func (o *options) setClaimHash(text string) (err error) {
+	if o.claimHash, err = hex.DecodeString(text); err != nil || len(o.claimHash) != sha256.Size {
+		return fmt.Errorf("want %d hexadecimal digits", 2*sha256.Size)
+	}
 	return nil
 }
 
