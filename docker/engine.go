@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -71,7 +72,58 @@ type volumes interface {
 	VolumeRemove(ctx context.Context, name string, force bool) error
 }
 
-var _ engine = (*client.Client)(nil)
+// dockerEngine is the real engine. Of the client's calls, those that take
+// filters read the version of the API before they negotiate it, which races with
+// the first calls of others; here they negotiate first.
+type dockerEngine struct {
+	*client.Client
+
+	mu         sync.Mutex
+	negotiated bool
+}
+
+var _ engine = (*dockerEngine)(nil)
+
+// ContainerList is the client's.
+func (e *dockerEngine) ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error) {
+	if err := e.negotiate(ctx); err != nil {
+		return nil, err
+	}
+	return e.Client.ContainerList(ctx, options)
+}
+
+// VolumeList is the client's.
+func (e *dockerEngine) VolumeList(ctx context.Context, options volume.ListOptions) (volume.ListResponse, error) {
+	if err := e.negotiate(ctx); err != nil {
+		return volume.ListResponse{}, err
+	}
+	return e.Client.VolumeList(ctx, options)
+}
+
+// Events is the client's.
+func (e *dockerEngine) Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error) {
+	if err := e.negotiate(ctx); err != nil {
+		failed := make(chan error, 1)
+		failed <- err
+		return nil, failed
+	}
+	return e.Client.Events(ctx, options)
+}
+
+func (e *dockerEngine) negotiate(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.negotiated {
+		return nil
+	}
+	// The client swallows the error of a negotiation, so it is asked for here.
+	if _, err := e.Ping(ctx); err != nil {
+		return err
+	}
+	e.NegotiateAPIVersion(ctx)
+	e.negotiated = ctx.Err() == nil
+	return context.Cause(ctx)
+}
 
 // Sentinels of this package; each is wrapped with what was done and with what.
 var (
@@ -145,7 +197,7 @@ func safely[T any](ctx context.Context, what string, call func() (T, error)) (T,
 // tcp://…). An empty host means what the docker command would use:
 // $DOCKER_HOST, $DOCKER_CONTEXT, the current context, the local socket. It does
 // not speak to the engine yet.
-func connect(host string) (*client.Client, error) {
+func connect(host string) (*dockerEngine, error) {
 	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if host == "" && os.Getenv(client.EnvOverrideHost) == "" {
 		fromContext, err := contextHost()
@@ -161,5 +213,5 @@ func connect(host string) (*client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the Docker engine %s: %w", host, err)
 	}
-	return opened, nil
+	return &dockerEngine{Client: opened}, nil
 }
