@@ -252,7 +252,7 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 	config, host := plan(spec, b)
 	name := h.config.Prefix + b.id
 	h.config.Progress(b.id, Creating, "the container "+name)
-	response, err := h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
+	response, err := h.createContainer(ctx, config, host, name)
 	switch {
 	case isConflict(err):
 		return nil, fmt.Errorf("making container %s: %w", name, errTaken)
@@ -267,6 +267,22 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 	}
 	s.State = Creating
 	return s, nil
+}
+
+// createTime bounds a call that makes a container; it takes some tenths of a
+// second.
+const createTime = time.Minute
+
+// createContainer lets the engine make a container. Once asked it makes it, also
+// for a caller who hangs up, and after everybody looked for what to undo. So the
+// answer is waited for, even if ctx ends meanwhile.
+func (h *Host) createContainer(ctx context.Context, config *container.Config, host *container.HostConfig, name string) (container.CreateResponse, error) {
+	if ctx.Err() != nil {
+		return container.CreateResponse{}, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+	defer cancel()
+	return h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
 }
 
 // image makes sure that the image is there and tells its architecture.

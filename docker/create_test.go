@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/actiond/actiond/docker"
 )
@@ -491,6 +493,45 @@ func TestReap(t *testing.T) {
 }
 
 // TestUnreachable: an engine that cannot be reached makes nothing look gone.
+// lateEngine makes what it was asked for also when the caller has hung up, as
+// the real one does; interrupt comes while it is at it.
+type lateEngine struct {
+	*fakeEngine
+
+	interrupt func()
+	late      sync.WaitGroup
+}
+
+func (l *lateEngine) ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error) {
+	if !strings.HasSuffix(name, "-fill") {
+		l.interrupt()
+	}
+	if err := ctx.Err(); err != nil {
+		l.late.Go(func() {
+			time.Sleep(100 * time.Millisecond) // longer than undoing takes
+			_, _ = l.fakeEngine.ContainerCreate(context.WithoutCancel(ctx), config, host, n, p, name)
+		})
+		return container.CreateResponse{}, err
+	}
+	return l.fakeEngine.ContainerCreate(ctx, config, host, n, p, name)
+}
+
+// Whoever interrupts a creation while the engine makes the container leaves none.
+func TestInterruptedWhileCreating(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &lateEngine{fakeEngine: newFake(), interrupt: cancel}
+	h := fakeHost(t, f.fakeEngine, func(c *docker.Config) { c.CopyServer = true })
+	docker.SetEngine(h, f)
+	if _, err := h.Create(ctx, docker.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the interruption", err)
+	}
+	f.late.Wait()
+	if left, err := h.List(t.Context()); len(left) > 0 || err != nil {
+		t.Errorf("left: %d sandboxes, %v", len(left), err)
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -110,7 +110,7 @@ func (h *Host) fill(ctx context.Context, name string, s server, image string) (e
 		Type: mount.TypeVolume, Source: name, Target: insideBin,
 		VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelManaged: "server"}},
 	}}}
-	made, err := h.engine.ContainerCreate(ctx, config, host, nil, nil, name+"-fill")
+	made, err := h.createContainer(ctx, config, host, name+"-fill")
 	if isConflict(err) {
 		return errLocked
 	}
