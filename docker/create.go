@@ -131,8 +131,12 @@ func (h *Host) existing(ctx context.Context, spec *Spec, id string) (*Sandbox, e
 func (h *Host) wake(ctx context.Context, s *Sandbox, n note) error {
 	switch s.State {
 	case Stopped:
-		if err := h.launch(ctx, s, n); err != nil {
+		if err := h.relaunch(ctx, s, n); err != nil {
 			return err
+		}
+	case Ready: // whoever started it again may have died before the claim
+		if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
+			return fmt.Errorf("claiming sandbox %s again: %w", s.ID, err)
 		}
 	case Paused:
 		if err := h.engine.ContainerUnpause(ctx, s.Container); err != nil {

@@ -532,6 +532,42 @@ func TestInterruptedWhileCreating(t *testing.T) {
 	}
 }
 
+// A sandbox that was started and not claimed runs, and is of no use.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	agent := &fakeAgent{keys: map[string]string{}}
+	f := newFake()
+	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
+	spec := docker.Spec{Image: "debian", Key: "k"}
+	s, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Stop(t.Context(), s, 0); err != nil {
+		t.Fatal(err)
+	}
+	agent.fail(errors.New("no shell today"))
+	if err := h.Start(t.Context(), s); err == nil || !strings.Contains(err.Error(), "no shell today") {
+		t.Errorf("got %v", err)
+	}
+	if s, err = h.Get(t.Context(), s.ID); err != nil || s.State != docker.Stopped {
+		t.Errorf("after a start that failed: got %+v, %v, want it stopped", s, err)
+	}
+	agent.fail(nil)
+
+	// Now whoever starts it dies before the claim.
+	agent.forget()
+	if err := f.ContainerStart(t.Context(), s.Container, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if agent.claimed() != 1 {
+		t.Error("the sandbox of the key runs and is nobody's")
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	f := newFake()

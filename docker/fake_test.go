@@ -428,6 +428,26 @@ func (a *fakeAgent) Claim(ctx context.Context, dial docker.DialFunc, c docker.Cl
 	return nil
 }
 
+// fail makes Ready fail from now on.
+func (a *fakeAgent) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+}
+
+// forget is what servers do that are started anew.
+func (a *fakeAgent) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.keys)
+}
+
+func (a *fakeAgent) claimed() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.keys)
+}
+
 func (a *fakeAgent) Renew(_ context.Context, _ docker.DialFunc, _ string, ttl time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

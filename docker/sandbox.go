@@ -277,7 +277,9 @@ func (h *Host) Stop(ctx context.Context, s *Sandbox, grace time.Duration) error 
 	})
 }
 
-// Start starts a stopped sandbox and returns when a command ran in its shell.
+// Start starts a stopped sandbox and returns when a command ran in its shell. If
+// that fails it is stopped again: running, it would be nobody's. One that runs
+// is claimed again, in case whoever started it died before.
 func (h *Host) Start(ctx context.Context, s *Sandbox) error {
 	var started *Sandbox
 	err := h.change(ctx, s, "starting", []State{Stopped, Starting, Ready, Busy, Idle}, func() error {
@@ -286,13 +288,26 @@ func (h *Host) Start(ctx context.Context, s *Sandbox) error {
 			return err
 		}
 		started = s
-		return h.launch(ctx, s, n)
+		return h.relaunch(ctx, s, n)
 	})
 	if err != nil || started == nil {
 		return err
 	}
 	s.State = Ready
 	return nil
+}
+
+// relaunch starts a finished sandbox anew. One that was stopped and does not come
+// to life is stopped again.
+func (h *Host) relaunch(ctx context.Context, s *Sandbox, n note) error {
+	stopped := s.State == Stopped // launch may look again
+	err := h.launch(ctx, s, n)
+	if err == nil || !stopped {
+		return err
+	}
+	now := 0
+	stopErr := h.engine.ContainerStop(context.WithoutCancel(ctx), s.Container, container.StopOptions{Timeout: &now})
+	return errors.Join(err, engineError(context.WithoutCancel(ctx), "stopping sandbox "+s.ID+" again", stopErr))
 }
 
 // Pause freezes the sandbox's processes.
