@@ -19,6 +19,9 @@ const (
 // maxPatchedLines bounds the lines of a file that a patch changes, each of which takes a hundred bytes while it does.
 const maxPatchedLines = 1 << 20
 
+// maxPatchWork bounds how many lines of one file the search for the hunks of a patch looks at, which takes a second or two.
+const maxPatchWork = 200_000_000
+
 // patchFile is what a patch does to one file.
 type patchFile struct {
 	kind   string // updateFile, deleteFile or addFile
@@ -213,10 +216,16 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 	}
 	var edits []lineEdit // with lines of the file
 	from := 0            // where to look for the next hunk
+	search := patchSearch{left: maxPatchWork}
+	search.forms[0] = lines
 	for _, h := range hunks {
-		at, err := h.find(path, lines, from)
+		at, err := h.find(path, &search, from)
 		if err != nil {
 			return nil, err
+		}
+		if search.left < 0 {
+			return nil, refuse(CodeTooLarge, "To find the %d stretches of the patch in the %d lines of %s would take too long. "+
+				"Give context lines exactly as they stand there, or apply the patch in parts.", len(hunks), len(lines), path)
 		}
 		for _, e := range h.edits {
 			e.at += at
@@ -238,24 +247,29 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 }
 
 // find says at which line a hunk begins.
-func (h *patchHunk) find(path string, lines []string, from int) (int, error) {
-	anchored, err := h.seek(path, lines, from)
+func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
+	lines := s.forms[0]
+	anchored, err := h.seek(path, s, from)
 	if err != nil {
 		return 0, err
 	}
-	if len(h.old) == 0 {
-		if h.atEnd {
-			return len(lines), nil
-		}
+	end, empty := len(lines), 0
+	if lines[end-1] == "" {
+		empty = 1 // what follows a final line end can be the last line of a hunk, and most leave it out
+	}
+	switch {
+	case len(h.old) == 0 && h.atEnd:
+		return end - empty, nil
+	case len(h.old) == 0:
 		return anchored, nil
 	}
-	if last := len(lines) - len(h.old); h.atEnd && last >= 0 {
-		if at := findContext(lines[max(last, from):], h.old); at >= 0 {
-			return max(last, from) + at, nil
+	for at := end - len(h.old); h.atEnd && at >= max(from, end-empty-len(h.old)); at-- {
+		if s.find(at, at+len(h.old), h.old) >= 0 {
+			return at, nil
 		}
 	}
-	if at := findContext(lines[anchored:], h.old); at >= 0 {
-		return anchored + at, nil
+	if at := s.find(anchored, end, h.old); at >= 0 {
+		return at, nil
 	}
 	what := "Invalid Context"
 	if h.atEnd {
@@ -267,31 +281,47 @@ func (h *patchHunk) find(path string, lines []string, from int) (int, error) {
 }
 
 // seek says after which line an anchor lets a hunk begin. One that stands above already is where the patch is.
-func (h *patchHunk) seek(path string, lines []string, from int) (int, error) {
+func (h *patchHunk) seek(path string, s *patchSearch, from int) (int, error) {
 	if strings.TrimSpace(h.anchor) == "" {
 		return from, nil
 	}
-	anchor := []string{h.anchor}
-	if findContext(lines[:from], anchor) >= 0 {
+	lines, anchor := s.forms[0], []string{h.anchor}
+	if s.find(0, from, anchor) >= 0 {
 		return from, nil
 	}
-	if at := findContext(lines[from:], anchor); at >= 0 {
-		return from + at + 1, nil
+	if at := s.find(from, len(lines), anchor); at >= 0 {
+		return at + 1, nil
 	}
 	return 0, refuse(CodeNoMatch, "The line `@@ %s` of the patch does not stand in %s after line %d.%s",
 		h.anchor, path, from, hint(strings.Join(lines, "\n"), h.anchor))
 }
 
-// findContext finds lines in others: exactly, else without white space at their ends, else without any around them. It is
-// -1 where they do not stand there.
-func findContext(lines, want []string) int {
-	same := func(s string) string { return s }
-	right := func(s string) string { return strings.TrimRightFunc(s, isSpace) }
-	both := func(s string) string { return strings.TrimFunc(s, isSpace) }
-	for _, form := range []func(string) string{same, right, both} {
-		if at := findLines(mapped(lines, form), mapped(want, form)); at >= 0 {
-			return at
+// patchSearch looks for the lines of a patch in those of a file.
+type patchSearch struct {
+	forms [3][]string // the lines in each of lineForms; nil until somebody looks there
+	left  int         // how many lines may still be looked at
+}
+
+// lineForms are how lines are compared: as they are, else without white space at their ends, else without any around them.
+var lineForms = [...]func(string) string{
+	func(s string) string { return s },
+	func(s string) string { return strings.TrimRightFunc(s, isSpace) },
+	func(s string) string { return strings.TrimFunc(s, isSpace) },
+}
+
+// find finds lines in those of the file from one to another, in the first form in which they stand there; -1 where they
+// do not.
+func (s *patchSearch) find(from, to int, want []string) int {
+	for i, form := range lineForms {
+		if s.forms[i] == nil {
+			s.forms[i] = mapped(s.forms[0], form)
 		}
+		at := findLines(s.forms[i][from:to], mapped(want, form))
+		if at >= 0 {
+			s.left -= at + len(want)
+			return from + at
+		}
+		s.left -= to - from
 	}
 	return -1
 }

@@ -49,6 +49,11 @@ func TestPatch(t *testing.T) {
 		{name: "anchor without its indentation", before: "  def f():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), want: "  def f():\n  y\n"},
 		{name: "anchor that is not there", before: "def g():\n  x\n", patch: patchOf("*** Update File: f", "@@ def f():", "-  x", "+  y"), code: edit.CodeNoMatch, says: "`@@ def f():`"},
 		{name: "at the end", before: "x\na\nx", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\na\nx\ny"},
+		{name: "at the end, with a line end", before: "x\na\nx\n", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\na\nx\ny\n"},
+		{name: "at the end, with an empty line", before: "x\n\na\nx\n\n", patch: patchOf("*** Update File: f", "@@", "-x", "+y", " ", "*** End of File"), want: "x\n\na\ny\n\n"},
+		{name: "lines to add at the end", before: five, patch: patchOf("*** Update File: f", "@@", "+a6", "*** End of File"), want: five + "a6\n"},
+		{name: "lines to add at an open end", before: "a\nb", patch: patchOf("*** Update File: f", "@@", "+c", "*** End of File"), want: "a\nb\nc"},
+		{name: "lines to add at the end of nothing", before: "", patch: patchOf("*** Update File: f", "@@", "+a", "*** End of File"), want: "a\n"},
 		{name: "at the end, which it is not", before: "x\na\n", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\ny\na\n"},
 		{name: "no such context", before: five, patch: patchOf("*** Update File: f", "@@", "-zz", "+y"), code: edit.CodeNoMatch, says: "do not stand in f"},
 		{name: "no such end", before: five, patch: patchOf("*** Update File: f", "@@", "-zz", "+y", "*** End of File"), code: edit.CodeNoMatch, says: "Invalid EOF Context"},
@@ -113,6 +118,20 @@ func TestPatch(t *testing.T) {
 				t.Errorf("got files %v, want %v", got, before)
 			}
 		})
+	}
+}
+
+// A patch of many hunks, each of which stands far down a long file but for white space, is a day's work for whoever
+// compares every line with every hunk.
+func TestPatchIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	content := strings.Repeat("a\n", 300_000)
+	b.write("f", content, 0o644)
+	_, err := b.Patch(b.dir, patchOf("*** Update File: f", strings.Repeat("@@ a\n-a \n+b\n", 20_000)+"@@\n-a\n+b"))
+	wantCode(t, err, edit.CodeTooLarge)
+	if b.content("f") != content {
+		t.Error("the file was changed")
 	}
 }
 
