@@ -337,12 +337,16 @@ func (s stretch) text(old string) string {
 // anchor finds where the stretches begin and end in the window. above is how many lines stand over it. Where begins or ends
 // is set, no placeholder stands before the first or after the last stretch.
 func anchor(window []string, stretches []stretch, above int, begins, ends bool) error {
-	anchors := make([]anchorLine, 0, 2*len(stretches))
-	for _, s := range stretches {
-		anchors = append(anchors, newAnchor(window, s.lines[0], false))
-		anchors = append(anchors, newAnchor(window, s.lines[len(s.lines)-1], len(s.lines) == 1))
+	if len(stretches) > len(window) {
+		return refuse(CodeNoMatch, "The draft has %d stretches between placeholders, and the range has %d lines. Each stretch must begin "+
+			"with another line of the range. Nothing was changed.", len(stretches), len(window))
 	}
 	inner := trimmed(window)
+	anchors := make([]anchorLine, 0, 2*len(stretches))
+	for _, s := range stretches {
+		anchors = append(anchors, newAnchor(window, inner, s.lines[0], false))
+		anchors = append(anchors, newAnchor(window, inner, s.lines[len(s.lines)-1], len(s.lines) == 1))
+	}
 	isText := func(line string) bool { return line != "" }
 	if first := slices.IndexFunc(inner, isText); begins {
 		anchors[0].only(first)
@@ -383,18 +387,21 @@ type anchorLine struct {
 	edge bool  // it must be the first or the last line of the window
 }
 
-// newAnchor finds a line in the window: as it is, else without the white space around it.
-func newAnchor(window []string, line string, same bool) anchorLine {
+// newAnchor finds a line in the window: as it is, else without the white space around it, as it stands in inner.
+func newAnchor(window, inner []string, line string, same bool) anchorLine {
 	a := anchorLine{line: strings.TrimFunc(line, isSpace), same: same}
-	as := func(form func(string) string) {
-		for i, w := range window {
-			if form(w) == form(line) {
+	line = strings.TrimSuffix(line, "\n")
+	for i, w := range window {
+		if strings.TrimSuffix(w, "\n") == line {
+			a.all = append(a.all, i)
+		}
+	}
+	if a.all == nil {
+		for i, w := range inner {
+			if w == a.line {
 				a.all = append(a.all, i)
 			}
 		}
-	}
-	if as(func(s string) string { return strings.TrimSuffix(s, "\n") }); a.all == nil {
-		as(func(s string) string { return strings.TrimFunc(s, isSpace) })
 	}
 	a.at = slices.Clone(a.all)
 	return a

@@ -79,6 +79,19 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// Each stretch of a draft could be any of 300 equal lines: 100,000 of them would be 30 million candidates.
+func TestMergeIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	content := strings.Repeat("a\n", 300)
+	path := b.write("f", content, 0o644)
+	_, err := b.Merge(edit.Draft{Path: path, Content: strings.Repeat("a\n# unchanged\n", 100_000), Start: 1, End: 300})
+	wantCode(t, err, edit.CodeNoMatch)
+	if b.content("f") != content {
+		t.Error("the file was changed")
+	}
+}
+
 func TestMergeMakesFiles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
