@@ -124,6 +124,7 @@ func TestDialectWords(t *testing.T) {
 		{"tabs", view(edit.Strands, "tab"), "Here's the result of running `cat -n` on D/tab:\n     1  a        b\n"},
 		{"dots in a name", view(edit.Strands, "a..b"), "Here's the result of running `cat -n` on D/a..b:\n     1  x\n"},
 		{"dots that lead nowhere else", edit.Command{Dialect: edit.Strands, Name: "view", Path: b.dir + "/d/../a..b"}, "Here's the result of running `cat -n` on D/d/../a..b:\n     1  x\n"},
+		{"up from nothing", edit.Command{Dialect: edit.Strands, Name: "view", Path: b.dir + "/none/../a..b"}, "Here's the result of running `cat -n` on D/none/../a..b:\n     1  x\n"},
 		{"from 0", view(edit.Strands, "f", 0, 2), "Invalid `view_range`: [0, 2]. Its first element `0` should be within the range of lines of the file: [1, 11]"},
 		{"too far", view(edit.Strands, "f", 1, 12), "Invalid `view_range`: [1, 12]. Its second element `12` should be smaller than the number of lines in the file: `11`"},
 		{"reversed", view(edit.Strands, "f", 3, 1), "Invalid `view_range`: [3, 1]. Its second element `1` should be larger or equal than its first `3`"},

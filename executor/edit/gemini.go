@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -267,6 +270,11 @@ func between(before, after string) []lineRange {
 // enterFor is enter, with what a command says about the file.
 func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
 	p, leave, err = e.enter(c.Path)
+	if c.Dialect == Strands && errors.Is(p.err, unix.ENOENT) {
+		// The way leads up again from something missing: this dialect takes that as text.
+		p, leave, err = e.enter(filepath.Clean(c.Path))
+		p.shown = c.Path
+	}
 	if err != nil {
 		return p, leave, err
 	}
