@@ -176,10 +176,14 @@ const timedOutSuffix = "\n[The command timed out after "
 func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	pressed := make(chan struct{})
+	pressed, streamed := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(pressed)
 		interrupt(ctx, c, request.Session)
+		select { // the end of the command is on its way
+		case <-streamed:
+		case <-time.After(interruptLimit):
+		}
 		cancel()
 	})
 	out := &terminalOutput{out: p.stdout}
@@ -189,6 +193,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 		}
 		return out.write(o.Data)
 	})
+	close(streamed)
 	if !stop() {
 		<-pressed
 	}
