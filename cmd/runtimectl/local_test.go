@@ -235,3 +235,16 @@ func TestRun(t *testing.T) {
 		t.Errorf("its sandbox has no idle limit: %s", got)
 	}
 }
+
+// A name calls one sandbox.
+func TestNameIsTaken(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	id := strings.TrimSpace(m.ok("create", "--name", "box"))
+	code, stdout, stderr := m.run("create", "--name", "box")
+	if code != exitConflict || stdout != "" || !strings.Contains(stderr, id) {
+		t.Errorf("a second one: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+	m.ok("rm", "box")
+	m.ok("create", "--name", "box")
+}

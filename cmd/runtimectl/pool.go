@@ -87,6 +87,9 @@ func (p *program) keepWarm(ctx context.Context, engine *docker.Host, name string
 
 // take makes a sandbox, or takes it from the warm pool where one is named.
 func take(ctx context.Context, where place, spec docker.Spec, pool string) (*sandbox, error) {
+	if err := nameIsFree(ctx, where, spec); err != nil {
+		return nil, err
+	}
 	if pool == "" {
 		return where.Create(ctx, spec)
 	}
@@ -106,4 +109,22 @@ func take(ctx context.Context, where place, spec docker.Spec, pool string) (*san
 		return nil, errors.New("the pool gave nothing")
 	}
 	return ofEngine(s), nil
+}
+
+// nameIsFree refuses a second sandbox of a name: neither could be called by it
+// any more. With a key the sandbox may be there already, and is the one meant.
+func nameIsFree(ctx context.Context, where place, spec docker.Spec) error {
+	if spec.Name == "" || spec.Key != "" {
+		return nil
+	}
+	all, err := where.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Name == spec.Name {
+			return fmt.Errorf("%w: sandbox %s has the name %s; remove it, or take another name", errConflict, s.ID, spec.Name)
+		}
+	}
+	return nil
 }
