@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/proctree"
 )
 
 const (
@@ -186,7 +188,7 @@ func (k *kernel) wait() {
 	}
 	k.guard.Lock()
 	k.ended = true
-	killTree(k.cmd.Process.Pid)
+	proctree.Kill(k.cmd.Process.Pid)
 	_ = k.cmd.Wait() // how it ended is asked of ProcessState
 	k.guard.Unlock()
 	close(k.dead)
@@ -433,7 +435,7 @@ func (k *kernel) kill() {
 	k.guard.Lock()
 	defer k.guard.Unlock()
 	if !k.ended {
-		killTree(k.cmd.Process.Pid)
+		proctree.Kill(k.cmd.Process.Pid)
 	}
 }
 

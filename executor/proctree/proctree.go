@@ -1,4 +1,5 @@
-package notebook
+// Package proctree ends a process with all that it started.
+package proctree
 
 import (
 	"bytes"
@@ -9,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTree kills a process and all that descends from it or is of its session.
+// Kill kills a process and all that descends from it or is of its session.
 // The caller makes sure that the process was not waited for. What left the
 // session and lost its parents cannot be found; the end of the sandbox ends it.
 //
 // Each round kills what the one before let escape: a process that was found
 // cannot start another one any more.
-func killTree(root int) {
+func Kill(root int) {
 	_ = unix.Kill(root, unix.SIGSTOP) // no more children, and those there keep their parent
 	for range 8 {
 		if !killDescendants(root) {
