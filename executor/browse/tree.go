@@ -1,0 +1,278 @@
+package browse
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	maxNodes  = 50_000 // of a tree
+	maxName   = 2000   // bytes of a name or a value that are shown
+	maxFrames = 100    // of a page
+)
+
+// accessible is a node of an accessibility tree.
+type accessible struct {
+	NodeID     string   `json:"nodeId"`
+	ParentID   string   `json:"parentId"`
+	ChildIDs   []string `json:"childIds"`
+	Ignored    bool     `json:"ignored"`
+	Role       property `json:"role"`
+	Name       property `json:"name"`
+	Value      property `json:"value"`
+	Properties []struct {
+		Name  string   `json:"name"`
+		Value property `json:"value"`
+	} `json:"properties"`
+	Node int64 `json:"backendDOMNodeId"`
+}
+
+type property struct {
+	Value any `json:"value"`
+}
+
+func (p property) text() string {
+	s, _ := p.Value.(string)
+	return s
+}
+
+// tree is the accessibility tree of a page and its frames.
+type tree struct {
+	tab       *tab
+	elements  map[int64]sight
+	main      string
+	frames    map[string]*document // by their ids
+	inside    map[int64]string     // the id of the frame in a node
+	truncated bool
+}
+
+// frame is the tree of one document.
+type document struct {
+	root  string
+	nodes map[string]*accessible
+	order []*accessible
+}
+
+// tree asks for the tree. What is missing of it is marked as cut.
+func (t *tab) tree(ctx context.Context, elements map[int64]sight) *tree {
+	tree := &tree{tab: t, elements: elements, main: t.target, frames: map[string]*document{}, inside: map[int64]string{}}
+	tree.ask(ctx, t.target)
+	var r struct {
+		FrameTree frameTree `json:"frameTree"`
+	}
+	if t.call(ctx, "Page.getFrameTree", nil, &r) != nil {
+		return tree
+	}
+	for _, id := range r.FrameTree.ids(nil) {
+		if id == t.target {
+			continue
+		}
+		var owner struct {
+			Node int64 `json:"backendNodeId"`
+		}
+		if t.call(ctx, "DOM.getFrameOwner", map[string]any{"frameId": id}, &owner) == nil {
+			tree.inside[owner.Node] = id
+			tree.ask(ctx, id)
+		}
+	}
+	return tree
+}
+
+type frameTree struct {
+	Frame struct {
+		ID string `json:"id"`
+	} `json:"frame"`
+	Children []frameTree `json:"childFrames"`
+}
+
+func (f frameTree) ids(found []string) []string {
+	found = append(found, f.Frame.ID)
+	for _, child := range f.Children {
+		if len(found) < maxFrames {
+			found = child.ids(found)
+		}
+	}
+	return found
+}
+
+// ask asks for the tree of one frame.
+func (t *tree) ask(ctx context.Context, id string) {
+	var a answer
+	if t.tab.call(ctx, "Accessibility.getFullAXTree", map[string]any{"frameId": id}, &a) != nil {
+		return
+	}
+	f, whole := decodeFrame(a.Result)
+	t.frames[id] = f
+	t.truncated = t.truncated || !whole
+}
+
+// decodeFrame reads nodes as far as there are; an answer may have been cut.
+func decodeFrame(data []byte) (f *document, whole bool) {
+	f = &document{nodes: map[string]*accessible{}}
+	d := json.NewDecoder(bytes.NewReader(data))
+	for _, want := range []json.Token{json.Delim('{'), "nodes", json.Delim('[')} {
+		if token, err := d.Token(); err != nil || token != want {
+			return f, false
+		}
+	}
+	for d.More() {
+		n := &accessible{}
+		if len(f.order) == maxNodes || d.Decode(n) != nil {
+			return f, false
+		}
+		if f.root == "" && n.ParentID == "" {
+			f.root = n.NodeID
+		}
+		f.nodes[n.NodeID] = n
+		f.order = append(f.order, n)
+	}
+	return f, true
+}
+
+// cut stands where a tree was too large.
+const cut = "[The page is too large: this is the first part of its accessibility tree]"
+
+// lines writes the tree, at most about limit bytes of it.
+func (t *tree) lines(limit int) string {
+	var out strings.Builder
+	t.tab.c.mu.Lock()
+	if f := t.frames[t.main]; f != nil {
+		t.write(&out, limit, f, f.root, place{})
+	}
+	t.tab.c.mu.Unlock()
+	if t.truncated || out.Len() >= limit {
+		out.WriteString(cut + "\n")
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// place is where in the tree a node is.
+type place struct {
+	indent int    // of the line
+	depth  int    // in the tree, with the nodes that have no line
+	parent string // the name on the line above
+}
+
+// maxLevel bounds the depth of a tree.
+const maxLevel = 1000
+
+func (t *tree) write(out *strings.Builder, limit int, f *document, id string, at place) {
+	n := f.nodes[id]
+	if n == nil || out.Len() >= limit || at.depth > maxLevel {
+		return
+	}
+	line, shown := t.line(n, at.parent)
+	if shown {
+		out.WriteString(strings.Repeat("\t", at.indent))
+		out.WriteString(line)
+		out.WriteByte('\n')
+		at.indent++
+		at.parent = n.Name.text()
+	}
+	at.depth++
+	for _, child := range n.ChildIDs {
+		t.write(out, limit, f, child, at)
+	}
+	if inner := t.frames[t.inside[n.Node]]; inner != nil && n.Node != 0 {
+		t.write(out, limit, inner, inner.root, at)
+	}
+}
+
+// unnamed are the roles that are of no interest; the text in them is.
+var unnamed = []string{"none", "InlineTextBox", "LineBreak", "ListMarker"}
+
+// bare are the properties that stand without a value, hidden those that agents
+// have no use for (BrowserGym's choice).
+var (
+	bare   = []string{"required", "focused", "atomic"}
+	hidden = []string{"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable", "actions"}
+)
+
+// line writes a node, unless it says nothing that the line above does not.
+func (t *tree) line(n *accessible, parent string) (line string, shown bool) {
+	role, name := n.Role.text(), strings.TrimSpace(n.Name.text())
+	if n.Ignored || role == "" || slices.Contains(unnamed, role) {
+		return "", false
+	}
+	isText := role == "StaticText"
+	if isText {
+		return role + " " + repr(clip(name, maxName)), name != "" && !strings.Contains(parent, name)
+	}
+	attributes := t.attributes(n)
+	if role == "generic" && name == "" && attributes == "" {
+		return "", false
+	}
+	if n.Node != 0 && role != "RootWebArea" {
+		line = "[" + t.tab.bid(n.Node) + "] "
+	}
+	line += role
+	if name != "" || role != "generic" {
+		line += " " + repr(clip(name, maxName))
+	}
+	if n.Value.Value != nil && n.Value.Value != "" {
+		line += " value=" + python(n.Value.Value)
+	}
+	return line + attributes, true
+}
+
+func (t *tree) attributes(n *accessible) string {
+	var out strings.Builder
+	if t.elements[n.Node].clickable {
+		out.WriteString(", clickable")
+	}
+	for _, p := range n.Properties {
+		switch {
+		case p.Value.Value == nil || slices.Contains(hidden, p.Name):
+		case !slices.Contains(bare, p.Name):
+			out.WriteString(", " + p.Name + "=" + python(p.Value.Value))
+		case p.Value.Value == true:
+			out.WriteString(", " + p.Name)
+		}
+	}
+	return out.String()
+}
+
+// python writes a value of JSON as Python does.
+func python(v any) string {
+	switch v := v.(type) {
+	case string:
+		return repr(clip(v, maxName))
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v]
+	}
+	return fmt.Sprint(v)
+}
+
+// data returns the nodes of all frames in order, with the bids of elements.
+func (t *tree) data() []any {
+	var all []any
+	t.tab.c.mu.Lock()
+	defer t.tab.c.mu.Unlock()
+	for _, f := range t.frames {
+		for _, n := range f.order {
+			node := map[string]any{
+				"nodeId": n.NodeID, "ignored": n.Ignored, "role": n.Role.text(), "name": clip(n.Name.text(), maxName), "childIds": anyOf(n.ChildIDs),
+			}
+			if n.Value.Value != nil {
+				node["value"] = n.Value.text()
+			}
+			if bid := t.tab.bids[n.Node]; bid != "" {
+				node["browsergym_id"] = bid
+			}
+			all = append(all, node)
+		}
+	}
+	return all
+}
+
+func anyOf(list []string) []any {
+	out := make([]any, 0, len(list))
+	for _, s := range list {
+		out = append(out, s)
+	}
+	return out
+}
