@@ -1,0 +1,65 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/server"
+)
+
+func TestViewer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"a<b>.png": "png", "a.pdf": "%PDF", "a.txt": "text"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "d.png"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(server.Viewer(func(work func() error) error { return work() }).Handler)
+	t.Cleanup(s.Close)
+	for _, c := range []struct {
+		name, path, host, site string
+		status                 int
+		want                   string
+	}{
+		{"root", "/", "", "", 200, `{"status":"File viewer server is running"}`},
+		{"image", "/view?path=" + dir + "/a<b>.png", "localhost", "none", 200, `<title>File Viewer - a&lt;b&gt;.png</title>`},
+		{"image data", "/view?path=" + dir + "/a<b>.png", "", "", 200, `src="data:image/png;base64,cG5n"`},
+		{"pdf", "/view?path=" + dir + "/a.pdf", "", "same-origin", 200, `<canvas`},
+		{"relative", "/view?path=a.png", "", "", 400, "must be absolute"},
+		{"directory", "/view?path=" + dir + "/d.png", "", "", 400, "is a directory"},
+		{"missing file", "/view?path=" + dir + "/b.png", "", "", 404, "There is no file"},
+		{"other kind", "/view?path=" + dir + "/a.txt", "", "", 500, "not supported"},
+		{"no path", "/view", "", "", 422, "parameter path is missing"},
+		{"by another name", "/view?path=" + dir + "/a.pdf", "evil.example", "", 403, "only a browser on this machine"},
+		{"from another site", "/view?path=" + dir + "/a.pdf", "", "cross-site", 403, "only a browser on this machine"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+strings.NewReplacer("<", "%3C", ">", "%3E").Replace(c.path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.host != "" {
+			request.Host = c.host
+		}
+		if c.site != "" {
+			request.Header.Set("Sec-Fetch-Site", c.site)
+		}
+		response, err := s.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != c.status || !strings.Contains(string(body), c.want) {
+			t.Errorf("%s: got %d, %v and %s, want %d and %q", c.name, response.StatusCode, err, body, c.status, c.want)
+		}
+	}
+}
