@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/browse"
 	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/mcp"
@@ -50,6 +51,8 @@ type Config struct {
 	// reference. nil means all; a list without "jupyter" switches run_ipython off,
 	// and one with "agent_skills" imports these into each kernel.
 	Plugins []string
+	// Browser says that pages may be browsed.
+	Browser bool
 }
 
 const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
@@ -61,6 +64,7 @@ type Executor struct {
 	sessions sessions
 	editor   *edit.Editor
 	notebook *notebook.Notebook // nil where it is switched off
+	browser  *browse.Browser    // nil where it is switched off
 	searcher *search.Searcher
 	mcp      *mcp.Proxy
 	hostname string
@@ -84,7 +88,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _ := os.Hostname()
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{
-		cfg: cfg, editor: editor, notebook: newNotebook(cfg), searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
+		cfg: cfg, editor: editor, notebook: newNotebook(cfg), browser: newBrowser(cfg), searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
 	}
 	e.sessions.config = bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
@@ -101,6 +105,9 @@ func (e *Executor) Close() error {
 	var others sync.WaitGroup
 	if e.notebook != nil {
 		others.Go(e.notebook.Close)
+	}
+	if e.browser != nil {
+		others.Go(e.browser.Close)
 	}
 	others.Go(e.mcp.Close)
 	e.sessions.closeAll()
@@ -130,8 +137,10 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 		return e.list(ctx, a, req)
 	case api.IPythonAction:
 		return e.ipython(ctx, a, req)
-	case api.BrowseAction, api.BrowseInteractiveAction:
-		return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
+	case api.BrowseAction:
+		return e.browse(ctx, a, req)
+	case api.BrowseInteractiveAction:
+		return e.interact(ctx, a, req)
 	case api.MCPAction:
 		return e.callMCPTool(ctx, a, req)
 	case api.InvalidAction:
@@ -150,9 +159,6 @@ func (e *Executor) Stream(ctx context.Context, req api.Request, output func(api.
 	return e.Do(ctx, req)
 }
 
-// noBrowser says what is not there; clients match it (openhands.md, section 8.1).
-const noBrowser = "Browser functionality is not supported or disabled."
-
 // codeUnsupported is the machine word for what this sandbox cannot do.
 const codeUnsupported = "unsupported"
 
@@ -167,12 +173,13 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 		run.Detail += ": without bash, functions do not survive the end of a shell, and ~/.bashrc is not read"
 	}
 	files := api.Capability{Available: true, Detail: "in process"}
+	page, interactive := e.browserCapabilities()
 	return map[string]api.Capability{
 		"run": run, "read": files, "write": files, "edit": files,
 		"glob": files, "grep": files, "list_directory": files,
 		"run_ipython":        e.notebookCapability(),
-		"browse":             {Detail: noBrowser},
-		"browse_interactive": {Detail: noBrowser},
+		"browse":             page,
+		"browse_interactive": interactive,
 		"call_tool_mcp":      e.mcpCapability(),
 	}
 }
@@ -232,6 +239,9 @@ func (e *Executor) setEnv(owners map[string]string) {
 		e.notebook.SetEnv(variables)
 	}
 	e.mcp.SetEnv(variables)
+	if e.browser != nil {
+		e.browser.SetEnv(variables)
+	}
 }
 
 // environment is what shells start with. It holds nothing that changes from

@@ -86,8 +86,9 @@ the address can run commands.
   --soft-timeout DURATION   answer after this much silence (default 10s)
   --plugins NAME...         agent_skills, jupyter, vscode; without jupyter in the
                             list run_ipython is off (default: it is on)
-  --[no-]enable-browser     accepted; this server has no browser yet
-  --browsergym-eval-env E   needs the browser
+  --[no-]enable-browser     browse and browse_interactive are on by default;
+                            pages need Chromium, or are fetched without it
+  --browsergym-eval-env E   accepted, needs the browser, and changes nothing
   --help                    show this text
 
 Variables:

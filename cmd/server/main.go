@@ -75,7 +75,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: model,
-		Plugins: opts.plugins,
+		Plugins: opts.plugins, Browser: opts.browser,
 	})
 	if err != nil {
 		return err
@@ -107,6 +107,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	if err != nil {
 		return err
 	}
+	defer startViewer(ctx, opts, exec, user, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", opts.addr), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && !opts.claim && err == nil && !net.ParseIP(host).IsLoopback() {
 		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")

@@ -101,7 +101,7 @@ type toolCaller struct {
 
 func newToolCaller(t *testing.T) (c *toolCaller, dir string) {
 	t.Helper()
-	_, dir, socket := serveForTest(t)
+	_, dir, socket := serveForTest(t, "--no-enable-browser")
 	return &toolCaller{t, tcpForTest(t, socket), apitest.NewSpec(t)}, dir
 }
 
@@ -200,7 +200,7 @@ func TestReadReplaceRead(t *testing.T) {
 	c.call("anthropic", "bash", args{"command": "(exit 3)"}, "command_failed")
 	c.call("strands", "bash", args{"mode": "execute", "command": "sleep 1000", "timeout": 0.1}, "timed_out")
 	c.call("strands", "bash", args{"mode": "restart"}, "")
-	c.call("", "browser", args{"code": "noop()"}, "unsupported")
+	c.call("", "browser", args{"code": "noop()"}, "unsupported") // it is off
 }
 
 // A file of ten megabytes is edited in its place, and refused where a dialect

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/server"
+)
+
+// viewerURLFile is where agents find the address of the file viewer
+// (openhands.md, section 8.3).
+const viewerURLFile = "/tmp/oh-server-url"
+
+// startViewer serves the file viewer where there is a browser that could look at
+// it; stop ends it. Without it everything else works: what is wrong is logged.
+func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *executor.User, logger *slog.Logger) (stop func()) {
+	if !exec.Capabilities()["browse_interactive"].Available {
+		return func() {}
+	}
+	listener, err := listenNear(ctx, opts.addr)
+	if err != nil {
+		logger.WarnContext(ctx, "the file viewer has no port", slog.Any("error", err))
+		return func() {}
+	}
+	url := fmt.Sprintf("http://localhost:%d", listener.Addr().(*net.TCPAddr).Port)
+	if err := user.As(func() error { return replaceFile(viewerURLFile, url) }); err != nil {
+		logger.WarnContext(ctx, "agents will not find the file viewer", slog.String("url", url), slog.Any("error", err))
+	}
+	viewer := server.Viewer(user.As)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = viewer.Serve(listener) // until it is closed
+	}()
+	return func() {
+		_ = viewer.Close()
+		<-done
+	}
+}
+
+// listenNear listens on the loopback interface: on one of the 1024 ports above
+// that of the server, or, where it has none, on any.
+func listenNear(ctx context.Context, addr string) (listener net.Listener, err error) {
+	var config net.ListenConfig
+	_, text, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(text)
+	if port == 0 {
+		return config.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	err = fmt.Errorf("there is no port above %d", port)
+	for p := port + 1; p <= min(port+1024, 65535); p++ {
+		if listener, err = config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", p)); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, err
+}
+
+// replaceFile puts a new file in the place of whatever has that name: others may
+// write to the directory, and a link of theirs must lead nowhere.
+func replaceFile(path, content string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".actiond-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
