@@ -4,7 +4,9 @@
 #   make image                              # where no registry can be reached, too
 #   docker build --build-arg BASE=debian:bookworm-slim -t actiond:dev - <Dockerfile
 #
-# BASE is any Debian or Ubuntu.
+#   make image-browser                      # with Chromium, which doubles its size
+#
+# BASE is any Debian or Ubuntu; with Chromium, a Debian.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 
@@ -20,6 +22,13 @@ RUN useradd --create-home --shell /bin/bash --uid 1000 agent \
  && echo 'agent ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/agent \
  && chmod 0440 /etc/sudoers.d/agent \
  && install -d -o agent -g agent /workspace
+
+# BROWSER=chromium installs it. Not a stage of its own: builders without BuildKit
+# would build it for every image.
+ARG BROWSER=
+RUN [ -z "$BROWSER" ] || { apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$BROWSER" fonts-dejavu-core \
+ && rm -rf /var/lib/apt/lists/*; }
 
 ENV LANG=C.UTF-8
 WORKDIR /workspace

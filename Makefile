@@ -14,7 +14,7 @@ IMAGE    ?= actiond:dev
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration image image-base vuln clean
+.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration image image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,8 +80,11 @@ image: ## build the container image IMAGE (actiond:dev) from BASE (debian:bookwo
 		$(MAKE) -s image-base BASE=$$base || exit 1; \
 	fi; \
 	echo "base image: $$base; $$how" && \
-	docker build --build-arg BASE="$$base" --tag '$(IMAGE)' - <Dockerfile && \
+	docker build --build-arg BASE="$$base" --build-arg BROWSER='$(BROWSER)' --tag '$(IMAGE)' - <Dockerfile && \
 	echo "built $(IMAGE) from $$base; $$how"
+
+image-browser: ## build the image with Chromium, as IMAGE (actiond:browser)
+	@$(MAKE) -s image BROWSER=chromium IMAGE='$(if $(filter file,$(origin IMAGE)),actiond:browser,$(IMAGE))'
 
 image-base: ## make BASE of Debian's packages alone, with debootstrap, as root
 	@docker image inspect '$(BASE)' >/dev/null 2>&1 && exit; \
