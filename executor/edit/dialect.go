@@ -31,6 +31,9 @@ type Replacement struct {
 	AllowMultiple bool
 }
 
+// counts says that a replacement may be of other than one place.
+func (r Replacement) counts() bool { return r.AllowMultiple || r.Expected != nil && *r.Expected != 1 }
+
 // limit is the largest file that a dialect views and edits.
 func (e *Editor) limit(d Dialect) int64 {
 	switch d {

@@ -253,6 +253,30 @@ func TestSeveralEdits(t *testing.T) {
 	}
 }
 
+// What a command does not heed it refuses: str_replace takes one place, whatever is said about their number.
+func TestNumbersOfPlaces(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	path := b.write("f", "a", 0o600)
+	for _, c := range []edit.Command{
+		{OldStr: new("a"), NewStr: new("b"), Expected: new(2)},
+		{OldStr: new("a"), NewStr: new("b"), AllowMultiple: true},
+		{Edits: []edit.Replacement{{Old: "a", New: "b", Expected: new(2)}}},
+		{Edits: []edit.Replacement{{Old: "a", New: "b", AllowMultiple: true}}},
+	} {
+		c.Name, c.Path = "str_replace", path
+		_, err := b.Do(c)
+		wantCode(t, err, edit.CodeInvalidArgument)
+	}
+	if got := b.content("f"); got != "a" {
+		t.Errorf("got %q, want it as before", got)
+	}
+	b.do(edit.Command{Name: "str_replace", Path: path, Edits: []edit.Replacement{{Old: "a", New: "b", Expected: new(1)}}})
+	if got := b.content("f"); got != "b" {
+		t.Errorf("got %q, want b", got)
+	}
+}
+
 func TestHints(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, old, want string }{

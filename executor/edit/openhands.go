@@ -172,8 +172,9 @@ func (c Command) checkUse() error {
 			"old_str, new_str, expected_replacements and allow_multiple.")
 	case c.Fuzzy && (c.Dialect != Gemini || c.Name != "replace"):
 		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is for the command replace of the dialect gemini alone.")
-	case c.AllowMultiple && c.Name != "replace":
-		return refuse(CodeInvalidArgument, "Parameter `allow_multiple` is for the command replace, not for %s.", c.Name)
+	case c.Name != "replace" && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
+		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace. "+
+			"The command %s takes one place.", c.Name)
 	}
 	return nil
 }
