@@ -216,6 +216,42 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 	return api.DecodeToolAnswer(data)
 }
 
+// MCP sends a message of an MCP client to the sandbox's own tools, and returns
+// the answer, which is empty for a notification. ctx bounds the wait only.
+func (c *Client) MCP(ctx context.Context, dialect, session string, message []byte) (json.RawMessage, error) {
+	query := url.Values{"dialect": {dialect}, "session": {session}}
+	response, err := c.sendWith(ctx, mcpHeader(message), http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return c.whole(response.Body, "/mcp")
+}
+
+// mcpHeader is what the streamable HTTP transport wants of a message outside too:
+// more in its revisions that have no handshake.
+func mcpHeader(message []byte) http.Header {
+	header := http.Header{"Accept": {"application/json, text/event-stream"}}
+	var m struct {
+		Method string `json:"method"`
+		Params struct {
+			Name string `json:"name"`
+			Meta struct {
+				Version string `json:"io.modelcontextprotocol/protocolVersion"`
+			} `json:"_meta"`
+		} `json:"params"`
+	}
+	if err := json.Unmarshal(message, &m); err != nil || m.Params.Meta.Version == "" {
+		return header
+	}
+	header.Set("Mcp-Protocol-Version", m.Params.Meta.Version)
+	header.Set("Mcp-Method", m.Method)
+	if m.Params.Name != "" {
+		header.Set("Mcp-Name", m.Params.Name)
+	}
+	return header
+}
+
 // Sessions returns the persistent shells of the sandbox.
 func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	var list api.SessionList
@@ -339,7 +375,12 @@ func (c *Client) exchange(ctx context.Context, method, path, contentType string,
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, c.maxResponse+1))
+	return c.whole(response.Body, path)
+}
+
+// whole reads an answer to its end.
+func (c *Client) whole(body io.Reader, path string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, c.maxResponse+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of %s: %w", pathOnly(path), err)
 	}
@@ -362,15 +403,22 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 
 // sendFor is send that says in which form it wants the answer.
 func (c *Client) sendFor(ctx context.Context, accept, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	header := http.Header{}
+	if accept != "" {
+		header.Set("Accept", accept)
+	}
+	return c.sendWith(ctx, header, method, path, contentType, body)
+}
+
+// sendWith is send with a header, which becomes the request's.
+func (c *Client) sendWith(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
 	}
+	request.Header = header
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
-	}
-	if accept != "" {
-		request.Header.Set("Accept", accept)
 	}
 	if c.key != "" {
 		request.Header.Set(api.KeyHeader, c.key)

@@ -21,6 +21,7 @@ func (p *program) commands() []*cobra.Command {
 		p.act(),
 		p.sh(),
 		p.tool(),
+		p.mcp(),
 		p.logs(),
 		p.cp(),
 		p.cat(),

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+func (p *program) mcp() *cobra.Command {
+	var dialect, session string
+	c := &cobra.Command{
+		Use:   "mcp [flags] SANDBOX",
+		Short: "Offer the tools of a sandbox to an MCP client over standard input and output",
+		Long: `Mcp is a server of the Model Context Protocol for the program that starts it: it
+carries messages between that program and the sandbox, one a line. It ends with
+its standard input, once everything is answered.`,
+		Example: `  claude mcp add build -- runtimectl mcp build
+  runtimectl mcp --dialect gemini --session tests build`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeSandboxes(1, running...),
+	}
+	addDialect(c, &dialect)
+	c.Flags().StringVar(&session, "session", "", "run commands in the persistent shell `NAME` (default: the one of calls that name none)")
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := api.CheckSession(session); err != nil {
+			return err
+		}
+		return p.asked(cmd, args[0], func(c *client.Client) error {
+			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.stdout, calls: map[string]context.CancelFunc{}}
+			return b.carry(cmd.Context(), p.stdin)
+		})
+	}
+	return c
+}
+
+// maxMCPLine bounds a message of the MCP client: a call may carry a whole file.
+const maxMCPLine = 64 << 20
+
+// mcpBridge carries messages. It owns a goroutine for each that is not answered.
+type mcpBridge struct {
+	client           *client.Client
+	dialect, session string
+
+	mu    sync.Mutex
+	out   io.Writer
+	calls map[string]context.CancelFunc // by the id of the request, as it was written
+	err   error                         // of writing
+}
+
+// carry reads messages until the end of in, and returns when all are answered,
+// or ctx ended.
+func (b *mcpBridge) carry(ctx context.Context, in io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines, failed := make(chan []byte), make(chan error, 1)
+	// Reading cannot be ended; the goroutine goes with the program.
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(in)
+		scanner.Buffer(nil, maxMCPLine)
+		for scanner.Scan() {
+			select {
+			case lines <- bytes.Clone(scanner.Bytes()):
+			case <-ctx.Done():
+				return
+			}
+		}
+		failed <- scanner.Err()
+	}()
+	var carrying sync.WaitGroup
+	defer carrying.Wait()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				carrying.Wait()
+				return errors.Join(<-failed, b.err)
+			}
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				b.take(ctx, &carrying, line)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take carries one message. A cancellation ends the request that it names, which
+// has a connection of its own.
+func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []byte) {
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+		Params struct {
+			RequestID json.RawMessage `json:"requestId"`
+		} `json:"params"`
+	}
+	_ = json.Unmarshal(line, &message) // the sandbox says what is wrong with it
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if message.Method == "notifications/cancelled" {
+		if cancel := b.calls[string(message.Params.RequestID)]; cancel != nil {
+			cancel()
+		}
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	id := string(message.ID)
+	if id != "" {
+		b.calls[id] = cancel
+	}
+	carrying.Go(func() {
+		defer cancel()
+		answer, err := b.client.MCP(ctx, b.dialect, b.session, line)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.calls, id)
+		switch {
+		case ctx.Err() != nil || id == "": // nobody waits for an answer
+			return
+		case err != nil:
+			answer = refusal(message.ID, err)
+		}
+		if _, err := b.out.Write(append(answer, '\n')); err != nil && b.err == nil {
+			b.err = fmt.Errorf("answering the MCP client: %w", err)
+		}
+	})
+}
+
+// refusal is the answer to a message that the sandbox did not take.
+func refusal(id json.RawMessage, err error) []byte {
+	const internalError = -32603        // of JSON-RPC
+	words, _ := api.Encode(err.Error()) // a text can be encoded
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, internalError, words)
+}
