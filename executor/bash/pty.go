@@ -83,9 +83,14 @@ func (t *terminal) configure() error {
 // restore gives the terminal back the modes it began with, where a command left
 // others behind (a killed editor, stty raw), and drops what was typed and not
 // read: it was meant for the command that has ended, and must not answer the
-// question of another.
+// question of another. The kernel takes what is written to the master to the
+// other side at its leisure: the first call drops what is still on its way, the
+// second what has arrived.
 func (t *terminal) restore() {
-	_ = t.control(func(fd int) error { return unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes) })
+	_ = t.control(func(fd int) error {
+		_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
+		return unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes)
+	})
 }
 
 // control calls f with the master's descriptor, which stays open meanwhile.

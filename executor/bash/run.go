@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -82,18 +83,18 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	ended := cur.ended()
 	if !ended {
 		cur.key = name
+		s.keyed = true
 	}
 	s.mu.Unlock()
 	if ended {
 		return nil
 	}
 	sh.wake()
-	alone := sh.inForeground()
-	starting, _ := sh.receiver()
+	alone, early := sh.inForeground(), !sh.hasProgram()
 	if err := sh.press(key); err != nil {
 		return err
 	}
-	if key[0] == interruptKey && starting && s.tookOver(cur, sh) {
+	if key[0] == interruptKey && early && tookOver(cur, sh) {
 		// The key came before the program was there: the shell waits for it now,
 		// and the copy of the shell that became it forgot the signal.
 		if err := sh.press(key); err != nil {
@@ -117,20 +118,21 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 // tookOver waits whether a program takes the terminal from a shell that was
 // about to start it. False means that cur ended first, or the shell goes on by
 // itself.
-func (s *Session) tookOver(cur *running, sh *shell) bool {
+func tookOver(cur *running, sh *shell) bool {
 	for range startLooks {
 		if ends(cur, askTime) {
 			return false
 		}
-		if shell, program := sh.receiver(); !shell {
-			return program
+		if sh.hasProgram() {
+			return true
 		}
 	}
 	return false
 }
 
-// startLooks times askTime is many times what a shell takes to start a program.
-const startLooks = 10
+// startLooks times askTime is a second: many times what a shell takes to start
+// a program, also on a machine that is overloaded.
+const startLooks = 50
 
 // interruptKey is C-c.
 const interruptKey = 'C' - '@'
@@ -213,6 +215,8 @@ func (s *Session) give(ctx context.Context, text string, by *Attachment) (*runni
 	s.start = s.log.End()
 	s.prompt = ""
 	s.count++
+	keyed := s.keyed
+	s.keyed = false
 	s.mu.Unlock()
 	cur := s.begin(text, nil, by)
 	lines := sh.run(text, sh.term.name) + sh.report(sh.token, cur.seq)
@@ -227,6 +231,9 @@ func (s *Session) give(ctx context.Context, text string, by *Attachment) (*runni
 	s.pressing.Unlock()
 	close(cur.sent)
 	if err == nil {
+		if keyed {
+			s.sweep(cur, sh)
+		}
 		return cur, nil
 	}
 	// A command that closed the shell's own descriptors leaves it deaf. Its end
@@ -240,6 +247,35 @@ func (s *Session) give(ctx context.Context, text string, by *Attachment) (*runni
 	}
 	return cur, nil
 }
+
+// sweep ends what a command left that a key interrupted. bash 5.2 may keep the
+// rest of its text in the parser when a signal comes between two of its
+// commands, and runs that, with the script as its input, before it reads the
+// next line: a program has the terminal, while the shell's input is still the
+// script. It returns once the shell evaluates cur.
+func (s *Session) sweep(cur *running, sh *shell) {
+	left := 0 // the group that was found the last time
+	for range sweepLooks {
+		group := sh.foreground()
+		if !strings.HasPrefix(sh.input(s.cfg.As), "pipe:") {
+			return
+		}
+		if group == sh.cmd.Process.Pid || group <= 1 {
+			group = 0
+		}
+		if group != 0 && group == left {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
+		left = group
+		if ends(cur, askTime) {
+			return
+		}
+	}
+}
+
+// sweepLooks times askTime is two seconds, many times what a shell takes to read
+// a line.
+const sweepLooks = 100
 
 // wait waits for the end of cur or of one of the limits.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time) (Outcome, error) {

@@ -134,6 +134,7 @@ type Session struct {
 	prompt   string // last line of the last answer: what stands before typed text
 	count    int64
 	started  time.Time
+	keyed    bool          // a key was pressed for the last command
 	notes    []note        // the last commands, for those who attach
 	sized    []*Attachment // who asked for a size, the last one last
 	more     chan struct{} // closed at the next change, nil while nobody watches

@@ -225,20 +225,11 @@ func (sh *shell) hasReadAll() bool {
 //
 // It rarely waits at all, for a shell reads a line within microseconds.
 func (sh *shell) awaitBegin(as func(func() error) error, done <-chan struct{}) {
-	input := sh.proc("fd/0")
 	limit := time.NewTimer(beginTime)
 	defer limit.Stop()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for {
-		target := ""
-		_ = as(func() (err error) {
-			target, err = os.Readlink(input)
-			return err
-		})
-		if target == sh.term.name {
-			return
-		}
+	for sh.input(as) != sh.term.name {
 		select {
 		case <-look.C:
 		case <-done:
@@ -247,6 +238,17 @@ func (sh *shell) awaitBegin(as func(func() error) error, done <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// input tells what the shell's input is: the name of the terminal while it
+// evaluates a command, "pipe:" and more while it reads its script, "" where
+// nobody may know.
+func (sh *shell) input(as func(func() error) error) (target string) {
+	_ = as(func() (err error) {
+		target, err = os.Readlink(sh.proc("fd/0"))
+		return err
+	})
+	return target
 }
 
 // beginTime is long for reading a line of any length, and short for a person
@@ -282,16 +284,12 @@ func (sh *shell) foreground() (group int) {
 	return group
 }
 
-// receiver tells what keys reach: the shell, or a copy of it that may be about to
-// become a program; or a program. Where that is gone, neither.
-func (sh *shell) receiver() (shell, program bool) {
+// hasProgram tells whether keys reach a program, and neither the shell, nor a
+// copy of it that may be about to become one, nor nobody.
+func (sh *shell) hasProgram() bool {
 	own := sh.cmdline.Load()
 	now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", sh.foreground()))
-	if err != nil || own == nil || len(now) == 0 {
-		return false, false
-	}
-	shell = bytes.Equal(now, *own)
-	return shell, !shell
+	return err == nil && own != nil && len(now) > 0 && !bytes.Equal(now, *own)
 }
 
 // press writes to the terminal as a keyboard would.
