@@ -85,10 +85,12 @@ func (t *terminal) configure() error {
 // read: it was meant for the command that has ended, and must not answer the
 // question of another. The kernel takes what is written to the master to the
 // other side at its leisure: the first call drops what is still on its way, the
-// second what has arrived.
-func (t *terminal) restore() {
+// second what has arrived. Without typed, nothing is on its way.
+func (t *terminal) restore(typed bool) {
 	_ = t.control(func(fd int) error {
-		_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
+		if typed {
+			_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
+		}
 		return unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes)
 	})
 }

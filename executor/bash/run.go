@@ -225,7 +225,9 @@ func (s *Session) give(ctx context.Context, text string, by *Attachment) (*runni
 	}
 	sh.wake()
 	s.pressing.Lock()
-	sh.term.restore() // what was typed at the very end of the command before
+	if sh.pressed.Swap(false) { // perhaps at the very end of the command before
+		sh.term.restore(true)
+	}
 	cur.given = time.Now()
 	err := sh.send(lines)
 	s.pressing.Unlock()

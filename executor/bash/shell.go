@@ -72,6 +72,7 @@ type shell struct {
 	started time.Time
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
+	pressed  atomic.Bool // something was typed since the last command was given
 	listener listener
 	reading  sync.Mutex // held from a read of the terminal until its bytes are delivered
 	buffer   [16 << 10]byte
@@ -297,6 +298,7 @@ func (sh *shell) press(keys []byte) error {
 	if err := sh.term.master.SetWriteDeadline(time.Now().Add(pressTime)); err != nil {
 		return err
 	}
+	sh.pressed.Store(true)
 	_, err := sh.term.master.Write(keys)
 	return err
 }
@@ -405,7 +407,7 @@ func (sh *shell) deliverReport(f []string) {
 		r.background = pid
 	}
 	sh.drain()
-	sh.term.restore()
+	sh.term.restore(sh.pressed.Load())
 	if sh.cmdline.Load() == nil { // right after the start it would still be empty
 		if own, err := os.ReadFile(sh.proc("cmdline")); err == nil {
 			sh.cmdline.Store(&own)
