@@ -351,6 +351,9 @@ func (r *runner) claim() (*process, error) {
 	case r.closed:
 		return nil, ErrClosed
 	case r.last == nil, r.last.gone() && (r.last.served() || time.Since(r.last.begun) > retryTime):
+		if r.last != nil {
+			r.proxy.ending.Go(r.last.running.Wait) // it is gone, and has its last words yet to log
+		}
 		r.last = start(&cfg, r.spec)
 	}
 	return r.last, nil
