@@ -76,6 +76,10 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		// With nothing to show for it, the answer is the one without a browser.
+		if page.Unreached {
+			return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
+		}
 	}
 	if o, err := e.noPage(ctx, program, page, err); o != nil || err != nil {
 		return o, err

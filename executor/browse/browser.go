@@ -84,6 +84,8 @@ type Page struct {
 	// Error says what went wrong with the step, as a type and a message; "" where
 	// all calls were done.
 	Error string
+	// Unreached says that a Fetch found nobody who takes its connection.
+	Unreached bool
 	// Download is the path of the file that the step fetched, if it did.
 	Download string
 	// Notes are sentences on what else happened: dialogs, the end of a browser.

@@ -100,6 +100,8 @@ func (p *Page) fetch(ctx context.Context, cfg *Config, address string) error {
 	}}
 	response, err := client.Do(request)
 	if err != nil {
+		op, ok := errors.AsType[*net.OpError](err)
+		p.Unreached = ok && op.Op == "dial"
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
