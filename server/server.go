@@ -117,11 +117,6 @@ const (
 	defaultMaxUpload  = 10 << 30
 	defaultMaxActions = 256
 
-	// headerTime is enough for any client that is not dripping its header.
-	headerTime = 10 * time.Second
-	// idleTime is longer than any client keeps an idle connection: a client
-	// whose connection is closed while it writes sends its action again.
-	idleTime = 120 * time.Second
 	// maxHeader holds a key and a long query.
 	maxHeader = 64 << 10
 	// maxConns leaves most of a container's descriptors to the engines.
@@ -231,16 +226,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	})
 	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWaiting(nil)
-	srv := &http.Server{
-		Handler:           s,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: headerTime,
-		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-
-		DisableGeneralOptionsHandler: true, // it would answer without a key
-	}
+	srv := bound.Server(base, s, maxHeader, s.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(bound.Listener(l, maxConns)) }()
 	select {
@@ -252,10 +238,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 	s.draining.Store(true)
 	close(s.hungUp)
-	err := shutdown(ctx, srv, drainTime)
+	err := bound.Shutdown(ctx, srv, drainTime)
 	if err != nil {
 		stopWaiting(errStopping)
-		err = shutdown(ctx, srv, answerTime)
+		err = bound.Shutdown(ctx, srv, answerTime)
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
@@ -266,12 +252,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// shutdown waits up to limit for the running requests; ctx has ended already
-// and gives only its values.
-func shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	return srv.Shutdown(ctx)
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/actiond/actiond/server/bound"
 )
 
 // Viewer shows files as pages, for a browser on this machine alone: the client
@@ -27,7 +29,7 @@ func Viewer(as func(func() error) error) *http.Server {
 		_, _ = io.WriteString(w, `{"status":"File viewer server is running"}`)
 	})
 	mux.HandleFunc("GET /view", v.view)
-	return &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, WriteTimeout: time.Minute, MaxHeaderBytes: maxHeader}
+	return &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: bound.HeaderTime, IdleTimeout: bound.IdleTime, WriteTimeout: time.Minute, MaxHeaderBytes: maxHeader}
 }
 
 type viewer struct{ as func(func() error) error }

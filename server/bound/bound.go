@@ -4,7 +4,9 @@
 package bound
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -12,6 +14,11 @@ import (
 )
 
 const (
+	// HeaderTime is enough for any client that is not dripping its header.
+	HeaderTime = 10 * time.Second
+	// IdleTime is longer than any client keeps an idle connection: a client
+	// whose connection is closed while it writes sends its action again.
+	IdleTime = 120 * time.Second
 	// StallTime is how long the other side may be silent in the middle of a
 	// body, its own or ours.
 	StallTime = 30 * time.Second
@@ -24,6 +31,29 @@ const (
 // allowance returns how long n bytes may take at the slowest rate.
 func allowance(n int64) time.Duration {
 	return time.Duration(n) * (time.Second / slowest)
+}
+
+// Server returns an HTTP server whose connections are bounded. Contexts of its
+// requests come from base, and what net/http complains of goes to log.
+func Server(base context.Context, h http.Handler, maxHeader int, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: HeaderTime,
+		IdleTimeout:       IdleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // it would answer without a key
+	}
+}
+
+// Shutdown waits up to limit for the running requests; ctx has ended already
+// and gives only its values.
+func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return srv.Shutdown(ctx)
 }
 
 // Listener returns l limited to most connections at a time. Further ones wait in

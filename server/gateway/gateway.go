@@ -56,9 +56,6 @@ type Config struct {
 }
 
 const (
-	// headerTime and idleTime are those of the server in the sandbox.
-	headerTime = 10 * time.Second
-	idleTime   = 120 * time.Second
 	// maxHeader holds both keys and a long query.
 	maxHeader = 64 << 10
 	// maxConns is for some hundred sandboxes with several sessions each.
@@ -154,16 +151,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 
 	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWaiting(errStopping)
-	srv := &http.Server{
-		Handler:           g,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: headerTime,
-		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
-
-		DisableGeneralOptionsHandler: true, // it would answer without a key
-	}
+	srv := bound.Server(base, g, maxHeader, g.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(bound.Listener(l, maxConns)) }()
 	select {
@@ -174,10 +162,10 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	}
 
 	g.stopping.Store(true)
-	err := shutdown(ctx, srv, drainTime)
+	err := bound.Shutdown(ctx, srv, drainTime)
 	stopWaiting(errStopping) // also those who took their connection over, which Shutdown does not know
 	if err != nil {
-		err = shutdown(ctx, srv, answerTime)
+		err = bound.Shutdown(ctx, srv, answerTime)
 	}
 	if err != nil {
 		g.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
@@ -187,14 +175,6 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// shutdown waits up to limit for the running requests; ctx has ended already
-// and gives only its values.
-func shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	return srv.Shutdown(ctx)
 }
 
 // Close undoes the creations that are under way, ends builds and drops idle
