@@ -219,7 +219,7 @@ func (s *Session) give(ctx context.Context, text string, by *Attachment) (*runni
 	s.keyed = false
 	s.mu.Unlock()
 	cur := s.begin(text, nil, by)
-	lines := sh.run(text, sh.term.name) + sh.report(sh.token, cur.seq)
+	lines := sh.run(text, sh.term.name) + sh.report(sh.token, cur.seq, sh.term.name)
 	if status != 0 && !strings.Contains(flags, "e") { // with set -e it would end the shell
 		lines = sh.status(status) + lines
 	}
@@ -282,10 +282,12 @@ const sweepLooks = 100
 // wait waits for the end of cur or of one of the limits.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time) (Outcome, error) {
 	hard := limit(c.Hard >= 0, c.Hard-time.Since(began))
-	lost := time.After(lostTime)
+	look := lostTime
 	if c.Input {
-		lost = time.After(askTime)
+		look = askTime
 	}
+	lost := time.NewTimer(look)
+	defer lost.Stop()
 	var soft <-chan time.Time
 	quiet := time.NewTimer(c.Soft)
 	defer quiet.Stop()
@@ -296,8 +298,10 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.
 		select {
 		case <-cur.done:
 			return Completed, nil
-		case <-lost: // a key may have cost the report, of this command or of the one before
+		case <-lost.C: // a key may have cost the report, of this command or of the one before
 			s.checkReport(cur)
+			look *= 2
+			lost.Reset(look)
 		case <-hard:
 			s.checkReport(cur)
 			return TimedOut, nil
@@ -332,28 +336,28 @@ func (s *Session) silence(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// checkReport deals with a report that never came. The shell has read all its
-// lines and yet the command counts as running: it has read ahead, or the line
-// that reports was lost to a signal, or a command put something else in the
-// builtins' place. So it is asked again: the first leaves that unread, the
-// second answers, and a shell that reads it time and again and says nothing is
-// beyond help, and so may be what it saved.
+// checkReport deals with a report that does not come. A shell that stopped
+// itself goes on. One that has read all its lines while the command counts as
+// running has read ahead, or the line that reports was lost to a signal, or a
+// command put something else in the builtins' place or took the terminal away.
+// So it is asked again: the first leaves that unread, the second answers, and a
+// shell that reads it time and again and says nothing, or cannot, is beyond help.
 func (s *Session) checkReport(cur *running) {
-	for range askAgain {
-		s.mu.Lock()
-		sh := s.shell
-		lost := s.isLost(cur)
-		s.mu.Unlock()
-		if !lost || sh.send(closeQuotes+sh.report(sh.token, cur.seq)) == nil && ends(cur, askTime) {
-			return
-		}
-	}
 	s.mu.Lock()
 	sh, lost := s.shell, s.isLost(cur)
-	if lost {
-		s.state = ""
-	}
 	s.mu.Unlock()
+	sh.wake()
+	for range askAgain {
+		if !lost {
+			return
+		}
+		if !sh.isMute() && sh.send(closeQuotes+sh.report(sh.token, cur.seq, sh.term.name)) == nil && ends(cur, askTime) {
+			return
+		}
+		s.mu.Lock()
+		lost = s.isLost(cur)
+		s.mu.Unlock()
+	}
 	if lost {
 		sh.kill()
 		ends(cur, hangUpTime)
@@ -369,7 +373,8 @@ func (s *Session) isLost(cur *running) bool {
 const (
 	askAgain = 3
 	// lostTime is when a command without a report is looked after for the first
-	// time: most have ended by then, and a person has not lost patience.
+	// time: most have ended by then, and a person has not lost patience. Each
+	// further look comes after twice the time.
 	lostTime = 500 * time.Millisecond
 	// askTime is many times what a shell that is idle takes to answer.
 	askTime = 20 * time.Millisecond

@@ -14,7 +14,7 @@ const reportFD = 7
 
 // The first field of a message on the report pipe, before the shell's token.
 const (
-	reportHeader = "R" // sequence number, $?, $!, directory, flags, PATH
+	reportHeader = "R" // sequence number, $?, $!, flags, PATH, directory
 	stateHeader  = "S" // exported variables, functions, aliases
 )
 
@@ -49,12 +49,13 @@ func (d dialect) arguments() []string {
 }
 
 // setUp turns off what belongs to a person at a keyboard: history, its
-// expansion with "!", prompts and the work done for them, logging out when idle
-// and looking for mail. It runs after the person's own files.
+// expansion with "!", the work done for prompts, logging out when idle and
+// looking for mail. It runs after the person's own files. A prompt is kept, for
+// such files ask by it whether they are read for a person.
 func (d dialect) setUp() string {
-	line := "PS1= PS2=; unset -v PROMPT_COMMAND TMOUT MAILCHECK HISTFILE 2>/dev/null\n"
+	line := "PS1='$ ' PS2=; unset -v PROMPT_COMMAND TMOUT MAILCHECK HISTFILE 2>/dev/null\n"
 	if d.isBash {
-		return "set +o history +H; " + line
+		return "set +o history +H; history -c; shopt -u promptvars; " + line
 	}
 	return line
 }
@@ -85,10 +86,16 @@ func (d dialect) status(n int) string {
 	return fmt.Sprintf("(exit %d)\n", n)
 }
 
-// report tells how the command before it ended.
-func (d dialect) report(token string, seq uint64) string {
-	return fmt.Sprintf(`%sprintf '%%s\0' %s%s %d "$?" "${!:-}" "$PWD" "$-" "${PATH-}" >&%d`+"\n",
-		d.call, reportHeader, token, seq, reportFD)
+// report tells how the command before it ended. A shell that could not give the
+// next one the terminal, and would run nothing while it says that all failed,
+// does not report. The directory is what pwd prints: PWD is the command's to set.
+func (d dialect) report(token string, seq uint64, terminal string) string {
+	line := fmt.Sprintf(`%[1]sprintf '%%s\0' %[2]s%[3]s %[4]d "$?" "${!:-}" "$-" "${PATH-}" <>%[5]s >&%[6]d && { %[1]spwd; %[1]sprintf '\0'; } >&%[6]d`,
+		d.call, reportHeader, token, seq, terminal, reportFD)
+	if d.isBash { // what the command wants done at every prompt is done once
+		line += `; \builtin unset -v PROMPT_COMMAND || \builtin :`
+	}
+	return line + "\n"
 }
 
 // closeQuotes ends what a line of ours left open when a signal cut it in two.

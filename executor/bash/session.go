@@ -253,7 +253,7 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 		// The saved PWD may be older than the directory.
 		lines += sh.run(s.state, "/dev/null") + sh.call + "cd " + quote(dir) + "\n"
 	}
-	lines += sh.setUp() + sh.report(sh.token, ready.seq)
+	lines += sh.setUp() + sh.report(sh.token, ready.seq, sh.term.name)
 	if err = sh.send(lines); err == nil {
 		err = s.awaitReady(ctx, sh, ready)
 	}
@@ -370,7 +370,10 @@ func (s *Session) reported(sh *shell, r report) {
 	if c.ended() {
 		return // with its shell
 	}
-	s.dir, s.flags, s.status, s.path = r.dir, r.flags, r.status, r.path
+	if filepath.IsAbs(r.dir) { // pwd may not know, where the directory is gone
+		s.dir = r.dir
+	}
+	s.flags, s.status, s.path = r.flags, r.status, r.path
 	c.status, c.pid = r.status, r.background
 	close(c.done)
 	s.changed()

@@ -182,12 +182,22 @@ func TestMatrix(t *testing.T) {
 		{name: "unfinished loop", commands: []string{"while true; do"}, status: 2, then: "echo back", after: "back"},
 		{name: "prompts", commands: []string{"PS1='$ '; PS2='> '", "echo a"}, output: "a"},
 		{name: "prompt command", commands: []string{"PROMPT_COMMAND='echo prompt'", "echo a"}, output: "a"},
+		{name: "prompt that takes its time", commands: []string{"PS1='$(sleep 1000)'; PS0=$PS1", "echo a"}, output: "a", only: "bash"},
+		{name: "sourcing files for people", commands: []string{"echo '[ -n \"$PS1\" ] && echo interactive' > f; . ./f"}, output: "interactive"},
+		{name: "no history of ours", commands: []string{"history | wc -l"}, output: "0", only: "bash"},
 		{name: "unset PATH", commands: []string{"unset PATH", "echo a"}, output: "a"},
 		{name: "aliases of our words", commands: []string{"alias .=x eval=x printf=x builtin=x command=x exit=x set=x", "echo a"}, output: "a", only: "bash"},
 		{name: "functions of our words", commands: []string{"printf() { echo p; }; read() { echo r; }; echo2() { :; }", "echo a"}, output: "a"},
 		{name: "function eval", commands: []string{"eval() { echo e; }; set() { echo s; }; exit() { echo x; }", "echo a"}, output: "a", only: "bash"},
 		{name: "readonly variables", commands: []string{"readonly PROMPT_COMMAND=true PS1 OLDPWD", "echo a"}, output: "a", only: "bash"},
 		{name: "few descriptors", commands: []string{"ulimit -n 8", "echo a"}, output: "a", only: "bash"},
+		{name: "no descriptors", commands: []string{"export V=kept", "ulimit -n 3; false"}, status: -1, restarts: true, then: "echo $V", after: "kept"},
+		{name: "no descriptor to report on", commands: []string{"ulimit -n 7; false"}, status: -1, restarts: true, then: "echo back", after: "back"},
+		{name: "no descriptors for the terminal", commands: []string{"ulimit -n 10; false"}, status: -1, restarts: true, then: "echo back", after: "back", except: "bash"},
+		{name: "restricted shell", commands: []string{"set -r"}, status: -1, restarts: true, then: "echo back", after: "back", only: "bash"},
+		{name: "shell stops itself", commands: []string{"kill -STOP $$; echo on"}, output: "on"},
+		{name: "suspend", commands: []string{"suspend -f; echo on"}, output: "on", only: "bash"},
+		{name: "trap that is not called", commands: []string{"trap 'exit 7' CONT", "echo a"}, output: "a"},
 		{name: "field separator", commands: []string{"IFS=0123456789", "echo a"}, output: "a"},
 		{name: "posix mode", commands: []string{"set -o posix", "echo a"}, output: "a", only: "bash"},
 		{name: "noclobber, noglob", commands: []string{"set -C -f", "echo a *"}, output: "a *"},
@@ -249,6 +259,43 @@ func checkCase(t *testing.T, s *bash.Session, c matrixCase) {
 	}
 }
 
+// The directory is where the shell is, whatever a command calls it.
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	for shell, program := range shells(t) {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			start := s.Info().Dir
+			for _, c := range []struct{ command, want string }{
+				{"true", start},
+				{"PWD=/etc", start},
+				{"unset PWD; :", start},
+				{"mkdir 'a\n' && cd 'a\n'", start + "/a\n"},
+				{"rmdir ../a*", start + "/a\n"},
+				{"cd " + start + "; mkdir d; ln -s d link; cd link", start + "/link"},
+				{"pwd() { echo /etc; }; cd ../d", start + "/d"},
+				{"readonly PWD; cd / 2>/dev/null", "/"},
+			} {
+				if r := do(t, s, c.command); r.Dir != c.want {
+					t.Errorf("%s: got %q, want %q", c.command, r.Dir, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Where a shell does not know its directory any more, the last one that it knew
+// is told.
+func TestDirectoryGone(t *testing.T) {
+	t.Parallel()
+	s := session(t, "/bin/bash")
+	do(t, s, "set -o posix; mkdir g; cd g")
+	if r := do(t, s, "rmdir ../g; cd ."); r.Dir != s.Info().Dir || filepath.Base(r.Dir) != "g" {
+		t.Errorf("got %q, want the directory that is gone", r.Dir)
+	}
+}
+
 // A shell that had to be started anew has what the old one had saved.
 func TestRestartRestores(t *testing.T) {
 	t.Parallel()
@@ -273,6 +320,21 @@ func TestRestartRestores(t *testing.T) {
 				t.Errorf("got %q, want the function and the alias", got)
 			}
 		})
+	}
+}
+
+// What a command wants done before prompts is done once, for there are none.
+func TestPromptCommand(t *testing.T) {
+	t.Parallel()
+	s := session(t, "/bin/bash")
+	begin(t, s, "PROMPT_COMMAND='sleep 1000'; echo set", "set")
+	if r := enter(t, s, "C-c"); r.Outcome != bash.Completed {
+		t.Fatalf("got %+v", r)
+	}
+	for range 2 {
+		if r := do(t, s, "echo a"); r.Output != "a" {
+			t.Errorf("got %q", r.Output)
+		}
 	}
 }
 
@@ -349,6 +411,9 @@ func TestHardLimitDuringOutput(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
 	r, err := s.Run(t.Context(), bash.Command{Text: "yes", Soft: long, Hard: short})
+	for i := 0; i < 100 && err == nil && r.Outcome == bash.TimedOut && r.Omitted == 0; i++ { // not much yet, on a busy machine
+		r, err = s.Run(t.Context(), bash.Command{Soft: long, Hard: short})
+	}
 	if err != nil || r.Outcome != bash.TimedOut || r.Omitted == 0 {
 		t.Fatalf("got outcome %d, %d omitted, %v", r.Outcome, r.Omitted, err)
 	}
@@ -637,10 +702,7 @@ func TestTypedAheadIsDropped(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
-	begin(t, s, "suspend", "")
-	if r := enter(t, s, "C-c"); r.Outcome != bash.Completed {
-		t.Errorf("suspend: got %+v", r)
-	}
+	do(t, s, "suspend")
 	begin(t, s, "sleep 1", "")
 	if _, err := s.Run(t.Context(), bash.Command{Text: "C-s", Input: true, Hard: 0}); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/proctree"
 )
 
 // maxField bounds one field of a message of the shell. It is far more than an
@@ -135,33 +137,11 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	if err := startHeedful(sh.cmd); err != nil {
 		return err
 	}
-	sh.offer(cfg)
+	proctree.Offer(sh.cmd.Process.Pid, cfg.As)
 	_ = sh.term.slave.Close()
 	sh.term.slave = nil
 	// A shell that cannot open its terminal would run everything unseen.
 	return sh.send("exec 3>&-; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
-}
-
-// offerMore is added to this process's own score, of 1000 for all memory there
-// is: the server uses a hundredth of a sandbox's memory, so that what a command
-// runs is always the larger.
-const offerMore = 300
-
-// offer makes the shell and all it starts go before this process does when memory runs
-// out. The file is the shell's user's, and one may always offer more of oneself
-// (proc(5), oom_score_adj). Where it cannot be done the kernel goes by size alone.
-func (sh *shell) offer(cfg *Config) {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return
-	}
-	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
-	if err != nil {
-		return
-	}
-	_ = cfg.As(func() error {
-		return os.WriteFile(sh.proc("oom_score_adj"), strconv.AppendInt(nil, int64(min(1000, score+offerMore)), 10), 0)
-	})
 }
 
 // starting guards the process's signals, which startHeedful changes for a moment.
@@ -269,9 +249,30 @@ func (sh *shell) replaced() bool {
 	return err == nil && own != nil && !bytes.Equal(now, *own)
 }
 
-// wake lets a shell go on that was stopped, by suspend or a signal. It does
-// nothing to one that runs.
-func (sh *shell) wake() { _ = sh.cmd.Process.Signal(syscall.SIGCONT) }
+// wake lets a shell go on that was stopped, by suspend or a signal: nobody else
+// would. One that runs gets no signal, for which it may have a trap.
+func (sh *shell) wake() {
+	var stop unix.Siginfo
+	err := unix.Waitid(unix.P_PID, sh.cmd.Process.Pid, &stop, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+	if err == nil && stop.Signo != 0 {
+		_ = sh.cmd.Process.Signal(syscall.SIGCONT)
+	}
+}
+
+// isMute tells whether a shell that runs no program may not have the descriptors
+// any more that it needs to report, or to come back to its script.
+func (sh *shell) isMute() bool {
+	limits, err := os.ReadFile(sh.proc("limits"))
+	if err != nil {
+		return false
+	}
+	_, files, _ := strings.Cut(string(limits), "Max open files")
+	var most int
+	if _, err := fmt.Sscan(files, &most); err != nil {
+		return false
+	}
+	return most <= reportFD && sh.inForeground()
+}
 
 // inForeground tells whether keys reach the shell itself, and no program of it.
 func (sh *shell) inForeground() bool { return sh.foreground() == sh.cmd.Process.Pid }
@@ -389,7 +390,7 @@ func (sh *shell) readMessage(in *bufio.Reader, n int, deliver func([]string)) (n
 }
 
 func (sh *shell) deliverReport(f []string) {
-	r := report{dir: f[3], flags: f[4], path: f[5], background: -1}
+	r := report{flags: f[3], path: f[4], dir: strings.TrimSuffix(f[5], "\n"), background: -1}
 	if len(r.dir) > maxPath { // no directory has such a name
 		return
 	}

@@ -12,33 +12,44 @@ import (
 
 // Kill kills a process and all that descends from it or is of its session.
 // The caller makes sure that the process was not waited for. What left the
-// session and lost its parents cannot be found; the end of the sandbox ends it.
+// session and lost its parents is found by KillMarked only.
 //
-// Each round kills what the one before let escape: a process that was found
-// cannot start another one any more.
+// All are stopped before the first is killed: a stopped process starts no other
+// and keeps its parent, and so the next round finds what escaped the one before.
 func Kill(root int) {
-	_ = unix.Kill(root, unix.SIGSTOP) // no more children, and those there keep their parent
+	_ = unix.Kill(root, unix.SIGSTOP)
+	stopped := map[int]process{}
 	for range 8 {
-		if !killDescendants(root) {
+		if !stopDescendants(root, stopped) {
 			break
 		}
+	}
+	for pid, seen := range stopped {
+		signal(pid, seen, unix.SIGKILL)
 	}
 	_ = unix.Kill(root, unix.SIGKILL)
 }
 
-// process is what /proc says of a process.
-type process struct{ parent, session int }
-
-// killDescendants kills what descends from root, and tells whether there was
-// anything.
-func killDescendants(root int) (found bool) {
+// stopDescendants stops what descends from root and is not stopped yet, and tells
+// whether there was anything.
+func stopDescendants(root int, stopped map[int]process) (found bool) {
 	all := processes()
-	for pid := range all {
-		if pid != root && descends(all, pid, root) && killPID(pid, all[pid]) {
-			found = true
+	for pid, seen := range all {
+		if pid == root || stopped[pid].begun == seen.begun || !descends(all, pid, root) {
+			continue
+		}
+		if signal(pid, seen, unix.SIGSTOP) {
+			stopped[pid], found = seen, true
 		}
 	}
 	return found
+}
+
+// process is what /proc says of a process. The number and begun, when it was
+// started, are of no other.
+type process struct {
+	parent, session int
+	begun           string
 }
 
 func descends(all map[int]process, pid, root int) bool {
@@ -55,17 +66,17 @@ func descends(all map[int]process, pid, root int) bool {
 	return false
 }
 
-// killPID kills a process if it still is the one that was seen.
-func killPID(pid int, seen process) bool {
+// signal reaches a process if it still is the one that was seen.
+func signal(pid int, seen process, what unix.Signal) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, ok := readProcess(pid); !ok || now != seen {
+	if now, ok := readProcess(pid); !ok || now.begun != seen.begun {
 		return false
 	}
-	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
 // processes lists the living.
@@ -95,10 +106,10 @@ func readProcess(pid int) (process, bool) {
 	}
 	// The name, in parentheses, may hold anything.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) < 4 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return process{}, false
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	session, err2 := strconv.Atoi(string(fields[3]))
-	return process{parent, session}, err1 == nil && err2 == nil
+	return process{parent, session, string(fields[19])}, err1 == nil && err2 == nil
 }

@@ -1,0 +1,155 @@
+package proctree_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/proctree"
+)
+
+func asIs(work func() error) error { return work() }
+
+// start starts a shell in a session of its own, with a mark, and returns what
+// its script prints: the ids of processes. They end with the test.
+func start(t *testing.T, mark, script string) (root int, pids []int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", script)
+	cmd.Env = append(os.Environ(), mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq(line) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	t.Cleanup(func() {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid, pids
+}
+
+// gone waits until a process is none any more, or dead and nobody's.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for alive(pid) {
+		select {
+		case <-deadline:
+			t.Fatalf("process %d lives", pid)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// daemon prints the id of a process that left session and parents.
+const daemon = `setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'`
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	root, pids := start(t, "A=b", `sleep 1000 & one=$!; setsid sleep 1000 & echo $one $!; wait`)
+	proctree.Kill(root)
+	for _, pid := range append(pids, root) {
+		gone(t, pid)
+	}
+}
+
+// What loses its parents while these are killed does not get away with that.
+func TestKillOrphans(t *testing.T) {
+	t.Parallel()
+	const generations = `setsid sh -c 'setsid sh -c "setsid sh -c \"sleep 1000 & sleep 1000 & sleep 1000 & echo \\\$!; wait\"; wait"; wait'`
+	for range 20 {
+		root, pids := start(t, "A=b", generations+"; wait")
+		proctree.Kill(root)
+		for _, pid := range pids {
+			gone(t, pid)
+		}
+	}
+}
+
+func TestKillMarked(t *testing.T) {
+	t.Parallel()
+	mark, other := proctree.NewMark(), proctree.NewMark()
+	if mark == other {
+		t.Fatalf("two marks are %s", mark)
+	}
+	_, found := start(t, mark, daemon)
+	_, strangers := start(t, other, daemon)
+	_, similar := start(t, mark+"x", daemon)
+	stay := append(strangers, similar...)
+	proctree.KillMarked(mark, os.Geteuid()+1, asIs) // another user's are not its own
+	if !alive(found[0]) {
+		t.Error("a process of another user was killed")
+	}
+	proctree.KillMarked(mark, os.Geteuid(), func(func() error) error { return os.ErrPermission })
+	if !alive(found[0]) {
+		t.Error("a process was killed without the rights")
+	}
+	proctree.KillMarked(mark, os.Geteuid(), asIs)
+	gone(t, found[0])
+	for _, pid := range stay {
+		if !alive(pid) {
+			t.Errorf("process %d had another mark and was killed", pid)
+		}
+	}
+}
+
+// Whoever marks this process does not end it, and all its children do end.
+func TestKillMarkedSparesItself(t *testing.T) {
+	mark := "ACTIOND_TREE_OF_THE_TEST=1"
+	if os.Getenv("ACTIOND_TREE_OF_THE_TEST") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillMarkedSparesItself$", "-test.v")
+		cmd.Env = append(os.Environ(), mark)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("got %v\n%s", err, out)
+		}
+		return
+	}
+	_, pids := start(t, "A=b", daemon)
+	proctree.KillMarked(mark, os.Geteuid(), asIs)
+	gone(t, pids[0])
+}
+
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	root, pids := start(t, "A=b", `echo $$; exec sleep 1000`)
+	proctree.Offer(root, asIs)
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := strconv.Atoi(strings.TrimSpace(string(own)))
+	if after, err := strconv.Atoi(strings.TrimSpace(string(got))); err != nil || after <= before && before < 1000 {
+		t.Errorf("got %d, want more than %d", after, before)
+	}
+}
