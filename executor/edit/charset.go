@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -50,7 +49,7 @@ func letters(lower string) func(rune) bool {
 	return func(r rune) bool { return strings.ContainsRune(lower, unicode.ToLower(r)) }
 }
 
-var declaration = regexp.MustCompile(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
+var declaration = lazily(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
 
 // guessCharset says how bytes that are not UTF-8 are likely to be written. It goes by a declaration in the first lines, as
 // Python, XML and HTML have them; then by whether most of it is UTF-8 with a few broken bytes; then by the letters.
@@ -73,7 +72,7 @@ func guessCharset(raw []byte) charset {
 
 func declared(raw []byte) (charset, bool) {
 	head := raw[:min(len(raw), 512)]
-	found := declaration.FindSubmatch(head)
+	found := declaration().FindSubmatch(head)
 	if found == nil {
 		return charset{}, false
 	}

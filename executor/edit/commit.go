@@ -66,14 +66,18 @@ func (e *Editor) applyEach(
 
 // replaceFile writes new bytes over a file and records the old ones. Equal bytes are not written and not recorded.
 func (e *Editor) replaceFile(p place, f *file, data []byte, mode fs.FileMode) (Result, error) {
-	r := Result{Existed: true, SHA256: string(hashOf(data))}
+	after := hashing(data)
+	defer after()
 	if bytes.Equal(f.data, data) {
-		return r, nil
+		return Result{Existed: true, SHA256: string(after())}, nil
 	}
+	before := hashing(f.data)
+	defer before()
 	if err := e.as(func() error { return e.overwrite(f, data, mode) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	r.HistoryErr = e.history.push(p.real, &entry{before: hashOf(f.data), after: hash(r.SHA256), mode: f.info.Mode(), data: f.data})
+	r := Result{Existed: true, SHA256: string(after())}
+	r.HistoryErr = e.history.push(p.real, &entry{before: before(), after: after(), mode: f.info.Mode(), data: f.data})
 	return r, nil
 }
 
@@ -82,6 +86,8 @@ func (e *Editor) createFile(p place, data []byte, b birth) (Result, error) {
 	if p.err != nil {
 		return Result{}, unwritable(p.shown, p.err)
 	}
+	sum := hashing(data)
+	defer sum()
 	dirs := 0
 	err := e.as(func() (err error) {
 		dirs, err = e.create(p.real, data, b)
@@ -93,47 +99,8 @@ func (e *Editor) createFile(p place, data []byte, b birth) (Result, error) {
 	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	sum := hashOf(data)
-	r := Result{SHA256: string(sum)}
-	r.HistoryErr = e.history.push(p.real, &entry{after: sum, dirs: dirs})
-	return r, nil
-}
-
-// Remove removes a regular file, which undo_edit can bring back. The path must be absolute; a symbolic link is followed.
-// It fails as Do does.
-func (e *Editor) Remove(path string) (Result, error) {
-	path = cleanPath(path)
-	r, err := e.removeFile(path)
-	if err != nil {
-		return Result{Path: path}, err
-	}
-	r.Path = path
-	return r, nil
-}
-
-func (e *Editor) removeFile(path string) (Result, error) {
-	if path[0] != '/' {
-		return Result{}, e.relativePath(OpenHands, path)
-	}
-	p, leave, err := e.enter(path)
-	defer leave()
-	switch {
-	case err != nil:
-		return Result{}, err
-	case !p.exists():
-		return Result{}, notFound(path)
-	case p.isDir():
-		return Result{}, refuse(CodeIsDirectory, "The path %s is a directory. Only files can be removed.", path)
-	}
-	f, before, err := e.loadAny(p)
-	if err != nil {
-		return Result{}, err
-	}
-	if err := e.as(func() error { return f.remove(0) }); err != nil {
-		return Result{}, unwritable(path, err)
-	}
-	r := Result{Existed: true, Text: "File removed: " + path, Diff: unifiedDiff(path, before, "")}
-	r.HistoryErr = e.history.push(p.real, &entry{before: hashOf(f.data), mode: f.info.Mode(), data: f.data})
+	r := Result{SHA256: string(sum())}
+	r.HistoryErr = e.history.push(p.real, &entry{after: sum(), dirs: dirs})
 	return r, nil
 }
 

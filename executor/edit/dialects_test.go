@@ -121,6 +121,7 @@ func TestDialectWords(t *testing.T) {
 	}{
 		{"lines", view(edit.Strands, "f", 1, 2), "Here's the result of running `cat -n` on D/f:\n     1  1\n     2  2\n"},
 		{"the empty last line", view(edit.Strands, "f", 11, -1), "Here's the result of running `cat -n` on D/f:\n    11  \n"},
+		{"up to the empty last line", view(edit.Strands, "f", 10, -1), "Here's the result of running `cat -n` on D/f:\n    10  10\n    11  \n"},
 		{"tabs", view(edit.Strands, "tab"), "Here's the result of running `cat -n` on D/tab:\n     1  a        b\n"},
 		{"dots in a name", view(edit.Strands, "a..b"), "Here's the result of running `cat -n` on D/a..b:\n     1  x\n"},
 		{"dots that lead nowhere else", edit.Command{Dialect: edit.Strands, Name: "view", Path: b.dir + "/d/../a..b"}, "Here's the result of running `cat -n` on D/d/../a..b:\n     1  x\n"},

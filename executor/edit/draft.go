@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -228,9 +229,10 @@ func likely(path, view, draft string) string {
 }
 
 var (
-	commentMarks = regexp.MustCompile(`^(?:#+|//+|--+|;+|%+|/\*+|<!--+)\s*(.*?)\s*(?:\*+/|--+>)?$`)
-	keptWords    = regexp.MustCompile(`^(?:` +
-		`(?:the )?(?:rest|remainder) of .{1,60}` +
+	commentMarks = lazily(`^\{?(?:#+|//+|--+|;+|%+|/\*+|<!--+)\s*(.*?)\s*(?:\*+/|--+>)?\}?$`)
+	keptWords    = lazily(`^(?:` +
+		`(?:the )?(?:rest|remainder) of(?: .{1,60})?` +
+		`|(?:the )?(?:rest|remainder) (?:(?:is|stays?|remains?) )?(?:unchanged|the same|as is|as before)` +
 		`|no changes?(?: .{1,60})?` +
 		`|(?:keep |leave )?(?:the )?(?:existing|unchanged|remaining|previous|other|same)` +
 		`(?: (?:code|lines?|content|text|methods?|functions?|imports?|implementation|logic|file|class|classes|fields|tests?))?` +
@@ -238,6 +240,12 @@ var (
 		`|(?:code |lines? |content )?(?:is |are )?(?:unchanged|omitted)(?: (?:code|lines?|here|above|below))?` +
 		`)$`)
 )
+
+// lazily compiles an expression when it is first used: few sandboxes need any, and
+// all of them would start a millisecond later.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // isPlaceholder says whether a line stands for lines that stay. It must look like a comment, or have dots around it, so
 // that prose which says "unchanged" is none.
@@ -247,15 +255,18 @@ func isPlaceholder(line string) bool {
 		return false
 	}
 	inner, marked := line, false
-	if found := commentMarks.FindStringSubmatch(line); found != nil {
+	if found := commentMarks().FindStringSubmatch(line); found != nil {
 		inner, marked = found[1], true
 	}
-	core := strings.ToLower(strings.Trim(inner, ".…() \t"))
+	if framed := strings.TrimRight(inner, "-=*# \t"); framed != inner {
+		inner = strings.TrimLeft(framed, "-=* \t")
+	}
+	core := strings.ToLower(strings.Trim(inner, ".…()[] \t"))
 	dotted := strings.HasPrefix(inner, "...") || strings.HasPrefix(inner, "…")
 	if core == "" {
 		return marked && dotted // "# ..."; a bare "..." is Python
 	}
-	return (marked || dotted) && keptWords.MatchString(strings.Join(strings.Fields(core), " "))
+	return (marked || dotted) && keptWords().MatchString(strings.Join(strings.Fields(core), " "))
 }
 
 // stretch is a run of a draft's lines between placeholders, from its first to its last line that is not blank.

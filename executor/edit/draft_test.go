@@ -154,6 +154,9 @@ func TestPlaceholders(t *testing.T) {
 		"# ... existing code ...", "    // ... existing code ...", "# unchanged", "-- no changes", "; rest of the file", "% Rest of function",
 		"/* ... rest of code ... */", "<!-- unchanged -->", "# … existing code …", "... existing code ...", "# (existing code unchanged)",
 		"// No changes here", "# keep existing imports", "# ...",
+		"# rest of ...", "// Rest of", "# ... (rest unchanged) ...", "// the rest stays the same",
+		"# [... existing code ...]", "# --- unchanged ---", "// === existing code ===", "--- unchanged ---", "/** unchanged **/",
+		"{/* ... existing code ... */}", "{# unchanged #}",
 	} {
 		if !edit.IsPlaceholder(line) {
 			t.Errorf("%q stands for nothing", line)
@@ -161,7 +164,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 	for _, line := range []string{
 		"...", "unchanged", "The rest of the text", "# the value is unchanged by this, see below", "# existing users keep what they have",
-		"x = 1  # unchanged", "#include <rest>", "", "# " + strings.Repeat("rest of the code ", 10),
+		"x = 1  # unchanged", "# rest", "# - same", "# * other", "# ---", "{/* unchanged */} {x}", "#include <rest>", "", "# " + strings.Repeat("rest of the code ", 10),
 	} {
 		if edit.IsPlaceholder(line) {
 			t.Errorf("%q is taken for a placeholder", line)

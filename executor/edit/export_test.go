@@ -12,6 +12,12 @@ import (
 // IsPlaceholder is isPlaceholder.
 var IsPlaceholder = isPlaceholder
 
+// Drain is drain.
+var Drain = drain
+
+// ErrNotRegular is errNotRegular.
+var ErrNotRegular = errNotRegular
+
 // UnifiedDiff is unifiedDiff.
 var UnifiedDiff = unifiedDiff
 

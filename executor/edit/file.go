@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // file is a regular file as it was read, with all that a new version of it must keep.
@@ -59,22 +61,38 @@ func readFile(path string, limit int64) (*file, error) {
 	if f.info.Size() > limit {
 		return nil, errTooLarge
 	}
+	f.data, err = drain(r, f.info.Size(), limit)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// drain reads all of a file of about size bytes. It fails with errTooLarge above limit, and with errNotRegular where it
+// would have to wait.
+func drain(r *os.File, size, limit int64) ([]byte, error) {
+	in, err := nowait.Reader(r)
+	if err != nil {
+		return nil, err
+	}
 	// One byte more than the size tells the end of the file without growing the buffer.
-	f.data = make([]byte, 0, f.info.Size()+1)
+	data := make([]byte, 0, size+1)
 	for {
-		n, err := r.Read(f.data[len(f.data):cap(f.data)])
-		f.data = f.data[:len(f.data)+n]
-		if int64(len(f.data)) > limit {
-			return nil, errTooLarge
-		}
-		if errors.Is(err, io.EOF) {
-			return f, nil
-		}
-		if err != nil {
+		n, err := in.Read(data[len(data):cap(data)])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil, fmt.Errorf("a file that waits for more: %w", errNotRegular)
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
 			return nil, err
 		}
-		if len(f.data) == cap(f.data) { // it is growing, or is one of those that do not know their size
-			f.data = append(f.data, 0)[:len(f.data)]
+		data = data[:len(data)+n]
+		if int64(len(data)) > limit {
+			return nil, errTooLarge
+		}
+		if len(data) == cap(data) { // it is growing, or is one of those that do not know their size
+			data = append(data, 0)[:len(data)]
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +97,7 @@ func checkGemini(r Replacement, several bool) error {
 	return nil
 }
 
-var omitted = regexp.MustCompile(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
+var omitted = lazily(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
 
 // omissions are the lines of a text that stand for text which was left out, in one form: an optional //, optional
 // parentheses, a word for what is missing, and dots.
@@ -114,7 +113,7 @@ func omissions(text string) map[string]bool {
 		}
 		what, rest, dots := strings.Cut(line, "...")
 		what = strings.ToLower(strings.Join(strings.Fields(what), " "))
-		if dots && strings.Trim(rest, ". \t\r") == "" && omitted.MatchString(what) {
+		if dots && strings.Trim(rest, ". \t\r") == "" && omitted().MatchString(what) {
 			found[what] = true
 		}
 	}
@@ -429,6 +428,9 @@ func (e *Editor) findName(dir, path string, creates bool) string {
 		}
 		if marked && plain != "" {
 			path, found = plain, filepath.Join(dir, plain)
+			if filepath.IsAbs(plain) {
+				found = filepath.Clean(plain)
+			}
 		}
 		if creates || exists(found) || !filepath.IsLocal(path) {
 			return nil

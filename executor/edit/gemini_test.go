@@ -130,6 +130,8 @@ func TestGeminiNames(t *testing.T) {
 		{"only.txt", "sub/deep/only.txt"},
 		{"deep/only.txt", "sub/deep/only.txt"},
 		{"@only.txt", "sub/deep/only.txt"},
+		{"@" + b.path("plain.txt"), "plain.txt"},
+		{"@" + b.path("only.txt"), ""},
 		{"both.txt", ""},
 		{"secret.txt", ""},
 		{"outside.txt", ""},

@@ -112,6 +112,11 @@ func (b *bench) replace(name, old, replacement string) edit.Result {
 	return b.do(edit.Command{Name: "str_replace", Path: b.path(name), OldStr: &old, NewStr: &replacement})
 }
 
+// Remove removes a file by a patch.
+func (b *bench) Remove(path string) (edit.Result, error) {
+	return b.Patch(b.dir, "*** Begin Patch\n*** Delete File: "+path+"\n*** End Patch")
+}
+
 func (b *bench) undo(name string) edit.Result {
 	b.t.Helper()
 	return b.do(edit.Command{Name: "undo_edit", Path: b.path(name)})

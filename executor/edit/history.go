@@ -44,6 +44,18 @@ func hashOf(data []byte) hash {
 	return hash(hex.EncodeToString(sum[:]))
 }
 
+// hashing hashes data while the caller does something else, such as waiting for
+// the disk. The caller must call what it returns, which waits for the hash.
+func hashing(data []byte) func() hash {
+	var sum hash
+	var done sync.WaitGroup
+	done.Go(func() { sum = hashOf(data) })
+	return func() hash {
+		done.Wait()
+		return sum
+	}
+}
+
 // entry is what undoing one edit takes. A hash of "" says that there was no file.
 type entry struct {
 	before hash

@@ -40,6 +40,7 @@ func TestWords(t *testing.T) {
 			edit.Command{Name: "view", ViewRange: []int{1, 2}},
 			catN + "P:\n     1\ta\n     2\tb\n     3\tc\n     4\td\n     5\te\n     6\tf\n", "", "a\u2028b\fc\u0085d\x1ce\nf\ng\n",
 		},
+		{"view of many control characters", "\x01\x02\x03\x04a", edit.Command{Name: "view"}, catN + "P:\n     1\t\x01\x02\x03\x04a\n", "", "\x01\x02\x03\x04a"},
 		{"view range to the end", "a\nb\nc\n", edit.Command{Name: "view", ViewRange: []int{2, -1}}, catN + "P:\n     2\tb\n     3\tc\n", "", "a\nb\nc\n"},
 		{"view range of the last line without end", "a\nb", edit.Command{Name: "view", ViewRange: []int{2, 2}}, catN + "P:\n     2\tb\n", "", "a\nb"},
 		{

@@ -107,7 +107,7 @@ func (r *patchReader) file() (patchFile, error) {
 			f.added, err = r.addedLines()
 		case kind == updateFile:
 			f.moveTo, ok = r.word(moveTo)
-			if ok && !filepath.IsLocal(f.moveTo) {
+			if ok && (!filepath.IsLocal(f.moveTo) || slices.Contains(strings.Split(f.moveTo, "/"), "..")) {
 				return f, refuse(CodePathNotAllowed, "Update File Error: Invalid move path '%s': must be a relative path without '..' components", f.moveTo)
 			}
 			f.hunks, err = r.hunks()

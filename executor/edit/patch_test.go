@@ -84,6 +84,8 @@ func TestPatch(t *testing.T) {
 		{name: "twice", before: "a", patch: patchOf("*** Add File: g", "+x", "*** Add File: ./g", "+y"), code: edit.CodeInvalidArgument, says: "Add File Error: Duplicate Path: ./g"},
 		{name: "out of the directory", before: "a", patch: patchOf("*** Add File: g", "+x", "*** Add File: ../g", "+y"), code: edit.CodePathNotAllowed, says: "Absolute or escaping paths are not allowed"},
 		{name: "absolute", before: "a", patch: patchOf("*** Add File: /etc/passwd", "+x"), code: edit.CodePathNotAllowed},
+		{name: "moved up and down", before: "a\n", patch: patchOf("*** Update File: f", "*** Move to: x/../g", "@@", "-a", "+A"), code: edit.CodePathNotAllowed, says: "Invalid move path"},
+		{name: "twice by one name", before: "a\n", patch: patchOf("*** Update File: ./f", "@@", "-a", "+A", "*** Delete File: f"), code: edit.CodeInvalidArgument, says: "Duplicate Path"},
 		{name: "through a link", before: "a", patch: patchOf("*** Add File: out/g", "+x"), code: edit.CodePathNotAllowed},
 		{name: "the directory itself", before: "a", patch: patchOf("*** Delete File: ."), code: edit.CodePathNotAllowed},
 		{name: "a directory", before: "a", patch: patchOf("*** Delete File: dir"), code: edit.CodeIsDirectory},
@@ -180,6 +182,74 @@ func TestPatchOfFiles(t *testing.T) {
 	}
 	if _, err := os.Lstat(b.path("new")); err == nil {
 		t.Error("the directories that the patch made are left")
+	}
+}
+
+// A file goes away by the name that the patch gives it: of a link, that is the link, and what it leads to stays.
+func TestPatchOfLinks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("kept", "old\n", 0o640)
+	b.write("also", "also\n", 0o644)
+	b.link("gone", "kept")
+	b.link("moved", b.path("kept"))
+	b.link("through", "also")
+	r, err := b.Patch(b.dir, patchOf(
+		"*** Delete File: gone",
+		"*** Update File: moved", "*** Move to: sub/moved", "@@", "-old", "+new",
+		"*** Update File: through", "@@", "-also", "+ALSO"))
+	if err != nil || r.HistoryErr != nil {
+		t.Fatal(err, r.HistoryErr)
+	}
+	if got, want := b.names(), "also kept sub sub/moved through"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if b.content("kept") != "old\n" || b.content("sub/moved") != "new\n" || b.mode("sub/moved") != 0o640 || b.content("also") != "ALSO\n" {
+		t.Errorf("got %v", b.tree())
+	}
+	for name, target := range map[string]string{"gone": "kept", "moved": b.path("kept")} {
+		b.undo(name)
+		if got, err := os.Readlink(b.path(name)); err != nil || got != target {
+			t.Errorf("%s: undone, got a link to %q, %v, want %q", name, got, err, target)
+		}
+	}
+	// A link that stands elsewhere is not the patch's to take.
+	outside := t.TempDir()
+	b.link("out", outside)
+	if err := os.Symlink(b.path("kept"), outside+"/back"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Patch(b.dir, patchOf("*** Delete File: out/back"))
+	wantCode(t, err, edit.CodePathNotAllowed)
+}
+
+// A patch that fails brings links back.
+func TestPatchBringsLinksBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("kept", "old\n", 0o640)
+	b.write("last", "1\n", 0o640)
+	b.link("gone", "kept")
+	b.link("moved", "kept")
+	writes := 0
+	b.SetFlush(func(*os.File) error {
+		if writes++; writes == 2 { // moved, last
+			return errors.New("the disk is gone")
+		}
+		return nil
+	})
+	_, err := b.Patch(b.dir, patchOf(
+		"*** Delete File: gone",
+		"*** Update File: moved", "*** Move to: there/moved", "@@", "-old", "+new",
+		"*** Update File: last", "@@", "-1", "+2"))
+	wantCode(t, err, edit.CodeCommandFailed)
+	if !strings.Contains(err.Error(), "Nothing of the patch was done.") || b.names() != "gone kept last moved" || b.content("moved") != "old\n" {
+		t.Errorf("got %q, left are %s", err, b.names())
+	}
+	for _, name := range []string{"gone", "moved"} {
+		if got, err := os.Readlink(b.path(name)); err != nil || got != "kept" {
+			t.Errorf("%s: got a link to %q, %v", name, got, err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,7 +56,8 @@ type patchStep struct {
 	patchFile
 
 	from, to place // the same, but for a file that moves
-	f        *file // nil for one that is added
+	link     *link // what goes away in the place of the file it leads to; nil where the file does
+	f        *file // nil for one that is added, and where a link is deleted
 	view     string
 	after    []byte
 	newView  string
@@ -80,22 +82,27 @@ func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, 
 	if err != nil {
 		return nil, leave, unreadable(dir, err)
 	}
-	names := map[string]bool{}
+	names, seen := map[string]bool{}, map[string]bool{}
 	for _, f := range files {
 		s := &patchStep{patchFile: f}
 		if s.from, err = e.within(root, dir, f.path); err == nil && f.moveTo != "" {
 			s.to, err = e.within(root, dir, f.moveTo)
 		}
+		if err == nil && (f.kind == deleteFile || f.moveTo != "") {
+			s.link, err = e.linkAt(root, s.from.shown)
+		}
 		if err != nil {
 			return nil, leave, err
 		}
-		for _, p := range []place{s.from, s.to} {
-			if p.real != "" && names[p.real] {
-				return nil, leave, refuse(CodeInvalidArgument, "%s Error: Duplicate Path: %s",
-					strings.TrimSuffix(strings.TrimPrefix(f.kind, "*** "), ": "), f.path)
-			}
-			names[p.real] = true
+		touched := s.touched()
+		if slices.ContainsFunc(touched, func(name string) bool { return seen[name] }) {
+			return nil, leave, refuse(CodeInvalidArgument, "%s Error: Duplicate Path: %s",
+				strings.TrimSuffix(strings.TrimPrefix(f.kind, "*** "), ": "), f.path)
 		}
+		for _, name := range touched {
+			seen[name], names[name] = true, true
+		}
+		names[s.from.real] = true
 		steps = append(steps, s)
 	}
 	delete(names, "")
@@ -140,10 +147,54 @@ func (e *Editor) within(root, dir, path string) (place, error) {
 	if err != nil {
 		return p, unreadable(path, err)
 	}
-	if below, err := filepath.Rel(root, p.real); err != nil || below == "." || !filepath.IsLocal(below) {
+	if !below(root, p.real) {
 		return p, refuse(CodePathNotAllowed, "Absolute or escaping paths are not allowed: %s leads out of %s. Nothing was changed.", path, dir)
 	}
 	return p, nil
+}
+
+func below(root, path string) bool {
+	rel, err := filepath.Rel(root, path)
+	return err == nil && rel != "." && filepath.IsLocal(rel)
+}
+
+// touched are the paths of a step that no other step of the patch may have.
+func (s *patchStep) touched() []string {
+	paths := []string{s.from.shown, s.from.real}
+	if s.link != nil {
+		paths[1] = s.link.path
+	}
+	if s.moveTo != "" {
+		paths = append(paths, s.to.real)
+	}
+	return paths
+}
+
+// link is a symbolic link: its path, in which no other link is, and what it says.
+type link struct{ path, target string }
+
+// linkAt returns the link that an absolute path names, nil where it names none. It must be below root.
+func (e *Editor) linkAt(root, path string) (*link, error) {
+	var l *link
+	slash := strings.LastIndexByte(path, '/')
+	err := e.as(func() error {
+		dir, err := resolve(path[:slash])
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(dir, path[slash+1:])
+		if target, err := os.Readlink(at); err == nil {
+			l = &link{at, target}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, unreadable(path, err)
+	case l != nil && !below(root, l.path):
+		return nil, refuse(CodePathNotAllowed, "Absolute or escaping paths are not allowed: the link %s stands at %s. Nothing was changed.", path, l.path)
+	}
+	return l, nil
 }
 
 // prepare reads the file of a step and makes what it will be.
@@ -166,7 +217,10 @@ func (e *Editor) prepare(s *patchStep) error {
 		return refuse(CodeAlreadyExists, "Update File Error: Cannot move %s, %s already exists", s.path, s.moveTo)
 	}
 	var err error
-	if s.kind == deleteFile {
+	switch {
+	case s.kind == deleteFile && s.link != nil:
+		return nil
+	case s.kind == deleteFile:
 		s.f, s.view, err = e.loadAny(s.from)
 		return err
 	}
@@ -189,7 +243,7 @@ func (s *patchStep) do(e *Editor) (err error) {
 	case s.kind == addFile:
 		s.dirs, err = e.create(s.from.real, s.after, birth{mode: s.mode})
 	case s.kind == deleteFile:
-		err = s.f.remove(0)
+		err = s.take()
 	case s.moveTo == "":
 		if string(s.f.data) != string(s.after) {
 			err = e.overwrite(s.f, s.after, s.mode)
@@ -198,11 +252,40 @@ func (s *patchStep) do(e *Editor) (err error) {
 		if s.dirs, err = e.create(s.to.real, s.after, birth{mode: s.mode, exact: true}); err != nil {
 			return err
 		}
-		if err = s.f.remove(0); err != nil {
+		if err = s.take(); err != nil {
 			err = errors.Join(err, removeNew(s.to.real, s.dirs))
 		}
 	}
 	return err
+}
+
+// take takes away what a step deletes or moves.
+func (s *patchStep) take() error {
+	if s.link == nil {
+		return s.f.remove(0)
+	}
+	if target, err := os.Readlink(s.link.path); err != nil || target != s.link.target {
+		return errors.Join(errChanged, err)
+	}
+	return os.Remove(s.link.path)
+}
+
+// give brings it back.
+func (s *patchStep) give(e *Editor) error {
+	if s.link != nil {
+		return e.makeLink(s.link.path, s.link.target)
+	}
+	_, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true})
+	return err
+}
+
+// taken is what give would bring back, as the history keeps it.
+func (s *patchStep) taken() (path string, en *entry) {
+	if s.link != nil {
+		target := []byte(s.link.target)
+		return s.link.path, &entry{before: hashOf(target), mode: fs.ModeSymlink, data: target}
+	}
+	return s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data}
 }
 
 // takeBack undoes do. It runs inside as.
@@ -211,8 +294,7 @@ func (s *patchStep) takeBack(e *Editor) error {
 	case s.kind == addFile:
 		return removeNew(s.from.real, s.dirs)
 	case s.kind == deleteFile:
-		_, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true})
-		return err
+		return s.give(e)
 	case s.moveTo == "":
 		now, err := readFile(s.from.real, e.maxRead)
 		if err != nil {
@@ -223,7 +305,7 @@ func (s *patchStep) takeBack(e *Editor) error {
 		}
 		return e.overwrite(now, s.f.data, s.f.info.Mode())
 	}
-	if _, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true}); err != nil {
+	if err := s.give(e); err != nil {
 		return err
 	}
 	return removeNew(s.to.real, s.dirs)
@@ -266,11 +348,11 @@ func (e *Editor) donePatch(steps []*patchStep) Result {
 			push(s.from.real, &entry{after: hashOf(s.after), dirs: s.dirs})
 		case s.kind == deleteFile:
 			fmt.Fprintf(&text, "\nD %s", s.path)
-			push(s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data})
+			push(s.taken())
 		case s.moveTo != "":
 			fmt.Fprintf(&text, "\nR %s -> %s", s.path, s.moveTo)
 			name = s.to.shown
-			push(s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data})
+			push(s.taken())
 			push(s.to.real, &entry{after: hashOf(s.after), dirs: s.dirs})
 		case string(s.f.data) == string(s.after):
 			fmt.Fprintf(&text, "\n= %s (nothing to change)", s.path)

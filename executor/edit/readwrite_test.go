@@ -87,7 +87,7 @@ func TestReadRefusals(t *testing.T) {
 	b.write("utf16", "\xff\xfeo\x00k\x00\n\x00", 0o644)
 	b.write("bin", "a\x00b\n", 0o644)
 	b.write("noise", "\x01\x02\x9c\x03\xff\x04\x05\x80\n", 0o644)
-	b.write("controls", "\x01\x02\x03\x04a", 0o644)
+	b.write("controls", "\x01\x02\x03\x04\x05\x06\x0e\x0f\x10a", 0o644)
 	b.write("large", strings.Repeat("x", 1<<20+1), 0o644)
 	b.write("d.png/x", "", 0o644)
 	tests := []struct {

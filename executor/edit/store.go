@@ -153,6 +153,14 @@ func (e *Editor) create(path string, data []byte, b birth) (dirs int, err error)
 	return len(made), nil
 }
 
+// makeLink makes a symbolic link where nothing is. It runs inside as.
+func (e *Editor) makeLink(path, target string) error {
+	if err := os.Symlink(target, path); err != nil || e.owner == nil {
+		return err
+	}
+	return os.Lchown(path, e.owner.UID, e.owner.GID)
+}
+
 // makeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
 func (e *Editor) makeDirs(dir string) (made []string, err error) {
 	var gaps []string

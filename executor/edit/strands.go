@@ -102,7 +102,7 @@ func strandsRange(body string, lines []int) (string, error) {
 	case last == -1:
 		last = count
 	}
-	return strings.TrimSuffix(snippet(body, first, last), "\n"), nil
+	return strandsSnippet(body, first, last), nil
 }
 
 func (e *Editor) strandsReplace(p place, c Command) (Result, error) {

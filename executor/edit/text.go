@@ -104,8 +104,9 @@ func (t *text) next(raw []byte) *text {
 	return n
 }
 
-// isBinary says whether bytes without a byte order mark are something else than text: a NUL, or more control characters
-// than any text has. Bytes that are not UTF-8 are given less credit, since compressed data are such bytes.
+// isBinary says whether bytes without a byte order mark are something else than text: a NUL, or hardly anything but control
+// characters, which is the rule of the reference (binaryornot). Bytes that are not UTF-8 are given less credit, since
+// compressed data are such bytes.
 func isBinary(raw []byte, valid bool) bool {
 	if bytes.IndexByte(raw, 0) >= 0 {
 		return true
@@ -118,7 +119,7 @@ func isBinary(raw []byte, valid bool) bool {
 		}
 	}
 	if valid {
-		return controls*10 > len(head)*3
+		return controls*5 > len(head)*4
 	}
 	return controls*50 > len(head)
 }

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"fmt"
+	"io/fs"
 )
 
 // undo brings back what was there before the last recorded edit of a path: bytes and mode, or that there was nothing. It
@@ -62,6 +63,12 @@ func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, 
 }
 
 func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
+	if en.mode&fs.ModeSymlink != 0 {
+		if err := e.as(func() error { return e.makeLink(p.real, string(en.data)) }); err != nil {
+			return Result{}, unwritable(p.shown, err)
+		}
+		return Result{Text: fmt.Sprintf("Last edit to %s undone successfully. It is a symbolic link to %s again.", p.shown, printable(string(en.data)))}, nil
+	}
 	err := e.as(func() error {
 		_, err := e.create(p.real, en.data, birth{mode: en.mode, exact: true})
 		return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // maxFileSize bounds the files that are searched; what is larger is no text
@@ -326,9 +328,13 @@ func (g *grep) read(path string) ([]byte, bool) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileSize {
 		return nil, false
 	}
+	r, err := nowait.Reader(f)
+	if err != nil {
+		return nil, false
+	}
 	b := bytes.NewBuffer(g.buf[:0])
 	b.Grow(int(info.Size()) + bytes.MinRead)
-	if _, err := b.ReadFrom(io.LimitReader(f, maxFileSize)); err != nil {
+	if _, err := b.ReadFrom(io.LimitReader(r, maxFileSize)); err != nil {
 		return nil, false
 	}
 	g.buf = b.Bytes()

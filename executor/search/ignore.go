@@ -9,6 +9,8 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // ignoreFiles are read in each directory; of rules that match, the last one in
@@ -131,7 +133,11 @@ func readRules(path string) []rule {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile))
+	r, err := nowait.Reader(f)
+	if err != nil {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxIgnoreFile))
 	if err != nil {
 		return nil
 	}
