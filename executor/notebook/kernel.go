@@ -74,7 +74,8 @@ type kernel struct {
 	// guard keeps signals from a process that was waited for.
 	guard sync.Mutex
 	ended bool
-	dead  chan struct{} // closed once the process has ended
+	died  time.Time
+	dead  chan struct{} // closed once the process has ended, at died
 	gone  chan struct{} // closed once its output was read too, and nothing of it is left
 
 	mu      sync.Mutex
@@ -129,7 +130,18 @@ func (k *kernel) writeConnection() (err error) {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(k.connectionFile(), data, 0o600)
+	return writeNew(k.connectionFile(), data)
+}
+
+// writeNew writes a file that must not be there: in a directory of the user's
+// there may be a link, or a pipe that nobody reads.
+func writeNew(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 func (k *kernel) connectionFile() string { return filepath.Join(k.dir, "connection.json") }
@@ -137,12 +149,20 @@ func (k *kernel) socket(port int) string {
 	return fmt.Sprintf("%s-%d", filepath.Join(k.dir, "k"), port)
 }
 
-// removeDir removes the directory with the user's rights, who may have put
-// anything in its place.
+// removeDir removes the directory and what belongs there, with the user's
+// rights, who may have put anything in its place. What else the user put there
+// stays: it may be a tree that takes all descriptors to remove.
 func (k *kernel) removeDir() {
-	if k.dir != "" {
-		_ = k.cfg.As(func() error { return os.RemoveAll(k.dir) })
+	if k.dir == "" {
+		return
 	}
+	_ = k.cfg.As(func() error {
+		for port := portShell; port <= portHeartbeat; port++ {
+			_ = os.Remove(k.socket(port))
+		}
+		_ = os.Remove(k.connectionFile())
+		return os.Remove(k.dir)
+	})
 }
 
 func (k *kernel) startProcess(program string) error {
@@ -162,6 +182,7 @@ func (k *kernel) startProcess(program string) error {
 		return err
 	}
 	k.link = ours
+	proctree.Offer(k.cmd.Process.Pid, k.cfg.As)
 	return nil
 }
 
@@ -191,13 +212,17 @@ func (k *kernel) wait() {
 	proctree.Kill(k.cmd.Process.Pid)
 	_ = k.cmd.Wait() // how it ended is asked of ProcessState
 	k.guard.Unlock()
+	k.died = time.Now()
 	close(k.dead)
-	_ = k.link.Close()
+	// What it wrote is there already, such as why it is no kernel; a child may hold
+	// the sockets open.
+	drained := time.Now().Add(drainTime)
+	_ = k.link.SetReadDeadline(drained)
 	for _, p := range k.peers() {
-		// What it wrote is there already; a child may hold the socket open.
-		_ = p.conn.SetReadDeadline(time.Now().Add(drainTime))
+		_ = p.conn.SetReadDeadline(drained)
 	}
 	k.readers.Wait()
+	_ = k.link.Close()
 	for _, p := range k.peers() {
 		_ = p.conn.Close()
 	}
@@ -246,7 +271,11 @@ func (k *kernel) connect(program string) error {
 		return fmt.Errorf("starting a kernel in %s: %w", program, errEnded)
 	}
 	word, detail, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-	if word != "ready" {
+	switch word {
+	case "ready":
+	case "broken":
+		return fmt.Errorf("starting a kernel in %s: %s", program, detail)
+	default:
 		return &absentError{program, detail}
 	}
 	k.python = detail
@@ -375,9 +404,21 @@ func (k *kernel) read(p *peer) {
 			k.kill() // whatever that is, it is no kernel
 			return
 		case err != nil:
+			k.bury()
 			return
 		}
 		k.deliver(m)
+	}
+}
+
+// bury ends a kernel that has closed a socket, which it does at its end only.
+func (k *kernel) bury() {
+	limit := time.NewTimer(shutdownTime)
+	defer limit.Stop()
+	select {
+	case <-k.dead:
+	case <-limit.C:
+		k.kill()
 	}
 }
 
@@ -428,6 +469,7 @@ func (k *kernel) interrupt(c *cell) {
 	c.interrupted = true
 	k.mu.Unlock()
 	k.signal(unix.SIGINT)
+	k.signal(unix.SIGCONT) // it may have stopped itself
 }
 
 // kill ends the kernel and what it started.

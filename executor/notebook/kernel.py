@@ -1,20 +1,13 @@
 # Runs one Jupyter kernel for the server. Descriptor 3 is a socket to it: a line
 # says that the kernel listens, or why there is none; its end says that the
 # server is gone, and the kernel goes too.
-import os, signal, sys, threading
+import codecs, os, select, signal, sys, threading
 
 LINK = 3
+OWN = os.getpid()
 os.set_inheritable(LINK, False)
 if sys.path and sys.path[0] == "":
     del sys.path[0]  # a random.py in the working directory must not break the start
-
-
-try:  # when memory runs out this goes before the server does, as shells do
-    with open("/proc/self/oom_score_adj", "r+") as score:
-        own = int(score.read())
-        score.write(str(min(1000, own + 300)))
-except (OSError, ValueError):
-    pass
 
 
 def say(word, detail):
@@ -22,10 +15,71 @@ def say(word, detail):
 
 
 try:
+    from ipykernel.iostream import OutStream
     from ipykernel.kernelapp import IPKernelApp
 except Exception as e:
     say("absent", "%s: %s" % (type(e).__name__, e))
     sys.exit(1)
+
+
+class Pipe:
+    """What processes write to descriptor 1 or 2. ipykernel's own reader ends at
+    the first byte that is no UTF-8, and at a character in two parts, so that
+    writers wait for ever; and what it has not read when a cell ends is lost."""
+
+    def __init__(self, stream):
+        self.stream, self.lock = stream, threading.RLock()
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, wait):
+        """Moves what was written into the stream, and may wait for it; false
+        where nothing comes any more."""
+        try:
+            if wait:
+                select.select([self.stream._fid], [], [])
+            with self.lock:
+                if not select.select([self.stream._fid], [], [], 0)[0]:
+                    return True
+                data = os.read(self.stream._fid, 1 << 20)  # more than it holds
+                write(self.stream, self.decoder.decode(data))
+                return bool(data)
+        except (AttributeError, OSError, ValueError):  # the cell closed it, the kernel ends, or is of another make
+            return False
+
+
+def follow(stream):
+    if not hasattr(stream, "_fid"):  # an ipykernel that keeps it elsewhere
+        return watch(stream)
+    stream.pipe = pipe = Pipe(stream)
+    while stream._should_watch and pipe.take(wait=True):
+        pass
+
+
+def catch_up(stream):
+    pipe = getattr(stream, "pipe", None)
+    if pipe and os.getpid() == OWN:  # a child has no part in it
+        pipe.take(wait=False)
+
+
+def write_after(stream, text):
+    catch_up(stream)
+    return write(stream, text)
+
+
+def flush_all(stream):
+    catch_up(stream)
+    try:
+        with stream._buffer_lock:
+            empty = not stream._buffer.tell()
+    except AttributeError:
+        empty = False
+    if not empty:  # it costs a round through another thread, six times in a cell
+        flush(stream)
+
+
+if hasattr(OutStream, "_watch_pipe_fd"):
+    watch, write, flush = OutStream._watch_pipe_fd, OutStream.write, OutStream.flush
+    OutStream._watch_pipe_fd, OutStream.write, OutStream.flush = follow, write_after, flush_all
 
 
 class Kernel(IPKernelApp):
@@ -40,8 +94,23 @@ def leave_with_server():
     os.killpg(0, signal.SIGKILL)
 
 
-kernel = Kernel.instance()
-kernel.initialize(["-f", sys.argv[1]])
+def leave_child():
+    if os.getpid() != OWN:  # it would wait for cells that never come, at full speed
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+
+
+try:
+    kernel = Kernel.instance()
+    kernel.initialize(["-f", sys.argv[1]])
+    kernel.kernel._execute_sleep = 0  # for clients that do not wait for the idle status
+    kernel.shell.events.register("post_execute", leave_child)
+except Exception as e:
+    say("broken", "%s: %s" % (type(e).__name__, e))
+    raise
 say("ready", sys.executable)
 threading.Thread(target=leave_with_server, daemon=True).start()
 kernel.start()

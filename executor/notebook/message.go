@@ -40,15 +40,64 @@ type header struct {
 	Version  string `json:"version"`
 }
 
-// content holds what is read of the contents of all kinds of messages.
+// content holds what is read of the contents of all kinds of messages. Nothing
+// in it takes much more memory than the message did.
 type content struct {
-	Text           string         `json:"text"`            // stream
-	Data           map[string]any `json:"data"`            // display_data, execute_result
-	Traceback      []string       `json:"traceback"`       // error
-	ExecutionState string         `json:"execution_state"` // status
-	Payload        []struct {     // execute_reply
+	Text           string      `json:"text"`            // stream
+	Data           shown       `json:"data"`            // display_data, execute_result
+	Traceback      few[string] `json:"traceback"`       // error
+	ExecutionState string      `json:"execution_state"` // status
+	Payload        few[struct {
 		Source string `json:"source"`
-	} `json:"payload"`
+	}] `json:"payload"` // execute_reply
+}
+
+// shown is something to be shown, in the forms that are of use here.
+type shown struct {
+	Plain    *text `json:"text/plain"`
+	Markdown *text `json:"text/markdown"`
+	LaTeX    *text `json:"text/latex"`
+	HTML     *text `json:"text/html"`
+	SVG      *text `json:"image/svg+xml"`
+	PNG      *text `json:"image/png"`
+	JPEG     *text `json:"image/jpeg"`
+}
+
+// text is a string; what is none is an empty one.
+type text string
+
+// UnmarshalJSON never fails: data is one value.
+func (t *text) UnmarshalJSON(data []byte) error {
+	if data[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(t))
+}
+
+// few holds the first elements of a list; the rest is skipped. An element that
+// is empty takes more memory than its two bytes.
+type few[T any] []T
+
+const maxFew = 10_000
+
+// UnmarshalJSON decodes a list, or null.
+func (f *few[T]) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	first, err := d.Token()
+	switch {
+	case err != nil || first == nil:
+		return err
+	case first != json.Delim('['):
+		return fmt.Errorf("%v is no list", first)
+	}
+	for d.More() && len(*f) < maxFew {
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		*f = append(*f, v)
+	}
+	return nil
 }
 
 // executeRequest asks for a cell to be run. That the kernel would drop what is
@@ -190,14 +239,9 @@ func (m message) addTo(o *output) (idle bool) {
 	case "stream":
 		o.write(c.Text)
 	case "display_data", "execute_result":
-		if text, ok := c.Data["text/plain"].(string); ok {
-			o.write(text)
-		}
-		if png, ok := c.Data["image/png"].(string); ok {
-			o.image(png)
-		}
+		o.show(c.Data)
 	case "error":
-		o.write(strings.Join(c.Traceback, "\n"))
+		o.write(anyColour.ReplaceAllString(strings.Join(c.Traceback, "\n"), ""))
 		o.raised = true
 	case "status":
 		return c.ExecutionState == "idle"

@@ -1,6 +1,7 @@
 package notebook
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -15,6 +16,9 @@ import (
 const (
 	// MaxKernels bounds the kernels of a sandbox; each takes about 60 MiB.
 	MaxKernels = 8
+	// maxSessions bounds the sessions that are known, most of them by the end of
+	// their kernels alone, which their next cells will be told.
+	maxSessions = 64
 	// DefaultIdleTime is how long a kernel may do nothing before it is stopped.
 	DefaultIdleTime = time.Hour
 	// After a timeout the kernel is interrupted, and again each interruptTime,
@@ -26,7 +30,7 @@ const (
 
 // Errors of Run beside those of ctx. ErrAbsent is wrapped with what was tried.
 var (
-	ErrClosed = errors.New("the notebook is closed")
+	ErrClosed = errors.New("the session was closed")
 	ErrAbsent = errors.New("no Python with ipykernel")
 	ErrBusy   = errors.New("another cell of this session still runs")
 	ErrMany   = errors.New("too many kernels")
@@ -97,15 +101,44 @@ type Notebook struct {
 
 // session is a place for a kernel.
 type session struct {
+	name   string
 	turn   chan struct{} // holds a token while nobody runs a cell
 	closed chan struct{}
-	users  int // calls of Run; mu of the Notebook guards it
 
-	// Whoever has the turn may change these; mu of the Notebook guards kernel too.
+	// mu of the Notebook guards these.
+	users int // calls of Run and stopIdle
+	busy  bool
+	since time.Time // it is busy, or is not
+
+	// Whoever has the turn may change these; mu of the Notebook guards the first two
+	// too.
 	kernel *kernel
+	lost   string // what became of a kernel, which nobody was told
 	dir    string // of the last cell
-	lost   string
+	cells  int    // that were run
 	idle   *time.Timer
+}
+
+// State says how a kernel is.
+type State int
+
+// The states of a kernel. An ended one is told of by the session's next cell,
+// which starts another.
+const (
+	Idle State = iota
+	Busy       // a cell runs, or the kernel starts to run one
+	Ended
+)
+
+// Info says how the kernel of a session is.
+type Info struct {
+	Session string
+	State   State
+	// Since is when it came into its state.
+	Since time.Time
+	// Python is the interpreter's path, and PID its process; zero where none runs.
+	Python string
+	PID    int
 }
 
 // New returns a notebook without kernels. It starts nothing.
@@ -141,7 +174,7 @@ func (n *Notebook) Run(ctx context.Context, name string, c Cell) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.wait(ctx, c.Timeout); err != nil {
+	if err = s.wait(ctx, c.Timeout); err != nil {
 		n.leave(s)
 		return Result{}, err
 	}
@@ -151,10 +184,15 @@ func (n *Notebook) Run(ctx context.Context, name string, c Cell) (Result, error)
 	}
 	done := make(chan answer, 1)
 	go func() {
-		defer n.leave(s)
 		var a answer
+		n.mark(s, true)
 		a.result, a.err = n.run(s, c)
+		n.mark(s, false)
+		if ctx.Err() != nil && a.err == nil {
+			n.setLost(s, cmp.Or(a.result.Ended, a.result.Lost)) // the next cell's caller hears of it
+		}
 		s.turn <- struct{}{}
+		n.leave(s)
 		done <- a
 	}()
 	select {
@@ -173,36 +211,96 @@ func (n *Notebook) session(name string) (*session, error) {
 		return nil, ErrClosed
 	}
 	s := n.sessions[name]
+	if (s == nil || !s.takesPlace()) && n.places() >= MaxKernels {
+		return nil, ErrMany
+	}
 	if s == nil {
-		if len(n.sessions) >= MaxKernels && !n.forgetOne() {
-			return nil, ErrMany
-		}
-		s = &session{turn: make(chan struct{}, 1), closed: make(chan struct{})}
+		n.makeRoom()
+		s = &session{name: name, turn: make(chan struct{}, 1), closed: make(chan struct{})}
 		s.turn <- struct{}{}
 		n.sessions[name] = s
 	}
-	s.users++
-	n.running.Add(1)
+	n.enter(s)
 	return s, nil
 }
 
-// leave counts out whoever session counted in.
+func (n *Notebook) enter(s *session) {
+	s.users++
+	n.running.Add(1)
+}
+
+// leave counts out whoever entered. A session of which there is nothing left to
+// tell is forgotten.
 func (n *Notebook) leave(s *session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s.users--
+	if s.users == 0 && s.kernel == nil && s.lost == "" && n.sessions[s.name] == s {
+		delete(n.sessions, s.name)
+	}
 	n.running.Done()
 }
 
-// forgetOne makes room by a session whose kernel has ended, or never began.
-func (n *Notebook) forgetOne() bool {
-	for name, s := range n.sessions {
-		if s.users == 0 && (s.kernel == nil || s.kernel.over()) {
-			delete(n.sessions, name)
-			return true
+// takesPlace tells whether a session has a kernel, or may start one.
+func (s *session) takesPlace() bool {
+	return s.users > 0 || s.kernel != nil && !s.kernel.over()
+}
+
+// places counts the sessions that take one.
+func (n *Notebook) places() (count int) {
+	for _, s := range n.sessions {
+		if s.takesPlace() {
+			count++
 		}
 	}
-	return false
+	return count
+}
+
+// makeRoom forgets a session whose kernel has ended, where there are too many.
+func (n *Notebook) makeRoom() {
+	for name, s := range n.sessions {
+		if len(n.sessions) < maxSessions {
+			return
+		}
+		if !s.takesPlace() {
+			delete(n.sessions, name)
+		}
+	}
+}
+
+// mark says whether a session runs a cell.
+func (n *Notebook) mark(s *session, busy bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.busy, s.since = busy, time.Now()
+}
+
+// Sessions tells of the kernels that run, or of whose end the next cell will be
+// told, by the names of their sessions.
+func (n *Notebook) Sessions() []Info {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []Info
+	for name, s := range n.sessions {
+		i := Info{Session: name, State: Idle, Since: s.since}
+		k := s.kernel
+		switch {
+		case s.busy:
+			i.State = Busy
+		case k == nil && s.lost == "":
+			continue // a caller is about to begin
+		case k == nil:
+			i.State = Ended
+		case k.over():
+			i.State, i.Since = Ended, k.died
+		}
+		if k != nil && !k.over() {
+			i.Python, i.PID = k.python, k.cmd.Process.Pid
+		}
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Session, b.Session) })
+	return list
 }
 
 // wait takes the turn.
@@ -245,13 +343,15 @@ func (n *Notebook) run(s *session, c Cell) (Result, error) {
 		s.dir = c.Dir
 	}
 	result := k.run(c)
-	result.Lost, s.lost = s.lost, ""
+	result.Lost = s.lost
+	n.setLost(s, "")
 	if result.Ended != "" {
 		n.setKernel(s, nil)
 		return result, nil
 	}
-	idle := k.cfg.IdleTime
-	s.idle = time.AfterFunc(idle, func() { s.stopIdle(idle) })
+	s.cells++
+	cells, idle := s.cells, k.cfg.IdleTime
+	s.idle = time.AfterFunc(idle, func() { n.stopIdle(s, cells, idle) })
 	return result, nil
 }
 
@@ -265,9 +365,9 @@ func (n *Notebook) living(s *session) (*kernel, error) {
 		switch {
 		case s.lost != "": // stopped for its idleness
 		case k.over():
-			s.lost = k.end()
+			n.setLost(s, k.end())
 		default:
-			s.lost = "did not answer its heartbeat and was killed"
+			n.setLost(s, "did not answer its heartbeat and was killed")
 		}
 		k.stop(false)
 	}
@@ -277,6 +377,12 @@ func (n *Notebook) living(s *session) (*kernel, error) {
 	}
 	n.setKernel(s, k)
 	return k, nil
+}
+
+func (n *Notebook) setLost(s *session, what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.lost = what
 }
 
 // setKernel changes the session's kernel. A session that was closed meanwhile
@@ -371,16 +477,27 @@ func (n *Notebook) Python() (found string) {
 	return found
 }
 
-// stopIdle stops a kernel that has done nothing for a while.
-func (s *session) stopIdle(idle time.Duration) {
+// stopIdle stops a kernel that has done nothing for a while, since as many cells
+// as that.
+func (n *Notebook) stopIdle(s *session, cells int, idle time.Duration) {
+	n.mu.Lock()
+	found := n.sessions[s.name] == s // and so it is waited for
+	if found {
+		n.enter(s)
+	}
+	n.mu.Unlock()
+	if !found {
+		return
+	}
+	defer n.leave(s)
 	select {
 	case <-s.turn:
-	default:
-		return // a cell runs, or the session is closed
+	case <-s.closed:
+		return
 	}
-	if s.kernel != nil && !s.kernel.over() {
+	if s.cells == cells && s.kernel != nil && !s.kernel.over() {
 		s.kernel.stop(true)
-		s.lost = fmt.Sprintf("was stopped after %v without a cell", idle)
+		n.setLost(s, fmt.Sprintf("was stopped after %v without a cell", idle))
 	}
 	s.turn <- struct{}{}
 }

@@ -39,6 +39,23 @@ func (o *output) write(text string) {
 	}
 }
 
+// show adds what is displayed: its plain text and its PNG image. Where it has
+// neither, what can be read of it stands in their place.
+func (o *output) show(s shown) {
+	for _, form := range []*text{s.Plain, s.Markdown, s.LaTeX, s.HTML, s.SVG} {
+		if form != nil && (form == s.Plain || s.PNG == nil) {
+			o.write(string(*form))
+			break
+		}
+	}
+	switch {
+	case s.PNG != nil:
+		o.image(string(*s.PNG))
+	case s.JPEG != nil && s == shown{JPEG: s.JPEG}:
+		o.write("[A JPEG image is left out: only PNG is shown.]")
+	}
+}
+
 // image adds a PNG image, or says why it is left out.
 func (o *output) image(png string) {
 	switch {
@@ -62,6 +79,10 @@ func isBase64(s string) bool {
 
 // colour is what the reference removes, no more.
 var colour = regexp.MustCompile(`\x1b\[\d+(;\d+){0,2}m`)
+
+// anyColour is what IPython puts into tracebacks, also when it was told to have
+// more colours than the reference removes.
+var anyColour = regexp.MustCompile(`\x1b\[[\d;:]*m`)
 
 // text returns the text without colours, shortened in the middle where there
 // was too much.
