@@ -109,27 +109,69 @@ func (t *tab) committed() int {
 	return t.commits
 }
 
+// expectLoad forgets the documents of before, and returns how many downloads have
+// begun.
+func (t *tab) expectLoad() (begun int) {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	clear(t.loaders)
+	return t.c.begun
+}
+
+// navigate goes to a page. One that reloads itself all the time may come back
+// over the page that was asked for, by a reload that was under way; then it is
+// left again.
 func (t *tab) navigate(ctx context.Context, url string) error {
-	before := t.committed()
+	for goes := t.goesOn(); ; {
+		loader, err := t.load(ctx, url)
+		if goes--; err != nil || loader == "" || goes < 0 || t.stays(ctx, loader) {
+			return err
+		}
+	}
+}
+
+// goesOn is how often the page may come back when it is left: never where nothing
+// is under way.
+func (t *tab) goesOn() int {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if t.loading || len(t.loaders) > manyDocuments {
+		return maxLeave
+	}
+	return 0
+}
+
+// stays tells whether a document is still the tab's after a while.
+func (t *tab) stays(ctx context.Context, loader string) bool {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	return t.c.await(ctx, func() bool { return t.loader != loader }) != nil
+}
+
+// load goes to a page once, and returns the loader of its document, "" where there
+// is no new one.
+func (t *tab) load(ctx context.Context, url string) (loader string, err error) {
+	begun := t.expectLoad()
 	var r struct {
 		LoaderID   string `json:"loaderId"`
 		ErrorText  string `json:"errorText"`
 		IsDownload bool   `json:"isDownload"`
 	}
-	err := t.call(ctx, "Page.navigate", map[string]any{"url": url}, &r)
+	err = t.call(ctx, "Page.navigate", map[string]any{"url": url}, &r)
 	switch refused := (*refusal)(nil); {
 	case errors.As(err, &refused):
-		return fail("Error", "%s: %s; a URL begins with http://, https:// or file://", refused.Message, repr(clip(url, 200)))
+		return "", fail("Error", "%s: %s; a URL begins with http://, https:// or file://", refused.Message, repr(clip(url, 200)))
 	case err != nil:
-		return t.stopLoading(err, url)
+		return "", t.stopLoading(err, url)
 	case r.IsDownload:
-		return t.c.await(ctx, func() bool { return len(t.c.downloads) > 0 })
+		return "", t.c.await(ctx, func() bool { return t.c.begun > begun })
 	case r.ErrorText != "":
-		return fail("Error", "%s at %s", r.ErrorText, clip(url, 200))
+		return "", fail("Error", "%s at %s", r.ErrorText, clip(url, 200))
 	case r.LoaderID == "": // a place in the same document
-		return nil
+		return "", nil
 	}
-	return t.stopLoading(t.awaitLoad(ctx, before), url)
+	// A page may go elsewhere by itself at this moment, which is another document.
+	return r.LoaderID, t.stopLoading(t.awaitLoad(ctx, func() bool { return t.loaders[r.LoaderID] }), url)
 }
 
 // stopLoading stops a page that takes too long, so that what is there can be seen.
@@ -161,7 +203,7 @@ func (t *tab) travel(ctx context.Context, by int) error {
 	if err := t.call(ctx, "Page.navigateToHistoryEntry", map[string]any{"entryId": history.Entries[i].ID}, nil); err != nil {
 		return err
 	}
-	return t.stopLoading(t.awaitLoad(ctx, before), history.Entries[i].URL)
+	return t.stopLoading(t.awaitLoad(ctx, func() bool { return t.commits > before }), history.Entries[i].URL)
 }
 
 // scroll turns the wheel in the middle of the page.

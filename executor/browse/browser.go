@@ -261,9 +261,25 @@ func (b *Browser) living(ctx context.Context) (*chromium, error) {
 	return c, nil
 }
 
-// start starts a browser: with its own sandbox where it can have one. That takes
-// user namespaces, which most containers forbid, and another user than root.
+// start starts a browser, unless Close ends that.
 func (b *Browser) start(ctx context.Context) (*chromium, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-b.closing:
+			cancel(ErrClosed)
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
+	defer cancel(nil)
+	return b.launch(ctx)
+}
+
+// launch starts a browser with its own sandbox where it can have one. That takes
+// user namespaces, which most containers forbid, and another user than root.
+func (b *Browser) launch(ctx context.Context) (*chromium, error) {
 	program := b.Program()
 	if program == "" {
 		return nil, ErrAbsent
@@ -356,9 +372,11 @@ func (c *chromium) step(ctx context.Context, s Step, calls []call) Page {
 	acting, done := context.WithTimeoutCause(ctx, s.Timeout-min(seeTime, s.Timeout/4), errStepTime)
 	defer done()
 	c.mu.Lock()
-	c.downloads = slices.DeleteFunc(c.downloads, (*download).over)
 	for _, d := range c.downloads {
 		d.old = true
+	}
+	for _, t := range c.tabs {
+		t.restless = false
 	}
 	c.mu.Unlock()
 	var failed error
@@ -389,7 +407,10 @@ func (c *chromium) step(ctx context.Context, s Step, calls []call) Page {
 	if failed != nil {
 		wrong = append(wrong, failed.Error())
 	}
-	if err != nil && t != nil {
+	switch {
+	case errors.Is(err, errUnseen):
+		wrong = append(wrong, err.Error())
+	case err != nil && t != nil:
 		wrong = append(wrong, c.recover(context.WithoutCancel(ctx), t, err))
 	}
 	page.Error = strings.Join(wrong, "\n")
@@ -444,12 +465,16 @@ func (c *chromium) fetched(ctx context.Context) (path string, notes []string) {
 	for _, d := range c.downloads {
 		all = append(all, *d)
 	}
+	c.downloads = slices.DeleteFunc(c.downloads, (*download).over) // told of below
 	c.mu.Unlock()
 	for _, d := range all {
 		name := repr(clip(d.name, 200))
 		switch {
 		case !d.over():
 			notes = append(notes, "The download of "+name+" goes on; a later step tells when it is there.")
+			continue
+		case d.state == tooLarge:
+			notes = append(notes, fmt.Sprintf("The download of %s was broken off: downloads may have %d bytes in all.", name, maxDownload))
 			continue
 		case d.state == "canceled":
 			notes = append(notes, "The download of "+name+" was broken off.")
@@ -475,7 +500,7 @@ const maxNumber = 10_000
 // rights.
 func (c *chromium) save(d download) (path string, err error) {
 	err = c.cfg.As(func() error {
-		source := filepath.Join(c.downloadDir(), filepath.Base(d.guid))
+		source := c.downloaded(d.guid)
 		in, err := os.Open(source)
 		if err != nil {
 			return err
@@ -492,7 +517,11 @@ func (c *chromium) save(d download) (path string, err error) {
 			return err
 		}
 		_, err = io.Copy(out, in)
-		return errors.Join(err, out.Close(), os.Remove(source))
+		err = errors.Join(err, out.Close(), os.Remove(source))
+		if err != nil {
+			_ = os.Remove(path)
+		}
+		return err
 	})
 	return path, err
 }

@@ -8,8 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +33,12 @@ const (
 	exitTime = 200 * time.Millisecond
 	// maxTabs bounds the tabs; a page may open them too.
 	maxTabs = 16
+	// maxDownloads bounds the downloads that wait for a step to tell of them, and
+	// maxDownload the bytes of all of them.
+	maxDownloads = 16
+	maxDownload  = 1 << 30
+	// maxURL bounds an address; a browser allows two million characters.
+	maxURL = 16 << 10
 	// The size of a page as agents see it, BrowserGym's.
 	width, height = 1280, 720
 )
@@ -100,7 +106,8 @@ type chromium struct {
 	changed   chan struct{}
 	tabs      []*tab // by age
 	active    *tab
-	downloads []*download // of this step
+	downloads []*download // that no step has told of
+	begun     int         // downloads, those refused too
 	lastBID   int
 }
 
@@ -126,6 +133,7 @@ func launch(ctx context.Context, cfg *Config, program string, sandboxed bool) (*
 		}
 		return nil, fmt.Errorf("starting %s: %w", program, err)
 	}
+	c.offer()
 	return c, nil
 }
 
@@ -173,13 +181,28 @@ func (c *chromium) spawn(program string, sandboxed bool) error {
 	c.cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	c.cmd.Stderr, c.cmd.WaitDelay = c.complaint, exitTime
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.cfg.User}
-	if err := c.cmd.Start(); err != nil {
+	if err := startNice(c.cmd); err != nil {
 		_, _ = in.Close(), out.Close()
 		return err
 	}
 	c.pipe = newPipe(in, out, c.handle)
-	offer(c.cmd.Process.Pid)
+	proctree.Offer(c.cmd.Process.Pid, c.cfg.As)
 	return nil
+}
+
+// niceness has shells get the processor first, whatever pages do with it.
+const niceness = 10
+
+// startNice starts the process from a thread of its own, whose niceness it
+// inherits: that of another user's process the server may not change.
+func startNice(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this function
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
+		started <- cmd.Start()
+	}()
+	return <-started
 }
 
 // environment is the sandbox's with a home that exists: what the browser writes
@@ -196,15 +219,13 @@ func (c *chromium) environment() []string {
 	return env
 }
 
-// offer has the browser go before the server when memory runs out, as shells do
-// (proc(5), oom_score_adj).
-func offer(pid int) {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return
-	}
-	if score, err := strconv.Atoi(strings.TrimSpace(string(own))); err == nil {
-		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), strconv.AppendInt(nil, int64(min(1000, score+300)), 10), 0)
+// offer has the browser go before the server once more: when it starts it sets its
+// score itself.
+func (c *chromium) offer() {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	if !c.over { // else its id may be another's
+		proctree.Offer(c.cmd.Process.Pid, c.cfg.As)
 	}
 }
 
@@ -332,8 +353,10 @@ type event struct {
 	Frame   struct {
 		ID       string `json:"id"`
 		ParentID string `json:"parentId"`
+		LoaderID string `json:"loaderId"`
 	} `json:"frame"`
 	GUID     string          `json:"guid"`
+	Received float64         `json:"receivedBytes"`
 	State    string          `json:"state"`
 	URL      string          `json:"url"`
 	Type     string          `json:"type"`
@@ -350,13 +373,13 @@ func (c *chromium) handleBrowser(method string, e event) {
 		case len(c.tabs) >= maxTabs:
 			_, _, _ = c.send("", "Target.closeTarget", map[string]any{"targetId": e.TargetInfo.TargetID})
 		default:
-			c.active = newTab(c, e.TargetInfo.TargetID, e.SessionID, e.TargetInfo.URL)
+			c.active = newTab(c, e.TargetInfo.TargetID, e.SessionID, clip(e.TargetInfo.URL, maxURL))
 			c.tabs = append(c.tabs, c.active)
 		}
 	case "Target.targetInfoChanged":
 		for _, t := range c.tabs {
 			if t.target == e.TargetInfo.TargetID {
-				t.url = e.TargetInfo.URL
+				t.url = clip(e.TargetInfo.URL, maxURL)
 			}
 		}
 	case "Target.detachedFromTarget":
@@ -365,26 +388,65 @@ func (c *chromium) handleBrowser(method string, e event) {
 			c.drop(t.session, errTabGone)
 		}
 	case "Browser.downloadWillBegin":
-		if len(c.downloads) < maxTabs {
-			c.downloads = append(c.downloads, &download{guid: e.GUID, name: e.Filename, url: e.URL})
+		c.begun++
+		if len(c.downloads) == maxDownloads {
+			c.cancel(e.GUID)
+			break
 		}
+		c.downloads = append(c.downloads, &download{guid: e.GUID, name: e.Filename, url: e.URL})
 	case "Browser.downloadProgress":
-		for _, d := range c.downloads {
-			if d.guid == e.GUID {
-				d.state = e.State
-			}
-		}
+		c.progress(e)
 	}
+}
+
+// progress notes how far a download is, and ends it where they all take too much:
+// a page begins them as it likes, and nobody else bounds the disk.
+func (c *chromium) progress(e event) {
+	i := slices.IndexFunc(c.downloads, func(d *download) bool { return d.guid == e.GUID })
+	if i < 0 { // one that was refused, and may have been faster
+		if e.State == "completed" {
+			_ = c.cfg.As(func() error { return os.Remove(c.downloaded(e.GUID)) })
+		}
+		return
+	}
+	d := c.downloads[i]
+	if d.over() {
+		return
+	}
+	d.state, d.received = e.State, e.Received
+	var sum float64
+	for _, d := range c.downloads {
+		sum += d.received
+	}
+	if sum > maxDownload && !d.over() {
+		d.state = tooLarge
+		c.cancel(d.guid)
+	}
+}
+
+// downloaded is the path of a download in the profile.
+func (c *chromium) downloaded(guid string) string {
+	return filepath.Join(c.downloadDir(), filepath.Base(guid))
+}
+
+func (c *chromium) cancel(guid string) {
+	_, _, _ = c.send("", "Browser.cancelDownload", map[string]any{"guid": guid})
 }
 
 // download is a file that is fetched, or was.
 type download struct {
 	guid, name, url string
-	state           string // "", "inProgress", "completed" or "canceled"
-	old             bool   // begun by a step before
+	state           string // "", "inProgress", "completed", "canceled", or tooLarge
+	received        float64
+	old             bool // begun by a step before
 }
 
-func (d *download) over() bool { return d.state == "completed" || d.state == "canceled" }
+// tooLarge is the state of a download that was ended because of its size.
+const tooLarge = "too large"
+
+func (d *download) over() bool {
+	return d.state == "completed" || d.state == "canceled" || d.state == tooLarge
+}
 
 func (c *chromium) bySession(session string) *tab {
 	for _, t := range c.tabs {

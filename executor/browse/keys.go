@@ -57,10 +57,33 @@ func parseKeys(comb string) (k key, held int, err error) {
 	if k, known := namedKeys[name]; known {
 		return k, held, nil
 	}
+	if char := typed(name); char != "" {
+		name = char
+	}
 	if utf8.RuneCountInString(name) != 1 {
 		return key{}, 0, fail("ValueError", "there is no key %q: use a character or a name such as Enter, Tab, Escape, Backspace, Delete, ArrowDown, Home, PageDown, F1", clip(name, 100))
 	}
 	return character(name, held), held, nil
+}
+
+// placed are the keys of a US keyboard that have a name of their own and type a
+// character; letters and digits do too, as KeyA and Digit1.
+var placed = map[string]string{
+	"Backquote": "`", "Minus": "-", "Equal": "=", "BracketLeft": "[", "BracketRight": "]", "Backslash": "\\",
+	"Semicolon": ";", "Quote": "'", "Comma": ",", "Period": ".", "Slash": "/",
+}
+
+// typed is the character of a key that is named by its place; "" if it is none.
+func typed(name string) string {
+	letter, isLetter := strings.CutPrefix(name, "Key")
+	digit, isDigit := strings.CutPrefix(name, "Digit")
+	switch {
+	case isLetter && len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z':
+		return strings.ToLower(letter)
+	case isDigit && len(digit) == 1 && digit[0] >= '0' && digit[0] <= '9':
+		return digit
+	}
+	return placed[name]
 }
 
 // character is the key that types a character on a US keyboard.

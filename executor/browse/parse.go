@@ -13,8 +13,8 @@ const (
 	maxDepth   = 8 // of lists in lists
 )
 
-// parse reads a program: calls in Python's syntax, on lines of their own or with
-// semicolons between them. Arguments are literals. Nothing is evaluated.
+// parse reads a program: calls in Python's syntax, on lines of their own, with
+// semicolons between them, or, as BrowserGym has it, with nothing. Arguments are literals. Nothing is evaluated.
 //
 //	program  = { call | comment | newline | ";" }
 //	call     = name "(" [ argument { "," argument } [ "," ] ] ")"
@@ -44,10 +44,6 @@ func parse(program string) ([]call, error) {
 			return nil, err
 		}
 		calls = append(calls, c)
-		p.blanks(false)
-		if p.rest != "" && p.rest[0] != ';' && p.rest[0] != '\n' {
-			return nil, p.fail("a new line after " + c.name + "(…)")
-		}
 	}
 }
 

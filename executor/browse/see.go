@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,21 +14,46 @@ const (
 	maxText = 1 << 20
 	// aliveTime is how long a page may take for the simplest answer.
 	aliveTime = 20 * time.Second
+	// poseTime is how long a page may take for a picture.
+	poseTime = 5 * time.Second
 )
 
 // maxElements is up to how many elements of a page are asked for one by one: the
 // tree of 20,000 takes the browser seconds.
 const maxElements = 20_000
 
+// countScript counts the elements of a page and its frames.
+var countScript = fmt.Sprintf(`(() => {
+  let n = 0;
+  const add = document => {
+    n += document.getElementsByTagName("*").length;
+    if (n > %d) return;
+    for (const f of document.querySelectorAll("iframe, frame, object")) if (f.contentDocument) add(f.contentDocument);
+  };
+  add(document);
+  return n;
+})()`, maxElements)
+
 // excerpt stands for the tree of a page that is too large for one.
-func (t *tab) excerpt(ctx context.Context, count int) string {
+func (t *tab) excerpt(ctx context.Context) string {
 	var text string
 	_ = t.evaluate(ctx, "document.body ? document.body.innerText.slice(0, 65536) : ''", &text)
-	return fmt.Sprintf("[The page is too large for an accessibility tree: it has %d elements. This is the beginning of its text.]\n%s", count, text)
+	var out strings.Builder
+	fmt.Fprintf(&out, "[The page is too large for an accessibility tree: it has more than %d elements. This is the beginning of its text.]", maxElements)
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			out.WriteString("\nStaticText " + repr(clip(line, maxName)))
+		}
+	}
+	return out.String()
 }
 
-// errBlind says that the page answers nothing.
-var errBlind = errors.New("the page does not answer")
+var (
+	// errBlind says that the page answers nothing.
+	errBlind = errors.New("the page does not answer")
+	// errUnseen says that it answers, and changes faster than it can be looked at.
+	errUnseen = fail("TimeoutError", "the page could not be looked at in the time of this step")
+)
 
 // see looks at the page. The error says why it cannot be looked at; a part that
 // could not be had is left empty otherwise.
@@ -38,29 +64,28 @@ func (c *chromium) see(ctx context.Context, t *tab, s Step, page *Page) error {
 		return err
 	}
 	var count int
-	if err := t.evaluate(alive, "document.getElementsByTagName('*').length", &count); err != nil {
+	switch err := t.evaluate(alive, countScript, &count); {
+	case errors.As(err, new(*refusal)):
+		return errUnseen // it was left each time
+	case err != nil:
 		return err
 	}
-	var shot struct {
-		Data []byte `json:"data"`
-	}
-	if err := t.call(ctx, "Page.captureScreenshot", map[string]any{"format": "png"}, &shot); err == nil {
-		page.Screenshot = shot.Data
-	}
+	page.Screenshot = t.screenshot(ctx)
 	page.Focused = t.focused(ctx)
 	if s.Text {
 		page.Text = shorten(t.markdown(ctx), maxText)
 	}
 	var elements map[int64]sight
 	if count > maxElements {
-		page.Tree = t.excerpt(ctx, count)
+		page.Tree = t.excerpt(ctx)
 	} else {
 		elements = t.elements(ctx)
 	}
 	if count <= maxElements && (!s.Text || s.Nodes) {
 		tree := t.tree(ctx, elements)
+		lines := tree.lines(maxText) // which names the elements
 		if !s.Text {
-			page.Tree = tree.lines(maxText)
+			page.Tree = lines
 		}
 		if s.Nodes {
 			page.Nodes, page.Elements = tree.data(), t.describe(elements)
@@ -77,8 +102,30 @@ func (c *chromium) see(ctx context.Context, t *tab, s Step, page *Page) error {
 	}
 	page.Notes = append(page.Notes, t.notes...)
 	t.notes = nil
-	if t.crashed {
+	switch {
+	case t.crashed:
 		return errCrashed
+	case ctx.Err() != nil && page.Text == "" && page.Tree == "":
+		return errUnseen
+	}
+	return nil
+}
+
+// screenshot returns a picture of what is visible, if the page holds still for
+// one. A page that is left at that moment has the browser wait for ever, and the
+// next one is seen.
+func (t *tab) screenshot(ctx context.Context) []byte {
+	for range 2 {
+		deadline, _ := ctx.Deadline()
+		pose, cancel := context.WithTimeout(ctx, min(poseTime, time.Until(deadline)/4))
+		var shot struct {
+			Data []byte `json:"data"`
+		}
+		err := t.call(pose, "Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+		cancel()
+		if err == nil {
+			return shot.Data
+		}
 	}
 	return nil
 }
@@ -114,8 +161,8 @@ const focusedScript = `(() => {
 
 // focused returns the bid of the element that has the focus; "" where none has.
 func (t *tab) focused(ctx context.Context) string {
-	var r remote
-	if t.call(ctx, "Runtime.evaluate", map[string]any{"expression": focusedScript, "objectGroup": "actions"}, &r) != nil || r.Result.ObjectID == "" {
+	r, err := t.expression(ctx, map[string]any{"expression": focusedScript, "objectGroup": "actions"})
+	if err != nil || r.Result.ObjectID == "" {
 		return ""
 	}
 	var described struct {

@@ -10,6 +10,9 @@ import (
 )
 
 const (
+	// A page that showed manyDocuments since the last goto goes on by itself. It is
+	// left maxLeave times if it comes back within leaveTime.
+	manyDocuments, maxLeave, leaveTime = 8, 10, 500 * time.Millisecond
 	// loadGrace is how long a page whose text is there may take for the rest.
 	loadGrace = 10 * time.Second
 	// quietScript waits until nothing in the page has changed for a tenth of a
@@ -26,6 +29,9 @@ const (
 })`
 	// maxNotes bounds what is told of the dialogs of one step.
 	maxNotes = 20
+	// maxLoaders is how many documents of a page that is left all the time are
+	// told from the one that was asked for.
+	maxLoaders = 1000
 )
 
 // tab is one page. mu of its browser guards all that changes.
@@ -35,9 +41,12 @@ type tab struct {
 	url             string
 	ready           bool // setUp ran
 	crashed         bool
-	commits         int  // documents that were shown
-	loading         bool // something of the current document, or of the next one
-	parsed, loaded  bool // the current document's DOMContentLoaded and load
+	commits         int             // documents that were shown
+	loader          string          // of the last one
+	loaders         map[string]bool // of all since the last goto
+	loading         bool            // something of the current document, or of the next one
+	parsed, loaded  bool            // the current document's DOMContentLoaded and load
+	restless        bool            // it did not come to rest in this step
 	notes           []string
 	drag            json.RawMessage // what the mouse drags, after it was asked for
 
@@ -48,7 +57,7 @@ type tab struct {
 }
 
 func newTab(c *chromium, target, session, url string) *tab {
-	return &tab{c: c, target: target, session: session, url: url, parsed: true, loaded: true, bids: map[int64]string{}, nodes: map[string]int64{}}
+	return &tab{c: c, target: target, session: session, url: url, parsed: true, loaded: true, loaders: map[string]bool{}, bids: map[int64]string{}, nodes: map[string]int64{}}
 }
 
 // setUp has the tab report what happens in it. What was shown before is loaded.
@@ -89,6 +98,10 @@ func (t *tab) handle(method string, e event) {
 	case "Page.frameNavigated":
 		if e.Frame.ParentID == "" {
 			t.commits++
+			t.loader = e.Frame.LoaderID
+			if len(t.loaders) < maxLoaders {
+				t.loaders[e.Frame.LoaderID] = true
+			}
 			t.parsed, t.loaded = false, false
 			clear(t.bids)
 			clear(t.nodes)
@@ -153,13 +166,41 @@ func (r *remote) err() error {
 	return fail("Error", "%s", clip(r.Exception.Text+" "+r.Exception.Exception.Description, 1000))
 }
 
+// world returns a context for scripts of ours. They see the document, and nothing
+// that the page's own scripts have put in the place of what a browser has.
+func (t *tab) world(ctx context.Context) (id int64, err error) {
+	var made struct {
+		ID int64 `json:"executionContextId"`
+	}
+	// The protocol spells it so. It is for the frames of other sites.
+	err = t.call(ctx, "Page.createIsolatedWorld", map[string]any{"frameId": t.target, "worldName": "actiond", "grantUniveralAccess": true}, &made)
+	return made.ID, err
+}
+
+// maxTries is how often a page may be left while it is asked something.
+const maxTries = 100
+
+// expression evaluates an expression of ours, again where the document went away
+// meanwhile.
+func (t *tab) expression(ctx context.Context, params map[string]any) (r remote, err error) {
+	for range maxTries {
+		if params["contextId"], err = t.world(ctx); err == nil {
+			err = t.call(ctx, "Runtime.evaluate", params, &r)
+		}
+		if err == nil || !errors.As(err, new(*refusal)) {
+			break
+		}
+	}
+	return r, err
+}
+
 // evaluate evaluates an expression of ours and decodes its value.
 func (t *tab) evaluate(ctx context.Context, expression string, value any) error {
-	var r remote
-	if err := t.call(ctx, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r); err != nil {
-		return err
+	r, err := t.expression(ctx, map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
+	if err == nil {
+		err = r.err()
 	}
-	if err := r.err(); err != nil || value == nil {
+	if err != nil || value == nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, value)
@@ -196,7 +237,10 @@ func (t *tab) element(ctx context.Context, bid string) (element, error) {
 			ObjectID string `json:"objectId"`
 		} `json:"object"`
 	}
-	err := t.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": node, "objectGroup": "actions"}, &resolved)
+	world, err := t.world(ctx)
+	if err == nil {
+		err = t.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": node, "objectGroup": "actions", "executionContextId": world}, &resolved)
+	}
 	if errors.As(err, new(*refusal)) {
 		return element{}, missing
 	}
@@ -231,10 +275,11 @@ func (e element) fail(problem string) error {
 	return fail("Error", "the element [%s] %s", e.bid, problem)
 }
 
-// awaitLoad waits until a document after so many commits is there: its text, and
-// within some time the rest.
-func (t *tab) awaitLoad(ctx context.Context, commits int) error {
-	if err := t.c.await(ctx, func() bool { return t.crashed || t.commits > commits && t.parsed }); err != nil {
+// awaitLoad waits until the document that is wanted is shown: its text, and within
+// some time the rest. mu is held when shown is called.
+func (t *tab) awaitLoad(ctx context.Context, shown func() bool) error {
+	t.setRestless(false)
+	if err := t.c.await(ctx, func() bool { return t.crashed || shown() && t.parsed }); err != nil {
 		return err
 	}
 	return t.awaitRest(ctx)
@@ -244,20 +289,23 @@ func (t *tab) awaitLoad(ctx context.Context, commits int) error {
 func (t *tab) awaitRest(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(ctx, loadGrace)
 	defer cancel()
-	err := t.c.await(grace, func() bool { return t.crashed || t.parsed && !t.loading })
-	switch {
-	case errors.Is(err, errEnded), ctx.Err() != nil:
+	err := t.c.await(grace, func() bool { return t.crashed || t.restless || t.parsed && !t.loading })
+	if errors.Is(err, errEnded) || ctx.Err() != nil {
 		return err
-	case t.isCrashed():
+	}
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if t.crashed {
 		return errCrashed
 	}
+	t.restless = t.restless || err != nil
 	return nil
 }
 
-func (t *tab) isCrashed() bool {
+func (t *tab) setRestless(restless bool) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
-	return t.crashed
+	t.restless = restless
 }
 
 // settle waits until what the calls began is over, as far as it can be seen.

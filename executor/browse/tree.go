@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	maxNodes  = 50_000 // of a tree
+	maxNodes  = 50_000 // of a page and its frames
 	maxName   = 2000   // bytes of a name or a value that are shown
 	maxFrames = 100    // of a page
+	maxBIDs   = 100_000
 )
 
 // accessible is a node of an accessibility tree.
@@ -40,21 +41,31 @@ func (p property) text() string {
 	return s
 }
 
+// short is the value, if it is a long text its beginning.
+func (p property) short() any {
+	if s, ok := p.Value.(string); ok {
+		return clip(s, maxName)
+	}
+	return p.Value
+}
+
 // tree is the accessibility tree of a page and its frames.
 type tree struct {
 	tab       *tab
 	elements  map[int64]sight
 	main      string
 	frames    map[string]*document // by their ids
+	order     []string             // of the ids, that of the page first
 	inside    map[int64]string     // the id of the frame in a node
+	count     int                  // of nodes
 	truncated bool
 }
 
-// frame is the tree of one document.
+// document is the tree of one document.
 type document struct {
 	root  string
-	nodes map[string]*accessible
-	order []*accessible
+	byID  map[string]*accessible
+	nodes []*accessible
 }
 
 // tree asks for the tree. What is missing of it is marked as cut.
@@ -105,14 +116,16 @@ func (t *tree) ask(ctx context.Context, id string) {
 	if t.tab.call(ctx, "Accessibility.getFullAXTree", map[string]any{"frameId": id}, &a) != nil {
 		return
 	}
-	f, whole := decodeFrame(a.Result)
+	f, whole := decodeFrame(a.Result, maxNodes-t.count)
 	t.frames[id] = f
+	t.count += len(f.nodes)
+	t.order = append(t.order, id)
 	t.truncated = t.truncated || !whole
 }
 
-// decodeFrame reads nodes as far as there are; an answer may have been cut.
-func decodeFrame(data []byte) (f *document, whole bool) {
-	f = &document{nodes: map[string]*accessible{}}
+// decodeFrame reads so many nodes, as far as there are: an answer may have been cut.
+func decodeFrame(data []byte, limit int) (f *document, whole bool) {
+	f = &document{byID: map[string]*accessible{}}
 	d := json.NewDecoder(bytes.NewReader(data))
 	for _, want := range []json.Token{json.Delim('{'), "nodes", json.Delim('[')} {
 		if token, err := d.Token(); err != nil || token != want {
@@ -121,14 +134,14 @@ func decodeFrame(data []byte) (f *document, whole bool) {
 	}
 	for d.More() {
 		n := &accessible{}
-		if len(f.order) == maxNodes || d.Decode(n) != nil {
+		if len(f.nodes) >= limit || d.Decode(n) != nil {
 			return f, false
 		}
 		if f.root == "" && n.ParentID == "" {
 			f.root = n.NodeID
 		}
-		f.nodes[n.NodeID] = n
-		f.order = append(f.order, n)
+		f.byID[n.NodeID] = n
+		f.nodes = append(f.nodes, n)
 	}
 	return f, true
 }
@@ -143,11 +156,31 @@ func (t *tree) lines(limit int) string {
 	if f := t.frames[t.main]; f != nil {
 		t.write(&out, limit, f, f.root, place{})
 	}
+	if len(t.tab.bids) > maxBIDs {
+		t.forget()
+	}
 	t.tab.c.mu.Unlock()
 	if t.truncated || out.Len() >= limit {
 		out.WriteString(cut + "\n")
 	}
 	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// forget takes the names of nodes that are no longer there: a document may live
+// for ever and change all the time. mu is held.
+func (t *tree) forget() {
+	there := map[int64]bool{}
+	for _, f := range t.frames {
+		for _, n := range f.nodes {
+			there[n.Node] = true
+		}
+	}
+	for node, bid := range t.tab.bids {
+		if !there[node] {
+			delete(t.tab.bids, node)
+			delete(t.tab.nodes, bid)
+		}
+	}
 }
 
 // place is where in the tree a node is.
@@ -161,7 +194,7 @@ type place struct {
 const maxLevel = 1000
 
 func (t *tree) write(out *strings.Builder, limit int, f *document, id string, at place) {
-	n := f.nodes[id]
+	n := f.byID[id]
 	if n == nil || out.Len() >= limit || at.depth > maxLevel {
 		return
 	}
@@ -247,32 +280,59 @@ func python(v any) string {
 	return fmt.Sprint(v)
 }
 
-// data returns the nodes of all frames in order, with the bids of elements.
+// data returns the nodes of the page, its root first, and then those of its
+// frames, in the form of the protocol, with the bids of elements: clients make
+// their own lines of them.
 func (t *tree) data() []any {
-	var all []any
 	t.tab.c.mu.Lock()
 	defer t.tab.c.mu.Unlock()
-	for _, f := range t.frames {
-		for _, n := range f.order {
-			node := map[string]any{
-				"nodeId": n.NodeID, "ignored": n.Ignored, "role": n.Role.text(), "name": clip(n.Name.text(), maxName), "childIds": anyOf(n.ChildIDs),
-			}
-			if n.Value.Value != nil {
-				node["value"] = n.Value.text()
-			}
-			if bid := t.tab.bids[n.Node]; bid != "" {
-				node["browsergym_id"] = bid
-			}
-			all = append(all, node)
+	var all []any
+	for _, id := range t.order {
+		for _, n := range t.frames[id].nodes {
+			all = append(all, t.node(id, n))
 		}
 	}
 	return all
 }
 
-func anyOf(list []string) []any {
-	out := make([]any, 0, len(list))
-	for _, s := range list {
-		out = append(out, s)
+func (t *tree) node(frame string, n *accessible) map[string]any {
+	children := make([]any, 0, len(n.ChildIDs))
+	for _, child := range n.ChildIDs {
+		children = append(children, t.nodeID(frame, child))
 	}
-	return out
+	if inner := t.frames[t.inside[n.Node]]; inner != nil && n.Node != 0 {
+		children = append(children, t.nodeID(t.inside[n.Node], inner.root))
+	}
+	node := map[string]any{
+		"nodeId": t.nodeID(frame, n.NodeID), "ignored": n.Ignored, "role": valued(n.Role.text()), "childIds": children,
+	}
+	if n.Name.Value != nil {
+		node["name"] = valued(clip(n.Name.text(), maxName))
+	}
+	if n.Value.Value != nil {
+		node["value"] = valued(n.Value.short())
+	}
+	if len(n.Properties) > 0 {
+		properties := make([]any, 0, len(n.Properties))
+		for _, p := range n.Properties {
+			if p.Value.Value != nil {
+				properties = append(properties, map[string]any{"name": p.Name, "value": valued(p.Value.short())})
+			}
+		}
+		node["properties"] = properties
+	}
+	if bid := t.tab.bids[n.Node]; bid != "" {
+		node["browsergym_id"] = bid
+	}
+	return node
 }
+
+// nodeID makes one space of the ids of all frames.
+func (t *tree) nodeID(frame, id string) string {
+	if frame == t.main {
+		return id
+	}
+	return frame + "." + id
+}
+
+func valued(v any) map[string]any { return map[string]any{"value": v} }
