@@ -4,7 +4,7 @@
 // A server is a program that speaks the Model Context Protocol over its standard
 // input and output. It is started on first use, with the user's rights, in a
 // session of its own, and kept until it is configured no more and nobody is
-// connected to it. All that are needed for an answer start in parallel.
+// connected to it. What it started ends with it. All that are needed for an answer start in parallel.
 //
 // # What a server is trusted with
 //

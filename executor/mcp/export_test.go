@@ -7,8 +7,7 @@ func (p *Proxy) SetListTime(d time.Duration) { p.listTime = d }
 
 // What tests need to see from inside.
 var (
-	Mask    = mask
-	TooMany = tooMany
+	Mask = mask
 )
 
 // Bounds that tests go beyond.
@@ -16,4 +15,6 @@ const (
 	MaxMessage = maxMessage
 	MaxValues  = maxValues
 	MaxTail    = maxTail
+
+	MaxListBytes = maxListBytes
 )

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
@@ -39,20 +41,35 @@ var errOutputEnded = errors.New("it closed its standard output")
 type pipe struct {
 	in    *os.File
 	lines *bufio.Reader
+	// hide takes the secrets out of what the server wrote.
+	hide func(string) string
 	// fault is told why no more messages are taken from the server. It must
 	// end it.
 	fault func(error)
 	junk  int
 	asked atomic.Int32
 
-	writing sync.Mutex
+	writing chan struct{} // holds an element while a message is written
 	out     *os.File
+
+	mu      sync.Mutex
+	awaited map[jsonrpc.ID]*rawResult
 }
+
+// rawResult takes the result of a call as it came. The library makes floats of
+// its numbers.
+type rawResult struct{ text json.RawMessage }
+
+// rawResultKey finds a *rawResult in the context of a call.
+type rawResultKey struct{}
 
 var _ sdk.Connection = (*pipe)(nil)
 
-func newPipe(in, out *os.File, fault func(error)) *pipe {
-	return &pipe{in: in, lines: bufio.NewReaderSize(in, 64<<10), out: out, fault: fault}
+func newPipe(in, out *os.File, hide func(string) string, fault func(error)) *pipe {
+	return &pipe{
+		in: in, lines: bufio.NewReaderSize(in, 64<<10), out: out, hide: hide, fault: fault,
+		writing: make(chan struct{}, 1), awaited: map[jsonrpc.ID]*rawResult{},
+	}
 }
 
 // Connect makes the pipe its own transport.
@@ -102,18 +119,18 @@ func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 	line = bytes.TrimSpace(line)
 	switch {
 	case len(line) == 0:
-		return nil, nil //nolint:nilnil // an empty line is nothing
+		return nil, p.drop(line)
 	case len(line) > maxMessage:
 		return nil, fmt.Errorf("it printed more than %d MiB without the end of a line", maxMessage>>20)
 	case line[0] != '{':
 		return nil, p.drop(line)
-	case tooMany(line):
+	case values(line) > maxValues:
 		return nil, fmt.Errorf("it sent a message of more than %d values", maxValues)
 	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	switch {
 	case err != nil && bytes.Contains(line, []byte(`"jsonrpc"`)): // somebody waits for it
-		return nil, fmt.Errorf("it sent a message that cannot be understood: %w", err)
+		return nil, fmt.Errorf("it sent a message that cannot be understood: %s", p.hide(err.Error()))
 	case err != nil:
 		return nil, p.drop(line)
 	}
@@ -121,6 +138,7 @@ func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 	request, ok := msg.(*jsonrpc.Request)
 	switch {
 	case !ok:
+		p.keep(msg)
 		return msg, nil
 	case !request.IsCall():
 		return nil, nil //nolint:nilnil // a notification
@@ -135,21 +153,21 @@ func (p *pipe) drop(line []byte) error {
 	if p.junk += len(line) + 1; p.junk <= maxJunk {
 		return nil
 	}
-	return fmt.Errorf("it prints to standard output what is no message of the protocol, such as %s", excerpt(line))
+	return fmt.Errorf("it prints to standard output what is no message of the protocol, such as %s", excerpt(p.hide(string(line))))
 }
 
-func excerpt(line []byte) string {
+func excerpt(line string) string {
 	const most = 60
 	if len(line) > most {
-		return strconv.QuoteToASCII(string(line[:most])) + "…"
+		return strconv.QuoteToASCII(line[:most]) + "…"
 	}
-	return strconv.QuoteToASCII(string(line))
+	return strconv.QuoteToASCII(line)
 }
 
-// tooMany tells whether JSON has more than maxValues values, by what stands
-// between them. It need not be JSON.
-func tooMany(text []byte) bool {
-	n, quoted := 0, false
+// values counts the values in JSON but for a few, by what stands between them. It
+// need not be JSON.
+func values(text []byte) (n int) {
+	quoted := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted && c == '\\':
@@ -160,24 +178,73 @@ func tooMany(text []byte) bool {
 			n++
 		}
 	}
-	return n > maxValues
+	return n
 }
 
-// Write sends a message. It fails where the server does not take it in time.
-func (p *pipe) Write(_ context.Context, msg jsonrpc.Message) error {
+// keep gives a result to whoever awaits it as it is.
+func (p *pipe) keep(msg jsonrpc.Message) {
+	response, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if raw := p.awaited[response.ID]; raw != nil {
+		raw.text = response.Result
+		delete(p.awaited, response.ID)
+	}
+}
+
+// await has keep keep the result of a request in raw, if it has one.
+func (p *pipe) await(msg jsonrpc.Message, raw *rawResult) {
+	if request, ok := msg.(*jsonrpc.Request); ok && request.IsCall() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.awaited[request.ID] = raw
+	}
+}
+
+// forget ends that.
+func (p *pipe) forget(raw *rawResult) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.awaited, func(_ jsonrpc.ID, r *rawResult) bool { return r == raw })
+}
+
+// Write sends a message. It fails where the server does not take it in time, or
+// within that of ctx; a server that took a part of one is ended.
+func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return err
 	}
-	p.writing.Lock()
-	defer p.writing.Unlock()
-	if err := p.out.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+	select {
+	case p.writing <- struct{}{}:
+		defer func() { <-p.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if raw, ok := ctx.Value(rawResultKey{}).(*rawResult); ok {
+		p.await(msg, raw)
+	}
+	deadline := time.Now().Add(writeTime)
+	limit, limited := ctx.Deadline()
+	if limited = limited && limit.Before(deadline); limited {
+		deadline = limit
+	}
+	if err := p.out.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err := p.out.Write(append(data, '\n')); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("it did not read its standard input for %v", writeTime)
-		}
+	n, err := p.out.Write(append(data, '\n'))
+	late := errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case late && limited && n == 0: // nothing is broken
+		<-ctx.Done() // at any moment; the library takes an error before it for the connection's end
+		return context.Cause(ctx)
+	case late:
+		err = errors.New("it does not read its standard input")
+	}
+	if err != nil {
 		p.fault(err)
 		return err
 	}

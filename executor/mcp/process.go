@@ -15,6 +15,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/proctree"
 )
 
 const (
@@ -40,6 +42,8 @@ const (
 // says. The end of the process ends all; stop waits for it.
 type process struct {
 	spec   Server
+	cfg    *Config
+	mark   string // of it and of all that it starts
 	cmd    *exec.Cmd
 	pipe   *pipe
 	stderr tail
@@ -58,26 +62,26 @@ type process struct {
 	guard    sync.Mutex // keeps signals from a process that was waited for
 	ended    bool
 	stopping bool
-	reason   error // why we ended it
+	reason   error // why we ended it, without secrets
 }
 
 // start starts a server and returns at once.
 func start(cfg *Config, spec Server) *process {
-	p := &process{spec: spec, ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
-	if p.err = p.launch(cfg); p.err != nil {
+	p := &process{spec: spec, stderr: tail{secrets: spec.Env}, cfg: cfg, mark: proctree.NewMark(), ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
+	if p.err = p.launch(); p.err != nil {
 		close(p.ready)
 		close(p.over)
 		return p
 	}
 	p.running.Go(p.greet)
-	p.running.Go(func() { p.wait(cfg.Logger) })
+	p.running.Go(p.wait)
 	return p
 }
 
 // launch starts the program.
-func (p *process) launch(cfg *Config) error {
-	env := environment(cfg.Env, p.spec.Env)
-	program, err := lookPath(p.spec.Command, cfg.Dir, env)
+func (p *process) launch() error {
+	env := environment(p.cfg.Env, p.spec.Env)
+	program, err := lookPath(p.spec.Command, p.cfg.Dir, env)
 	if err != nil {
 		return err
 	}
@@ -95,15 +99,16 @@ func (p *process) launch(cfg *Config) error {
 	// No context: one that ends must not end the server.
 	p.cmd = exec.Command(program, p.spec.Args...) //nolint:noctx // see above
 	p.cmd.Args[0] = p.spec.Command
-	p.cmd.Dir, p.cmd.Env = cfg.Dir, env
+	p.cmd.Dir, p.cmd.Env = p.cfg.Dir, append(env, p.mark)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, &p.stderr
 	p.cmd.WaitDelay = drainTime
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: cfg.User}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.cfg.User}
 	if err := p.cmd.Start(); err != nil {
 		_, _ = ourIn.Close(), ourOut.Close()
 		return err
 	}
-	p.pipe = newPipe(ourIn, ourOut, p.fault)
+	p.pipe = newPipe(ourIn, ourOut, func(text string) string { return mask(text, p.spec.Env) }, p.fault)
+	proctree.Offer(p.cmd.Process.Pid, p.cfg.As)
 	return nil
 }
 
@@ -166,6 +171,7 @@ func (p *process) greet() {
 		p.session = session
 		return
 	}
+	err = errors.New(mask(err.Error(), p.spec.Env))
 	if ctx.Err() != nil {
 		err = fmt.Errorf("it did not answer initialize within %v", startTime)
 	}
@@ -197,15 +203,20 @@ func (p *process) abort(reason error) {
 	if p.reason == nil {
 		p.reason = reason
 	}
-	p.signal(unix.SIGKILL)
+	proctree.Kill(p.cmd.Process.Pid)
 }
 
-// signal reaches the server and what it started, apart from what left its
-// session. The caller holds guard and knows that it was not waited for.
-func (p *process) signal(s unix.Signal) { _ = unix.Kill(-p.cmd.Process.Pid, s) }
+// user is whose rights the server has.
+func (p *process) user() int {
+	if p.cfg.User != nil {
+		return int(p.cfg.User.Uid)
+	}
+	return os.Geteuid()
+}
 
-// wait waits for the process's end, and ends the rest of it.
-func (p *process) wait(logger *slog.Logger) {
+// wait waits for the process's end, and ends the rest of it: what is of its
+// session, and what left that, as browsers do that servers start.
+func (p *process) wait() {
 	// Not yet reaped, its id is nobody else's.
 	for {
 		if err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
@@ -213,15 +224,16 @@ func (p *process) wait(logger *slog.Logger) {
 		}
 	}
 	p.guard.Lock()
-	p.signal(unix.SIGKILL)
+	proctree.Kill(p.cmd.Process.Pid)
 	p.ended = true
 	stopping := p.stopping
 	p.guard.Unlock()
+	proctree.KillMarked(p.mark, p.user(), p.cfg.As)
 	_ = p.pipe.in.SetReadDeadline(time.Now().Add(drainTime)) // what is still in the pipe is an answer to somebody
 	_ = p.cmd.Wait()                                         // how it ended is asked of ProcessState
 	close(p.over)
 	if !stopping {
-		logger.Warn("an MCP server ended", slog.String("server", p.spec.Name), slog.String("state", p.cmd.ProcessState.String()))
+		p.cfg.Logger.Warn("an MCP server ended", slog.String("server", p.spec.Name), slog.String("state", p.cmd.ProcessState.String()))
 	}
 	<-p.ready
 	if p.session != nil {
@@ -239,15 +251,15 @@ func (p *process) stop() {
 	if p.pipe != nil {
 		_ = p.pipe.out.Close()
 	}
-	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+	for _, end := range []func(pid int){func(pid int) { _ = unix.Kill(-pid, unix.SIGTERM) }, proctree.Kill} {
 		select {
 		case <-p.over:
 			return
 		case <-time.After(stopTime):
 		}
 		p.guard.Lock()
-		if !p.ended {
-			p.signal(s)
+		if !p.ended { // not waited for, its id is its own
+			end(p.cmd.Process.Pid)
 		}
 		p.guard.Unlock()
 	}
@@ -282,7 +294,7 @@ func (p *process) failure() error {
 	if state := p.cmd.ProcessState; reason == nil || state != nil && state.Exited() {
 		reason = fmt.Errorf("it ended with %v", state)
 	}
-	return &failure{server: p.spec.Name, reason: mask(reason.Error(), p.spec.Env), stderr: mask(p.stderr.String(), p.spec.Env)}
+	return &failure{server: p.spec.Name, reason: reason.Error(), stderr: p.stderr.String()}
 }
 
 // failure says what became of a server. Its text is for whoever configured it,

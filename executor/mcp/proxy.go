@@ -29,7 +29,8 @@ const (
 	retryTime = 10 * time.Second
 	// MaxServers bounds the servers of a sandbox.
 	MaxServers = 64
-	// maxCalls bounds the calls in flight, and so the memory of their results.
+	// maxCalls bounds the calls in flight, and so the memory of their results;
+	// apart from these, the lists, which wait.
 	maxCalls = 32
 	// maxSessions bounds the clients that are connected.
 	maxSessions = 64
@@ -53,6 +54,8 @@ type Config struct {
 	Env []string
 	// User is whose rights they have; nil means those of this process.
 	User *syscall.Credential
+	// As does work with the rights of User on files; nil calls it as it is.
+	As func(work func() error) error
 	// Logger takes a line for each server that failed, without its words.
 	Logger *slog.Logger
 }
@@ -74,6 +77,7 @@ func (s Server) equal(other Server) bool {
 // goroutine until it is used.
 type Proxy struct {
 	calls    chan struct{} // one element for each call in flight
+	lists    chan struct{} // and for each list
 	listTime time.Duration
 
 	mu       sync.Mutex
@@ -93,7 +97,10 @@ func New(cfg Config) *Proxy {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Proxy{cfg: cfg, calls: make(chan struct{}, maxCalls), listTime: listTime, runners: map[*runner]bool{}, sessions: map[net.Conn]bool{}}
+	if cfg.As == nil {
+		cfg.As = func(work func() error) error { return work() }
+	}
+	return &Proxy{cfg: cfg, calls: make(chan struct{}, maxCalls), lists: make(chan struct{}, maxCalls), listTime: listTime, runners: map[*runner]bool{}, sessions: map[net.Conn]bool{}}
 }
 
 // SetEnv sets the environment of servers that are started from now on.
@@ -213,8 +220,8 @@ func (p *Proxy) State() (servers, running, failed int, configured bool) {
 
 // Open connects a client: what is written to the connection is taken as its
 // messages, JSON-RPC of the Model Context Protocol, one after the other, and what
-// is read are those for it, each a line. The client must be read from, and must
-// be closed. The error is ErrNone, ErrMany or ErrClosed.
+// is read are those for it, each a line. The caller bounds the former. The client
+// must be read from, and must be closed. The error is ErrNone, ErrMany or ErrClosed.
 func (p *Proxy) Open() (net.Conn, error) {
 	s, err := p.enter()
 	if err != nil {
@@ -226,7 +233,7 @@ func (p *Proxy) Open() (net.Conn, error) {
 		return nil, err
 	}
 	// No context: the connection's end is the session's.
-	session, err := s.server(p).Connect(context.Background(), &sdk.IOTransport{Reader: ours, Writer: ours}, nil)
+	session, err := s.server(p).Connect(context.Background(), &sdk.IOTransport{Reader: ours, Writer: ours, MaxLineLength: -1}, nil)
 	if err != nil {
 		p.dismiss(ours)
 		p.exit(s)
@@ -280,22 +287,52 @@ func (p *Proxy) Call(ctx context.Context, name string, arguments map[string]any,
 		return Result{}, err
 	}
 	defer p.exit(s)
-	answer, err := s.call(ctx, p, &sdk.CallToolParams{Name: name, Arguments: arguments}, limit)
+	answer, err := s.call(ctx, p, &sdk.CallToolParams{Name: name, Arguments: arguments}, cmp.Or(limit, CallTime))
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{IsError: answer.IsError}
-	r.Meta, err = json.Marshal(answer.Meta)
+	r.Meta, err = encode(answer.Meta)
 	if err == nil {
-		r.Content, err = json.Marshal(answer.Content)
+		r.Content, err = encode(answer.Content)
 	}
 	if err == nil {
-		r.Structured, err = json.Marshal(answer.StructuredContent)
+		r.Structured, err = encode(answer.StructuredContent)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("the result of the tool %q cannot be encoded: %w", name, err)
 	}
 	return r, nil
+}
+
+// encode writes JSON. Go writes what means something in HTML by its number, and
+// the library does not let that be switched off; a model that reads of a page would
+// read little else.
+func encode(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	plain := text[:0]
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			plain = append(plain, text[i])
+			continue
+		}
+		skip := 5
+		var c byte
+		switch string(text[i:min(len(text), i+6)]) {
+		case `\u003c`:
+			c = '<'
+		case `\u003e`:
+			c = '>'
+		case `\u0026`:
+			c = '&'
+		default: // two characters; a backslash is never the last
+			plain = append(plain, '\\')
+			c, skip = text[i+1], 1
+		}
+		plain = append(plain, c)
+		i += skip
+	}
+	return plain, err
 }
 
 // Close disconnects all clients, ends all servers, and returns when they are
@@ -383,19 +420,22 @@ func (r *runner) close() {
 	}
 }
 
+// errLimit is the cause that ends a call whose time is over.
+var errLimit = errors.New("the call took too long")
+
 // ask lets f ask a server, and says in words why there was no answer.
-func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string, f func(ctx context.Context, s *sdk.ClientSession) (T, error)) (answer T, err error) {
+func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string, f func(ctx context.Context, p *process) (T, error)) (answer T, err error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	p, err := r.process(bound)
 	if err == nil {
-		answer, err = f(bound, p.session)
+		answer, err = f(bound, p)
 	}
 	_, said := errors.AsType[*jsonrpc.Error](err)
 	switch {
 	case err == nil, said:
 		return answer, err
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLimit):
 		return answer, context.Cause(ctx)
 	case p == nil && bound.Err() != nil:
 		return answer, fmt.Errorf("MCP server %q was not ready within %v; it may be later", r.spec.Name, limit)
@@ -421,5 +461,12 @@ func (r *runner) explain(err error) error {
 	return &failure{server: r.spec.Name, reason: mask(err.Error(), r.spec.Env)}
 }
 
-// allowance is the limit, or the default one.
-func allowance(limit time.Duration) time.Duration { return cmp.Or(limit, CallTime) }
+// admitCall takes one of the places for calls in flight.
+func (p *Proxy) admitCall() (leave func(), err error) {
+	select {
+	case p.calls <- struct{}{}:
+		return func() { <-p.calls }, nil
+	default:
+		return nil, fmt.Errorf("%w calls of MCP servers are in flight: %d; try again", ErrMany, maxCalls)
+	}
+}

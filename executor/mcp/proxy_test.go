@@ -3,12 +3,14 @@ package mcp_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -272,6 +274,12 @@ func TestServersThatFail(t *testing.T) {
 	}{
 		{"dies", "x", []string{`MCP server "bad": it ended with exit status 3`, "cannot open the database with [TOKEN]"}},
 		{"junk", "x", []string{`"bad": it prints to standard output what is no message of the protocol, such as "this is a log line`}},
+		{"blank lines", "x", []string{`"bad": it prints to standard output what is no message of the protocol, such as ""`}},
+		{"prints", "x", []string{`such as "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx[TOKEN]"`}},
+		{"tells", "x", []string{`"bad": it ended with exit status 3`, "EN]...."}},
+		{"tells more", "x", []string{"The end of its standard error:\n...."}},
+		{"long list", "", []string{`"bad": it lists more than 4 MiB`}},
+		{"wide list", "", []string{`"bad": it lists more than 200000 values`}},
 		{"no line", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
 		{"good", "die", []string{`"bad": it ended with exit status 7`, "last words: bye [TOKEN]"}},
 		{"huge", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
@@ -287,7 +295,12 @@ func TestServersThatFail(t *testing.T) {
 			if _, err := p.Update([]mcp.Server{bad}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := p.Call(t.Context(), test.tool, map[string]any{"text": "bye"}, patience)
+			var err error
+			if test.tool == "" {
+				_, err = connect(t, p).ListTools(t.Context(), nil)
+			} else {
+				_, err = p.Call(t.Context(), test.tool, map[string]any{"text": "bye"}, patience)
+			}
 			for _, want := range test.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v, want %q", err, want)
@@ -299,7 +312,7 @@ func TestServersThatFail(t *testing.T) {
 				}
 			}
 			p.Close()
-			if strings.Contains(fmt.Sprint(err)+log.String(), "hunter2secret") {
+			if regexp.MustCompile(`hunt|cret`).MatchString(fmt.Sprint(err) + log.String()) {
 				t.Errorf("the secret got out: %v\n%s", err, &log)
 			}
 			if strings.Contains(log.String(), "last words") || strings.Contains(log.String(), "database") {
@@ -377,6 +390,104 @@ func TestListWithoutThoseThatFail(t *testing.T) {
 	}
 }
 
+// What clients would refuse a whole list for is mended.
+func TestOddSchemas(t *testing.T) {
+	t.Parallel()
+	list, err := connect(t, newProxy(t, testServer(t, "odd", "odd schemas"))).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(list.Tools)
+	const want = `[{"inputSchema":{"type":"object"},"name":"a"},{"inputSchema":{"type":"object"},"name":"b"},` +
+		`{"inputSchema":{"properties":{"x":{}},"type":"object"},"name":"c"},` +
+		`{"inputSchema":{"type":"object"},"name":"d","outputSchema":{"type":"object"}},{"inputSchema":{"type":"object"},"name":"e"}]`
+	if err != nil || string(got) != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+// Results come as they were sent, numbers to the last digit.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]mcp.Result{
+		"no content": {Meta: []byte("null"), Content: []byte("[]"), Structured: []byte("null")},
+		"exact": {
+			Meta: []byte(`{"a":"<b>"}`),
+			Content: []byte(`[{"type":"text","text":"<a href=\"x&y\">\\u003c>` + "\uFFFD" + `</a>"},` +
+				`{"type":"audio","mimeType":"audio/wav","data":"UklGRg=="},{"type":"image","mimeType":"image/png","data":"iVBORw=="},` +
+				`{"type":"resource","resource":{"uri":"file:///a","text":"t"}},{"type":"resource_link","uri":"file:///b","name":"b"}]`),
+			Structured: []byte(`{"id":9007199254740993,"ratio":1.0,"tag":"<&>"}`),
+		},
+	} {
+		p := newProxy(t, testServer(t, "s", mode))
+		got, err := p.Call(t.Context(), "tool", nil, patience)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\ngot  %s %s %s %v, %v\nwant %s %s %s", mode, got.Meta, got.Content, got.Structured, got.IsError, err, want.Meta, want.Content, want.Structured)
+		}
+		result, err := connect(t, p).CallTool(t.Context(), &sdk.CallToolParams{Name: "tool"})
+		if err != nil || result.Content == nil {
+			t.Errorf("%s: a client got %+v, %v", mode, result, err)
+		}
+	}
+}
+
+// Everything that takes time has the call's limit: the look for a tool whose name
+// could be that of two servers, and the sending.
+func TestLimitOfACall(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testServer(t, "a", "good"), testServer(t, "a_b", "no list"), testServer(t, "deaf", "deaf"))
+	p.SetListTime(patience)
+	for tool, want := range map[string]string{
+		"a_b_echo": `"a_b_echo" could be a tool of several MCP servers, and one of them did not list its tools within 500ms`,
+		"deaf_x":   "within 500ms|does not read its standard input", // the limit is of both
+	} {
+		_, err := p.Call(t.Context(), tool, map[string]any{"text": strings.Repeat("x", 1<<20)}, 500*time.Millisecond)
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%s: got %v, want %q", tool, err, want)
+		}
+	}
+}
+
+// A client's message is as long as its transport lets it be.
+func TestLongMessageOfAClient(t *testing.T) {
+	t.Parallel()
+	session := connect(t, newProxy(t))
+	if err := session.Ping(t.Context(), &sdk.PingParams{Meta: sdk.Meta{"a": strings.Repeat("x", 17<<20)}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever a client asks for that is not offered is answered.
+func TestNotOffered(t *testing.T) {
+	t.Parallel()
+	session := connect(t, newProxy(t, testServer(t, "s", "good")))
+	if err := session.Ping(t.Context(), nil); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+	for name, ask := range map[string]func() error{
+		"completion": func() error {
+			_, err := session.Complete(t.Context(), &sdk.CompleteParams{Ref: &sdk.CompleteReference{Type: "ref/prompt", Name: "greet"}})
+			return err
+		},
+		"subscription": func() error { return session.Subscribe(t.Context(), &sdk.SubscribeParams{URI: "file:///readme"}) },
+		"prompt": func() error {
+			_, err := session.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "none"})
+			return err
+		},
+		"resource": func() error {
+			_, err := session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "file:///none"})
+			return err
+		},
+	} {
+		if err := ask(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if got, _ := call(t, session, "echo", "still here"); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestOddLists(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string][]string{
@@ -432,7 +543,8 @@ func TestCancelledCall(t *testing.T) {
 // Close ends the servers with what they started, clients and calls included.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	p := mcp.New(mcp.Config{Dir: t.TempDir(), Env: os.Environ()})
+	dir := t.TempDir()
+	p := mcp.New(mcp.Config{Dir: dir, Env: os.Environ()})
 	children, hangs := testServer(t, "children", "children"), testServer(t, "hangs", "hangs")
 	if _, err := p.Update([]mcp.Server{children, hangs}); err != nil {
 		t.Fatal(err)
@@ -443,11 +555,13 @@ func TestClose(t *testing.T) {
 	if !failed {
 		t.Fatalf("got %q", told)
 	}
-	if m := regexp.MustCompile(`child (\d+)`).FindStringSubmatch(told); m == nil {
-		t.Errorf("no child: %q", told)
+	if m := regexp.MustCompile(`child (\d+), daemon (\d+)`).FindStringSubmatch(told); m == nil {
+		t.Errorf("no children: %q", told)
 	} else {
-		pid, _ := strconv.Atoi(m[1])
-		await(t, "the child of the dead server ends", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
+		for _, id := range m[1:] {
+			pid, _ := strconv.Atoi(id)
+			await(t, "the children of the dead server end", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
+		}
 	}
 	begun := filepath.Join(t.TempDir(), "begun")
 	var calling sync.WaitGroup
@@ -463,8 +577,17 @@ func TestClose(t *testing.T) {
 	})
 	await(t, "the call begins", func() bool { return exists(begun) })
 	await(t, "both run", func() bool { _, running, _, _ := p.State(); return running == 2 })
+	daemon, err := os.ReadFile(filepath.Join(dir, "daemon"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Close()
 	calling.Wait()
+	left, err := strconv.Atoi(strings.TrimSpace(string(daemon)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "what left the session ends", func() bool { return zombie(left) })
 	if _, err := p.Open(); !errors.Is(err, mcp.ErrClosed) {
 		t.Errorf("after Close: got %v", err)
 	}
@@ -500,6 +623,32 @@ func TestTooMany(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	t.Error("a thousand clients were let in")
+}
+
+// Clients that left leave nothing, and servers that are not configured any more.
+func TestNothingIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	p := mcp.New(mcp.Config{Dir: t.TempDir(), Env: os.Environ()})
+	if now := runtime.NumGoroutine(); now != before {
+		t.Errorf("before any use: %d goroutines more", now-before)
+	}
+	for i := range 5 {
+		if _, err := p.Update([]mcp.Server{testServer(t, "s", "good", "ROUND="+strconv.Itoa(i))}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			session := connect(t, p)
+			if got, _ := call(t, session, "echo", "x"); got != "x" {
+				t.Errorf("got %q", got)
+			}
+			_ = session.Close()
+		}
+	}
+	if _, err := p.Update(nil); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "all goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	p.Close()
 }
 
 // A flood takes no memory: what is not read into a message is not kept.

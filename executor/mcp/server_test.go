@@ -57,6 +57,21 @@ func serve(mode string) int {
 		select {}
 	case "junk":
 		_, _ = io.Copy(os.Stdout, endless("this is a log line, and not a message\n"))
+	case "blank lines":
+		_, _ = io.Copy(os.Stdout, endless("\n"))
+	case "tells": // a secret that the end of its standard error begins within
+		_, _ = fmt.Fprint(os.Stderr, os.Getenv("TOKEN")+strings.Repeat(".", mcp.MaxTail-4))
+		return 3
+	case "tells more": // which begins before what is kept
+		_, _ = fmt.Fprint(os.Stderr, os.Getenv("TOKEN")+strings.Repeat(".", mcp.MaxTail+9))
+		return 3
+	case "prints": // a secret that an excerpt would end within
+		line := strings.Repeat("x", 50) + os.Getenv("TOKEN") + "\n"
+		_, _ = io.Copy(os.Stdout, endless(line))
+	case "deaf": // until it is told to initialize, and then for good
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"deaf","version":"1"}}}`)
+		select {}
 	case "no line":
 		_, _ = io.Copy(os.Stdout, endless("{"))
 	case "children": // outlive it if they can
@@ -64,7 +79,14 @@ func serve(mode string) int {
 		if err := child.Start(); err != nil {
 			return 1
 		}
-		_, _ = fmt.Fprintln(os.Stderr, "child", child.Process.Pid)
+		// One that left session and parents, as browsers do that servers start.
+		daemon := exec.Command("setsid", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
+		id, err := daemon.Output()
+		if err != nil {
+			return 1
+		}
+		_, _ = fmt.Fprintf(os.Stderr, "child %d, daemon %s", child.Process.Pid, id)
+		_ = os.WriteFile("daemon", id, 0o600) // where it was started
 		return serveWell()
 	default:
 		return serveBadly(mode)
@@ -178,6 +200,13 @@ func badList(mode string) string {
 	case "odd names":
 		return `{"tools":[null,{"name":""},{"name":"a\nb"},{"name":"` + strings.Repeat("n", 1000) + `"},` +
 			`{"name":"with space/ü"},{"name":"twice","inputSchema":{"type":"object"}},{"name":"twice"}]}`
+	case "odd schemas":
+		return `{"tools":[{"name":"a"},{"name":"b","inputSchema":"any"},{"name":"c","inputSchema":{"properties":{"x":{}}},"outputSchema":[]},` +
+			`{"name":"d","inputSchema":{"type":"string"},"outputSchema":{"type":"object"}},{"name":"e","inputSchema":true,"outputSchema":{"type":"number"}}]}`
+	case "long list": // each of its pages could be one
+		return `{"tools":[{"name":"again","inputSchema":{"type":"object"},"description":"` + strings.Repeat("d", mcp.MaxListBytes/2) + `"}],"nextCursor":"more"}`
+	case "wide list":
+		return `{"tools":[{"name":"again","inputSchema":{"type":"object","enum":[` + strings.Repeat("0,", mcp.MaxValues/2) + `0]}}],"nextCursor":"more"}`
 	case "endless list":
 		return `{"tools":[{"name":"again","inputSchema":{"type":"object"}}],"nextCursor":"more"}`
 	case "wrong types":
@@ -207,6 +236,13 @@ func badCall(mode string, out *bufio.Writer) string {
 				return ""
 			}
 		}
+	case "no content":
+		return `{}`
+	case "exact":
+		return `{"_meta":{"a":"<b>"},"content":[{"type":"text","text":"<a href=\"x&y\">\\u003c\u003e\ud800</a>"},` +
+			`{"type":"audio","data":"UklGRg==","mimeType":"audio/wav"},{"type":"image","data":"iVBORw==","mimeType":"image/png"},` +
+			`{"type":"resource","resource":{"uri":"file:///a","text":"t"}},{"type":"resource_link","uri":"file:///b","name":"b"}],` +
+			`"structuredContent":{"id":9007199254740993,"ratio":1.0,"tag":"<&>"}}`
 	case "unknown content":
 		return `{"content":[null,{"type":"hologram"}]}`
 	case "wrong result":

@@ -1,7 +1,9 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,82 +45,133 @@ func (s *set) server(p *Proxy) *sdk.Server {
 func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request) (sdk.Result, error) {
 	switch req := req.(type) {
 	case *sdk.ListToolsRequest:
-		tools, err := s.tools(ctx)
+		tools, err := s.tools(ctx, p)
 		return &sdk.ListToolsResult{Tools: tools}, err
 	case *sdk.CallToolRequest:
 		params := &sdk.CallToolParams{Name: req.Params.Name}
 		if req.Params.Arguments != nil {
 			params.Arguments = req.Params.Arguments
 		}
-		result, err := s.call(ctx, p, params, 0)
+		result, err := s.call(ctx, p, params, CallTime)
 		if _, said := errors.AsType[*jsonrpc.Error](err); err != nil && !said {
 			// In a result a model reads it, in an error only a program does.
 			return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: err.Error()}}}, nil
 		}
 		return result, err
 	case *sdk.ListPromptsRequest:
-		prompts, err := s.prompts(ctx)
+		prompts, err := s.prompts(ctx, p)
 		return &sdk.ListPromptsResult{Prompts: prompts}, err
 	case *sdk.GetPromptRequest:
-		return s.prompt(ctx, req.Params)
+		return s.prompt(ctx, p, req.Params)
 	case *sdk.ListResourcesRequest:
-		resources, err := s.resources(ctx)
+		resources, err := s.resources(ctx, p)
 		return &sdk.ListResourcesResult{Resources: resources}, err
 	case *sdk.ListResourceTemplatesRequest:
-		templates, err := s.templates(ctx)
+		templates, err := s.templates(ctx, p)
 		return &sdk.ListResourceTemplatesResult{ResourceTemplates: templates}, err
 	case *sdk.ReadResourceRequest:
-		return s.resource(ctx, req.Params)
+		return s.resource(ctx, p, req.Params)
 	}
 	return next(ctx, method, req)
 }
 
 // tools lists the tools of all servers.
-func (s *set) tools(ctx context.Context) ([]*sdk.Tool, error) {
-	all, err := gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Tool, error) {
+func (s *set) tools(ctx context.Context, p *Proxy) ([]*sdk.Tool, error) {
+	all, err := gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Tool, error) {
 		list, err := r.tools(ctx)
 		return named(s, r, list, func(t *sdk.Tool) *string {
-			if t.InputSchema == nil {
-				t.InputSchema = map[string]any{"type": "object"} // clients want one
-			}
+			mend(t)
 			return &t.Name
 		}), err
 	})
 	return distinct(all, func(t *sdk.Tool) string { return t.Name }), err
 }
 
-// call calls a tool by the name that the set gives it.
-func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
-	select {
-	case p.calls <- struct{}{}:
-		defer func() { <-p.calls }()
-	default:
-		return nil, fmt.Errorf("%w calls of MCP tools are in flight: %d; try again", ErrMany, maxCalls)
+// mend makes the schemas of a tool such as clients take: a single one that is not
+// of an object would cost some of them the whole list.
+func mend(t *sdk.Tool) {
+	const kind, object = "type", "object"
+	if output, _ := t.OutputSchema.(map[string]any); output[kind] != object {
+		t.OutputSchema = nil
 	}
+	input, _ := t.InputSchema.(map[string]any)
+	if _, typed := input[kind]; input == nil || typed && input[kind] != object {
+		input = map[string]any{}
+	}
+	input[kind] = object
+	t.InputSchema = input
+}
+
+// call calls a tool by the name that the set gives it. limit bounds all of it.
+func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
+	leave, err := p.admitCall()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
+	defer cancel()
 	r, tool, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
 		tools, err := r.tools(ctx)
 		return err == nil && slices.ContainsFunc(tools, func(t *sdk.Tool) bool { return t.Name == name })
 	})
-	if err != nil {
+	switch {
+	case errors.Is(context.Cause(ctx), errLimit):
+		return nil, fmt.Errorf("%q could be a tool of several MCP servers, and one of them did not list its tools within %v", params.Name, limit)
+	case err != nil:
 		return nil, fmt.Errorf("tool %w", err)
 	}
 	own := *params
 	own.Name = tool
-	return ask(ctx, r, allowance(limit), fmt.Sprintf("the call of %q", tool), func(ctx context.Context, session *sdk.ClientSession) (*sdk.CallToolResult, error) {
-		return session.CallTool(ctx, &own)
+	raw := &rawResult{}
+	ctx = context.WithValue(ctx, rawResultKey{}, raw)
+	return ask(ctx, r, limit, fmt.Sprintf("the call of %q", tool), func(ctx context.Context, p *process) (*sdk.CallToolResult, error) {
+		defer p.pipe.forget(raw)
+		result, err := p.session.CallTool(ctx, &own)
+		if err != nil {
+			return nil, err
+		}
+		return result, restore(result, raw)
 	})
 }
 
+// restore gives a result the numbers back that it came with, and a list.
+func restore(result *sdk.CallToolResult, raw *rawResult) error {
+	if result.Content == nil {
+		result.Content = []sdk.Content{}
+	}
+	if result.StructuredContent == nil {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw.text))
+	decoder.UseNumber()
+	var exact struct {
+		StructuredContent any `json:"structuredContent"`
+	}
+	if err := decoder.Decode(&exact); err != nil {
+		return fmt.Errorf("it answered what cannot be understood: %w", err)
+	}
+	result.StructuredContent = exact.StructuredContent
+	return nil
+}
+
 // prompts lists the prompts of all servers that have any.
-func (s *set) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
-	all, err := gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Prompt, error) {
+func (s *set) prompts(ctx context.Context, p *Proxy) ([]*sdk.Prompt, error) {
+	all, err := gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Prompt, error) {
 		list, err := r.prompts(ctx)
 		return named(s, r, list, func(p *sdk.Prompt) *string { return &p.Name }), err
 	})
 	return distinct(all, func(p *sdk.Prompt) string { return p.Name }), err
 }
 
-func (s *set) prompt(ctx context.Context, params *sdk.GetPromptParams) (*sdk.GetPromptResult, error) {
+func (s *set) prompt(ctx context.Context, p *Proxy, params *sdk.GetPromptParams) (*sdk.GetPromptResult, error) {
+	leave, err := p.admitCall()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, CallTime, errLimit)
+	defer cancel()
 	r, name, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
 		prompts, err := r.prompts(ctx)
 		return err == nil && slices.ContainsFunc(prompts, func(p *sdk.Prompt) bool { return p.Name == name })
@@ -127,14 +180,14 @@ func (s *set) prompt(ctx context.Context, params *sdk.GetPromptParams) (*sdk.Get
 		return nil, fmt.Errorf("prompt %w", err)
 	}
 	own := &sdk.GetPromptParams{Name: name, Arguments: params.Arguments}
-	return ask(ctx, r, CallTime, fmt.Sprintf("for the prompt %q", name), func(ctx context.Context, session *sdk.ClientSession) (*sdk.GetPromptResult, error) {
-		return session.GetPrompt(ctx, own)
+	return ask(ctx, r, CallTime, fmt.Sprintf("for the prompt %q", name), func(ctx context.Context, p *process) (*sdk.GetPromptResult, error) {
+		return p.session.GetPrompt(ctx, own)
 	})
 }
 
 // resources lists the resources of all servers that have any.
-func (s *set) resources(ctx context.Context) ([]*sdk.Resource, error) {
-	return gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.Resource, error) {
+func (s *set) resources(ctx context.Context, p *Proxy) ([]*sdk.Resource, error) {
+	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Resource, error) {
 		list, err := list(ctx, r, "resources/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
 			page, err := session.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
 			if err != nil {
@@ -147,8 +200,8 @@ func (s *set) resources(ctx context.Context) ([]*sdk.Resource, error) {
 }
 
 // templates is resources for those whose addresses are patterns.
-func (s *set) templates(ctx context.Context) ([]*sdk.ResourceTemplate, error) {
-	return gather(ctx, s, func(ctx context.Context, r *runner) ([]*sdk.ResourceTemplate, error) {
+func (s *set) templates(ctx context.Context, p *Proxy) ([]*sdk.ResourceTemplate, error) {
+	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.ResourceTemplate, error) {
 		list, err := list(ctx, r, "resources/templates/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
 			page, err := session.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
 			if err != nil {
@@ -160,19 +213,30 @@ func (s *set) templates(ctx context.Context) ([]*sdk.ResourceTemplate, error) {
 	})
 }
 
-func (s *set) resource(ctx context.Context, params *sdk.ReadResourceParams) (*sdk.ReadResourceResult, error) {
+func (s *set) resource(ctx context.Context, p *Proxy, params *sdk.ReadResourceParams) (*sdk.ReadResourceResult, error) {
+	leave, err := p.admitCall()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	r, uri := s.locate(params.URI)
 	if r == nil {
 		return nil, sdk.ResourceNotFoundError(params.URI)
 	}
-	return ask(ctx, r, CallTime, "for a resource", func(ctx context.Context, session *sdk.ClientSession) (*sdk.ReadResourceResult, error) {
-		return session.ReadResource(ctx, &sdk.ReadResourceParams{URI: uri})
+	return ask(ctx, r, CallTime, "for a resource", func(ctx context.Context, p *process) (*sdk.ReadResourceResult, error) {
+		return p.session.ReadResource(ctx, &sdk.ReadResourceParams{URI: uri})
 	})
 }
 
 // gather asks all servers at once, and does without those that fail, unless all
 // do. What is listed is sorted as the servers are.
-func gather[T any](ctx context.Context, s *set, ask func(ctx context.Context, r *runner) ([]T, error)) ([]T, error) {
+func gather[T any](ctx context.Context, p *Proxy, s *set, ask func(ctx context.Context, r *runner) ([]T, error)) ([]T, error) {
+	select {
+	case p.lists <- struct{}{}:
+		defer func() { <-p.lists }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	lists, failures := make([][]T, len(s.runners)), make([]error, len(s.runners))
 	var asking sync.WaitGroup
 	for i, r := range s.runners {
@@ -319,20 +383,47 @@ func (r *runner) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
 const (
 	maxListed = 1000
 	maxPages  = 50
+	// maxListBytes bounds it as JSON; the longest honest lists have some hundred
+	// KiB.
+	maxListBytes = 4 << 20
 )
+
+// listSize is how much a server lists.
+type listSize struct{ bytes, values int }
+
+// add counts a page, and refuses one too many.
+func (s *listSize) add(items any) error {
+	text, err := json.Marshal(items)
+	if err != nil {
+		return err
+	}
+	s.bytes += len(text)
+	s.values += values(text)
+	switch {
+	case s.bytes > maxListBytes:
+		return fmt.Errorf("it lists more than %d MiB", maxListBytes>>20)
+	case s.values > maxValues:
+		return fmt.Errorf("it lists more than %d values", maxValues)
+	}
+	return nil
+}
 
 // list reads the pages of a list of a server that says it has such.
 func list[T any](ctx context.Context, r *runner, what string, has func(*sdk.ServerCapabilities) bool,
 	page func(ctx context.Context, session *sdk.ClientSession, cursor string) (items []*T, next string, err error),
 ) ([]*T, error) {
-	return ask(ctx, r, r.proxy.listTime, what, func(ctx context.Context, session *sdk.ClientSession) ([]*T, error) {
-		if can := session.InitializeResult().Capabilities; can == nil || !has(can) {
+	return ask(ctx, r, r.proxy.listTime, what, func(ctx context.Context, p *process) ([]*T, error) {
+		if can := p.session.InitializeResult().Capabilities; can == nil || !has(can) {
 			return nil, nil
 		}
 		var all []*T
+		var size listSize
 		cursor := ""
 		for range maxPages {
-			items, next, err := page(ctx, session, cursor)
+			items, next, err := page(ctx, p.session, cursor)
+			if err == nil {
+				err = size.add(items)
+			}
 			if err != nil {
 				return nil, err
 			}

@@ -8,28 +8,47 @@ import (
 
 // tail keeps the end of what was written to it. It may be used concurrently.
 type tail struct {
+	// secrets are variables whose values are not told.
+	secrets map[string]string
+
 	mu   sync.Mutex
 	data []byte
+	cut  bool
 }
 
 // maxTail is about a screen: the last words of a program are the useful ones.
 const maxTail = 4 << 10
 
+// margin is how much more is kept: what is cut in half is not recognized.
+func (t *tail) margin() (longest int) {
+	for _, value := range t.secrets {
+		longest = max(longest, len(value))
+	}
+	return longest
+}
+
 // Write keeps the end of p.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.data = append(t.data, p[max(0, len(p)-maxTail):]...)
-	if over := len(t.data) - maxTail; over > 0 {
-		t.data = slices.Delete(t.data, 0, over)
+	most := maxTail + t.margin()
+	t.data = append(t.data, p[max(0, len(p)-most):]...)
+	if over := len(t.data) - most; over > 0 || len(p) > most {
+		t.data = slices.Delete(t.data, 0, max(0, over))
+		t.cut = true
 	}
 	return len(p), nil
 }
 
+// String returns the end, without secrets.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.data), "\uFFFD"))
+	text := mask(string(t.data), t.secrets)
+	if t.cut { // it may begin with a part of one
+		text = text[min(len(text), t.margin()):]
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(text[max(0, len(text)-maxTail):], "\uFFFD"))
 }
 
 // minSecret is the length below which a value is no secret: masking a "1"
