@@ -1,6 +1,9 @@
 package api
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
+)
 
 // Error is a refusal: the caller is wrong and nothing was done.
 type Error struct {
@@ -16,17 +19,31 @@ type Error struct {
 // Error returns the detail.
 func (e *Error) Error() string { return e.Detail }
 
+// invalidToken is OAuth's word for what is wrong where the status is 401.
+const invalidToken = "invalid_token"
+
 // EncodeError returns the JSON body of a refusal: {"detail":…}, with "errors"
-// where e has them.
+// where e has them; one with status 401 has OAuth's form,
+// {"error":…,"error_description":…}.
 func EncodeError(e *Error) []byte {
 	var w writer
 	w.open("")
-	w.text("detail", e.Detail)
+	if e.Status == http.StatusUnauthorized {
+		w.text("error", invalidToken)
+		w.text("error_description", e.Detail)
+	} else {
+		w.text("detail", e.Detail)
+	}
 	if e.Errors != "" {
 		w.text("errors", e.Errors)
 	}
 	w.close()
 	return w.buf
+}
+
+// Challenge is the WWW-Authenticate header that goes with a status 401.
+func Challenge(e *Error) string {
+	return fmt.Sprintf("Bearer error=%q, error_description=%q", invalidToken, e.Detail)
 }
 
 // BadRequest refuses what the caller asks for.

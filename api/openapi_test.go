@@ -24,10 +24,12 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/mcp"},
 		{Method: "POST", Path: "/mcp/messages/"},
 		{Method: "GET", Path: "/mcp/sse"},
+		{Method: "POST", Path: "/messages/"},
 		{Method: "GET", Path: "/metrics"},
 		{Method: "GET", Path: "/openapi.yaml"},
 		{Method: "GET", Path: "/readyz"},
 		{Method: "GET", Path: "/server_info"},
+		{Method: "GET", Path: "/sse"},
 		{Method: "POST", Path: "/update_mcp_server"},
 		{Method: "POST", Path: "/upload_file"},
 		{Method: "POST", Path: "/v1/actions"},
@@ -70,7 +72,7 @@ func TestOpenAPIExamples(t *testing.T) {
 			if r, err = api.DecodeRequest(e.Body); err == nil {
 				kinds[r.Action.Kind()] = true
 			}
-		case "/mcp", "/mcp/messages/":
+		case "/mcp", "/mcp/messages/", "/messages/":
 			err = api.CheckMCPMessage(e.Body)
 		case "/list_files":
 			_, err = api.DecodeListFiles(e.Body)

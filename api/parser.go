@@ -2,10 +2,13 @@ package api
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -286,15 +289,16 @@ func (p *parser) text() (s string, half bool, err error) {
 func (p *parser) quoted() (raw []byte, escaped bool, err error) {
 	p.pos++
 	start := p.pos
-	for p.pos < len(p.data) {
-		c := p.data[p.pos]
-		switch {
-		case plain[c] || c >= utf8.RuneSelf: // the whole is known to be UTF-8
-			p.pos++
-		case c == '"':
+	for {
+		p.pos += plainLen(p.data[p.pos:])
+		if p.pos == len(p.data) {
+			return nil, false, p.fail("a closing quote")
+		}
+		switch p.data[p.pos] {
+		case '"':
 			p.pos++
 			return p.data[start : p.pos-1], escaped, nil
-		case c == '\\':
+		case '\\':
 			escaped = true
 			if err := p.escape(); err != nil {
 				return nil, false, err
@@ -303,7 +307,27 @@ func (p *parser) quoted() (raw []byte, escaped bool, err error) {
 			return nil, false, p.fail("an escape instead of a control character")
 		}
 	}
-	return nil, false, p.fail("a closing quote")
+}
+
+// plainLen is how many bytes of data stand for themselves in a string: up to
+// the first quote, backslash or control character. It looks at eight at once:
+// subtracting from each its bound borrows into the high bit of those below, and
+// the first that is found truly is one, as borrows go upwards.
+func plainLen(data []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(data); i += 8 {
+		x := binary.LittleEndian.Uint64(data[i:])
+		quotes, backslashes := x^ones*'"', x^ones*'\\'
+		special := ((x-ones*' ')&^x | (quotes-ones)&^quotes | (backslashes-ones)&^backslashes) & highs
+		if special != 0 {
+			return i + bits.TrailingZeros64(special)/8
+		}
+	}
+	for i < len(data) && data[i] >= ' ' && data[i] != '"' && data[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // escape passes a backslash and what belongs to it.
@@ -326,18 +350,19 @@ func (p *parser) escape() error {
 // unescape replaces the checked escapes of raw. Half of a surrogate pair
 // becomes U+FFFD and is reported.
 func unescape(raw []byte) (s string, half bool) {
-	buf := make([]byte, 0, len(raw))
+	var text strings.Builder
+	text.Grow(len(raw))
 	for len(raw) > 0 {
 		i := bytes.IndexByte(raw, '\\')
 		if i < 0 {
-			buf = append(buf, raw...)
+			text.Write(raw)
 			break
 		}
-		buf = append(buf, raw[:i]...)
+		text.Write(raw[:i])
 		raw = raw[i:]
 		c := raw[1]
 		if c != 'u' {
-			buf = append(buf, unescaped[c])
+			text.WriteByte(unescaped[c])
 			raw = raw[2:]
 			continue
 		}
@@ -352,9 +377,9 @@ func unescape(raw []byte) (s string, half bool) {
 			}
 			r = full
 		}
-		buf = utf8.AppendRune(buf, r)
+		text.WriteRune(r)
 	}
-	return string(buf), half
+	return text.String(), half
 }
 
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}

@@ -133,3 +133,23 @@ func TestLiteral(t *testing.T) {
 		})
 	}
 }
+
+// TestPlainLen finds the first special byte at every place of a text, also
+// beside bytes that lie at the bounds.
+func TestPlainLen(t *testing.T) {
+	for _, around := range []string{" ", "!", "#", "[", "]", "\x7f", "\x80", "\xff", "é", "a"} {
+		for length := range 40 {
+			text := strings.Repeat(around, length)
+			if got := plainLen([]byte(text)); got != len(text) {
+				t.Fatalf("%d times %q: %d", length, around, got)
+			}
+			for special := range 256 {
+				want := special < ' ' || special == '"' || special == '\\'
+				got := plainLen([]byte(text + string([]byte{byte(special)}) + around))
+				if want && got != len(text) || !want && got != len(text)+1+len(around) {
+					t.Fatalf("%d times %q, then %q: %d", length, around, byte(special), got)
+				}
+			}
+		}
+	}
+}

@@ -12,6 +12,9 @@ import (
 // KeyHeader carries the session key of a sandbox.
 const KeyHeader = "X-Session-API-Key"
 
+// PrefixHeader says what a proxy took off the path of a request.
+const PrefixHeader = "X-Forwarded-Prefix"
+
 // Encode returns the JSON of an answer that is a plain type of this package:
 // compact, UTF-8 unescaped, without a newline at its end. Observations and
 // refusals have encoders of their own.
@@ -44,14 +47,21 @@ type Status struct {
 type ServerInfo struct {
 	// Uptime and IdleTime are seconds; the latter counts from the start of the
 	// last action, or of the process.
-	Uptime    float64   `json:"uptime"`
-	IdleTime  float64   `json:"idle_time"`
+	Uptime    Float     `json:"uptime"`
+	IdleTime  Float     `json:"idle_time"`
 	Resources Resources `json:"resources"`
 	// Version is the server's.
 	Version string `json:"version"`
 	// Capabilities says by name what this sandbox can do, such as "run_ipython".
 	Capabilities map[string]Capability `json:"capabilities"`
 }
+
+// Float travels with a point or an exponent, as Python prints it: readers there
+// take 0 for an integer, and 0.0 for what it is.
+type Float float64
+
+// MarshalJSON prints f, which must be finite.
+func (f Float) MarshalJSON() ([]byte, error) { return []byte(FormatSeconds(float64(f))), nil }
 
 // Capability is something that a sandbox may or may not be able to do.
 type Capability struct {
@@ -63,25 +73,25 @@ type Capability struct {
 // Resources is what the server process uses, and the disk it stands on.
 type Resources struct {
 	// CPUPercent may exceed 100 where there are several cores.
-	CPUPercent float64 `json:"cpu_percent"`
-	Memory     Memory  `json:"memory"`
-	Disk       Disk    `json:"disk"`
-	IO         IO      `json:"io"`
+	CPUPercent Float  `json:"cpu_percent"`
+	Memory     Memory `json:"memory"`
+	Disk       Disk   `json:"disk"`
+	IO         IO     `json:"io"`
 }
 
 // Memory is in bytes; Percent is the share of the machine's memory in RSS.
 type Memory struct {
-	RSS     uint64  `json:"rss"`
-	VMS     uint64  `json:"vms"`
-	Percent float64 `json:"percent"`
+	RSS     uint64 `json:"rss"`
+	VMS     uint64 `json:"vms"`
+	Percent Float  `json:"percent"`
 }
 
 // Disk is the file system of / in bytes; Percent is used/(used+free).
 type Disk struct {
-	Total   uint64  `json:"total"`
-	Used    uint64  `json:"used"`
-	Free    uint64  `json:"free"`
-	Percent float64 `json:"percent"`
+	Total   uint64 `json:"total"`
+	Used    uint64 `json:"used"`
+	Free    uint64 `json:"free"`
+	Percent Float  `json:"percent"`
 }
 
 // IO is what the process read from and wrote to storage, in bytes.

@@ -27,16 +27,16 @@ func TestServerTypes(t *testing.T) {
 		{
 			"info", "GET", "/server_info", 200,
 			api.ServerInfo{
-				Uptime: 7.38, IdleTime: 7.25,
+				Uptime: 7.38, IdleTime: 7,
 				Resources: api.Resources{
-					CPUPercent: 0.5,
+					CPUPercent: 0,
 					Memory:     api.Memory{RSS: 70238208, VMS: 227377152, Percent: 0.2778},
 					Disk:       api.Disk{Total: 270553174016, Used: 23368282112, Free: 74425012224, Percent: 23.9},
 					IO:         api.IO{ReadBytes: 3076096, WriteBytes: 102400},
 				},
 				Version: "v1", Capabilities: map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}},
 			},
-			`{"uptime":7.38,"idle_time":7.25,"resources":{"cpu_percent":0.5,"memory":{"rss":70238208,"vms":227377152,"percent":0.2778},` +
+			`{"uptime":7.38,"idle_time":7.0,"resources":{"cpu_percent":0.0,"memory":{"rss":70238208,"vms":227377152,"percent":0.2778},` +
 				`"disk":{"total":270553174016,"used":23368282112,"free":74425012224,"percent":23.9},"io":{"read_bytes":3076096,"write_bytes":102400}},` +
 				`"version":"v1","capabilities":{"run":{"available":true,"detail":"/bin/bash"}}}`,
 		},
@@ -49,6 +49,18 @@ func TestServerTypes(t *testing.T) {
 			"session", "GET", "/v1/sessions/{name}", 200,
 			api.Session{Name: "default", State: "idle", WorkingDir: "/", PID: 1, Shell: "/bin/sh", Started: time.Unix(0, 5).UTC(), Commands: 2, OutputBytes: 3},
 			`{"name":"default","state":"idle","working_dir":"/","pid":1,"shell":"/bin/sh","started":"1970-01-01T00:00:00.000000005Z","commands":2,"output_bytes":3}`,
+		},
+		{
+			"session with a kernel", "GET", "/v1/sessions/{name}", 200,
+			api.Session{Name: "nb", State: "busy", WorkingDir: "/", Started: time.Unix(5, 0).UTC(), Kernel: &api.Kernel{State: "busy", Since: time.Unix(5, 0).UTC(), Python: "/usr/bin/python3", PID: 7}},
+			`{"name":"nb","state":"busy","working_dir":"/","pid":0,"shell":"","started":"1970-01-01T00:00:05Z","commands":0,"output_bytes":0,` +
+				`"kernel":{"state":"busy","since":"1970-01-01T00:00:05Z","python":"/usr/bin/python3","pid":7}}`,
+		},
+		{
+			"session with a kernel that ended", "GET", "/v1/sessions/{name}", 200,
+			api.Session{Name: "nb", State: "idle", WorkingDir: "/", Started: time.Unix(5, 0).UTC(), Kernel: &api.Kernel{State: "ended", Since: time.Unix(5, 0).UTC()}},
+			`{"name":"nb","state":"idle","working_dir":"/","pid":0,"shell":"","started":"1970-01-01T00:00:05Z","commands":0,"output_bytes":0,` +
+				`"kernel":{"state":"ended","since":"1970-01-01T00:00:05Z"}}`,
 		},
 	}
 	for _, tt := range tests {
@@ -77,6 +89,7 @@ func TestEncodeError(t *testing.T) {
 	}{
 		{"detail", api.Error{Status: 400, Detail: `no <"path">`}, `{"detail":"no <\"path\">"}`},
 		{"errors", api.Error{Status: 422, Detail: "Invalid request parameters", Errors: "body: x"}, `{"detail":"Invalid request parameters","errors":"body: x"}`},
+		{"token", api.Error{Status: 401, Detail: "Authentication required"}, `{"error":"invalid_token","error_description":"Authentication required"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

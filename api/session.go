@@ -5,24 +5,43 @@ import (
 	"time"
 )
 
-// Session describes one persistent shell of a sandbox.
+// Session describes one session of a sandbox: a persistent shell, a kernel for
+// cells of Python, or both.
 type Session struct {
 	// Name is "default" for the unnamed one.
 	Name string `json:"name"`
-	// State is "idle" or "busy".
+	// State is "busy" while a command or a cell runs, else "idle".
 	State string `json:"state"`
-	// WorkingDir is where the last finished command left the shell.
+	// WorkingDir is where the last finished command left the shell; where there is
+	// none, where a cell would begin.
 	WorkingDir string `json:"working_dir"`
-	// PID is the shell's process id.
+	// PID is the shell's process id; 0 where there is none.
 	PID int `json:"pid"`
-	// Shell is the program, such as "/bin/bash".
+	// Shell is the program, such as "/bin/bash"; "" where there is none.
 	Shell string `json:"shell"`
-	// Started is when the shell was started.
+	// Started is when the shell was started; where there is none, when its kernel
+	// came into its state.
 	Started time.Time `json:"started"`
 	// Commands counts the commands that were run.
 	Commands int64 `json:"commands"`
 	// OutputBytes counts the raw bytes that came from the terminal.
 	OutputBytes int64 `json:"output_bytes"`
+	// Kernel is nil where no cell was run.
+	Kernel *Kernel `json:"kernel,omitempty"`
+}
+
+// Kernel describes what runs the cells of a session.
+type Kernel struct {
+	// State is "busy" while a cell runs or the kernel starts to run one, "idle"
+	// otherwise, and "ended" where the process is gone, which the next cell tells of
+	// before it runs in a new one.
+	State string `json:"state"`
+	// Since is when it came into its state.
+	Since time.Time `json:"since"`
+	// Python is the interpreter's path, and PID its process id; absent where none
+	// runs.
+	Python string `json:"python,omitempty"`
+	PID    int    `json:"pid,omitempty"`
 }
 
 // CheckSession refuses, with an *Error of status 400, what cannot be the name of

@@ -84,12 +84,12 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 	if o, err := e.noPage(ctx, program, page, err); o != nil || err != nil {
 		return o, err
 	}
-	content := fmt.Sprintf("[Current URL: %s]\n", page.URL) + note + noted(page)
+	content := fmt.Sprintf("[Current URL: %s]\n", defuse(page.URL)) + note + noted(page)
 	if page.Error != "" {
-		content += beginError + notVisit + page.Error + endError
+		content += beginError + notVisit + defuse(page.Error) + endError
 	}
 	o := e.observePage(page, program, a.Kind())
-	o.Content = content + beginPage + page.Text + endPage
+	o.Content = content + beginPage + defuse(page.Text) + endPage
 	return o, nil
 }
 
@@ -106,19 +106,31 @@ func (e *Executor) interact(ctx context.Context, a api.BrowseInteractiveAction, 
 		return o, err
 	}
 	o := e.observePage(page, a.BrowserActions, a.Kind())
-	content := fmt.Sprintf("[Current URL: %s]\n[Focused element bid: %s]\n", page.URL, page.Focused)
+	content := fmt.Sprintf("[Current URL: %s]\n[Focused element bid: %s]\n", defuse(page.URL), page.Focused)
 	if o.ScreenshotPath != nil {
 		content += fmt.Sprintf("[Screenshot saved to: %s]\n", *o.ScreenshotPath)
 	}
 	content += noted(page) + "\n"
 	if page.Error != "" {
-		content += beginError + notDone + page.Error + endError
+		content += beginError + notDone + defuse(page.Error) + endError
 	} else {
 		content += executed
 	}
-	o.Content = content + aboutTree + beginTree + page.Tree + endTree
+	o.Content = content + aboutTree + beginTree + defuse(page.Tree) + endTree
 	return o, nil
 }
+
+// marks are the words by which clients and models find the parts of a content.
+// A page that says them too says them with another space.
+var marks = strings.NewReplacer(
+	"BEGIN webpage content", "BEGIN webpage\u00a0content", "END webpage content", "END webpage\u00a0content",
+	"BEGIN accessibility tree", "BEGIN accessibility\u00a0tree", "END accessibility tree", "END accessibility\u00a0tree",
+	"BEGIN error message", "BEGIN error\u00a0message", "END error message", "END error\u00a0message",
+	"Action executed successfully", "Action executed\u00a0successfully",
+)
+
+// defuse makes what a page says a part of a content that cannot end it.
+func defuse(said string) string { return marks.Replace(said) }
 
 // noPage answers a step after which there is no page to be shown; both results
 // are nil where there is one.
@@ -128,7 +140,8 @@ func (e *Executor) noPage(ctx context.Context, program string, page browse.Page,
 		return nil, nil
 	case err == nil:
 		return api.DownloadObservation{
-			Content:  fmt.Sprintf("Execution of the previous action %s resulted in a file download. The downloaded file is saved at location: %s", program, page.Download),
+			Content: fmt.Sprintf("Execution of the previous action %s resulted in a file download. The downloaded file is saved at location: %s", program, page.Download) +
+				strings.TrimSuffix("\n"+noted(page), "\n"),
 			FilePath: page.Download,
 		}, nil
 	case ctx.Err() != nil:
@@ -162,7 +175,7 @@ func stepTime(req api.Request) time.Duration {
 func noted(page browse.Page) string {
 	var notes strings.Builder
 	for _, note := range page.Notes {
-		notes.WriteString("[" + note + "]\n")
+		notes.WriteString("[" + defuse(note) + "]\n")
 	}
 	return notes.String()
 }

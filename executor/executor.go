@@ -199,8 +199,15 @@ func (e *Executor) Attach(ctx context.Context, session string, types bool) (*bas
 	return shell.Attach(ctx, types), nil
 }
 
-// Sessions lists the shells by name.
-func (e *Executor) Sessions() []api.Session { return e.sessions.list() }
+// Sessions lists the shells and the kernels by the names of their sessions.
+func (e *Executor) Sessions() []api.Session {
+	list := e.sessions.list()
+	if e.notebook != nil {
+		list = e.addKernels(list, e.notebook.Sessions())
+	}
+	slices.SortFunc(list, func(a, b api.Session) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
 
 // CloseSession ends the shell and the kernel of that name, hanging up on what
 // runs in them. The

@@ -3,6 +3,7 @@ package executor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -208,6 +209,31 @@ func TestUndoAfterRestart(t *testing.T) {
 }
 
 // A reset ends what runs, and the state of the shell with it.
+// A static command has a shell of its own, and nothing takes that one's place.
+func TestStatic(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	run(t, e, "", "mkdir sub; cd /; v=1")
+	for _, c := range []struct{ command, cwd, content, dir string }{
+		{"echo [$v]; pwd", "", "[]\n" + dir, dir},
+		{"pwd", "/", "/", "/"},
+		{"pwd", "sub", dir + "/sub", dir + "/sub"},
+		{"pwd", "/no/such", dir, dir},
+		{"exit 3", "", "exit", dir},
+	} {
+		limit := 60.0
+		o, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: c.command, IsStatic: true, Cwd: c.cwd}, Timeout: &limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := o.(api.RunObservation)
+		want := fmt.Sprintf("\n[The command completed with exit code %d.]", got.Metadata.ExitCode)
+		if got.Content != c.content || *got.Metadata.WorkingDir != c.dir || got.Metadata.Suffix != want {
+			t.Errorf("%s in %q: got %q in %s, %q", c.command, c.cwd, got.Content, *got.Metadata.WorkingDir, got.Metadata.Suffix)
+		}
+	}
+}
+
 func TestReset(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})

@@ -67,10 +67,32 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 		return nil, api.TooMany(fmt.Sprintf("there are %d kernels already: close a session first (DELETE /v1/sessions/NAME)", notebook.MaxKernels))
 	case errors.Is(err, notebook.ErrBusy):
 		return nil, api.TooMany(fmt.Sprintf("session %q still runs another cell: wait for it, use another session, or close this one (DELETE /v1/sessions/NAME)", name))
+	case errors.Is(err, notebook.ErrClosed):
+		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name)}, nil
 	case errors.Is(err, notebook.ErrAbsent):
 		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported}, nil
 	}
 	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error()}, nil
+}
+
+// kernelStates are the words for what a kernel may be at.
+var kernelStates = map[notebook.State]string{notebook.Idle: "idle", notebook.Busy: "busy", notebook.Ended: "ended"}
+
+// addKernels adds to a list of shells the kernels of their sessions, and the
+// sessions that have nothing else.
+func (e *Executor) addKernels(list []api.Session, kernels []notebook.Info) []api.Session {
+	for _, k := range kernels {
+		i := slices.IndexFunc(list, func(s api.Session) bool { return s.Name == k.Session })
+		if i < 0 {
+			i = len(list)
+			list = append(list, api.Session{Name: k.Session, State: "idle", WorkingDir: e.shellDir(k.Session), Started: k.Since})
+		}
+		list[i].Kernel = &api.Kernel{State: kernelStates[k.State], Since: k.Since, Python: k.Python, PID: k.PID}
+		if k.State == notebook.Busy {
+			list[i].State = "busy"
+		}
+	}
+	return list
 }
 
 // shellDir is where the shell of that session is, or else the default one's.

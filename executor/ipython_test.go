@@ -3,9 +3,13 @@ package executor_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
@@ -79,6 +83,99 @@ func TestIPython(t *testing.T) {
 	}
 }
 
+// sessionsOf describes the sessions, without what differs from run to run.
+func sessionsOf(e *executor.Executor) string {
+	var all []string
+	for _, s := range e.Sessions() {
+		text := fmt.Sprintf("%s %s shell %t", s.Name, s.State, s.Shell != "" && s.PID > 0)
+		if k := s.Kernel; k != nil {
+			text += fmt.Sprintf(" kernel %s %s %t", k.State, k.Python, k.PID > 0)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "\n")
+}
+
+// A session shows its kernel, beside its shell or alone, and can be closed
+// whatever it does.
+func TestKernelsAreSessions(t *testing.T) {
+	e, dir := startNotebook(t, executor.Config{})
+	check := func(want ...string) {
+		t.Helper()
+		if got := sessionsOf(e); got != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	}
+	const fresh = "default idle shell true"
+	check(fresh)
+	cell(t, e, "", api.IPythonAction{Code: "1"})
+	cell(t, e, "nb", api.IPythonAction{Code: "1"})
+	const both = fresh + " kernel idle " + debianPython + " true"
+	check(both, "nb idle shell false kernel idle "+debianPython+" true")
+	alone := e.Sessions()[1]
+	if alone.WorkingDir != dir || !alone.Started.Equal(alone.Kernel.Since) {
+		t.Errorf("got %+v", alone)
+	}
+
+	if err := syscall.Kill(alone.Kernel.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for e.Sessions()[1].Kernel.State == "idle" {
+		time.Sleep(time.Millisecond)
+	}
+	check(both, "nb idle shell false kernel ended  false")
+	if o, ok := cell(t, e, "nb", api.IPythonAction{Code: "2"}).(api.IPythonObservation); !ok || !strings.Contains(o.Content, "was killed by signal 9") {
+		t.Errorf("got %+v, want to be told of the old kernel", o)
+	}
+
+	answer := make(chan api.Observation, 1)
+	began := filepath.Join(dir, "began")
+	go func() {
+		o, _ := e.Do(t.Context(), api.Request{Session: "nb", Action: api.IPythonAction{Code: "open('" + began + "', 'w').close(); import time; time.sleep(300)"}})
+		answer <- o
+	}()
+	for {
+		if _, err := os.Stat(began); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	check(both, "nb busy shell false kernel busy "+debianPython+" true")
+	waiting := make(chan api.Observation, 1)
+	go func() {
+		o, _ := e.Do(t.Context(), api.Request{Session: "nb", Action: api.IPythonAction{Code: "3"}})
+		waiting <- o
+	}()
+	if err := e.CloseSession(t.Context(), "nb"); err != nil {
+		t.Error(err)
+	}
+	if o, ok := (<-answer).(api.IPythonObservation); !ok || o.Failure != "command_failed" || !strings.Contains(o.Content, "was killed by signal 9") {
+		t.Errorf("got %+v, want the end of the kernel", o)
+	}
+	switch o := (<-waiting).(type) { // whether it came before the end or after
+	case api.IPythonObservation:
+		if o.Content != "3" {
+			t.Errorf("got %+v", o)
+		}
+	case api.ErrorObservation:
+		if !strings.Contains(o.Content, "was closed before the cell began") {
+			t.Errorf("got %+v", o)
+		}
+	default:
+		t.Errorf("got %+v", o)
+	}
+	_ = e.CloseSession(t.Context(), "nb")
+	check(both)
+	refused, ok := errors.AsType[*api.Error](e.CloseSession(t.Context(), "nb"))
+	if !ok || refused.Status != 404 {
+		t.Errorf("closing what is not there: got %v, want a refusal with status 404", refused)
+	}
+	if err := e.CloseSession(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+	check()
+}
+
 // A kernel has the rights of the sandbox's user and nobody else's, and what it
 // has to listen on is that user's alone.
 func TestIPythonUser(t *testing.T) {
@@ -104,4 +201,37 @@ func TestIPythonOff(t *testing.T) {
 	if c := e.Capabilities()["run_ipython"]; c.Available || !strings.Contains(c.Detail, "--plugins") {
 		t.Errorf("the capability is %+v", c)
 	}
+}
+
+// A cell is where the shell is, however that is called and whatever became of
+// it, and does not wait for the shell.
+func TestIPythonFollowsShell(t *testing.T) {
+	e, dir := startNotebook(t, executor.Config{Shell: "/bin/bash"})
+	where := func(want string) {
+		t.Helper()
+		o, ok := cell(t, e, "", api.IPythonAction{Code: "import os; print(os.getcwdb())"}).(api.IPythonObservation)
+		if !ok || o.Content != want+"\n" {
+			t.Errorf("got %+v, want %s", o, want)
+		}
+	}
+	bytesOf := func(path string) string { return "b'" + path + "'" }
+	run(t, e, "", `mkdir $'a\'b"c\nd\xff' && cd a*`)
+	where(`b'` + dir + `/a\'b"c\nd\xff'`)
+	run(t, e, "", "cd .. && mkdir one two && cd one")
+	where(bytesOf(dir + "/one"))
+	run(t, e, "", "mv ../one ../three")
+	where(bytesOf(dir + "/three"))
+	run(t, e, "", "cd ../two && rmdir ../two")
+	if o, ok := cell(t, e, "", api.IPythonAction{Code: "1 + 1"}).(api.IPythonObservation); !ok || o.Content != "2" {
+		t.Errorf("in a directory that is gone: got %+v", o)
+	}
+	run(t, e, "", "cd "+dir)
+	where(bytesOf(dir))
+
+	short := 0.1
+	o, err := e.Do(t.Context(), api.Request{Timeout: &short, Action: api.RunAction{Command: "sleep 300"}})
+	if r, ok := o.(api.RunObservation); err != nil || !ok || r.Metadata.ExitCode != -1 {
+		t.Fatalf("got %+v, %v, want a command that runs", o, err)
+	}
+	where(bytesOf(dir))
 }

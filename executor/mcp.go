@@ -15,7 +15,7 @@ const noMCP = "no MCP servers are configured: post a list of them to /update_mcp
 // newMCP returns the keeper of MCP servers, which starts nothing yet.
 func newMCP(cfg Config) *mcp.Proxy {
 	return mcp.New(mcp.Config{
-		Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), Logger: cfg.Logger,
+		Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), As: cfg.User.As, Logger: cfg.Logger,
 	})
 }
 
@@ -32,6 +32,15 @@ func (e *Executor) UpdateMCP(servers []api.MCPServer) (problems []string, err er
 		return nil, api.BadRequest(err.Error())
 	}
 	return problems, err
+}
+
+// CheckMCP returns an *api.Error with status 404 where there never were any
+// servers.
+func (e *Executor) CheckMCP() error {
+	if _, _, _, configured := e.mcp.State(); !configured {
+		return api.NotFound(noMCP)
+	}
+	return nil
 }
 
 // OpenMCP connects a client to the MCP servers, which it sees as one: JSON-RPC

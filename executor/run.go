@@ -97,9 +97,14 @@ func seconds(f float64) time.Duration {
 	return time.Duration(f * float64(time.Second))
 }
 
-// runStatic runs a command in a shell of its own, which ends with it.
+// runStatic runs a command in a shell of its own, which ends with it. A relative
+// directory is below the initial one, which also stands in for one that is not
+// there.
 func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command, output func(api.Output)) (bash.Result, error) {
 	cfg := e.sessions.config
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(cfg.Dir, dir)
+	}
 	if info, err := e.stat(dir); err == nil && info.IsDir() {
 		cfg.Dir = dir
 	}
@@ -108,7 +113,9 @@ func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command, ou
 		return bash.Result{}, err
 	}
 	defer session.Close()
-	return runIn(ctx, session, c, output)
+	result, err := runIn(ctx, session, c, output)
+	result.Restarted = "" // no shell comes after this one
+	return result, err
 }
 
 // runIn runs a command in a session and tells its output, unless that is nil.

@@ -1,9 +1,7 @@
 package executor
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/actiond/actiond/api"
@@ -185,6 +183,7 @@ func (s *sessions) closeAll() {
 	all.Wait()
 }
 
+// list lists the shells in no order.
 func (s *sessions) list() []api.Session {
 	s.mu.Lock()
 	names := make([]string, 0, len(s.byName))
@@ -208,7 +207,6 @@ func (s *sessions) list() []api.Session {
 			Started: info.Started, Commands: info.Commands, OutputBytes: info.Bytes,
 		})
 	}
-	slices.SortFunc(list, func(a, b api.Session) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // maxSmallBody bounds the bodies that hold a path or a list of programs.
@@ -24,7 +25,7 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeBody(w, http.StatusOK, jsonType, observation)
+	reply.Body(w, http.StatusOK, reply.JSON, observation)
 	return nil
 }
 
@@ -85,11 +86,11 @@ func (s *Server) enter() (leave func(), err error) {
 // such body to another origin without asking first.
 func wantJSON(r *http.Request) error {
 	sent := r.Header.Get("Content-Type")
-	if sent == jsonType {
+	if sent == reply.JSON {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(sent)
-	if err == nil && (kind == jsonType || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+	if err == nil && (kind == reply.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
 	return invalid("header.Content-Type: must be application/json, got %q", sent)
@@ -98,27 +99,27 @@ func wantJSON(r *http.Request) error {
 // readBody reads a whole body of at most limit bytes.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, bodyError(r, &http.MaxBytesError{Limit: limit})
+		return nil, reply.UnreadBody(r, &http.MaxBytesError{Limit: limit})
 	}
 	// What is announced is believed up to a bound: it may never come.
 	const most = 1 << 20
 	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
-		return nil, bodyError(r, err)
+		return nil, reply.UnreadBody(r, err)
 	}
 	return buf.Bytes(), nil
 }
 
-// listSessions answers with the shells that are open.
+// listSessions answers with the sessions that are open.
 func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
 	sessions := s.cfg.Executor.Sessions()
 	if sessions == nil {
 		sessions = []api.Session{} // a list, not null
 	}
-	return writeJSON(w, http.StatusOK, api.SessionList{Sessions: sessions})
+	return reply.Value(w, http.StatusOK, api.SessionList{Sessions: sessions})
 }
 
-// getSession answers with one shell.
+// getSession answers with one session.
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	name, err := sessionName(r)
 	if err != nil {
@@ -126,13 +127,13 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.Name == name {
-			return writeJSON(w, http.StatusOK, session)
+			return reply.Value(w, http.StatusOK, session)
 		}
 	}
 	return refuse(http.StatusNotFound, "There is no session %q", name)
 }
 
-// closeSession ends one shell.
+// closeSession ends one session.
 func (s *Server) closeSession(w http.ResponseWriter, r *http.Request) error {
 	name, err := sessionName(r)
 	if err != nil {

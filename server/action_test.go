@@ -139,7 +139,7 @@ func TestIdleTime(t *testing.T) {
 				if err := json.Unmarshal(get("/server_info").send(s).Body.Bytes(), &info); err != nil {
 					t.Fatal(err)
 				}
-				if info.Uptime != 10 || info.IdleTime != tt.idle {
+				if info.Uptime != 10 || float64(info.IdleTime) != tt.idle {
 					t.Errorf("got uptime %v and idle time %v, want 10 and %v", info.Uptime, info.IdleTime, tt.idle)
 				}
 			})
@@ -161,7 +161,7 @@ func TestServerInfo(t *testing.T) {
 	if r.Disk.Total == 0 || r.Disk.Used+r.Disk.Free > r.Disk.Total {
 		t.Errorf("got disk %+v", r.Disk)
 	}
-	if want := 100 * float64(r.Disk.Used) / float64(r.Disk.Used+r.Disk.Free); math.Abs(r.Disk.Percent-want) > 0.051 {
+	if want := 100 * float64(r.Disk.Used) / float64(r.Disk.Used+r.Disk.Free); math.Abs(float64(r.Disk.Percent)-want) > 0.051 {
 		t.Errorf("got disk percent %v, want %v", r.Disk.Percent, want)
 	}
 	if _, err := os.ReadFile("/proc/self/io"); err == nil && r.IO == (api.IO{}) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"time"
+	"unsafe"
 )
 
 // What tests need to see from inside.
@@ -56,3 +57,19 @@ func (s *Server) Routes() []Route {
 
 // SetHeartbeat makes streamed answers beat more often than any test waits.
 func (s *Server) SetHeartbeat(d time.Duration) { s.heartbeat = d }
+
+// SetClock makes it seem that the wall clock was set forward by so much, after all
+// that the life of the sandbox remembers.
+func (s *Server) SetClock(forward time.Duration) {
+	s.life.mu.Lock()
+	defer s.life.mu.Unlock()
+	for _, t := range []*time.Time{&s.life.since, &s.life.deadline} {
+		// A time that was read from the clock has the seconds of the wall clock in
+		// the upper bits of its first word, and the monotonic clock in its second.
+		*(*uint64)(unsafe.Pointer(t)) -= uint64(forward/time.Second) << 30
+	}
+}
+
+// NextLook is when the limits of the sandbox's life are looked at next, or which
+// of them is reached.
+func (s *Server) NextLook() (due time.Time, reason string) { return s.life.next(false) }

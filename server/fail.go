@@ -2,22 +2,15 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
-	"os"
-	"strconv"
 	"syscall"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
-
-// statusClientGone is for the log and the metrics, and for clients that only
-// closed their sending side; the name is nginx's.
-const statusClientGone = 499
 
 // fail answers with an error; verdict is the only place that turns errors into
 // statuses. A refusal has its own status. A wait that was ended from outside
@@ -25,7 +18,7 @@ const statusClientGone = 499
 // and the caller gets the id and none of the chain.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
-	if rec, ok := w.(*recorder); ok && rec.status != 0 {
+	if reply.Begun(w) {
 		if ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "answer broke off", "path", r.URL.Path, "error", err)
 		}
@@ -35,13 +28,16 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Del("Content-Disposition")
 	refusal, id := s.verdict(r, err)
 	if id != "" {
-		_ = writeJSON(w, refusal.Status, api.Broken{Detail: refusal.Detail, ID: id}) // two strings can be encoded
+		_ = reply.Value(w, refusal.Status, api.Broken{Detail: refusal.Detail, ID: id}) // two strings can be encoded
 		return
 	}
-	if refusal.Status == http.StatusTooManyRequests {
+	switch refusal.Status {
+	case http.StatusTooManyRequests:
 		h.Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", api.Challenge(refusal))
 	}
-	writeBody(w, refusal.Status, jsonType, api.EncodeError(refusal))
+	reply.Body(w, refusal.Status, reply.JSON, api.EncodeError(refusal))
 }
 
 // verdict returns what a caller is told about an error, and the id under which
@@ -54,8 +50,7 @@ func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string
 	if waitEnded(ctx, err) {
 		return unanswered(ctx), ""
 	}
-	id = rand.Text()[:12]
-	s.log.ErrorContext(ctx, "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+	id = reply.LogBroken(s.log, r, err)
 	return &api.Error{
 		Status: http.StatusInternalServerError,
 		Detail: "Internal server error: the server's log says more under " + id,
@@ -71,7 +66,7 @@ func unanswered(ctx context.Context) *api.Error {
 		}
 	}
 	return &api.Error{
-		Status: statusClientGone,
+		Status: reply.ClientGone,
 		Detail: "The client closed the connection before the answer was there; what was begun goes on",
 	}
 }
@@ -79,18 +74,6 @@ func unanswered(ctx context.Context) *api.Error {
 // waitEnded tells whether err is no more than the end of ctx.
 func waitEnded(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
-}
-
-const jsonType = "application/json"
-
-// writeBody sends a whole answer. An error here means that the client is gone,
-// which is its affair.
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // no HTML, and no browser takes it for that
 }
 
 // refuse returns a refusal with a status.
@@ -105,22 +88,6 @@ func invalid(format string, args ...any) error {
 		Detail: "Invalid request parameters",
 		Errors: fmt.Sprintf(format, args...),
 	}
-}
-
-// bodyError says what is wrong with a body that could not be read.
-func bodyError(r *http.Request, err error) error {
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return refuse(http.StatusRequestEntityTooLarge, "The body is larger than %d bytes, the most that %s takes", tooLarge.Limit, r.URL.Path)
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse(http.StatusBadRequest, "The body came too slowly")
-	case r.Context().Err() != nil:
-		return fmt.Errorf("reading body: %w", r.Context().Err())
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return refuse(http.StatusBadRequest, "The body ended too early")
-	}
-	return refuse(http.StatusBadRequest, "The body could not be read: %v", err)
 }
 
 // fileError says what is wrong with a file of the sandbox. What the caller or

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // life says how long the sandbox may live: to a deadline, and so long without
@@ -132,7 +133,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// running tells whether a command goes on, be it one that was answered for.
+// running tells whether a command or a cell goes on, be it one that was answered for.
 func (s *Server) running() bool {
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.State == "busy" {
@@ -168,12 +169,21 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 	answer.IdleSeconds = int(l.idle / time.Second)
 	l.mu.Unlock()
 	if !answer.Busy {
+		since = onThisClock(since)
 		answer.IdleSince = &since
 	}
 	if !deadline.IsZero() {
+		deadline = onThisClock(deadline)
 		answer.Deadline = &deadline
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return reply.Value(w, http.StatusOK, answer)
+}
+
+// onThisClock is t as the wall clock counts now. It may have been set since t was
+// taken, and who hears t compares it with a clock that was.
+func onThisClock(t time.Time) time.Time {
+	now := time.Now()
+	return now.Add(t.Sub(now)) // the difference is of the monotonic clock
 }
 
 // renew gives the sandbox a new deadline.

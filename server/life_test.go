@@ -168,3 +168,28 @@ func TestNobodyClaims(t *testing.T) {
 		}
 	})
 }
+
+// The wall clock of a host is set now and then. No limit follows it, and what is
+// told is what it shows now: whoever hears it compares it with the same clock.
+func TestClockIsSet(t *testing.T) {
+	t.Parallel()
+	for _, forward := range []time.Duration{90 * time.Minute, -90 * time.Minute} {
+		begun := time.Now()
+		s := newServer(t, limits(time.Hour, 30*time.Minute))
+		s.SetClock(forward)
+		var told api.Life
+		if err := json.Unmarshal(get("/v1/status").send(s).Body.Bytes(), &told); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		if told.IdleSince == nil || told.IdleSince.Before(begun) || told.IdleSince.After(now) {
+			t.Errorf("%v: idle since %v, want something between %v and %v", forward, told.IdleSince, begun, now)
+		}
+		if told.Deadline == nil || told.Deadline.Before(begun.Add(time.Hour)) || told.Deadline.After(now.Add(time.Hour)) {
+			t.Errorf("%v: deadline %v, want an hour after %v", forward, told.Deadline, begun)
+		}
+		if due, reason := s.NextLook(); reason != "" || due.Before(begun.Add(30*time.Minute)) || due.After(now.Add(30*time.Minute)) {
+			t.Errorf("%v: it would look at its limits at %v (%s), want half an hour after %v", forward, due, reason, begun)
+		}
+	}
+}

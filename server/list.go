@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // listFiles answers with the names in a directory, which is empty when there
@@ -25,7 +26,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if !filepath.IsAbs(path) {
 		path = s.cfg.WorkingDir + "/" + path // not cleaned: what .. means is for the kernel to say
 	}
-	return writeJSON(w, http.StatusOK, s.names(path))
+	return reply.Value(w, http.StatusOK, s.names(path))
 }
 
 // names returns the entries of a directory: directories with a slash at their

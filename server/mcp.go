@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // mcpSendTime bounds how long a message waits to be taken up.
@@ -89,19 +90,69 @@ func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
 	case len(servers) > 0:
 		problems = []string{noMCP}
 	}
-	return writeJSON(w, http.StatusOK, api.MCPUpdate{
+	return reply.Value(w, http.StatusOK, api.MCPUpdate{
 		Detail: "MCP server updated successfully", RouterErrorLog: strings.Join(problems, "\n"),
 	})
 }
 
 const noMCP = "This sandbox cannot run MCP servers"
 
+// The paths of the transport over events, below "/mcp" and below "/" (openhands.md,
+// section 7).
+const (
+	eventsPath   = "/sse"
+	messagesPath = "/messages/"
+)
+
+// twiceKeyed asks for the key a second time, as a bearer token, and before that
+// for servers: where there never were any, the reference has no such path.
+func (s *Server) twiceKeyed(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.cfg.MCP == nil {
+			return api.NotFound(noMCP)
+		}
+		if err := s.cfg.MCP.CheckMCP(); err != nil {
+			return err
+		}
+		if s.locked() && s.owner.check(bearer(r)) != nil {
+			return refuse(http.StatusUnauthorized, "Authentication required")
+		}
+		return h(w, r)
+	}
+}
+
+// forwardedPrefix is what stands before the paths of this server as the client
+// sees them. The client sends its messages, and its key, to where this leads: so
+// nothing that could be another host, or lead up, is one.
+func forwardedPrefix(r *http.Request) (string, error) {
+	const most = 1024
+	prefix := strings.TrimSuffix(r.Header.Get(api.PrefixHeader), "/")
+	if prefix == "" {
+		return "", nil
+	}
+	first, rest, _ := strings.Cut(prefix, "/")
+	ok := first == "" && len(prefix) <= most
+	for segment := range strings.SplitSeq(rest, "/") {
+		ok = ok && segment != "" && segment[0] != '.' && !strings.ContainsFunc(segment, unplain)
+	}
+	if !ok {
+		return "", refuse(http.StatusBadRequest, "The header %s must be a path such as /sandboxes/a, of letters, digits and - . _ ~", api.PrefixHeader)
+	}
+	return prefix, nil
+}
+
+// unplain tells whether a character means something in an address.
+func unplain(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._~", c)
+}
+
 // mcpEvents connects an MCP client to the servers of the agent: the messages for
 // it are events of the answer, and its own come to mcpMessage. That is the
 // transport of the protocol's revision 2024-11-05 (openhands.md, section 7).
 func (s *Server) mcpEvents(w http.ResponseWriter, r *http.Request) error {
-	if s.cfg.MCP == nil {
-		return api.NotFound(noMCP)
+	prefix, err := forwardedPrefix(r)
+	if err != nil {
+		return err
 	}
 	conn, err := s.cfg.MCP.OpenMCP()
 	if err != nil {
@@ -119,7 +170,8 @@ func (s *Server) mcpEvents(w http.ResponseWriter, r *http.Request) error {
 
 	out := &events{w: w, form: eventStreamType}
 	out.begin()
-	s.forwardMCP(ctx, out, id, lines)
+	endpoint := prefix + strings.TrimSuffix(r.URL.Path, eventsPath) + messagesPath + "?session_id=" + id
+	s.forwardMCP(ctx, out, endpoint, lines)
 	return nil
 }
 
@@ -139,9 +191,10 @@ func readLines(ctx context.Context, conn net.Conn, lines chan<- []byte) {
 	}
 }
 
-// forwardMCP writes the events of one client until somebody leaves.
-func (s *Server) forwardMCP(ctx context.Context, out *events, id string, lines <-chan []byte) {
-	event, data := "endpoint", []byte("/mcp/messages/?session_id="+id)
+// forwardMCP writes the events of one client until somebody leaves. The first
+// one says where the client's messages go.
+func (s *Server) forwardMCP(ctx context.Context, out *events, endpoint string, lines <-chan []byte) {
+	event, data := "endpoint", []byte(endpoint)
 	ping := time.NewTicker(s.heartbeat)
 	defer ping.Stop()
 	for out.raw(event, data) == nil { // a client that does not read has left
@@ -167,7 +220,7 @@ func (e *events) raw(event string, data []byte) error {
 	if event != "" {
 		text = append(append([]byte("event: "+event+"\ndata: "), data...), "\n\n"...)
 	}
-	if _, err := e.w.Write(text); err != nil {
+	if _, err := e.w.Write(text); err != nil { //nolint:gosec // events, of which the prefix in one was checked
 		return err
 	}
 	return e.flush()
@@ -175,7 +228,7 @@ func (e *events) raw(event string, data []byte) error {
 
 // mcpMessage takes a message of a connected MCP client.
 func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != reply.JSON {
 		return api.BadRequest("Invalid Content-Type header: must be application/json")
 	}
 	client, err := s.mcp.get(r.URL.Query().Get("session_id"))
@@ -192,7 +245,7 @@ func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
 	if client.send(body) != nil {
 		return api.NotFound("Could not find session: its client has left, or does not read what is sent to it")
 	}
-	writeBody(w, http.StatusAccepted, "text/plain; charset=utf-8", []byte("Accepted"))
+	reply.Body(w, http.StatusAccepted, "text/plain; charset=utf-8", []byte("Accepted"))
 	return nil
 }
 

@@ -24,6 +24,8 @@ type fakeMCP struct{ server *mcp.Server }
 
 func (f fakeMCP) UpdateMCP([]api.MCPServer) ([]string, error) { return []string{"a: one", "two"}, nil }
 
+func (f fakeMCP) CheckMCP() error { return nil }
+
 func (f fakeMCP) OpenMCP() (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	if f.server == nil {
@@ -42,12 +44,27 @@ func rpc(path, body string) request {
 	return q
 }
 
-// keyed sends a key with every request.
+// noMCPYet was given no servers.
+type noMCPYet struct{ fakeMCP }
+
+func (noMCPYet) CheckMCP() error { return api.NotFound("none yet") }
+
+// keyed sends a key with every request, twice as MCP clients must.
 type keyed string
 
 func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(api.KeyHeader, string(k))
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// bearing sends a key as a bearer token only.
+type bearing string
+
+func (k bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
 	return http.DefaultTransport.RoundTrip(r)
 }
 
@@ -71,11 +88,132 @@ func TestMCPOverEvents(t *testing.T) {
 	})
 	h := httptest.NewServer(newServer(t, withKey, func(cfg *server.Config) { cfg.MCP = fakeMCP{inner} }))
 	t.Cleanup(h.Close)
-	session := connectMCP(t, &mcp.SSEClientTransport{Endpoint: h.URL + "/mcp/sse", HTTPClient: &http.Client{Transport: keyed("s3cret")}})
-	text := strings.Repeat("line\n\u2028é", 100_000)
-	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "double", Arguments: map[string]any{"Text": text}})
-	if err != nil || result.Content[0].(*mcp.TextContent).Text != text+text {
-		t.Errorf("got %.200v, %v", result, err)
+	for _, path := range []string{"/mcp/sse", "/sse"} {
+		session := connectMCP(t, &mcp.SSEClientTransport{Endpoint: h.URL + path, HTTPClient: &http.Client{Transport: keyed("s3cret")}})
+		text := strings.Repeat("line\n\u2028é", 100_000)
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "double", Arguments: map[string]any{"Text": text}})
+		if err != nil || result.Content[0].(*mcp.TextContent).Text != text+text {
+			t.Errorf("%s: got %.200v, %v", path, result, err)
+		}
+	}
+}
+
+// The agent's servers ask for the key twice, as the reference does.
+func TestMCPAuthentication(t *testing.T) {
+	t.Parallel()
+	const (
+		right     = "s3cret,_of_thirty-two_characters"
+		wrong     = "s3cret,_of_thirty-two_character"
+		missing   = `{"error":"invalid_token","error_description":"Authentication required"}`
+		challenge = `Bearer error="invalid_token", error_description="Authentication required"`
+	)
+	spec := apitest.NewSpec(t)
+	withKey := func(cfg *server.Config) { cfg.Key = right }
+	some := newServer(t, withKey, withMCP)
+	none := newServer(t, withKey, func(cfg *server.Config) { cfg.MCP = noMCPYet{} })
+	never := newServer(t, withKey)
+	open := newServer(t, withMCP)
+	claimed := newServer(t, func(cfg *server.Config) { cfg.Claim = true }, withMCP)
+	if w := post("/v1/claim", `{"key":"s3cret,_of_thirty-two_characters"}`).send(claimed); w.Code != http.StatusNoContent {
+		t.Fatalf("the claim: got %d %s", w.Code, w.Body)
+	}
+	for _, test := range []struct {
+		name                string
+		server              *server.Server
+		key, authentication string
+		status              int // of the events; that of a message is 404 where this is 200
+		body                string
+	}{
+		{"nothing", some, "", "", 403, `{"detail":"Invalid API Key"}`},
+		{"bearer alone", some, "", "Bearer " + right, 403, `{"detail":"Invalid API Key"}`},
+		{"wrong key", some, wrong, "Bearer " + right, 403, `{"detail":"Invalid API Key"}`},
+		{"key alone", some, right, "", 401, missing},
+		{"wrong token", some, right, "Bearer " + wrong, 401, missing},
+		{"longer token", some, right, "Bearer " + right + " ", 401, missing},
+		{"no token", some, right, "Bearer ", 401, missing},
+		{"another scheme", some, right, "Basic " + right, 401, missing},
+		{"no scheme", some, right, right, 401, missing},
+		{"both", some, right, "Bearer " + right, 200, ""},
+		{"scheme in another case", some, right, "bEARER " + right, 200, ""},
+		{"claimed, key alone", claimed, right, "", 401, missing},
+		{"claimed, both", claimed, right, "Bearer " + right, 200, ""},
+		{"before any server", none, right, "", 404, `{"detail":"none yet"}`},
+		{"where there are never any", never, right, "", 404, ""},
+		{"no key to ask for", open, "", "", 200, ""},
+	} {
+		for _, path := range []string{"/mcp/sse", "/sse", "/mcp/messages/", "/messages/"} {
+			q := request{method: "GET", path: path}
+			status := test.status
+			if strings.HasSuffix(path, "/messages/") {
+				q = post(path+"?session_id="+strings.Repeat("0", 32), `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+				if status == http.StatusOK {
+					status = http.StatusNotFound // behind the door
+				}
+			}
+			q.header = map[string]string{}
+			if test.key != "" {
+				q.header[api.KeyHeader] = test.key
+			}
+			if test.authentication != "" {
+				q.header["Authorization"] = test.authentication
+			}
+			w := q.send(test.server)
+			if w.Code != status || test.body != "" && w.Body.String() != test.body {
+				t.Errorf("%s, %s: got %d %s, want %d %s", path, test.name, w.Code, w.Body, status, test.body)
+			}
+			if got := w.Header().Get("WWW-Authenticate"); (w.Code == http.StatusUnauthorized) != (got == challenge) {
+				t.Errorf("%s, %s: got WWW-Authenticate %q", path, test.name, got)
+			}
+			if err := spec.CheckResponse(q.method, path, w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Behind a proxy that takes a prefix off, clients are told of it; and nobody can
+// make them send their messages, with the key, to another host.
+func TestMCPBehindAPrefix(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withMCP)
+	for prefix, want := range map[string]string{
+		"":                              "/mcp/messages/?session_id=",
+		"/sandboxes/0a1b":               "/sandboxes/0a1b/mcp/messages/?session_id=",
+		"/a-b/c_d/e.f/~g/":              "/a-b/c_d/e.f/~g/mcp/messages/?session_id=",
+		"/":                             "/mcp/messages/?session_id=",
+		"//evil.example":                "",
+		"/\\evil.example":               "",
+		"https://evil.example":          "",
+		"sandboxes":                     "",
+		"/../x":                         "",
+		"/a//b":                         "",
+		"/a, /b":                        "",
+		"/a?b":                          "",
+		"/a#b":                          "",
+		"/a%2F":                         "",
+		"/é":                            "",
+		"/a b":                          "",
+		"/@evil.example":                "",
+		"/x:80@evil.example/":           "",
+		"/" + strings.Repeat("x", 2000): "",
+	} {
+		for _, path := range []string{"/mcp", ""} {
+			q := request{method: "GET", path: path + "/sse"}
+			if prefix != "" {
+				q.header = map[string]string{"X-Forwarded-Prefix": prefix}
+			}
+			w := q.send(s)
+			if want == "" {
+				if w.Code != http.StatusBadRequest || strings.Contains(w.Body.String(), "event:") {
+					t.Errorf("%q: got %d %s, want 400", prefix, w.Code, w.Body)
+				}
+				continue
+			}
+			own := strings.Replace(want, "/mcp/messages", path+"/messages", 1)
+			if got, _, _ := strings.Cut(w.Body.String(), "="); w.Code != 200 || got+"=" != "event: endpoint\ndata: "+own {
+				t.Errorf("%q: got %d %q, want %q", prefix, w.Code, got, own)
+			}
+		}
 	}
 }
 
@@ -205,6 +343,46 @@ func TestOfferedTools(t *testing.T) {
 	for _, name := range sessions {
 		if name != "build" {
 			t.Errorf("a command ran in the session %q", name)
+		}
+	}
+}
+
+// Clients that can send nothing but a bearer token use the tools too, and nothing
+// else.
+func TestOfferedToolsByToken(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withKey)
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	session := connectMCP(t, &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp", HTTPClient: &http.Client{Transport: bearing("s3cret")}})
+	if list, err := session.ListTools(t.Context(), nil); err != nil || len(list.Tools) == 0 {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for _, test := range []struct {
+		name   string
+		q      request
+		header map[string]string
+		status int
+	}{
+		{"token", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cret"}, 200},
+		{"wrong token", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cre"}, 403},
+		{"empty token", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer "}, 403},
+		{"another scheme", rpc("/mcp", ping), map[string]string{"Authorization": "Basic s3cret"}, 403},
+		{"token beside a wrong key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cret", api.KeyHeader: "x"}, 403},
+		{"token beside an empty key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cret", api.KeyHeader: ""}, 403},
+		{"wrong token beside the key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer x", api.KeyHeader: "s3cret"}, 200},
+		{"disguised", rpc("/%6dcp", ping), map[string]string{"Authorization": "Bearer s3cret"}, 403},
+		{"elsewhere", post("/execute_action", `{}`), map[string]string{"Authorization": "Bearer s3cret"}, 403},
+	} {
+		for name, value := range test.header {
+			if test.q.header == nil {
+				test.q.header = map[string]string{}
+			}
+			test.q.header[name] = value
+		}
+		if w := test.q.send(s); w.Code != test.status {
+			t.Errorf("%s: got %d %s, want %d", test.name, w.Code, w.Body, test.status)
 		}
 	}
 }

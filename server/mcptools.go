@@ -14,6 +14,9 @@ import (
 	"github.com/actiond/actiond/api/toolcall"
 )
 
+// toolsPath is where the sandbox's tools are offered.
+const toolsPath = "/mcp"
+
 // offered is what a request for the sandbox's tools says beside its message.
 type offered struct {
 	request          *http.Request
@@ -71,7 +74,7 @@ func (s *Server) newMCPTools() http.Handler {
 		// The protection is against web pages that make a name of theirs mean this
 		// machine. They have no key; where there is one, gateways may call the
 		// sandbox what they like.
-		DisableLocalhostProtection: s.cfg.Key != "" || s.cfg.Claim,
+		DisableLocalhostProtection: s.locked(),
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // unread is the name under which actions are counted that were refused before
@@ -64,7 +65,7 @@ func newMetrics(s *Server) *metrics {
 		m.actions, m.duration, m.requests, m.received, m.sent, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "actiond_sessions",
-			Help: "Persistent shells that are open.",
+			Help: "Sessions that are open, each with a shell, a kernel, or both.",
 		}, func() float64 { return float64(len(s.cfg.Executor.Sessions())) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "actiond_terminals",
@@ -88,30 +89,13 @@ func (m *metrics) serve(w http.ResponseWriter, r *http.Request) error {
 }
 
 // request counts one HTTP request.
-func (m *metrics) request(r *http.Request, rec *recorder) {
+func (m *metrics) request(r *http.Request, rec *reply.Recorder) {
 	method := ""
 	if r.Pattern != "" {
 		method = r.Method // a route matched, so it is one of the table
 	}
-	m.requests.WithLabelValues(method, r.Pattern, class(rec.status)).Inc()
-	m.sent.Add(float64(rec.bytes))
-}
-
-// class returns the class of a status; 0 is a connection that was cut.
-func class(status int) string {
-	switch status / 100 {
-	case 1: // the connection became a WebSocket
-		return "1xx"
-	case 2:
-		return "2xx"
-	case 3:
-		return "3xx"
-	case 4:
-		return "4xx"
-	case 0:
-		return "cut"
-	}
-	return "5xx"
+	m.requests.WithLabelValues(method, r.Pattern, rec.Class()).Inc()
+	m.sent.Add(float64(rec.Bytes))
 }
 
 // action counts one action.

@@ -1,43 +1,16 @@
 package server
 
 import (
-	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
-	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/server/reply"
 )
-
-// recorder remembers what was answered.
-type recorder struct {
-	http.ResponseWriter
-	status int // 0 while nothing was sent
-	bytes  int64
-}
-
-// WriteHeader remembers the final status.
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write counts.
-func (w *recorder) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController through.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // noSniff keeps browsers from guessing types; shared, as a header value is
 // only read.
@@ -49,13 +22,13 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		w.Header()["X-Content-Type-Options"] = noSniff
-		rec := &recorder{ResponseWriter: w}
+		rec := &reply.Recorder{ResponseWriter: w}
 		defer func() { s.observed(r, rec, time.Since(begun)) }()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-func (s *Server) observed(r *http.Request, rec *recorder, took time.Duration) {
+func (s *Server) observed(r *http.Request, rec *reply.Recorder, took time.Duration) {
 	s.metrics.request(r, rec)
 	if !s.log.Enabled(r.Context(), slog.LevelDebug) {
 		return
@@ -63,31 +36,14 @@ func (s *Server) observed(r *http.Request, rec *recorder, took time.Duration) {
 	s.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
 		slog.String("method", r.Method),
 		slog.String("path", r.URL.Path),
-		slog.Int("status", rec.status),
+		slog.Int("status", rec.Status),
 		slog.Duration("duration", took),
-		slog.Int64("bytes", rec.bytes))
+		slog.Int64("bytes", rec.Bytes))
 }
 
 // boundBodies keeps bodies coming, and counts them.
 func (s *Server) boundBodies(next http.Handler) http.Handler {
 	return bound.Bodies(next, func(n int64) { s.metrics.received.Add(float64(n)) })
-}
-
-// recoverPanics makes a failure of the request of a panic in its handler. The
-// server goes on: no lock is held across a handler.
-func (s *Server) recoverPanics(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch v := recover(); v {
-			case nil:
-			case http.ErrAbortHandler: // meant to end the connection
-				panic(v)
-			default:
-				s.fail(w, r, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
 }
 
 // authenticate asks for the key on every path that is not open. Paths are
@@ -100,12 +56,12 @@ func (s *Server) authenticate(routes []route) func(http.Handler) http.Handler {
 		}
 	}
 	return func(next http.Handler) http.Handler {
-		if s.cfg.Key == "" && !s.cfg.Claim {
+		if !s.locked() {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawPath != "" || !open[r.URL.Path] {
-				if err := s.owner.check(r.Header.Get(api.KeyHeader)); err != nil {
+				if err := s.owner.check(sentKey(r)); err != nil {
 					s.fail(w, r, err)
 					return
 				}
@@ -115,17 +71,65 @@ func (s *Server) authenticate(routes []route) func(http.Handler) http.Handler {
 	}
 }
 
+// locked tells whether there is a key to ask for, or will be.
+func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
+
+// sentKey is the key that came with a request. Most MCP clients can send theirs
+// as a bearer token only, so where they go that will do too.
+func sentKey(r *http.Request) string {
+	if len(r.Header.Values(api.KeyHeader)) == 0 && r.URL.RawPath == "" && r.URL.Path == toolsPath {
+		return bearer(r)
+	}
+	return r.Header.Get(api.KeyHeader)
+}
+
+// bearer is the token of a request, "" where there is none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
+}
+
 // sameOrigin refuses what a foreign web page makes a browser send. Without a
 // key nothing else would keep a page that is open on the same machine from
-// uploading files here. Clients that are no browsers are not concerned.
+// uploading files here, and one whose name was made to mean this machine would be
+// of the same origin. Clients that are no browsers are not concerned.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	refused := &api.Error{Status: http.StatusForbidden, Detail: "This request comes from a web page of another origin; send it without a browser"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := protection.Check(r); err != nil {
+		switch {
+		case protection.Check(r) != nil:
 			s.fail(w, r, refused)
-			return
+		case !s.locked() && fromBrowser(r) && renamed(r):
+			s.fail(w, r, refuse(http.StatusForbidden, "A server without a key answers browsers by no other name of this machine than localhost, and not by %q", r.Host))
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// fromBrowser tells whether a browser may have sent a request: all of them say
+// what language they like, whatever a page's script asks for.
+func fromBrowser(r *http.Request) bool {
+	return len(r.Header["Accept-Language"]) > 0 || len(r.Header["Origin"]) > 0
+}
+
+// renamed tells whether a request came over the loopback interface to another name
+// than localhost, as after a web page had its name changed to mean this machine.
+func renamed(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	host := hostOf(r)
+	return ok && local.IP.IsLoopback() && host != "" && !strings.EqualFold(host, "localhost") && net.ParseIP(host) == nil
+}
+
+// hostOf is the host that a request names, without a port.
+func hostOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	return host
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // handler answers a request, or returns why it did not; fail turns that into
@@ -46,13 +47,15 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/list_files", keyed, s.listFiles},
 
 		{http.MethodPost, "/update_mcp_server", keyed, s.updateMCPServer},
-		{http.MethodGet, "/mcp/sse", keyed, s.working(s.mcpEvents)},
-		{http.MethodPost, "/mcp/messages/", keyed, s.working(s.mcpMessage)},
-		{http.MethodPost, "/mcp", keyed, s.offerTools},
+		{http.MethodGet, "/mcp" + eventsPath, keyed, s.working(s.twiceKeyed(s.mcpEvents))},
+		{http.MethodPost, "/mcp" + messagesPath, keyed, s.working(s.twiceKeyed(s.mcpMessage))},
+		{http.MethodGet, eventsPath, keyed, s.working(s.twiceKeyed(s.mcpEvents))},
+		{http.MethodPost, messagesPath, keyed, s.working(s.twiceKeyed(s.mcpMessage))},
+		{http.MethodPost, toolsPath, keyed, s.offerTools},
 		{http.MethodGet, "/vscode/connection_token", keyed, s.vscodeToken},
 
 		{http.MethodGet, "/metrics", keyed, s.metrics.serve},
-		{http.MethodGet, "/openapi.yaml", keyed, s.openAPI},
+		{http.MethodGet, "/openapi.yaml", keyed, reply.Description(api.OpenAPI)},
 	}
 }
 
@@ -62,7 +65,7 @@ func (s *Server) routes() []route {
 func (s *Server) router() http.Handler {
 	routes := s.routes()
 	mux := chi.NewRouter()
-	mux.Use(s.observe, s.recoverPanics, s.boundBodies, s.authenticate(routes), s.sameOrigin)
+	mux.Use(s.observe, reply.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin)
 	for _, rt := range routes {
 		mux.Method(rt.method, rt.path, s.answer(rt.handle))
 	}

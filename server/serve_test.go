@@ -101,11 +101,14 @@ type bubble struct {
 }
 
 // served runs a test in a bubble, and stops the server at its end.
-func served(t *testing.T, f *fake, test func(b bubble)) {
+func served(t *testing.T, f *fake, test func(b bubble), change ...func(*server.Config)) {
 	t.Helper()
-	dir := t.TempDir()
+	config := server.Config{Executor: f, TempDir: t.TempDir()}
+	for _, c := range change {
+		c(&config)
+	}
 	synctest.Test(t, func(t *testing.T) {
-		s := server.New(server.Config{Executor: f, TempDir: dir})
+		s := server.New(config)
 		p := newPipes()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +28,9 @@ type Executor interface {
 	// another and none after it returned. The data is only valid during a call,
 	// and a command does not wait for output to return.
 	Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error)
-	// Sessions lists the persistent shells.
+	// Sessions lists the persistent shells and the kernels.
 	Sessions() []api.Session
-	// CloseSession ends one shell; an *api.Error with status 404 when there is
+	// CloseSession ends one session; an *api.Error with status 404 when there is
 	// none of that name.
 	CloseSession(ctx context.Context, name string) error
 	// Ready returns nil when an action can run, otherwise what is waited for.
@@ -61,6 +60,9 @@ type Terminal interface {
 type MCP interface {
 	// UpdateMCP replaces the servers. The problems say what cannot work.
 	UpdateMCP(servers []api.MCPServer) (problems []string, err error)
+	// CheckMCP returns an *api.Error with status 404 where none were ever
+	// configured.
+	CheckMCP() error
 	// OpenMCP connects a client to all of them: JSON-RPC messages both ways, those
 	// to the client a line each. It must be read from and closed. The error is
 	// an *api.Error with status 404 where none were ever configured.
@@ -196,7 +198,7 @@ func New(cfg Config) *Server {
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
 	}
-	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
+	s.release = time.AfterFunc(releaseTime, releaseMemory)
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
 	s.mcpTools = sync.OnceValue(s.newMCPTools)
@@ -218,6 +220,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer end()
+	watch.Go(releaseProgram) // what only the start needed
 	watch.Go(func() {
 		if reason := s.life.watch(ctx, s.running); reason != "" {
 			s.log.InfoContext(ctx, "the sandbox ends", "reason", reason)

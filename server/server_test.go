@@ -280,11 +280,12 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"MCP events", withMCP, get("/mcp/sse"), "", 200, ""},
 		{"MCP events of nothing", nil, get("/mcp/sse"), "", 404, `{"detail":"This sandbox cannot run MCP servers"}`},
 		{"MCP events without key", withKey, get("/mcp/sse"), "", 403, ""},
-		{"MCP message of nobody", nil, post("/mcp/messages/", `{}`), "", 400, `{"detail":"session_id is required"}`},
-		{"MCP message of nonsense", nil, post("/mcp/messages/?session_id=x", `{}`), "", 400, `{"detail":"Invalid session ID"}`},
-		{"MCP message of a stranger", nil, post("/mcp/messages/?session_id="+strings.Repeat("0", 32), `{}`), "", 404, `{"detail":"Could not find session"}`},
-		{"MCP message form", nil, request{method: "POST", path: "/mcp/messages/", body: "{}"}, "", 400, `{"detail":"Invalid Content-Type header: must be application/json"}`},
+		{"MCP message of nobody", withMCP, post("/mcp/messages/", `{}`), "", 400, `{"detail":"session_id is required"}`},
+		{"MCP message of nonsense", withMCP, post("/mcp/messages/?session_id=x", `{}`), "", 400, `{"detail":"Invalid session ID"}`},
+		{"MCP message of a stranger", withMCP, post("/mcp/messages/?session_id="+strings.Repeat("0", 32), `{}`), "", 404, `{"detail":"Could not find session"}`},
+		{"MCP message form", withMCP, request{method: "POST", path: "/mcp/messages/", body: "{}"}, "", 400, `{"detail":"Invalid Content-Type header: must be application/json"}`},
 		{"MCP message without key", withKey, post("/mcp/messages/", `{}`), "", 403, ""},
+		{"MCP events at the root", withMCP, get("/sse"), "", 200, ""},
 		{"offer", nil, rpc("/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`), "", 200, `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{"offer notified", nil, rpc("/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`), "", 202, ""},
 		{"offer no message", nil, rpc("/mcp", `{`), "", 400, ""},
@@ -376,6 +377,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 	}
 	covered := map[apitest.Route]bool{
 		{Method: "POST", Path: "/mcp/messages/"}: true, // by TestMCPOverEvents
+		{Method: "POST", Path: "/messages/"}:     true,
 	}
 	for _, tt := range tests {
 		if tt.route == "" {
@@ -642,4 +644,48 @@ func readAll(tb testing.TB, resp *http.Response) string {
 		tb.Fatalf("reading answer: %v", err)
 	}
 	return string(body)
+}
+
+// A web page may have its name changed to mean this machine. It then is of the
+// server's origin, but has no key.
+func TestRenamedHost(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		host, key, header string
+		want              int
+	}{
+		{"localhost", "", "Origin", 200},
+		{"localhost:80", "", "Origin", 200},
+		{"LocalHost:80", "", "Origin", 200},
+		{"127.0.0.1:80", "", "Origin", 200},
+		{"[::1]:80", "", "Origin", 200},
+		{"[::1]", "", "Origin", 200},
+		{"10.0.0.1", "", "Origin", 200}, // no page's name means anything by itself
+		{"evil.example", "", "Origin", 403},
+		{"evil.example:80", "", "Origin", 403},
+		{"evil.example", "", "Accept-Language", 403},
+		{"sandbox", "", "X-Other", 200}, // no browser
+		{"localhost.evil.example", "", "Origin", 403},
+		{"gateway.example", "s3cret", "Origin", 200}, // pages have no key
+	}
+	for _, tt := range tests {
+		l := httptest.NewServer(newServer(t, func(c *server.Config) { c.Key = tt.key }))
+		defer l.Close()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL+"/execute_action", strings.NewReader(runTrue))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = tt.host
+		req.Header.Set("Content-Type", jsonType)
+		req.Header.Set(tt.header, "http://"+tt.host)
+		req.Header.Set("X-Session-API-Key", tt.key)
+		resp, err := l.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.host, resp.StatusCode, tt.want)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // openStream sends an action to a server and returns its answer as it comes.
@@ -116,6 +117,38 @@ func TestStreamReaderLeaves(t *testing.T) {
 	}
 	h.Close() // waits for the handler
 	wantMetric(t, s, `actiond_actions_total{action="run",outcome="abandoned"} 1`)
+}
+
+// A client that stops reading while a command prints for ever ends the wait, and
+// nothing piles up for it.
+func TestStreamNobodyReads(t *testing.T) {
+	t.Parallel()
+	type end struct {
+		cause error
+		told  int
+		took  time.Duration
+	}
+	var ended chan end
+	f := &fake{stream: func(ctx context.Context, _ api.Request, output func(api.Output)) (api.Observation, error) {
+		begun, told := time.Now(), 0
+		for ; ctx.Err() == nil; told += 1 << 10 {
+			output(api.Output{Offset: int64(told), Data: make([]byte, 1<<10)})
+		}
+		ended <- end{context.Cause(ctx), told, time.Since(begun)}
+		return nil, context.Cause(ctx)
+	}}
+	for _, form := range []string{eventStreamType, linesType} {
+		served(t, f, func(t bubble) {
+			ended = make(chan end, 1) // of this bubble
+			c := t.dial()
+			defer c.Close()
+			c.say("POST /v1/actions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept: %s\r\nContent-Length: %d\r\n\r\n%s", form, len(runTrue), runTrue)
+			if got := <-ended; got.cause == nil || got.told > 1<<20 || got.took > 2*bound.StallTime {
+				t.Errorf("%s: got %+v", form, got)
+			}
+			t.stop() // waits for the handler
+		})
+	}
 }
 
 func TestStreamForms(t *testing.T) {

@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/bound"
 )
 
 const (
@@ -123,7 +125,9 @@ func (s *Server) converse(ctx context.Context, conn *websocket.Conn, t Terminal)
 		case <-ctx.Done():
 		}
 	})
-	others.Go(func() { hangUp(listen(ctx, conn, t)) })
+	var typing atomic.Uint64
+	others.Go(func() { hangUp(listen(ctx, conn, t, &typing)) })
+	others.Go(func() { hangUp(s.feelPulse(ctx, conn, &typing)) })
 	err := show(ctx, conn, t)
 	code, reason := farewell(ctx, err)
 	cut := time.AfterFunc(answerTime, func() { _ = conn.CloseNow() })
@@ -149,8 +153,36 @@ func show(ctx context.Context, conn *websocket.Conn, t Terminal) error {
 // errClientLeft says that the client of a terminal closed it.
 var errClientLeft = errors.New("the client left")
 
+// feelPulse pings the client until ctx ends, and returns when it is gone: a
+// connection can break without a word, and one that types keeps the sandbox
+// alive. typing is odd while keys are not taken; pongs wait behind them.
+func (s *Server) feelPulse(ctx context.Context, conn *websocket.Conn, typing *atomic.Uint64) error {
+	timer := time.NewTimer(s.heartbeat)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		before := typing.Load()
+		ping, cancel := context.WithTimeout(ctx, bound.StallTime)
+		err := conn.Ping(ping)
+		unanswered := ping.Err() != nil
+		cancel()
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case !errors.Is(err, context.DeadlineExceeded):
+			return errClientLeft
+		case unanswered && before%2 == 0 && before == typing.Load():
+			return errClientLeft
+		}
+		timer.Reset(s.heartbeat)
+	}
+}
+
 // listen takes what the client sends: bytes are typed, texts ask for a size.
-func listen(ctx context.Context, conn *websocket.Conn, t Terminal) error {
+func listen(ctx context.Context, conn *websocket.Conn, t Terminal, typing *atomic.Uint64) error {
 	conn.SetReadLimit(maxTyped)
 	for {
 		// The end of ctx would cut the connection before a farewell.
@@ -159,7 +191,10 @@ func listen(ctx context.Context, conn *websocket.Conn, t Terminal) error {
 			return errClientLeft
 		}
 		if kind == websocket.MessageBinary {
-			if err := t.Type(ctx, data); err != nil {
+			typing.Add(1)
+			err := t.Type(ctx, data)
+			typing.Add(1)
+			if err != nil {
 				return &api.Error{Detail: err.Error()}
 			}
 			continue

@@ -7,6 +7,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/toolcall"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // listTools answers with the definitions of the tools that this sandbox has.
@@ -22,7 +23,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return api.BadRequest(err.Error())
 	}
-	writeBody(w, http.StatusOK, jsonType, body)
+	reply.Body(w, http.StatusOK, reply.JSON, body)
 	return nil
 }
 
@@ -41,7 +42,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeBody(w, http.StatusOK, jsonType, answer)
+	reply.Body(w, http.StatusOK, reply.JSON, answer)
 	return nil
 }
 
@@ -103,7 +104,7 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeBody(w, http.StatusOK, jsonType, body)
+	reply.Body(w, http.StatusOK, reply.JSON, body)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // maxParts bounds the fields of a form; one is wanted, and clients add few.
@@ -44,7 +45,7 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, result)
+	return reply.Value(w, http.StatusOK, result)
 }
 
 // uploadQuery reads where to and how an upload goes. Of a parameter that came
@@ -108,7 +109,7 @@ func (s *Server) newBuffer() (*os.File, error) {
 // and returns its size; the name goes into result.
 func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadResult) (size int64, err error) {
 	if r.ContentLength > s.cfg.MaxUpload {
-		return 0, bodyError(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+		return 0, reply.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
 	}
 	r.Body = http.MaxBytesReader(nil, r.Body, s.cfg.MaxUpload)
 	form, err := r.MultipartReader()
@@ -145,7 +146,7 @@ func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadRes
 func formError(r *http.Request, err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	if tooLarge || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) || r.Context().Err() != nil {
-		return bodyError(r, err)
+		return reply.UnreadBody(r, err)
 	}
 	return invalid("body: %v", err)
 }

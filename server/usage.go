@@ -26,7 +26,7 @@ func newUsage(started time.Time) *usage { return &usage{at: started, cpu: cpuTim
 // resources returns what the process uses, with zeros where the system does
 // not say.
 func (u *usage) resources() api.Resources {
-	return api.Resources{CPUPercent: u.cpuPercent(), Memory: memory(), Disk: disk(), IO: storage()}
+	return api.Resources{CPUPercent: api.Float(u.cpuPercent()), Memory: memory(), Disk: disk(), IO: storage()}
 }
 
 // cpuPercent returns the share of one processor that was used since the last
@@ -59,7 +59,7 @@ func memory() api.Memory {
 	m := api.Memory{VMS: 1024 * labelled(status, "VmSize:"), RSS: 1024 * labelled(status, "VmRSS:")}
 	info, _ := os.ReadFile("/proc/meminfo")
 	if total := 1024 * labelled(info, "MemTotal:"); total > 0 {
-		m.Percent = 100 * float64(m.RSS) / float64(total)
+		m.Percent = api.Float(100 * float64(m.RSS) / float64(total))
 	}
 	return m
 }
@@ -73,7 +73,7 @@ func disk() api.Disk {
 	block := blockSize(&fs)
 	d := api.Disk{Total: fs.Blocks * block, Used: (fs.Blocks - fs.Bfree) * block, Free: fs.Bavail * block}
 	if d.Used+d.Free > 0 {
-		d.Percent = round1(100 * float64(d.Used) / float64(d.Used+d.Free))
+		d.Percent = api.Float(round1(100 * float64(d.Used) / float64(d.Used+d.Free)))
 	}
 	return d
 }

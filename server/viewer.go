@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // Viewer shows files as pages, for a browser on this machine alone: the client
@@ -25,7 +26,7 @@ func Viewer(as func(func() error) error) *http.Server {
 	v := &viewer{as: as}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", jsonType)
+		w.Header().Set("Content-Type", reply.JSON)
 		_, _ = io.WriteString(w, `{"status":"File viewer server is running"}`)
 	})
 	mux.HandleFunc("GET /view", v.view)
@@ -42,10 +43,7 @@ const maxView = 32 << 20
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remote, _, _ := net.SplitHostPort(r.RemoteAddr)
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
+		host := hostOf(r)
 		site := r.Header.Get("Sec-Fetch-Site")
 		if !net.ParseIP(remote).IsLoopback() || host != "localhost" && !net.ParseIP(host).IsLoopback() || site == "cross-site" || site == "same-site" {
 			viewError(w, http.StatusForbidden, "The file viewer answers only a browser on this machine")

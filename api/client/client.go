@@ -252,21 +252,22 @@ func mcpHeader(message []byte) http.Header {
 	return header
 }
 
-// Sessions returns the persistent shells of the sandbox.
+// Sessions returns the sessions of the sandbox, by name.
 func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	var list api.SessionList
 	err := c.get(ctx, "/v1/sessions", &list)
 	return list.Sessions, err
 }
 
-// Session returns one shell; "" is the default one. A *StatusError of 404 says
+// Session returns one session; "" is the default one. A *StatusError of 404 says
 // that there is none of that name.
 func (c *Client) Session(ctx context.Context, name string) (api.Session, error) {
 	var s api.Session
 	return s, c.get(ctx, sessionPath(name), &s)
 }
 
-// CloseSession ends a shell and what runs in it; "" is the default one.
+// CloseSession ends the shell and the kernel of a session, and what runs in them;
+// "" is the default one.
 func (c *Client) CloseSession(ctx context.Context, name string) error {
 	_, err := c.exchange(ctx, http.MethodDelete, sessionPath(name), "", nil)
 	return err

@@ -51,8 +51,9 @@ func write(t *testing.T, w io.Writer, text string) {
 func TestMethods(t *testing.T) {
 	t.Parallel()
 	spec := apitest.NewSpec(t)
-	session := api.Session{Name: "build", State: "busy", WorkingDir: "/w", PID: 7, Shell: "/bin/sh", Commands: 2, OutputBytes: 3}
-	const sessionJSON = `{"name":"build","state":"busy","working_dir":"/w","pid":7,"shell":"/bin/sh","started":"0001-01-01T00:00:00Z","commands":2,"output_bytes":3}`
+	session := api.Session{Name: "build", State: "busy", WorkingDir: "/w", PID: 7, Shell: "/bin/sh", Commands: 2, OutputBytes: 3, Kernel: &api.Kernel{State: "idle", Python: "/p", PID: 8}}
+	const sessionJSON = `{"name":"build","state":"busy","working_dir":"/w","pid":7,"shell":"/bin/sh","started":"0001-01-01T00:00:00Z","commands":2,"output_bytes":3,` +
+		`"kernel":{"state":"idle","since":"0001-01-01T00:00:00Z","python":"/p","pid":8}}`
 	tests := []struct {
 		name, method, path string // path is the template
 		uri                string // what is asked for

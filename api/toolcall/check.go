@@ -74,7 +74,7 @@ func (c *checker) check(members map[string]any) (values, *complaint) {
 func (c *checker) required(members map[string]any) *complaint {
 	for i := range c.params {
 		if p := &c.params[i]; p.required {
-			if _, ok := p.find(members); !ok {
+			if _, ok := p.find(members); !ok && !p.excused(members) {
 				return c.missing(p, members, "it must be "+p.wants())
 			}
 		}
@@ -222,6 +222,12 @@ func (p *param) find(members map[string]any) (name string, ok bool) {
 	return p.name, false
 }
 
+// excused says that what came instead makes up for the parameter.
+func (p *param) excused(members map[string]any) bool {
+	_, came := members[p.unless]
+	return p.unless != "" && came
+}
+
 // convert makes a Go value of what came. Booleans, numbers and lists are taken
 // out of strings.
 func (p *param) convert(v any) (any, bool) {
@@ -231,7 +237,10 @@ func (p *param) convert(v any) (any, bool) {
 		return s, ok
 	case lineNumber:
 		n, ok := number(v)
-		return string(n), ok
+		if whole, isWhole := integral(n); isWhole {
+			return strconv.Itoa(whole), ok
+		}
+		return string(n), ok && p.fraction
 	case integer:
 		n, ok := number(v)
 		if !ok {

@@ -134,8 +134,8 @@ var finish = tool{
 	about:   "Say that the task is done, or that it cannot be done and why. Use it once, at the end: the conversation ends with it. Say in the message what was changed and how it was checked.",
 	example: `{"message": "The parser takes empty lists now; the 48 tests pass."}`,
 	params: []param{
-		{name: "message", aliases: []string{"final_thought"}, kind: text, required: true, about: "What the person should know at the end."},
-		{name: "outputs", kind: anything, hidden: true},
+		{name: "message", aliases: []string{"final_thought"}, kind: text, required: true, unless: "outputs", about: "What the person should know at the end."},
+		{name: "outputs", kind: anything, hidden: true}, // the agent hub's finish may have these alone
 		{name: "task_completed", kind: anything, hidden: true},
 		silentRisk, thought,
 	},

@@ -13,7 +13,7 @@ var strands = []tool{
 		params: editorParams([]string{"view", "create", "str_replace", "insert", "undo_edit"},
 			param{name: "old_str", kind: text, neededBy: []string{"str_replace"}, about: oldStrAbout},
 			param{name: "new_str", kind: text, neededBy: []string{"insert"}, about: newStrAbout + " Without it str_replace deletes."},
-			param{name: "insert_line", kind: lineNumber, neededBy: []string{"insert"}, about: lineAbout},
+			param{name: "insert_line", kind: lineNumber, fraction: true, neededBy: []string{"insert"}, about: lineAbout},
 			edits, silentRisk),
 		build: func(v values) (Call, error) { return v.edit(api.DialectStrands) },
 	},

@@ -40,9 +40,10 @@ type param struct {
 	name    string
 	aliases []string
 	kind    kind
-	// required arguments must come; neededBy are the values of "command" that
-	// want this one.
+	// required arguments must come, unless the one of that name does; neededBy
+	// are the values of "command" that want this one.
 	required bool
+	unless   string
 	neededBy []string
 	// hidden arguments are understood and not offered.
 	hidden bool
@@ -50,10 +51,12 @@ type param struct {
 	enum   []string // of a text
 	// words makes a flag travel as one of the strings "true" and "false" in the
 	// schema, as some models were trained to send it.
-	words  bool
-	min    *int    // of an integer
-	length int     // of integers, 0 for any
-	items  []param // of objects
+	words bool
+	// fraction lets a lineNumber be one that is no integer.
+	fraction bool
+	min      *int    // of an integer
+	length   int     // of integers, 0 for any
+	items    []param // of objects
 }
 
 // The values of optional arguments; zero values where they did not come.

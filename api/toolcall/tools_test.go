@@ -72,6 +72,8 @@ func TestTranslate(t *testing.T) {
 		{"gemini", "run_shell_command", `{"command":"serve","is_background":true}`, run(`"{\nserve\n} &"`, "")},
 
 		{"strands", "fileEditor", `{"command":"undo_edit","path":"/a"}`, edit("/a", "undo_edit", `"dialect":"strands"`)},
+		{"", "str_replace_editor", `{"command":"insert","path":"/a","insert_line":3.0,"new_str":"x"}`, edit("/a", "insert", `"insert_line":3,"new_str":"x"`)},
+		{"strands", "file_editor", `{"command":"insert","path":"/a","insert_line":1.5,"new_str":"x"}`, edit("/a", "insert", `"insert_line":"1.5","new_str":"x","dialect":"strands"`)},
 		{"strands", "file_editor", `{"command":"insert","path":"/a","insert_line":0,"new_str":"x"}`, edit("/a", "insert", `"insert_line":0,"new_str":"x","dialect":"strands"`)},
 		{"strands", "bash", `{"mode":"execute","command":"ls"}`, strings.Replace(run(`"ls"`, `,"blocking":true`), `}},"is_error"`, `},"timeout":120.0},"is_error"`, 1)},
 		{"strands", "bash", `{"mode":"restart"}`, run(`""`, `,"reset":true`)},
@@ -83,6 +85,7 @@ func TestTranslate(t *testing.T) {
 
 		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":""}}`},
 		{"gemini", "reject", `{"outputs":{"reason":"no"}}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"", "finish", `{"outputs":{},"thought":""}`, notice + `"message":"No observation","observation":"null","content":""}}`},
 		{"", "finish", `{"final_thought":"done","outputs":{}}`, notice + `"message":"No observation","observation":"null","content":"done"}}`},
 		{"strands", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
 		{"", "add_task", `{"parent":"0","goal":"x","subtasks":[]}`, notice + `"message":"No observation","observation":"null","content":""}}`},

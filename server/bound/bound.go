@@ -82,7 +82,7 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &boundConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+	return &boundConn{taken: taken{c}, release: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
 // Close ends Accept as well.
@@ -91,19 +91,26 @@ func (l *boundListener) Close() error {
 	return l.Listener.Close()
 }
 
-// boundConn gives every write its own deadline, so that an answer that nobody
+// Conn returns c with a deadline on every write, so that one that the other side
+// does not take ends. It has no CloseWrite: what passes it on closes both ways.
+func Conn(c net.Conn) net.Conn { return &taken{c} }
+
+// taken gives every write its own deadline, so that an answer that nobody
 // reads ends, while one that takes its time to come has no limit.
-type boundConn struct {
-	net.Conn
-	release func()
-}
+type taken struct{ net.Conn }
 
 // Write fails when the other side does not take p in time.
-func (c *boundConn) Write(p []byte) (int, error) {
+func (c *taken) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(StallTime + allowance(int64(len(p))))); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
+}
+
+// boundConn is a connection of a listener.
+type boundConn struct {
+	taken
+	release func()
 }
 
 // CloseWrite tells the other side that all is said; net/http needs it to end a

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/bound"
 )
 
 const (
@@ -167,7 +168,7 @@ func newSeat(s *docker.Sandbox) *seat {
 			if err != nil {
 				return nil, &dialError{err}
 			}
-			return conn, nil
+			return bound.Conn(conn), nil
 		},
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdleConns,

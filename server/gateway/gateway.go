@@ -86,6 +86,7 @@ type Gateway struct {
 	cfg     Config
 	log     *slog.Logger
 	key     [sha256.Size]byte
+	below   string // before the ids of sandboxes, in the paths that clients see
 	handler http.Handler
 	proxy   *httputil.ReverseProxy
 	metrics *metrics
@@ -106,12 +107,14 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Host == nil || cfg.Key == "" {
 		return nil, errors.New("opening the gateway: it needs a host and a key")
 	}
+	below := proxyPrefix
 	if cfg.PublicURL != "" {
 		public, err := url.Parse(cfg.PublicURL)
 		if err != nil || public.Scheme != "http" && public.Scheme != "https" || public.Host == "" || public.RawQuery != "" || public.Fragment != "" {
 			return nil, fmt.Errorf("public URL %q: must be http://host or https://host, with a path if need be", cfg.PublicURL)
 		}
 		cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+		below = strings.TrimRight(public.EscapedPath(), "/") + proxyPrefix
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -120,7 +123,7 @@ func New(cfg Config) (*Gateway, error) {
 		cfg.Phases = NewPhases()
 	}
 	g := &Gateway{
-		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)),
+		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)), below: below,
 		known: newDirectory(cfg.Host), builds: newBuilds(cfg.Host),
 		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
 	}

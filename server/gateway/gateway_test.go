@@ -28,8 +28,9 @@ const theKey = "the key of the gateway"
 
 // house is a gateway on an engine without containers.
 type house struct {
-	engine *dockertest.Engine
-	host   *docker.Host
+	engine   *dockertest.Engine
+	host     *docker.Host
+	stateDir string
 	*gateway.Gateway
 	spec *apitest.Spec
 
@@ -142,13 +143,14 @@ func newHouse(t *testing.T, change ...func(*house, *gateway.Config)) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	h.stateDir = filepath.Join(dir, "state")
 	server := filepath.Join(dir, "server")
 	if err := os.WriteFile(server, []byte("a program"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	phases := gateway.NewPhases()
 	h.host, err = docker.Open(docker.Config{
-		Engine: h.engine.Address, StateDir: filepath.Join(dir, "state"), Servers: map[string]string{runtime.GOARCH: server},
+		Engine: h.engine.Address, StateDir: h.stateDir, Servers: map[string]string{runtime.GOARCH: server},
 		Agent: agent{}, ReadyTimeout: time.Minute, Progress: phases.Progress,
 	})
 	if err != nil {

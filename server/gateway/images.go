@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/reply"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 )
 
 func (g *Gateway) registryPrefix(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, api.RegistryPrefix{RegistryPrefix: registryPrefix})
+	return reply.Value(w, http.StatusOK, api.RegistryPrefix{RegistryPrefix: registryPrefix})
 }
 
 func (g *Gateway) imageExists(w http.ResponseWriter, r *http.Request) error {
@@ -47,11 +48,11 @@ func (g *Gateway) imageExists(w http.ResponseWriter, r *http.Request) error {
 	info, err := g.cfg.Host.Image(r.Context(), name)
 	switch {
 	case errors.Is(err, docker.ErrNoImage):
-		return writeJSON(w, http.StatusOK, api.ImageExists{})
+		return reply.Value(w, http.StatusOK, api.ImageExists{})
 	case err != nil:
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.ImageExists{Exists: true, Image: &api.ImageInfo{
+	return reply.Value(w, http.StatusOK, api.ImageExists{Exists: true, Image: &api.ImageInfo{
 		UploadTime: info.Created.UTC().Format(time.RFC3339), Size: info.Size,
 	}})
 }
@@ -82,7 +83,7 @@ func (g *Gateway) build(w http.ResponseWriter, r *http.Request) error {
 		_ = archive.Close()
 		return err
 	}
-	return writeJSON(w, http.StatusOK, status)
+	return reply.Value(w, http.StatusOK, status)
 }
 
 // readBuild reads the form into a file that has no name any more.
@@ -111,17 +112,17 @@ func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags [
 			break
 		}
 		if err != nil {
-			return nil, nil, bodyError(r, err)
+			return nil, nil, reply.UnreadBody(r, err)
 		}
 		switch part.FormName() {
 		case "context":
 			if size, err = io.Copy(archive, base64.NewDecoder(base64.StdEncoding, part)); err != nil {
-				return nil, nil, bodyError(r, err)
+				return nil, nil, reply.UnreadBody(r, err)
 			}
 		case "target_image", "tags":
 			tag, err := io.ReadAll(io.LimitReader(part, maxField))
 			if err != nil {
-				return nil, nil, bodyError(r, err)
+				return nil, nil, reply.UnreadBody(r, err)
 			}
 			tags = append(tags, string(tag))
 		}
@@ -194,7 +195,7 @@ func (g *Gateway) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	if made == nil {
 		return refuse(http.StatusNotFound, "There is no build %.64q: this gateway may have been started anew since it was begun", id)
 	}
-	return writeJSON(w, http.StatusOK, status)
+	return reply.Value(w, http.StatusOK, status)
 }
 
 // close ends the build that is under way and waits for that.

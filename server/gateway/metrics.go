@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // buckets are from a claim to a pull.
@@ -105,23 +106,23 @@ func (g *Gateway) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		rec := &recorder{ResponseWriter: w}
+		rec := &reply.Recorder{ResponseWriter: w}
 		defer func() { g.observed(r, rec, time.Since(begun)) }()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-func (g *Gateway) observed(r *http.Request, rec *recorder, took time.Duration) {
+func (g *Gateway) observed(r *http.Request, rec *reply.Recorder, took time.Duration) {
 	method := ""
 	if r.Pattern != "" {
 		method = methodOf(r.Method)
 	}
-	g.metrics.requests.WithLabelValues(method, r.Pattern, class(rec.status)).Inc()
-	g.metrics.sent.Add(float64(rec.bytes))
+	g.metrics.requests.WithLabelValues(method, r.Pattern, rec.Class()).Inc()
+	g.metrics.sent.Add(float64(rec.Bytes))
 	if g.log.Enabled(r.Context(), slog.LevelDebug) {
 		g.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
-			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status),
-			slog.Duration("duration", took), slog.Int64("bytes", rec.bytes))
+			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.Status),
+			slog.Duration("duration", took), slog.Int64("bytes", rec.Bytes))
 	}
 }
 
@@ -134,52 +135,6 @@ func methodOf(method string) string {
 	}
 	return "other"
 }
-
-// class returns the class of a status; 0 is a connection that was cut, or taken
-// over.
-func class(status int) string {
-	switch status / 100 {
-	case 1:
-		return "1xx"
-	case 2:
-		return "2xx"
-	case 3:
-		return "3xx"
-	case 4:
-		return "4xx"
-	case 0:
-		return "cut"
-	}
-	return "5xx"
-}
-
-// recorder remembers what was answered.
-type recorder struct {
-	http.ResponseWriter
-	status int // 0 while nothing was sent
-	bytes  int64
-}
-
-// WriteHeader remembers the final status.
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write counts.
-func (w *recorder) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController through.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // census counts sandboxes when it is asked.
 type census struct {

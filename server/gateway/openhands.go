@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // A client of OpenHands gives each of its calls ten seconds, and then gives up.
@@ -33,8 +35,8 @@ const (
 // start is a creation, or a return to life, that goes on while its caller asks
 // now and then.
 type start struct {
-	secret string // the key of the sandbox
-	ask    string // what was asked for
+	secret string            // the key of the sandbox
+	ask    [sha256.Size]byte // of what was asked for, which may be a megabyte
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 
@@ -82,14 +84,15 @@ func (g *Gateway) openhandsStart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.Runtime{
+	return reply.Value(w, http.StatusOK, api.Runtime{
 		RuntimeID: id, SessionID: asked.SessionID, URL: g.urlOf(r, id), SessionKey: begun.secret,
 		WorkHosts: map[string]int{}, Status: "running", PodStatus: status,
 	})
 }
 
 // begin does work in the background, unless it is being done.
-func (g *Gateway) begin(ctx context.Context, id, secret, ask string, work func(context.Context) (*docker.Sandbox, error)) (*start, error) {
+func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func(context.Context) (*docker.Sandbox, error)) (*start, error) {
+	ask := sha256.Sum256([]byte(asked))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopping.Load() {
@@ -219,7 +222,7 @@ func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error
 	answer := api.Runtime{RuntimeID: id, SessionID: session, URL: g.urlOf(r, id), WorkHosts: map[string]int{}, Status: "running", PodStatus: "pending"}
 	if s := g.startOf(id); s != nil && !s.isDone() {
 		answer.SessionKey = s.secret
-		return writeJSON(w, http.StatusOK, answer)
+		return reply.Value(w, http.StatusOK, answer)
 	}
 	s, err := g.one(r.Context(), id)
 	if err != nil {
@@ -236,7 +239,7 @@ func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error
 	if answer.SessionKey, err = s.Key(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return reply.Value(w, http.StatusOK, answer)
 }
 
 func (g *Gateway) openhandsRuntime(w http.ResponseWriter, r *http.Request) error {
@@ -249,7 +252,7 @@ func (g *Gateway) openhandsRuntime(w http.ResponseWriter, r *http.Request) error
 }
 
 func tellStatus(w http.ResponseWriter, id, status, detail string) error {
-	return writeJSON(w, http.StatusOK, api.RuntimeStatus{RuntimeID: id, PodStatus: status, RestartReasons: []string{}, Detail: detail})
+	return reply.Value(w, http.StatusOK, api.RuntimeStatus{RuntimeID: id, PodStatus: status, RestartReasons: []string{}, Detail: detail})
 }
 
 // podStatus is how a sandbox is, in OpenHands' words. "ready" is only said of one

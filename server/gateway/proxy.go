@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -26,8 +27,9 @@ var idPattern = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // sandbox gets its own key whatever keys were sent.
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	id, rest, slash := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), proxyPrefix), "/")
-	to, err := g.admitTo(r, id)
+	to, err := g.admitTo(r, id, sessionKeys(r, rest))
 	if err != nil {
+		w.Header().Set("Connection", "close") // most are strangers
 		return err
 	}
 	switch {
@@ -41,7 +43,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if err := takesRequests(to.current()); err != nil {
 		return err
 	}
-	ctx := context.WithValue(r.Context(), passing{}, &destination{to, "/" + rest})
+	ctx := context.WithValue(r.Context(), passing{}, &destination{to, "/" + rest, g.below + id})
 	_ = http.NewResponseController(w).EnableFullDuplex() // an answer may begin before the body ends; tests have no connection
 	g.metrics.passing.Inc()
 	defer g.metrics.passing.Dec()
@@ -49,11 +51,25 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// admitTo gives the sandbox of an id to a request that has a key for it. A
-// stranger does not learn whether there is such a sandbox.
-func (g *Gateway) admitTo(r *http.Request, id string) (*seat, error) {
+// sessionKeys are those that a request has for a sandbox. As at the sandbox itself,
+// MCP clients of its tools may send theirs as a bearer token.
+func sessionKeys(r *http.Request, path string) []string {
+	keys := r.Header.Values(api.KeyHeader)
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if len(keys) == 0 && path == toolsPath && ok && strings.EqualFold(scheme, "Bearer") {
+		return []string{token}
+	}
+	return keys
+}
+
+// toolsPath is where a sandbox offers its tools to MCP clients.
+const toolsPath = "mcp"
+
+// admitTo gives the sandbox of an id to a request that has a key for it: the
+// gateway's, or one of the sessions. A stranger does not learn whether there is
+// such a sandbox.
+func (g *Gateway) admitTo(r *http.Request, id string, sessions []string) (*seat, error) {
 	operator := g.operator(r)
-	sessions := r.Header.Values(api.KeyHeader)
 	if !operator && len(sessions) != 1 {
 		return nil, errForbidden
 	}
@@ -119,8 +135,9 @@ func takesRequests(s *docker.Sandbox) error {
 type passing struct{}
 
 type destination struct {
-	to   *seat
-	path string // encoded
+	to     *seat
+	path   string // encoded
+	prefix string // what is before it for the client
 }
 
 func destinationOf(ctx context.Context) *destination {
@@ -130,27 +147,45 @@ func destinationOf(ctx context.Context) *destination {
 
 func (g *Gateway) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:      rewrite,
-		Transport:    toSandbox{},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, g.notPassed(r.Context(), err)) },
-		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
-		BufferPool:   &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
+		Rewrite:        rewrite,
+		Transport:      toSandbox{},
+		ModifyResponse: distrust,
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, g.notPassed(r.Context(), err)) },
+		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
+		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
 	}
 }
 
 // rewrite makes the request that the sandbox gets. Headers that are for one hop
-// only are off it already, also those that the client called so.
+// only are off it already, also those that the client called so. What a proxy in
+// front of the gateway lets the client in by is none of the sandbox's business.
 func rewrite(p *httputil.ProxyRequest) {
 	d := destinationOf(p.In.Context())
 	out := p.Out
 	path, _ := url.PathUnescape(d.path) // leadsUp looked
 	out.URL = &url.URL{Scheme: "http", Host: "sandbox", Path: path, RawPath: d.path, RawQuery: p.In.URL.RawQuery}
 	out.Host = p.In.Host // with it the sandbox tells its own pages from others
-	out.Header.Del(api.GatewayKeyHeader)
-	out.Header.Del(api.KeyHeader)
+	for _, name := range []string{api.GatewayKeyHeader, api.KeyHeader, "Authorization", "Cookie"} {
+		out.Header.Del(name)
+	}
+	out.Header.Set(api.PrefixHeader, d.prefix)
 	if key, err := d.to.sessionKey(); err == nil {
 		out.Header.Set(api.KeyHeader, key)
+		out.Header.Set("Authorization", "Bearer "+key) // MCP's second look
 	}
+}
+
+// distrust takes from an answer what would count for the whole host and not for
+// the sandbox, and refuses a redirect: most clients send their keys, which
+// are in headers of ours, wherever it leads. The server in a sandbox sends none.
+func distrust(r *http.Response) error {
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed"} {
+		r.Header.Del(name)
+	}
+	if r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
+		return fmt.Errorf("it answered with a redirect (%d), which is not passed on", r.StatusCode)
+	}
+	return nil
 }
 
 // toSandbox sends a request over the connections of its destination. It sends

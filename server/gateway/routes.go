@@ -3,15 +3,14 @@ package gateway
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // handler answers a request, or returns why it did not; fail turns that into
@@ -33,7 +32,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/alive", open, g.alive},
 		{http.MethodGet, "/readyz", open, g.readyz},
 		{http.MethodGet, "/metrics", keyed, g.metrics.serve},
-		{http.MethodGet, "/openapi.yaml", keyed, g.openAPI},
+		{http.MethodGet, "/openapi.yaml", keyed, reply.Description(api.GatewayOpenAPI)},
 
 		{http.MethodGet, "/v1/sandboxes", keyed, g.listSandboxes},
 		{http.MethodPost, "/v1/sandboxes", keyed, g.createSandbox},
@@ -90,7 +89,7 @@ func (g *Gateway) router() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	return g.observe(g.recoverPanics(bound.Bodies(split, func(n int64) { g.metrics.received.Add(float64(n)) })))
+	return g.observe(reply.Recover(g.fail)(bound.Bodies(split, func(n int64) { g.metrics.received.Add(float64(n)) })))
 }
 
 // answer makes an http.Handler of a handler.
@@ -100,23 +99,6 @@ func (g *Gateway) answer(h handler) http.HandlerFunc {
 			g.fail(w, r, err)
 		}
 	}
-}
-
-// recoverPanics makes a failure of the request of a panic in its handler. The
-// gateway goes on: no lock is held across a handler.
-func (g *Gateway) recoverPanics(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch v := recover(); v {
-			case nil:
-			case http.ErrAbortHandler: // meant to end the connection
-				panic(v)
-			default:
-				g.fail(w, r, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
 }
 
 // errForbidden says nothing about which key was wrong, or what it is for.
@@ -133,9 +115,12 @@ func (g *Gateway) authenticate(routes []route) func(http.Handler) http.Handler {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if (r.URL.RawPath != "" || !open[r.URL.Path]) && !g.operator(r) {
-				g.fail(w, r, errForbidden)
-				return
+			if !g.operator(r) {
+				w.Header().Set("Connection", "close") // strangers keep none of the places for connections
+				if r.URL.RawPath != "" || !open[r.URL.Path] {
+					g.fail(w, r, errForbidden)
+					return
+				}
 			}
 			next.ServeHTTP(w, r)
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/reply"
 )
 
 // stopTime is what the processes of a sandbox get to end by themselves.
@@ -28,7 +29,7 @@ func (g *Gateway) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 			list.Sandboxes = append(list.Sandboxes, g.describe(r, s))
 		}
 	}
-	return writeJSON(w, http.StatusOK, list)
+	return reply.Value(w, http.StatusOK, list)
 }
 
 // describe puts a sandbox into the words of the API, without its key.
@@ -64,7 +65,7 @@ func (g *Gateway) tell(w http.ResponseWriter, r *http.Request, status int, s *do
 		return err
 	}
 	d.SessionKey, d.Warm = key, warm
-	return writeJSON(w, status, d)
+	return reply.Value(w, status, d)
 }
 
 // maxIdempotencyKey bounds a header that is kept in memory.
