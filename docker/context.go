@@ -38,7 +38,11 @@ func contextHost() (string, error) {
 	var meta struct {
 		Endpoints map[string]struct{ Host string }
 	}
-	if err := readJSON(filepath.Join(dir, "contexts", "meta", hex.EncodeToString(sum[:]), "meta.json"), &meta); err != nil {
+	err := readJSON(filepath.Join(dir, "contexts", "meta", hex.EncodeToString(sum[:]), "meta.json"), &meta)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no Docker context %q: 'docker context ls' shows those that there are", name)
+	case err != nil:
 		return "", fmt.Errorf("reading the Docker context %q: %w", name, err)
 	}
 	return meta.Endpoints["docker"].Host, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -596,4 +597,48 @@ func TestUnreachable(t *testing.T) {
 	}
 	f.heal()
 	checkSettled(t, f, h, state, true)
+}
+
+// The volumes of another version stay while a sandbox of whoever has that version
+// uses them, the mark with the rest, and one's own always.
+func TestPruneServers(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	older := fakeHost(t, f)
+	other := filepath.Join(t.TempDir(), "server")
+	if err := os.WriteFile(other, []byte("another program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	newer := fakeHost(t, f, func(c *docker.Config) { c.Servers = map[string]string{runtime.GOARCH: other} })
+	old, err := older.Create(t.Context(), docker.Spec{Image: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := newer.Create(t.Context(), docker.Spec{Image: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func() error{
+		func() error { return nil },
+		func() error { return newer.Delete(t.Context(), made) },
+		func() error { return older.Delete(t.Context(), old) },
+	} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		removed, err := newer.PruneServers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		inUse := false
+		for _, c := range f.containers {
+			inUse = inUse || c.id == old.Container
+		}
+		left := len(f.volumes)
+		f.mu.Unlock()
+		if inUse && (len(removed) != 0 || left != 4) || !inUse && (len(removed) != 2 || left != 2) {
+			t.Errorf("removed %q, and %d volumes are left (in use: %v)", removed, left, inUse)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,7 +212,7 @@ func connect(host string) (*dockerEngine, error) {
 	}
 	opened, err := client.NewClientWithOpts(options...)
 	if err != nil {
-		return nil, fmt.Errorf("opening the Docker engine %s: %w", host, err)
+		return nil, fmt.Errorf("opening the Docker engine %s: %w", cmp.Or(host, os.Getenv(client.EnvOverrideHost)), err)
 	}
 	return &dockerEngine{Client: opened}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/volume"
@@ -387,6 +389,11 @@ func (f *fakeEngine) VolumeRemove(_ context.Context, name string, _ bool) error 
 	return f.do("volume remove", func() error {
 		if _, ok := f.volumes[name]; !ok {
 			return fmt.Errorf("no volume: %w", cerrdefs.ErrNotFound)
+		}
+		for _, c := range f.containers {
+			if slices.ContainsFunc(c.host.Mounts, func(m mount.Mount) bool { return m.Source == name }) {
+				return fmt.Errorf("the volume is in use: %w", cerrdefs.ErrConflict)
+			}
 		}
 		delete(f.volumes, name)
 		return nil

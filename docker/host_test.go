@@ -197,8 +197,18 @@ func TestContextHost(t *testing.T) {
 		}
 	}
 	t.Setenv("DOCKER_CONTEXT", "missing")
-	if got, err := docker.ContextHost(); err == nil {
-		t.Errorf("a context that is not there: got %q", got)
+	const missing = `there is no Docker context "missing": 'docker context ls' shows those that there are`
+	if got, err := docker.ContextHost(); err == nil || err.Error() != missing {
+		t.Errorf("a context that is not there: got %q, %v", got, err)
+	}
+}
+
+// An address that cannot be understood is named, wherever it is from.
+func TestOpenBadAddress(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "nonsense")
+	_, err := docker.Open(docker.Config{StateDir: t.TempDir()})
+	if err == nil || !strings.HasPrefix(err.Error(), "opening the Docker engine nonsense: ") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -45,13 +45,19 @@ var seccompProfile string
 // capabilities are what a server with uid 0 needs to run commands and open
 // files as somebody else. Without any one of them a sandbox does not start or
 // cannot be tidied up. DAC_OVERRIDE and FOWNER are not among them: the server
-// opens what is the user's with the user's rights.
+// opens what is the user's with the user's rights, but see rootCapabilities.
 var capabilities = []string{
 	"CAP_SETUID", // start commands, and open files, as the user
 	"CAP_SETGID", // with the user's groups
 	"CAP_KILL",   // end the user's processes
 	"CAP_CHOWN",  // hand the account's home and the working directory to the user
 }
+
+// rootCapabilities are for commands that run as root, too: without them root
+// cannot write what is somebody else's, such as a working directory that the
+// image gave to its own user. They open nothing: who may become anybody, and
+// give away any file, gets there without them.
+var rootCapabilities = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 
 // birth is what a container is made from besides the specification.
 type birth struct {
@@ -101,6 +107,9 @@ func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
 			PidsLimit: &pids,
 		},
 		Mounts: mounts(s, b),
+	}
+	if s.User == "root" {
+		host.CapAdd = slices.Concat(capabilities, rootCapabilities)
 	}
 	memoryFiles(s, host)
 	if b.runDir == "" {

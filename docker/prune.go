@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -193,6 +195,9 @@ func (h *Host) PruneServers(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, engineError(ctx, "listing the servers' volumes", err)
 	}
+	// In this order a volume comes before the one that marks it as filled, which no
+	// container uses: it goes only with the other.
+	slices.SortFunc(list.Volumes, func(a, b *volume.Volume) int { return strings.Compare(a.Name, b.Name) })
 	var removed []string
 	for _, v := range list.Volumes {
 		if keep[v.Name] {
@@ -201,7 +206,9 @@ func (h *Host) PruneServers(ctx context.Context) ([]string, error) {
 		switch err := h.engine.VolumeRemove(ctx, v.Name, false); {
 		case err == nil:
 			removed = append(removed, v.Name)
-		case !isConflict(err) && !isNotFound(err): // a conflict: it is in use
+		case isConflict(err): // it is in use
+			keep[v.Name+"-ok"] = true
+		case !isNotFound(err):
 			return removed, engineError(ctx, "removing volume "+v.Name, err)
 		}
 	}

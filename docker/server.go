@@ -145,27 +145,26 @@ func (h *Host) mark(ctx context.Context, name, createdAt string) error {
 	return engineError(ctx, "marking volume "+name+" as filled", err)
 }
 
-// copyServer puts the binary into a container.
+// copyServer puts the binary into a container. It is not read into memory, of
+// which a gateway that fills a volume would keep several times its size.
 func (h *Host) copyServer(ctx context.Context, id string, s server) error {
-	data, err := os.ReadFile(s.path)
+	f, err := os.Open(s.path)
 	if err != nil {
 		return fmt.Errorf("reading the server: %w", err)
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+	defer func() { _ = f.Close() }()
+	var head bytes.Buffer
+	w := tar.NewWriter(&head)
 	name := strings.TrimPrefix(insideServer, "/")
 	dir := &tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(insideBin, "/") + "/", Mode: 0o755}
-	file := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o555, Size: int64(len(data))}
+	file := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o555, Size: s.size}
 	if err := errors.Join(w.WriteHeader(dir), w.WriteHeader(file)); err != nil {
 		return fmt.Errorf("packing the server: %w", err)
 	}
-	if _, err := w.Write(data); err != nil {
-		return fmt.Errorf("packing the server: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return fmt.Errorf("packing the server: %w", err)
-	}
-	err = h.engine.CopyToContainer(ctx, id, "/", &archive, container.CopyToContainerOptions{})
+	const block = 512 // a file ends at one, and an archive with two empty ones
+	end := make([]byte, (block-s.size%block)%block+2*block)
+	archive := io.MultiReader(&head, io.LimitReader(f, s.size), bytes.NewReader(end))
+	err = h.engine.CopyToContainer(ctx, id, "/", archive, container.CopyToContainerOptions{})
 	return engineError(ctx, "copying the server into container "+short(id), err)
 }
 

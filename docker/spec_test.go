@@ -73,6 +73,13 @@ func TestPlan(t *testing.T) {
 			wantTmpfs:  3,
 		},
 		{
+			name: "root", runDir: "/r", volume: "v", spec: docker.Spec{User: "root"},
+			wantCmd: append([]string{
+				"--addr", "unix:/run/actiond/sock", "--working-dir", "/workspace", "--username", "root", "--user-id", "0",
+			}, server[6:]...),
+			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
+		},
+		{
 			name: "read-only without mounts", runDir: "/r", volume: "v", spec: docker.Spec{ReadOnly: true},
 			wantCmd:    append([]string{"--addr", "unix:/run/actiond/sock"}, server...),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
@@ -81,7 +88,10 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.spec.Image, tt.spec.UserID = "debian", 1000
+			tt.spec.Image = "debian"
+			if tt.spec.User != "root" {
+				tt.spec.UserID = 1000
+			}
 			config, host, err := docker.Plan(tt.spec, tt.runDir, tt.volume, tt.pool)
 			if err != nil {
 				t.Fatal(err)
@@ -130,6 +140,9 @@ func TestPlan(t *testing.T) {
 func checkSafe(t *testing.T, spec docker.Spec, user string, host *container.HostConfig) {
 	t.Helper()
 	wantCaps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"}
+	if spec.User == "root" {
+		wantCaps = append(wantCaps, "CAP_DAC_OVERRIDE", "CAP_FOWNER")
+	}
 	switch {
 	case user != "0:0":
 		t.Errorf("the server's user is %q, whatever the image says", user)
