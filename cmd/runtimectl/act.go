@@ -30,7 +30,7 @@ It exits with 0 when there is an observation, whatever that says.`,
 		Example: `  runtimectl act build '{"action": "run", "args": {"command": "uname -a"}}'
   runtimectl act build --file edit.json -o yaml
   echo '{"action": "read", "args": {"path": "go.mod"}}' | runtimectl act build | jq -r .content`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: takes(1, 2),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
 	output := addFormat(c, "json", "yaml")

@@ -17,7 +17,7 @@ func (p *program) cat() *cobra.Command {
 		Long: `Cat writes files of a sandbox to standard output, byte for byte, whether it runs or
 not. A path that is not absolute begins where the sandbox's shells start.`,
 		Example:           `  runtimectl cat build dist/report.json | jq .`,
-		Args:              cobra.MinimumNArgs(2),
+		Args:              takes(2, many),
 		ValidArgsFunction: p.completeSandboxes(1),
 	}
 	p.addPlace(c)

@@ -41,7 +41,7 @@ devices and the like are left out, which is said, and no set-uid bit is kept.`,
   runtimectl cp . build:/workspace
   runtimectl cp build:/var/log - | tar -t
   git archive HEAD | runtimectl cp - build:/workspace`,
-		Args: cobra.ExactArgs(2),
+		Args: takes(2, 2),
 	}
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= 2 || strings.ContainsAny(begun, "/.:") {

@@ -28,7 +28,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		Example: `  runtimectl create debian:bookworm
   id=$(runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian:bookworm)
   runtimectl create --local --name here`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	var pool string

@@ -31,7 +31,7 @@ you wrote is kept in a file of this machine, which is named.
 The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 		Example: `  runtimectl edit build src/main.c
   EDITOR='code --wait' runtimectl edit build .bashrc`,
-		Args:              cobra.ExactArgs(2),
+		Args:              takes(2, 2),
 		ValidArgsFunction: p.completeSandboxes(1),
 	}
 	p.addPlace(c)

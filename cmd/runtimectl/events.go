@@ -13,7 +13,7 @@ func (p *program) events() *cobra.Command {
 		Use:   "events",
 		Short: "Watch what happens to the sandboxes",
 		Long: `Events prints what happens to the sandboxes of this controller from now on, in the
-engine's words (create, start, die, oom, pause, unpause, rename, destroy), until
+engine's words (create, start, kill, die, oom, pause, unpause, rename, destroy), until
 it is interrupted.`,
 		Example: `  runtimectl events
   runtimectl events -o json | jq -c 'select(.what == "die")'`,

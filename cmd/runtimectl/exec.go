@@ -25,7 +25,8 @@ func (p *program) exec() *cobra.Command {
 		Long: `Exec runs a command in a sandbox as one run action, shows its output as it comes,
 and exits with the command's own exit code. The command runs in a fresh shell,
 which ends with it, on a terminal: what it writes to standard output and standard
-error comes out together. Its standard input is empty.
+error comes out together. Its standard input is empty; with --interactive it is
+this one, which is read to its end before the command begins.
 
 With --session it runs in that persistent shell instead, "default" being the one
 that agents use if they name none: directory, variables and functions are those
@@ -39,6 +40,7 @@ not be brought to run, and from the shell 126 when it cannot be run and 127 when
 it is not there.`,
 		Example: `  runtimectl exec build -- make -j4
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
+  tar c src | runtimectl exec -i build -- tar x
   runtimectl exec --session default build -- pwd`,
 		Annotations: map[string]string{runsCommands: "yes"},
 	}
@@ -57,8 +59,13 @@ it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
+		input, err := p.spool(cmd, opts)
+		if err != nil {
+			return err
+		}
+		defer input.close()
 		return p.on(cmd.Context(), ref, func(_ place, s *sandbox) error {
-			return p.perform(cmd.Context(), s, line, opts)
+			return p.perform(cmd.Context(), s, line, opts, input)
 		})
 	}
 	return c
@@ -73,21 +80,32 @@ type execFlags struct {
 	timeout time.Duration
 	env     []string
 	workDir string
+	feed    bool // standard input is the command's
+	tty     bool
+
+	inputDir string // where that is in the sandbox; line chooses it
 }
 
 func (f *execFlags) add(c *cobra.Command) {
+	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input, once that has ended")
+	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "")
+	_ = c.Flags().MarkHidden("tty") // the flag is there; people know it from docker, and are told what to use
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
 	// What follows the sandbox or the image is the command's.
 	c.Flags().SetInterspersed(false)
 }
 
 // splitCommand takes apart WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so
-// that the "--" is only for the eye. Where what is optional, it is there only if
-// a "--" follows it.
+// that the "--" is only for the eye, and for a command that begins with a dash:
+// without it, that is a flag that came too late. Where what is optional, it is
+// there only if a "--" follows it.
 func splitCommand(c *cobra.Command, args []string, optional bool) (what string, words []string, err error) {
 	words = args
 	if len(args) > 0 && !(optional && (len(args) == 1 || args[1] != "--")) {
 		what, words = args[0], args[1:]
+		if len(words) > 0 && words[0] != "--" && strings.HasPrefix(words[0], "-") {
+			return "", nil, fmt.Errorf("%s comes too late: %s", words[0], c.UseLine())
+		}
 	}
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -120,16 +138,23 @@ func (f *execFlags) line(words []string, getenv func(string) string) (string, er
 		}
 		b.WriteString(quote(word))
 	}
-	b.WriteString(" </dev/null")
-	if f.workDir != "" {
-		return "(cd -- " + quote(f.workDir) + " && " + b.String() + ")", nil
+	if !f.feed {
+		b.WriteString(" </dev/null")
 	}
-	return b.String(), nil
+	line := b.String()
+	if f.workDir != "" {
+		line = "(cd -- " + quote(f.workDir) + " && " + line + ")"
+	}
+	if f.feed { // around all else: what fails must not leave the input behind
+		f.inputDir = "/tmp/.actiond-" + rand.Text()
+		line = "{ rm -rf -- " + f.inputDir + "; " + line + "; } <" + f.inputDir + "/" + inputName
+	}
+	return line, nil
 }
 
 // perform runs a line in a sandbox, shows its output, and returns its exit code
 // as a *exitError unless that is 0.
-func (p *program) perform(ctx context.Context, s *sandbox, line string, opts execFlags) error {
+func (p *program) perform(ctx context.Context, s *sandbox, line string, opts execFlags, input *spool) error {
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -140,6 +165,11 @@ func (p *program) perform(ctx context.Context, s *sandbox, line string, opts exe
 		session = "exec-" + rand.Text()[:12]
 		defer func() { closeSession(ctx, c, session) }()
 	}
+	if input != nil {
+		if err := input.send(ctx, c, session, opts.inputDir); err != nil {
+			return err
+		}
+	}
 	request := api.Request{Action: api.RunAction{Command: line, Blocking: true}, Session: session}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
@@ -148,6 +178,9 @@ func (p *program) perform(ctx context.Context, s *sandbox, line string, opts exe
 	if err != nil {
 		if ctx.Err() != nil {
 			return &exitError{code: exitInterrupted, why: "interrupted"}
+		}
+		if readerLeft(err) && opts.session != "" { // a fresh one ends anyway
+			interrupt(ctx, c, session)
 		}
 		return err
 	}

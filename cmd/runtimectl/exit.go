@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"syscall"
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/docker"
@@ -25,6 +27,7 @@ const (
 	exitTimeout     = 124
 	exitOwn         = 125
 	exitInterrupted = 130
+	exitReaderLeft  = 141 // whoever reads standard output left, as a shell says of SIGPIPE
 )
 
 // runsCommands marks the commands whose exit codes belong to what they run: any
@@ -45,6 +48,13 @@ var (
 	errConflict = errors.New("conflict")
 )
 
+// readerLeft tells whether nobody reads standard output any more, as behind
+// "| head". That is no failure: there is nothing to complain of.
+func readerLeft(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return ok && failed.Path == os.Stdout.Name() && errors.Is(failed.Err, syscall.EPIPE)
+}
+
 // exitCode is the one place where errors become exit codes.
 func exitCode(err error) int {
 	if err == nil {
@@ -52,6 +62,9 @@ func exitCode(err error) int {
 	}
 	if ended, ok := errors.AsType[*exitError](err); ok {
 		return ended.code
+	}
+	if readerLeft(err) {
+		return exitReaderLeft
 	}
 	is := func(targets ...error) bool {
 		for _, target := range targets {
@@ -72,7 +85,7 @@ func exitCode(err error) int {
 		return exitAuth
 	case status == http.StatusNotFound, is(errNotFound, docker.ErrNotFound, docker.ErrNoImage):
 		return exitNotFound
-	case status == http.StatusConflict, is(errConflict, docker.ErrConflict, docker.ErrClaimed, docker.ErrAmbiguous):
+	case status == http.StatusConflict, is(errConflict, syscall.EADDRINUSE, docker.ErrConflict, docker.ErrClaimed, docker.ErrAmbiguous):
 		return exitConflict
 	case is(context.Canceled, context.DeadlineExceeded):
 		return exitFailed

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,7 @@ func TestExitCode(t *testing.T) {
 		{"claimed", docker.ErrClaimed, 5},
 		{"short id of several", docker.ErrAmbiguous, 5},
 		{"in the way", errConflict, 5},
+		{"port taken", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}, 5},
 		{"changed meanwhile", &client.StatusError{Status: 409}, 5},
 		{"no engine", docker.ErrUnknown, 6},
 		{"no engine, by a dial", errors.Join(docker.ErrUnknown, refused), 6},
@@ -44,6 +46,8 @@ func TestExitCode(t *testing.T) {
 		{"given up", errors.Join(context.Canceled, refused), 1},
 		{"the server broke", &client.StatusError{Status: 500}, 1},
 		{"a command's", &exitError{code: 42}, 42},
+		{"nobody reads", &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}, 141},
+		{"the server hung up", &net.OpError{Op: "write", Net: "unix", Err: syscall.EPIPE}, 6},
 		{"several", errors.Join(docker.ErrNotFound, errors.New("x")), 3},
 	}
 	for _, tt := range tests {

@@ -20,7 +20,7 @@ func (p *program) inspect() *cobra.Command {
 says, and what protects the host from them differently from the defaults.`,
 		Example: `  runtimectl inspect build
   runtimectl inspect -o json build | jq '.[0].lost_protection'`,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              takes(1, many),
 		ValidArgsFunction: p.completeSandboxes(-1),
 	}
 	output := addFormat(c, "table", "json", "yaml")

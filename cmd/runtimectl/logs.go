@@ -23,7 +23,7 @@ func (p *program) logs() *cobra.Command {
 commands print is not in it; 'exec' and 'sh' show that.`,
 		Example: `  runtimectl logs -f build
   runtimectl logs --tail 20 build`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: p.completeSandboxes(1),
 	}
 	flags := c.Flags()

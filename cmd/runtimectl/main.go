@@ -42,7 +42,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	command, err := p.execute(ctx, args)
 	ended, isExit := errors.AsType[*exitError](err)
 	switch {
-	case err == nil:
+	case err == nil, readerLeft(err):
 	case !isExit:
 		p.complain(err.Error())
 	case ended.why != "":
@@ -51,7 +51,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", usage.command)
 	}
-	if command.Annotations[runsCommands] != "" && err != nil && !isExit {
+	if command.Annotations[runsCommands] != "" && err != nil && !isExit && !readerLeft(err) {
 		return exitOwn
 	}
 	return exitCode(err)

@@ -16,8 +16,12 @@ import (
 var built string
 
 // TestMain keeps temporary directories near the root: tests put sockets there,
-// and the kernel takes no longer paths than 107 bytes for those.
+// and the kernel takes no longer paths than 107 bytes for those. Started as an MCP
+// server, the test binary is one.
 func TestMain(m *testing.M) {
+	if mode := os.Getenv(mcpServerVariable); mode != "" {
+		os.Exit(serveMCP(mode))
+	}
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}
@@ -74,6 +78,7 @@ func TestCommandLine(t *testing.T) {
 		{args: "--help", stdout: "Available Commands:"},
 		{args: "help demo", stdout: "--no-color"},
 		{args: "version", stdout: "actiond runtimectl "},
+		{args: "--version", stdout: "actiond runtimectl "},
 		{args: "completion bash", stdout: "bash completion"},
 		{args: "__complete demo --output j", stdout: "json\n:4\n", stderr: "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
 		{
@@ -83,6 +88,18 @@ func TestCommandLine(t *testing.T) {
 		{
 			args: "completion tcsh", code: 2,
 			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or fish or zsh?\nRun 'runtimectl completion --help' for usage.\n",
+		},
+		{
+			args: "exce --state-dir /tmp box -- ls", code: 2,
+			stderr: "runtimectl: there is no command \"exce\"; did you mean exec?\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "tool lst --local box", code: 2,
+			stderr: "runtimectl: there is no command \"lst\"; did you mean ls?\nRun 'runtimectl tool --help' for usage.\n",
+		},
+		{
+			args: "--nope", code: 2,
+			stderr: "runtimectl: unknown flag: --nope\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
 			args: "version now", code: 2,
@@ -133,8 +150,24 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --env: \"1\" is not the name of a variable\nRun 'runtimectl exec --help' for usage.\n",
 		},
 		{
+			args: "exec box -w /src -- ls", code: 125,
+			stderr: "runtimectl: -w comes too late: runtimectl exec [flags] SANDBOX -- COMMAND [ARGUMENT...]\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
 			args: "rm", code: 2,
-			stderr: "runtimectl: requires at least 1 arg(s), only received 0\nRun 'runtimectl rm --help' for usage.\n",
+			stderr: "runtimectl: something is missing: runtimectl rm SANDBOX... [flags]\nRun 'runtimectl rm --help' for usage.\n",
+		},
+		{
+			args: "cp box:a", code: 2,
+			stderr: "runtimectl: something is missing: runtimectl cp SANDBOX:PATH DEST|-\n  runtimectl cp SOURCE|- SANDBOX:PATH [flags]\nRun 'runtimectl cp --help' for usage.\n",
+		},
+		{
+			args: "logs box and", code: 2,
+			stderr: "runtimectl: unexpected argument \"and\": runtimectl logs [flags] SANDBOX\nRun 'runtimectl logs --help' for usage.\n",
+		},
+		{
+			args: "tool ls --for opnai box", code: 2,
+			stderr: "runtimectl: --for: there is no format \"opnai\": formats are openai, anthropic, gemini, mcp\nRun 'runtimectl tool ls --help' for usage.\n",
 		},
 		{
 			args: "demo --server /no/such/program", code: 1,

@@ -26,7 +26,7 @@ carries messages between that program and the sandbox, one a line. It ends with
 its standard input, once everything is answered.`,
 		Example: `  claude mcp add build -- runtimectl mcp build
   runtimectl mcp --dialect gemini --session tests build`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: p.completeSandboxes(1, running...),
 	}
 	addDialect(c, &dialect)
@@ -109,6 +109,10 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 	_ = json.Unmarshal(line, &message) // the sandbox says what is wrong with it
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if line[0] != '{' || !json.Valid(line) {
+		b.say(refusal(json.RawMessage("null"), parseError, errNoMessage))
+		return
+	}
 	if message.Method == "notifications/cancelled" {
 		if cancel := b.calls[string(message.Params.RequestID)]; cancel != nil {
 			cancel()
@@ -130,17 +134,29 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 		case ctx.Err() != nil || id == "": // nobody waits for an answer
 			return
 		case err != nil:
-			answer = refusal(message.ID, err)
+			answer = refusal(message.ID, internalError, err)
 		}
-		if _, err := b.out.Write(append(answer, '\n')); err != nil && b.err == nil {
-			b.err = fmt.Errorf("answering the MCP client: %w", err)
-		}
+		b.say(answer)
 	})
 }
 
+// say writes a message to the client. The caller holds mu.
+func (b *mcpBridge) say(message []byte) {
+	if _, err := b.out.Write(append(message, '\n')); err != nil && b.err == nil {
+		b.err = fmt.Errorf("answering the MCP client: %w", err)
+	}
+}
+
+// Codes of JSON-RPC.
+const (
+	parseError    = -32700
+	internalError = -32603
+)
+
+var errNoMessage = errors.New("a message must be a JSON object on a line of its own")
+
 // refusal is the answer to a message that the sandbox did not take.
-func refusal(id json.RawMessage, err error) []byte {
-	const internalError = -32603        // of JSON-RPC
+func refusal(id json.RawMessage, code int, err error) []byte {
 	words, _ := api.Encode(err.Error()) // a text can be encoded
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, internalError, words)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, code, words)
 }

@@ -47,3 +47,28 @@ func TestMCP(t *testing.T) {
 	}
 	_ = session.Close()
 }
+
+// Whatever the client writes is answered on lines of their own, or not at all.
+func TestMCPOddLines(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	for in, want := range map[string]string{
+		"\n \n": "",
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                        "",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`: "",
+		`{"jsonrpc":"2.0","id":"a","method":"ping"}`:                                    `{"jsonrpc":"2.0","id":"a","result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"no/such"}`:                                   `"id":1,"error"`,
+		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`:                                    `"error"`,
+		`nonsense`: `"id":null,"error":{"code":-32700,`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"nope","arguments":{}}}`: `"isError":true`,
+	} {
+		var stdout, stderr bytes.Buffer
+		p := &program{stdin: strings.NewReader(in + "\n"), stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }}
+		code := p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "box"})
+		got := stdout.String()
+		if code != 0 || !strings.Contains(got, want) || want == "" && got != "" || strings.Count(got, "\n") != min(1, len(got)) {
+			t.Errorf("%s: exit code %d, got %q, %q, want %q", in, code, got, stderr.String(), want)
+		}
+	}
+}

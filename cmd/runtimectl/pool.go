@@ -32,7 +32,7 @@ replaced.
 At its end it removes those that still wait, unless --keep is given.`,
 		Example: `  runtimectl pool --warm 4 --memory 1g debian:bookworm
   runtimectl create --pool default --memory 1g debian:bookworm`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags := addSpec(c)
@@ -75,7 +75,7 @@ func (p *program) keepWarm(ctx context.Context, engine *docker.Host, name string
 	if err := engine.Prepare(ctx, spec); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(p.stderr, "note: pool %s keeps %d sandboxes of %s warm until it is interrupted\n", name, warm, clean(spec.Image))
+	_, _ = fmt.Fprintf(p.stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n", name, clean(spec.Image), warm)
 	pool.Run(ctx, refillEvery)
 	if keep {
 		return nil

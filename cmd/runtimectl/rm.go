@@ -25,7 +25,7 @@ removed.`,
 // given, and prints their ids. Those in one of the states, or in any, complete
 // the command line.
 func (p *program) each(c *cobra.Command, states []docker.State, do func(ctx context.Context, where place, s *sandbox) error) *cobra.Command {
-	c.Args = cobra.MinimumNArgs(1)
+	c.Args = takes(1, many)
 	c.ValidArgsFunction = p.completeSandboxes(-1, states...)
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

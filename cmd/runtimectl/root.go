@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -61,6 +62,10 @@ func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, e
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil && !begun {
+		// A misspelt command is found to lack its flags first.
+		if above, rest, _ := root.Find(args); above.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			err = noSuchCommand(above, rest)
+		}
 		return command, &usageError{command.CommandPath(), err}
 	}
 	return command, err
@@ -74,9 +79,11 @@ func (p *program) root() *cobra.Command {
 
 'runtimectl demo' shows what a sandbox does: it plays a short session against a
 real server.`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate(versionLine())
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
@@ -116,6 +123,22 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 		text += "; did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	return errors.New(text)
+}
+
+// many is no bound on words.
+const many = math.MaxInt
+
+// takes refuses fewer words than least and more than most.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("something is missing: %s", c.UseLine())
+		case len(args) > most:
+			return fmt.Errorf("unexpected argument %q: %s", args[most], c.UseLine())
+		}
+		return nil
+	}
 }
 
 // noArgs refuses words after a command that takes none.

@@ -45,12 +45,17 @@ cannot be run and 127 when it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
+		input, err := p.spool(cmd, opts)
+		if err != nil {
+			return err
+		}
+		defer input.close()
 		if spec.Idle == 0 && pool == "" { // a pool's have the limits of the pool
 			spec.Idle = orphanIdle
 		}
 		return p.make(cmd.Context(), spec, pool, func(where place, s *sandbox) (err error) {
 			defer func() { err = p.removeAfter(cmd.Context(), where, s, err) }()
-			return p.perform(cmd.Context(), s, line, opts)
+			return p.perform(cmd.Context(), s, line, opts, input)
 		})
 	}
 	return c

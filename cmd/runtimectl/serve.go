@@ -51,7 +51,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
 		Example: `  runtimectl serve
   runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
   curl -H "X-API-Key: $(sudo cat /var/lib/actiond/gateway-key)" localhost:8700/v1/sandboxes`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags := addSpec(c)
@@ -144,7 +144,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec)
 	listener, err := config.Listen(ctx, "tcp", f.addr)
 	if err != nil {
 		g.Close()
-		return fmt.Errorf("listening: %w", err)
+		return fmt.Errorf("listening at --addr: %w", err)
 	}
 	if _, err := fmt.Fprintf(p.stdout, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())

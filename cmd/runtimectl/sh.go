@@ -31,7 +31,7 @@ sandbox prints reaches your terminal as it is, with all its escape sequences.`,
 		Example: `  runtimectl sh build
   runtimectl sh --read-only build
   runtimectl sh --session mine --detach-keys ctrl-] build`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: p.completeSandboxes(1, running...),
 	}
 	flags := c.Flags()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,10 +48,17 @@ func (p *program) toolLs() *cobra.Command {
 no notebook. With --for it prints their definitions as a model API takes them.`,
 		Example: `  runtimectl tool ls build
   runtimectl tool ls --dialect anthropic --for anthropic build > tools.json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              takes(1, 1),
 		ValidArgsFunction: p.completeSandboxes(1, running...),
 	}
 	addDialect(c, &dialect)
+	known := c.PreRunE
+	c.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if target != "" && !slices.Contains(toolcall.Formats, target) {
+			return fmt.Errorf("--for: there is no format %q: formats are %s", target, strings.Join(toolcall.Formats, ", "))
+		}
+		return known(cmd, args)
+	}
 	c.Flags().StringVar(&target, "for", "", "print JSON for this model `API`: "+strings.Join(toolcall.Formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(toolcall.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	p.addPlace(c)
@@ -119,7 +127,7 @@ the sandbox to say, as to a model.
 It exits with 0 when there is an answer, whatever that says.`,
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
   runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' | jq -r .content`,
-		Args:              cobra.RangeArgs(2, 3),
+		Args:              takes(2, 3),
 		ValidArgsFunction: p.completeSandboxes(1, running...),
 	}
 	addDialect(c, &dialect)

@@ -17,10 +17,15 @@ func (p *program) version() *cobra.Command {
 		Short: "Print the version of this program",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(p.stdout, "actiond runtimectl %s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(p.stdout, versionLine())
 			return err
 		},
 	}
+}
+
+// versionLine is what the command prints, and --version, which people try first.
+func versionLine() string {
+	return fmt.Sprintf("actiond runtimectl %s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is the release, or what the module system knows of this build.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -100,5 +102,30 @@ func TestProgramEndsWithItsTime(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "its time to live is over") {
 		t.Errorf("the log does not say why:\n%s", log)
+	}
+}
+
+// The port that the system chose is in the log, where whoever started the server
+// finds it.
+func TestChosenPort(t *testing.T) {
+	t.Parallel()
+	log, done := &lines{}, make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	go func() {
+		done <- run(ctx, []string{"--addr", "127.0.0.1:0", "--working-dir", t.TempDir()}, env, io.Discard, log)
+	}()
+	port := regexp.MustCompile(`msg=serving addr=(127\.0\.0\.1:[1-9]\d*) `)
+	for deadline := time.Now().Add(30 * time.Second); !port.MatchString(log.String()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no port in %q", log.String())
+		}
+	}
+	if err := to(t, "http://"+port.FindStringSubmatch(log.String())[1], "").Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -164,14 +164,19 @@ func (o *options) completeDraft(keyFile string) error {
 }
 
 // split takes apart what package flag cannot read: values of --plugins that
-// follow as words of their own, and words between flags.
+// follow as words of their own, and words between flags. plugins is nil only
+// where they were not asked for.
 func split(args []string) (flags, positional, plugins []string) {
 	for i := 0; i < len(args); i++ {
 		name, value, joined := strings.Cut(args[i], "=")
+		isPlugins := name == "--plugins" || name == "-plugins"
 		switch {
-		case name == "--plugins" && joined:
+		case args[i] == "--":
+			return flags, append(positional, args[i+1:]...), plugins
+		case isPlugins && joined:
 			plugins = append(plugins, value)
-		case name == "--plugins":
+		case isPlugins:
+			plugins = append([]string{}, plugins...)
 			for i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
 				i++
 				plugins = append(plugins, args[i])
@@ -198,6 +203,9 @@ func isSwitch(name string) bool {
 
 // complete checks what was given and fills in what was not.
 func (o *options) complete(positional []string, keyFile string) error {
+	if o.plugins != nil && len(o.plugins) == 0 {
+		return usagef("--plugins needs at least one of %s", strings.Join(knownPlugins, ", "))
+	}
 	for _, p := range o.plugins {
 		if !slices.Contains(knownPlugins, p) {
 			return usagef("plugin %q is not known; there are %s", p, strings.Join(knownPlugins, ", "))

@@ -38,6 +38,12 @@ func TestParse(t *testing.T) {
 		{"flags before the port", "--working-dir /w --plugins=jupyter 3000", nil, func(o *options) bool {
 			return o.addr == "0.0.0.0:3000" && o.workingDir == "/w" && slices.Equal(o.plugins, []string{"jupyter"})
 		}},
+		{"flags end", "--plugins jupyter -- 3000", nil, func(o *options) bool {
+			return o.addr == "0.0.0.0:3000" && slices.Equal(o.plugins, []string{"jupyter"})
+		}},
+		{"one dash", "-plugins agent_skills jupyter -username me", nil, func(o *options) bool {
+			return o.username == "me" && slices.Equal(o.plugins, []string{"agent_skills", "jupyter"})
+		}},
 		{"variables", "3000", []string{"SESSION_API_KEY=k", "NO_CHANGE_TIMEOUT_SECONDS=1", "SANDBOX_GROUP_ID=5", "USER=me", "DEBUG="}, func(o *options) bool {
 			return o.key == "k" && o.softTimeout == time.Second && o.groupID == 5 && o.selfName == "me"
 		}},
@@ -61,13 +67,16 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"0":               `port "0"`,
-		"70000":           `port "70000"`,
-		"3000 4000":       `unexpected argument "4000"`,
-		"3000 --addr :4":  "both a port",
-		"--plugins chess": `plugin "chess"`,
-		"--fly":           "-fly",
-		"--user-id x":     "user-id",
+		"0":                            `port "0"`,
+		"70000":                        `port "70000"`,
+		"3000 4000":                    `unexpected argument "4000"`,
+		"3000 --addr :4":               "both a port",
+		"--plugins chess":              `plugin "chess"`,
+		"--plugins":                    "at least one",
+		"3000 --plugins --username me": "at least one",
+		"-- 3000 --fly":                `unexpected argument "--fly"`,
+		"--fly":                        "-fly",
+		"--user-id x":                  "user-id",
 		"--no-enable-browser --browsergym-eval-env e":                 "needs the browser",
 		"--soft-timeout 0s":                                           "not positive",
 		"--session-key-file /dev/null":                                "empty",

@@ -108,7 +108,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 		return err
 	}
 	defer startViewer(ctx, opts, exec, user, logger)()
-	logger.InfoContext(ctx, "serving", slog.String("addr", opts.addr), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
+	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && !opts.claim && err == nil && !net.ParseIP(host).IsLoopback() {
 		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
 	}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+// spool is what came on standard input, in a file without a name. A sandbox is
+// given it whole: an upload that waits for more is cut off after a while.
+type spool struct{ file *os.File }
+
+// spool reads standard input to its end where it is the command's, and nil where
+// it is not.
+func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
+	if opts.tty {
+		return nil, &usageError{cmd.CommandPath(), errors.New("--tty: a command always has a terminal; to type into one use 'runtimectl sh'")}
+	}
+	if !opts.feed {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if in, ok := p.stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		return nil, &usageError{cmd.CommandPath(), errors.New("--interactive: standard input is a terminal; to type into a sandbox use 'runtimectl sh'")}
+	}
+	file, err := os.CreateTemp("", "runtimectl-")
+	if err != nil {
+		return nil, fmt.Errorf("keeping standard input: %w", err)
+	}
+	s := &spool{file}
+	if err := os.Remove(file.Name()); err != nil {
+		s.close()
+		return nil, fmt.Errorf("keeping standard input: %w", err)
+	}
+	read := make(chan error, 1)
+	go func() { // nobody waits for it after an interrupt: a read cannot be ended, and this program is
+		_, err := io.Copy(file, p.stdin)
+		read <- err
+	}()
+	select {
+	case err = <-read:
+	case <-cmd.Context().Done():
+		return nil, &exitError{code: exitInterrupted, why: "interrupted"}
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("reading standard input: %w", err)
+	}
+	return s, nil
+}
+
+func (s *spool) close() {
+	if s != nil {
+		_ = s.file.Close() // it was only read from since
+	}
+}
+
+// inputName is the file's name in its directory in the sandbox.
+const inputName = "input"
+
+// send puts it into a directory of its own in the sandbox, which only the
+// commands' user can open: /tmp is everybody's. The command removes both.
+func (s *spool) send(ctx context.Context, c *client.Client, session, dir string) error {
+	err := quietly(ctx, c, session, "mkdir -m 700 -- "+dir)
+	if err == nil {
+		if _, err = c.Upload(ctx, dir, inputName, s.file, false); err != nil {
+			_ = quietly(context.WithoutCancel(ctx), c, session, "rm -rf -- "+dir) // the upload's error is the one to tell
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("putting standard input into the sandbox: %w", err)
+	}
+	return nil
+}
+
+// quietly runs a line of ours in a session.
+func quietly(ctx context.Context, c *client.Client, session, line string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: line}, Session: session})
+	if err != nil {
+		return err
+	}
+	run, ok := o.(api.RunObservation)
+	if !ok || run.Metadata.ExitCode != 0 {
+		return fmt.Errorf("%s: %s", line, strings.TrimSpace(content(o)+run.Metadata.Suffix))
+	}
+	return nil
+}

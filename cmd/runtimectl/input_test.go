@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fed is run with something on standard input.
+func (m localMachine) fed(input string, args ...string) (code int, stdout, stderr string) {
+	m.t.Helper()
+	line := append([]string{args[0], "--local", "--state-dir", m.dir}, args[1:]...)
+	if args[0] == "run" {
+		line = append([]string{"run", "--local", "--state-dir", m.dir, "--server", filepath.Join(programs(m.t), "server")}, args[1:]...)
+	}
+	var out, errs bytes.Buffer
+	p := &program{stdin: strings.NewReader(input), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code = p.run(context.WithoutCancel(m.t.Context()), line)
+	return code, out.String(), errs.String()
+}
+
+// What comes on standard input reaches a command byte by byte, and is not left
+// in the sandbox.
+func TestExecInput(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	input := strings.Repeat(string(all), 1<<10)
+	for _, tt := range []struct {
+		name   string
+		input  string
+		args   []string
+		code   int
+		stdout string
+	}{
+		{"bytes", input, []string{"exec", "-i", "box", "wc", "-c"}, 0, "262144\n"},
+		{"nothing", "", []string{"exec", "-i", "box", "wc", "-c"}, 0, "0\n"},
+		{"not given", "x", []string{"exec", "box", "wc", "-c"}, 0, "0\n"},
+		{"its exit code", "x", []string{"exec", "-i", "box", "sh", "-c", "cat >/dev/null; exit 3"}, 3, ""},
+		{"a shell's", "echo one\necho two\n", []string{"exec", "--interactive", "box", "sh"}, 0, "one\ntwo\n"},
+		{"elsewhere", "x\n", []string{"exec", "-i", "-w", "/", "-e", "A=b", "box", "sh", "-c", "cat; pwd; echo $A"}, 0, "x\n/\nb\n"},
+		{"in a session", "x\n", []string{"exec", "-i", "--session", "s", "box", "cd", "/"}, 0, ""},
+		{"that stays where it is", "x\n", []string{"exec", "-i", "--session", "s", "box", "sh", "-c", "cat; pwd"}, 0, "x\n/\n"},
+		{"is seen by nobody else", "x\n", []string{"exec", "-i", "box", "sh", "-c", "readlink /proc/self/fd/0 | sed s/.*deleted.*/gone/"}, 0, "gone\n"},
+		{"of a run", "x\n", []string{"run", "-i", "--", "cat"}, 0, "x\n"},
+	} {
+		if code, stdout, stderr := m.fed(tt.input, tt.args...); code != tt.code || stdout != tt.stdout {
+			t.Errorf("%s: got %d %q %s, want %d %q", tt.name, code, stdout, stderr, tt.code, tt.stdout)
+		}
+	}
+	// Others use this /tmp too, so that the content shows whose a file is.
+	input = "left behind by " + m.dir
+	if code, stdout, _ := m.fed(input, "exec", "-i", "-w", "/nowhere", "box", "cat"); code != 1 {
+		t.Errorf("in no directory: got %d %q, want 1", code, stdout)
+	}
+	left, err := filepath.Glob("/tmp/.actiond-*/" + inputName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range left {
+		if data, _ := os.ReadFile(file); string(data) == input {
+			t.Errorf("%s is left in the sandbox", file)
+		}
+	}
+	m.run("exec", "--session", "busy", "--timeout", "100ms", "box", "sh", "-c", "trap '' INT; while :; do sleep 1; done")
+	if code, _, stderr := m.fed("x", "exec", "-i", "--session", "busy", "box", "cat"); code != 125 || !strings.Contains(stderr, "NOT executed") {
+		t.Errorf("in a busy session: got %d %s", code, stderr)
+	}
+	if code, _, stderr := m.fed("", "exec", "-it", "box", "sh"); code != 125 || !strings.Contains(stderr, "use 'runtimectl sh'") {
+		t.Errorf("-it: got %d %s", code, stderr)
+	}
+}
+
+// Behind "| head" a command ends without a word, as the shell is used to.
+func TestReaderLeaves(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	m.ok("exec", "box", "sh", "-c", "yes | head -c 10000000 >long")
+	for _, words := range [][]string{
+		{"exec", "box", "yes"},
+		{"exec", "--session", "s", "box", "yes"},
+		{"exec", "--session", "s", "box", "yes"}, // the session is free again
+		{"cat", "box", "long"},
+		{"cp", "box:long", "-"},
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"),
+			append([]string{words[0], "--local", "--state-dir", m.dir}, words[1:]...)...)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if _, err := bufio.NewReader(r).ReadByte(); err != nil {
+			t.Errorf("%q: %v", words, err)
+		}
+		r.Close()
+		_ = cmd.Wait() // the code tells
+		if code := cmd.ProcessState.ExitCode(); code != 141 || errs.Len() > 0 {
+			t.Errorf("%q: got %d %s, want 141 and no word", words, code, errs.String())
+		}
+	}
+}
