@@ -345,3 +345,38 @@ func TestDockerForeign(t *testing.T) {
 		dockerCLI(t, "inspect", id)
 	}
 }
+
+// TestDockerRoot has commands that run as root: they may do to the sandbox what
+// people expect of root, and to its server what SECURITY.md says; the host stays
+// as far away as for anybody.
+func TestDockerRoot(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	mounted := t.TempDir()
+	if err := errors.Join(os.Chown(mounted, 1000, 1000), os.Chmod(mounted, 0o700)); err != nil {
+		t.Skipf("needs root: %v", err)
+	}
+	s := create(t, h, docker.Spec{Image: image(t, debianImage), User: "root", Mounts: []docker.Mount{{Source: mounted, Target: "/data"}}})
+	const server = `S=$(for p in /proc/[0-9]*; do read -r n < $p/comm; test "$n" = server && echo ${p#/proc/}; done); `
+	for _, tt := range []struct {
+		name, command string
+		want          string // part of the output
+	}{
+		{"who", "id -u", "0"},
+		{"write in a directory of another", "mkdir /data/x && chown 1000:1000 /data/x && chmod 700 /data/x && touch /data/x/y && echo written", "written"},
+		{"change the mode of another's file", "chown 1000 /data/x/y && chmod 755 /data/x/y && echo changed", "changed"},
+		{"no new privileges", `grep NoNewPrivs /proc/self/status`, "1"},
+		{"mount", `mount -t tmpfs none /mnt; echo $?`, "denied"},
+		{"make a device", `mknod /tmp/sda b 8 0; echo $?`, "not permitted"},
+		{"trace the kernel", `dmesg`, "not permitted"},
+		{"the clock", `date -s 2001-01-01; echo $?`, "not permitted"},
+		{"the server's file", `echo x > /.actiond/server`, "Read-only file system"},
+		{"the host's sysctls", `echo 1 > /proc/sys/kernel/panic`, "Read-only file system"},
+		{"read the server's memory", server + `head -c 4 /proc/$S/exe | tail -c 3; grep -c . /proc/$S/maps >/dev/null && echo read`, "read"},
+		{"reach the socket", `ls /run/actiond`, "sock"},
+	} {
+		if got, _ := run(t, s, tt.command); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %s:\ngot  %q\nwant %q in it", tt.name, tt.command, got, tt.want)
+		}
+	}
+}

@@ -29,6 +29,7 @@ const (
 	busyboxImage = "actiond-test/busybox:1"
 	scratchImage = "actiond-test/scratch:1"
 	fullImage    = "actiond-test/batteries:1" // of our Dockerfile
+	browserImage = "actiond-test/browser:1"   // of our Dockerfile, with Chromium
 )
 
 func dockerOutput(args ...string) (string, error) {
@@ -58,7 +59,7 @@ func image(tb testing.TB, tag string) string {
 	mu, _ := imagesMu.LoadOrStore(tag, new(sync.Mutex))
 	mu.(*sync.Mutex).Lock()
 	defer mu.(*sync.Mutex).Unlock()
-	if _, err := dockerOutput("image", "inspect", tag); err == nil && tag != fullImage {
+	if _, err := dockerOutput("image", "inspect", tag); err == nil && tag != fullImage && tag != browserImage {
 		return tag
 	}
 	var cmd *exec.Cmd
@@ -67,6 +68,9 @@ func image(tb testing.TB, tag string) string {
 		cmd = exec.Command("make", "-C", "..", "image-base", "BASE="+tag)
 	case fullImage: // the engine knows what it built of the same file
 		cmd = exec.Command("make", "-C", "..", "image", "BASE="+image(tb, debianImage), "IMAGE="+tag)
+	case browserImage: // whose first layers are the other's
+		image(tb, fullImage)
+		cmd = exec.Command("make", "-C", "..", "image-browser", "BASE="+debianImage, "IMAGE="+tag)
 	case busyboxImage:
 		cmd = imported(tb, tag, `mkdir -p "$1/bin" "$1/tmp" "$1/etc"; chmod 1777 "$1/tmp"; cp "$(command -v busybox)" "$1/bin/busybox"
 			for a in $(busybox --list); do test $a = busybox || ln -s busybox "$1/bin/$a"; done; rm -f "$1/bin/bash"

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,7 +68,10 @@ func (g *gatewayProcess) start(args ...string) {
 	if err != nil {
 		g.tb.Fatal(err)
 	}
-	g.cmd = exec.Command(program, append([]string{"serve", "--addr", "127.0.0.1:0", "--state-dir", g.stateDir, "--server", binary}, args...)...)
+	g.cmd = exec.Command(program, append([]string{
+		"serve", "--addr", "127.0.0.1:0", "--state-dir", g.stateDir, "--server", binary,
+		"--ttl", "1h",
+	}, args...)...) // should the tests be killed, nothing is left for ever
 	log := &logWriter{tb: g.tb}
 	g.cmd.Stderr = log
 	g.tb.Cleanup(log.stop)
@@ -311,6 +315,104 @@ func TestGatewayLeaves(t *testing.T) {
 		list, _ := g.want(200, "GET", "/v1/sandboxes", "")["sandboxes"].([]any)
 		return len(list) == 0
 	})
+}
+
+// TestGatewayDeafReaders has clients that ask for a stream, and for a terminal,
+// of a command that prints for ever, and read nothing of it.
+func TestGatewayDeafReaders(t *testing.T) {
+	t.Parallel()
+	image(t, busyboxImage)
+	g := serveGateway(t)
+	made := g.want(201, "POST", "/v1/sandboxes", `{"image":"`+busyboxImage+`"}`)
+	id, url := made["id"].(string), made["url"].(string)
+	act := func(session, args string) map[string]any {
+		t.Helper()
+		return g.want(200, "POST", url+"/execute_action", `{"action":{"action":"run","session":"`+session+`","args":{`+args+`},"timeout":60}}`)
+	}
+	processes := map[string]int{"gateway": g.cmd.Process.Pid, "server": serverOf(t, id)}
+	before := map[string]int{}
+	for name, pid := range processes {
+		before[name] = resident(t, pid)
+	}
+	post := func(session, form string) string {
+		body := `{"action":{"action":"run","session":"` + session + `","args":{"command":"yes","blocking":true}}}`
+		return "POST /sandboxes/" + id + "/v1/actions HTTP/1.1\r\nHost: x\r\nX-API-Key: " + g.key + "\r\nAccept: " + form +
+			"\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	}
+	for _, request := range []string{
+		post("loud", "text/event-stream"),
+		post("louder", "application/x-ndjson"),
+		"GET /sandboxes/" + id + "/v1/sessions/loud/terminal HTTP/1.1\r\nHost: x\r\nX-API-Key: " + g.key + "\r\nConnection: Upgrade\r\n" +
+			"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const passing = "actiond_gateway_proxied_in_flight "
+	inFlight := func() string {
+		_, answer, err := g.ask(t.Context(), "GET", "/metrics", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(answer), "\n"+passing)
+		n, _, _ := strings.Cut(after, "\n")
+		return n
+	}
+	await(t, "all to be passed on", func() bool { return inFlight() == "3" })
+	for inFlight() != "0" { // the test's own time limit ends it
+		if got, _ := act("quiet", `"command":"echo hi"`)["content"].(string); got != "hi" {
+			t.Fatalf("beside it: got %q", got)
+		}
+		<-time.After(500 * time.Millisecond)
+	}
+	for name, pid := range processes {
+		if now := resident(t, pid); now > before[name]+64<<10 {
+			t.Errorf("the %s grew from %d to %d KiB", name, before[name], now)
+		}
+	}
+	for _, session := range []string{"loud", "louder"} {
+		act(session, `"command":"C-c","is_input":true`)
+		if got, _ := act(session, `"command":"echo back"`)["content"].(string); !strings.HasSuffix(got, "back") {
+			t.Errorf("%s is stuck: %.200q", session, got)
+		}
+	}
+	g.want(204, "DELETE", "/v1/sandboxes/"+id, "")
+}
+
+// serverOf is the process of a sandbox's server, the child of its init.
+func serverOf(t *testing.T, id string) int {
+	t.Helper()
+	for line := range strings.Lines(dockerCLI(t, "top", "actiond-"+id, "-eo", "pid,comm")) {
+		if words := strings.Fields(line); len(words) == 2 && words[1] == "server" {
+			pid, err := strconv.Atoi(words[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatal("the sandbox has no server")
+	return 0
+}
+
+// resident is the memory of a process in KiB.
+func resident(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
 }
 
 // BenchmarkGateway measures one command through the sandbox's socket and through
