@@ -41,7 +41,7 @@ class Pipe:
                 if not select.select([self.stream._fid], [], [], 0)[0]:
                     return True
                 data = os.read(self.stream._fid, 1 << 20)  # more than it holds
-                write(self.stream, self.decoder.decode(data))
+                put(self.stream, self.decoder.decode(data))
                 return bool(data)
         except (AttributeError, OSError, ValueError):  # the cell closed it, the kernel ends, or is of another make
             return False
@@ -61,20 +61,34 @@ def catch_up(stream):
         pipe.take(wait=False)
 
 
+def put(stream, text):
+    written = write(stream, text)
+    stream.unsent = True
+    return written
+
+
 def write_after(stream, text):
     catch_up(stream)
-    return write(stream, text)
+    return put(stream, text)
 
 
 def flush_all(stream):
     catch_up(stream)
-    try:
-        with stream._buffer_lock:
-            empty = not stream._buffer.tell()
-    except AttributeError:
-        empty = False
-    if not empty:  # it costs a round through another thread, six times in a cell
-        flush(stream)
+    if not getattr(stream, "unsent", True):  # it costs two rounds through another thread, six times in a cell
+        return
+    stream.unsent = False
+    flush(stream)
+    wait_until_sent(stream)
+
+
+def wait_until_sent(stream):
+    """ipykernel's flush returns when its thread has queued the text for itself:
+    a cell that never lets go of the interpreter afterwards would keep it there."""
+    thread = stream.pub_thread
+    if thread and threading.current_thread() is not thread.thread:
+        sent = threading.Event()
+        thread.schedule(sent.set)
+        sent.wait(stream.flush_timeout)
 
 
 if hasattr(OutStream, "_watch_pipe_fd"):
