@@ -318,7 +318,7 @@ func (b *Browser) setLive(c *chromium) {
 	defer b.mu.Unlock()
 	b.live = c
 	if b.closed && c != nil {
-		c.kill()
+		c.tree.Kill()
 	}
 }
 
@@ -351,7 +351,7 @@ func (b *Browser) Close() {
 	c := b.live
 	b.mu.Unlock()
 	if c != nil {
-		c.kill()
+		c.tree.Kill()
 	}
 	b.running.Wait()
 	<-b.turn // and keeps it, after the idle timer's work
@@ -446,7 +446,7 @@ func (c *chromium) recover(ctx context.Context, t *tab, err error) string {
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	if c.replace(ctx, t) != nil {
-		c.kill()
+		c.tree.Kill()
 		return "Error: " + why + " (" + clip(url, 200) + "), and so the browser was ended"
 	}
 	return "Error: " + why + " (" + clip(url, 200) + "); its tab was closed"

@@ -3,7 +3,6 @@ package browse
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -94,13 +93,10 @@ type chromium struct {
 	cfg       *Config
 	dir       string // the profile, and the browser's home and temporary directory
 	cmd       *exec.Cmd
+	tree      *proctree.Tree
 	complaint *tail
 	reading   sync.WaitGroup
-
-	// guard keeps signals from a process that was waited for.
-	guard sync.Mutex
-	over  bool
-	gone  chan struct{} // closed once nothing of it is left
+	gone      chan struct{} // closed once nothing of it is left
 
 	mu        sync.Mutex // guards what follows, and the state of the tabs
 	changed   chan struct{}
@@ -133,7 +129,7 @@ func launch(ctx context.Context, cfg *Config, program string, sandboxed bool) (*
 		}
 		return nil, fmt.Errorf("starting %s: %w", program, err)
 	}
-	c.offer()
+	c.offer() // once more: when it starts it sets its score itself
 	return c, nil
 }
 
@@ -185,8 +181,8 @@ func (c *chromium) spawn(program string, sandboxed bool) error {
 		_, _ = in.Close(), out.Close()
 		return err
 	}
-	c.pipe = newPipe(in, out, c.handle)
-	proctree.Offer(c.cmd.Process.Pid, c.cfg.As)
+	c.pipe, c.tree = newPipe(in, out, c.handle), proctree.New(c.cmd.Process.Pid)
+	c.offer()
 	return nil
 }
 
@@ -219,29 +215,15 @@ func (c *chromium) environment() []string {
 	return env
 }
 
-// offer has the browser go before the server once more: when it starts it sets its
-// score itself.
+// offer has the browser go before the server when memory runs out.
 func (c *chromium) offer() {
-	c.guard.Lock()
-	defer c.guard.Unlock()
-	if !c.over { // else its id may be another's
-		proctree.Offer(c.cmd.Process.Pid, c.cfg.As)
-	}
+	c.tree.Do(func(pid int) { proctree.Offer(pid, c.cfg.As) })
 }
 
 // wait waits for the process's end and then ends everything else.
 func (c *chromium) wait() {
-	// Not yet reaped, its id is nobody else's, and what it started can be found.
-	for {
-		if err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	c.guard.Lock()
-	c.over = true
-	proctree.Kill(c.cmd.Process.Pid)
-	_ = c.cmd.Wait() // how it ended is asked of ProcessState
-	c.guard.Unlock()
+	c.tree.Await()
+	_ = c.cmd.Wait() // how it ended is of no interest
 	c.close()
 	c.reading.Wait()
 	c.removeDir()
@@ -292,16 +274,8 @@ func (c *chromium) stop(ctx context.Context, politely bool) {
 			}
 		}
 	}
-	c.kill()
+	c.tree.Kill()
 	<-c.gone
-}
-
-func (c *chromium) kill() {
-	c.guard.Lock()
-	defer c.guard.Unlock()
-	if !c.over {
-		proctree.Kill(c.cmd.Process.Pid)
-	}
 }
 
 // await waits until holds returns true; it is called with mu held, whenever

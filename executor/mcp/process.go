@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,6 +46,7 @@ type process struct {
 	cfg    *Config
 	mark   string // of it and of all that it starts
 	cmd    *exec.Cmd
+	tree   *proctree.Tree
 	pipe   *pipe
 	stderr tail
 
@@ -57,12 +59,9 @@ type process struct {
 	breaks sync.Once
 	over   chan struct{} // closed once nothing of it is left; also where nothing was started
 
-	running sync.WaitGroup
-
-	guard    sync.Mutex // keeps signals from a process that was waited for
-	ended    bool
-	stopping bool
-	reason   error // why we ended it, without secrets
+	running  sync.WaitGroup
+	stopping atomic.Bool
+	reason   error // why we ended it, without secrets; the tree guards it until over
 }
 
 // start starts a server and returns at once.
@@ -107,6 +106,7 @@ func (p *process) launch() error {
 		_, _ = ourIn.Close(), ourOut.Close()
 		return err
 	}
+	p.tree = proctree.New(p.cmd.Process.Pid)
 	p.pipe = newPipe(ourIn, ourOut, func(text string) string { return mask(text, p.spec.Env) }, p.fault)
 	proctree.Offer(p.cmd.Process.Pid, p.cfg.As)
 	return nil
@@ -195,15 +195,12 @@ func (p *process) fault(reason error) {
 
 // abort ends the server; the first reason counts.
 func (p *process) abort(reason error) {
-	p.guard.Lock()
-	defer p.guard.Unlock()
-	if p.ended {
-		return
-	}
-	if p.reason == nil {
-		p.reason = reason
-	}
-	proctree.Kill(p.cmd.Process.Pid)
+	p.tree.Do(func(pid int) {
+		if p.reason == nil {
+			p.reason = reason
+		}
+		proctree.Kill(pid)
+	})
 }
 
 // user is whose rights the server has.
@@ -217,17 +214,8 @@ func (p *process) user() int {
 // wait waits for the process's end, and ends the rest of it: what is of its
 // session, and what left that, as browsers do that servers start.
 func (p *process) wait() {
-	// Not yet reaped, its id is nobody else's.
-	for {
-		if err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	p.guard.Lock()
-	proctree.Kill(p.cmd.Process.Pid)
-	p.ended = true
-	stopping := p.stopping
-	p.guard.Unlock()
+	p.tree.Await()
+	stopping := p.stopping.Load()
 	proctree.KillMarked(p.mark, p.user(), p.cfg.As)
 	_ = p.pipe.in.SetReadDeadline(time.Now().Add(drainTime)) // what is still in the pipe is an answer to somebody
 	_ = p.cmd.Wait()                                         // how it ended is asked of ProcessState
@@ -245,9 +233,7 @@ func (p *process) wait() {
 // stop ends the server, kindly at first, and returns when it is gone.
 func (p *process) stop() {
 	defer p.running.Wait()
-	p.guard.Lock()
-	p.stopping = true
-	p.guard.Unlock()
+	p.stopping.Store(true)
 	if p.pipe != nil {
 		_ = p.pipe.out.Close()
 	}
@@ -257,11 +243,7 @@ func (p *process) stop() {
 			return
 		case <-time.After(stopTime):
 		}
-		p.guard.Lock()
-		if !p.ended { // not waited for, its id is its own
-			end(p.cmd.Process.Pid)
-		}
-		p.guard.Unlock()
+		p.tree.Do(end)
 	}
 	<-p.over
 }
@@ -288,9 +270,7 @@ func (p *process) gone() bool {
 
 // failure says why the server is not there any more, and with which last words.
 func (p *process) failure() error {
-	p.guard.Lock()
 	reason := p.reason
-	p.guard.Unlock()
 	if state := p.cmd.ProcessState; reason == nil || state != nil && state.Exited() {
 		reason = fmt.Errorf("it ended with %v", state)
 	}

@@ -63,6 +63,7 @@ type kernel struct {
 	dir    string // holds the sockets and the connection file
 	signer
 	cmd       *exec.Cmd
+	tree      *proctree.Tree
 	link      *os.File // see kernel.py
 	complaint *tail
 	shell     *peer
@@ -71,12 +72,9 @@ type kernel struct {
 	heartbeat *peer
 	readers   sync.WaitGroup
 
-	// guard keeps signals from a process that was waited for.
-	guard sync.Mutex
-	ended bool
-	died  time.Time
-	dead  chan struct{} // closed once the process has ended, at died
-	gone  chan struct{} // closed once its output was read too, and nothing of it is left
+	died time.Time
+	dead chan struct{} // closed once the process has ended, at died
+	gone chan struct{} // closed once its output was read too, and nothing of it is left
 
 	mu      sync.Mutex
 	current *cell
@@ -181,7 +179,7 @@ func (k *kernel) startProcess(program string) error {
 		_ = ours.Close()
 		return err
 	}
-	k.link = ours
+	k.link, k.tree = ours, proctree.New(k.cmd.Process.Pid)
 	proctree.Offer(k.cmd.Process.Pid, k.cfg.As)
 	return nil
 }
@@ -201,17 +199,8 @@ func socketPair() (ours, theirs *os.File, err error) {
 
 // wait waits for the process's end and then ends everything else.
 func (k *kernel) wait() {
-	// Not yet reaped, its id is nobody else's, and what it started can be found.
-	for {
-		if err := unix.Waitid(unix.P_PID, k.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	k.guard.Lock()
-	k.ended = true
-	proctree.Kill(k.cmd.Process.Pid)
+	k.tree.Await()
 	_ = k.cmd.Wait() // how it ended is asked of ProcessState
-	k.guard.Unlock()
 	k.died = time.Now()
 	close(k.dead)
 	// What it wrote is there already, such as why it is no kernel; a child may hold
@@ -256,7 +245,7 @@ func (k *kernel) awaitReady(program string, abort <-chan struct{}) error {
 	if err == nil {
 		return nil
 	}
-	k.kill()
+	k.tree.Kill()
 	<-k.gone
 	if complaint := k.complaint.String(); complaint != "" && !errors.As(err, new(*absentError)) && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w; it said: %s", err, complaint)
@@ -293,13 +282,10 @@ func (k *kernel) connect(program string) error {
 		if err != nil {
 			return fmt.Errorf("connecting to the kernel: %w", err)
 		}
-		k.guard.Lock()
 		k.mu.Lock()
 		*to.peer = p
 		k.mu.Unlock()
-		ended := k.ended
-		k.guard.Unlock()
-		if ended {
+		if k.over() { // else wait will see the peer, and end what is read from it
 			return errEnded
 		}
 	}
@@ -401,7 +387,7 @@ func (k *kernel) read(p *peer) {
 		case errors.Is(err, errForeign):
 			continue
 		case errors.Is(err, errProtocol):
-			k.kill() // whatever that is, it is no kernel
+			k.tree.Kill() // whatever that is, it is no kernel
 			return
 		case err != nil:
 			k.bury()
@@ -418,7 +404,7 @@ func (k *kernel) bury() {
 	select {
 	case <-k.dead:
 	case <-limit.C:
-		k.kill()
+		k.tree.Kill()
 	}
 }
 
@@ -456,11 +442,7 @@ func (k *kernel) beat() error {
 // signal sends a signal to the kernel's process group, where what a cell
 // started is too.
 func (k *kernel) signal(s syscall.Signal) {
-	k.guard.Lock()
-	defer k.guard.Unlock()
-	if !k.ended {
-		_ = unix.Kill(-k.cmd.Process.Pid, s)
-	}
+	k.tree.Do(func(pid int) { _ = unix.Kill(-pid, s) })
 }
 
 // interrupt interrupts a cell, as C-c does.
@@ -470,15 +452,6 @@ func (k *kernel) interrupt(c *cell) {
 	k.mu.Unlock()
 	k.signal(unix.SIGINT)
 	k.signal(unix.SIGCONT) // it may have stopped itself
-}
-
-// kill ends the kernel and what it started.
-func (k *kernel) kill() {
-	k.guard.Lock()
-	defer k.guard.Unlock()
-	if !k.ended {
-		proctree.Kill(k.cmd.Process.Pid)
-	}
 }
 
 // stop ends the kernel, by asking first if politely, and returns when its
@@ -494,7 +467,7 @@ func (k *kernel) stop(politely bool) {
 			}
 		}
 	}
-	k.kill()
+	k.tree.Kill()
 	<-k.gone
 }
 
@@ -577,7 +550,7 @@ func (k *kernel) run(cell Cell) Result {
 	out := &output{}
 	c, err := k.begin(cell.Code, false, out)
 	if err != nil {
-		k.kill() // it may have read half a message
+		k.tree.Kill() // it may have read half a message
 	}
 	var limit <-chan time.Time
 	if cell.Timeout >= 0 {
@@ -625,7 +598,7 @@ func (k *kernel) finish(c *cell) (killed bool) {
 			return false
 		case <-again.C:
 		case <-grace.C:
-			k.kill()
+			k.tree.Kill()
 			<-k.gone
 			return true
 		}

@@ -394,7 +394,7 @@ func (n *Notebook) setKernel(s *session, k *kernel) {
 	select {
 	case <-s.closed:
 		if k != nil {
-			k.kill()
+			k.tree.Kill()
 		}
 	default:
 	}

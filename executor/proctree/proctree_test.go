@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -91,6 +92,39 @@ func TestKillOrphans(t *testing.T) {
 			gone(t, pid)
 		}
 	}
+}
+
+// A root that ended takes the rest along, and its number is its own until it is
+// waited for, and nobody's business after that.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	root, pids := start(t, "A=b", `sleep 1000 & echo $!; wait`)
+	tree := proctree.New(root)
+	reached := 0
+	tree.Do(func(pid int) { reached = pid })
+	if reached != root {
+		t.Errorf("got %d, want %d", reached, root)
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(tree.Await)
+	_ = syscall.Kill(root, syscall.SIGTERM)
+	waiting.Wait()
+	gone(t, pids[0])
+	if _, err := os.Stat("/proc/" + strconv.Itoa(root)); err != nil {
+		t.Errorf("the root was waited for: %v", err)
+	}
+	tree.Do(func(int) { t.Error("a root that ended was reached") })
+	tree.Kill()
+}
+
+func TestTreeKill(t *testing.T) {
+	t.Parallel()
+	root, pids := start(t, "A=b", `setsid sleep 1000 & echo $!; wait`)
+	tree := proctree.New(root)
+	tree.Kill()
+	tree.Await()
+	gone(t, root)
+	gone(t, pids[0])
 }
 
 func TestKillMarked(t *testing.T) {
