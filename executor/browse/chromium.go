@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/tail"
 )
 
 const (
@@ -30,6 +31,8 @@ const (
 	// exitTime bounds the wait for output of the process, which a grandchild may
 	// keep open.
 	exitTime = 200 * time.Millisecond
+	// maxComplaint is how much is kept of what the process writes as errors.
+	maxComplaint = 2 << 10
 	// maxTabs bounds the tabs; a page may open them too.
 	maxTabs = 16
 	// maxDownloads bounds the downloads that wait for a step to tell of them, and
@@ -94,7 +97,7 @@ type chromium struct {
 	dir       string // the profile, and the browser's home and temporary directory
 	cmd       *exec.Cmd
 	tree      *proctree.Tree
-	complaint *tail
+	complaint *tail.Buffer
 	reading   sync.WaitGroup
 	gone      chan struct{} // closed once nothing of it is left
 
@@ -109,7 +112,7 @@ type chromium struct {
 
 // launch starts a browser with a blank tab. The caller must call stop.
 func launch(ctx context.Context, cfg *Config, program string, sandboxed bool) (*chromium, error) {
-	c := &chromium{cfg: cfg, complaint: &tail{}, gone: make(chan struct{}), changed: make(chan struct{})}
+	c := &chromium{cfg: cfg, complaint: tail.New(maxComplaint), gone: make(chan struct{}), changed: make(chan struct{})}
 	if err := cfg.As(c.prepare); err != nil {
 		c.removeDir()
 		return nil, fmt.Errorf("preparing a browser: %w", err)
@@ -502,27 +505,4 @@ func (c *chromium) replace(ctx context.Context, t *tab) error {
 	}
 	_, err = c.current(ctx)
 	return err
-}
-
-// tail keeps the last bytes of what is written to it. It may be used
-// concurrently.
-type tail struct {
-	mu   sync.Mutex
-	last []byte
-}
-
-const maxComplaint = 2 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = append(t.last, p[max(0, len(p)-maxComplaint):]...)
-	t.last = append(t.last[:0], t.last[max(0, len(t.last)-maxComplaint):]...)
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), "�"))
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/tail"
 )
 
 const (
@@ -48,7 +49,7 @@ type process struct {
 	cmd    *exec.Cmd
 	tree   *proctree.Tree
 	pipe   *pipe
-	stderr tail
+	stderr *tail.Buffer
 
 	ready   chan struct{} // closed once the two below hold
 	session *sdk.ClientSession
@@ -66,7 +67,7 @@ type process struct {
 
 // start starts a server and returns at once.
 func start(cfg *Config, spec Server) *process {
-	p := &process{spec: spec, stderr: tail{secrets: spec.Env}, cfg: cfg, mark: proctree.NewMark(), ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
+	p := &process{spec: spec, stderr: newTail(spec.Env), cfg: cfg, mark: proctree.NewMark(), ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
 	if p.err = p.launch(); p.err != nil {
 		close(p.ready)
 		close(p.over)
@@ -99,7 +100,7 @@ func (p *process) launch() error {
 	p.cmd = exec.Command(program, p.spec.Args...) //nolint:noctx // see above
 	p.cmd.Args[0] = p.spec.Command
 	p.cmd.Dir, p.cmd.Env = p.cfg.Dir, append(env, p.mark)
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, &p.stderr
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, p.stderr
 	p.cmd.WaitDelay = drainTime
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.cfg.User}
 	if err := p.cmd.Start(); err != nil {
@@ -274,7 +275,7 @@ func (p *process) failure() error {
 	if state := p.cmd.ProcessState; reason == nil || state != nil && state.Exited() {
 		reason = fmt.Errorf("it ended with %v", state)
 	}
-	return &failure{server: p.spec.Name, reason: reason.Error(), stderr: p.stderr.String()}
+	return &failure{server: p.spec.Name, reason: reason.Error(), stderr: lastWords(p.stderr, p.spec.Env)}
 }
 
 // failure says what became of a server. Its text is for whoever configured it,

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/tail"
 )
 
 const (
@@ -36,6 +37,8 @@ const (
 	// exitTime bounds the wait for output of the process itself, which a
 	// grandchild may keep open.
 	exitTime = 200 * time.Millisecond
+	// maxComplaint is how much is kept of what the process writes as errors.
+	maxComplaint = 2 << 10
 )
 
 // The ports of a kernel's connection file; with Unix sockets they number paths.
@@ -65,7 +68,7 @@ type kernel struct {
 	cmd       *exec.Cmd
 	tree      *proctree.Tree
 	link      *os.File // see kernel.py
-	complaint *tail
+	complaint *tail.Buffer
 	shell     *peer
 	iopub     *peer
 	control   *peer
@@ -95,7 +98,7 @@ func (c *cell) over() bool { return c.replied && c.idle }
 // startKernel starts a kernel in program. abort ends the wait for it. The
 // caller must call stop. An *absentError says that program has no ipykernel.
 func startKernel(cfg *Config, program string, abort <-chan struct{}) (*kernel, error) {
-	k := &kernel{cfg: cfg, signer: signer{make([]byte, 32)}, complaint: &tail{}, dead: make(chan struct{}), gone: make(chan struct{})}
+	k := &kernel{cfg: cfg, signer: signer{make([]byte, 32)}, complaint: tail.New(maxComplaint), dead: make(chan struct{}), gone: make(chan struct{})}
 	_, _ = rand.Read(k.key) // never fails
 	k.key = []byte(hex.EncodeToString(k.key))
 	if err := cfg.As(k.writeConnection); err != nil {
@@ -478,29 +481,6 @@ func (k *kernel) end() string {
 		return fmt.Sprintf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
 	}
 	return fmt.Sprintf("ended with status %d", k.cmd.ProcessState.ExitCode())
-}
-
-// tail keeps the last bytes of what is written to it. It may be used
-// concurrently.
-type tail struct {
-	mu   sync.Mutex
-	last []byte
-}
-
-const maxComplaint = 2 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = append(t.last, p[max(0, len(p)-maxComplaint):]...)
-	t.last = append(t.last[:0], t.last[max(0, len(t.last)-maxComplaint):]...)
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.last), "�"))
 }
 
 // over tells whether the process has ended.

@@ -1,0 +1,48 @@
+// Package tail keeps the last words of a program, which say best why it ended.
+package tail
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Buffer keeps the end of what is written to it. It may be used concurrently.
+type Buffer struct {
+	most int
+
+	mu  sync.Mutex
+	end []byte
+	cut bool
+}
+
+// New returns a buffer that keeps so many bytes.
+func New(most int) *Buffer { return &Buffer{most: most} }
+
+// Write keeps the end of p. It never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end = append(b.end, p[max(0, len(p)-b.most):]...)
+	over := max(0, len(b.end)-b.most)
+	b.end = slices.Delete(b.end, 0, over)
+	b.cut = b.cut || over > 0 || len(p) > b.most
+	return len(p), nil
+}
+
+// Kept returns what is kept, and whether there was something before it.
+func (b *Buffer) Kept() (end string, cut bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.end), b.cut
+}
+
+// String returns what is kept as text, without white space around it.
+func (b *Buffer) String() string {
+	end, _ := b.Kept()
+	return Text(end)
+}
+
+// Text makes text of what a program wrote: what was cut in half, or is no UTF-8
+// at all, is replaced, and there is no white space around it.
+func Text(end string) string { return strings.TrimSpace(strings.ToValidUTF8(end, "\uFFFD")) }
