@@ -1,0 +1,167 @@
+package notebook
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cell is a request that runs.
+type cell struct {
+	id            string
+	out           *output
+	replied, idle bool
+	interrupted   bool          // its traceback is our doing
+	exits         bool          // it called exit
+	done          chan struct{} // closed once the reply and the idle status came
+}
+
+func (c *cell) over() bool { return c.replied && c.idle }
+
+// run runs a cell until it is over, one way or another.
+func (k *kernel) run(cell Cell) Result {
+	defer k.forget()
+	out := &output{}
+	c, err := k.begin(cell.Code, false, out)
+	if err != nil {
+		k.tree.Kill() // it may have read half a message
+	}
+	var limit <-chan time.Time
+	if cell.Timeout >= 0 {
+		timer := time.NewTimer(cell.Timeout)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	result := Result{Python: k.python}
+	killed := false
+	select {
+	case <-c.done:
+	case <-k.gone:
+	case <-limit:
+		result.TimedOut, killed = true, k.finish(c)
+	}
+	select {
+	case <-c.done:
+		if c.exits {
+			// It would take a moment to do so, and begin another cell meanwhile.
+			k.stop(true)
+			result.Ended = "was ended by exit"
+		}
+	default:
+		if result.Ended = k.end(); killed {
+			result.Ended = "did not heed the interrupt and was killed"
+		}
+	}
+	result.Text, result.Images, result.Raised = out.text(), out.images, out.raised
+	return result
+}
+
+// finish interrupts a cell, and kills the kernel if that does not end it. When
+// it returns the cell is done or the kernel gone.
+func (k *kernel) finish(c *cell) (killed bool) {
+	again := time.NewTicker(interruptTime)
+	defer again.Stop()
+	grace := time.NewTimer(graceTime)
+	defer grace.Stop()
+	for {
+		k.interrupt(c)
+		select {
+		case <-c.done:
+			return false
+		case <-k.gone:
+			return false
+		case <-again.C:
+		case <-grace.C:
+			k.tree.Kill()
+			<-k.gone
+			return true
+		}
+	}
+}
+
+// interrupt interrupts a cell, as C-c does.
+func (k *kernel) interrupt(c *cell) {
+	k.mu.Lock()
+	c.interrupted = true
+	k.mu.Unlock()
+	k.signal(unix.SIGINT)
+	k.signal(unix.SIGCONT) // it may have stopped itself
+}
+
+// hiddenTime bounds a cell of the server's own.
+const hiddenTime = 30 * time.Second
+
+// hidden runs a cell of the server's own, whose output and errors are nobody's.
+func (k *kernel) hidden(code string) {
+	defer k.forget()
+	c, err := k.begin(code, true, &output{})
+	if err != nil {
+		return
+	}
+	limit := time.NewTimer(hiddenTime)
+	defer limit.Stop()
+	select {
+	case <-c.done:
+	case <-k.gone:
+	case <-limit.C:
+		k.finish(c)
+	}
+}
+
+// begin sends a cell. Only one runs at a time.
+func (k *kernel) begin(code string, silent bool, out *output) (*cell, error) {
+	id, frames, err := k.request("execute_request", executeRequest{Code: code, Silent: silent, UserExpressions: map[string]string{}})
+	if err != nil {
+		return nil, err
+	}
+	c := &cell{id: id, out: out, done: make(chan struct{})}
+	k.mu.Lock()
+	k.current = c
+	k.mu.Unlock()
+	return c, k.shell.send(frames...)
+}
+
+// forget says that nobody looks at the current cell's output any more.
+func (k *kernel) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.current = nil
+}
+
+// read takes what comes from one socket until it ends.
+func (k *kernel) read(p *peer) {
+	for {
+		m, err := k.receive(p)
+		switch {
+		case errors.Is(err, errForeign):
+			continue
+		case errors.Is(err, errProtocol):
+			k.tree.Kill() // whatever that is, it is no kernel
+			return
+		case err != nil:
+			k.bury()
+			return
+		}
+		k.deliver(m)
+	}
+}
+
+func (k *kernel) deliver(m message) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.current
+	if c == nil || m.Parent != c.id || c.over() {
+		return
+	}
+	switch {
+	case m.Type == "execute_reply":
+		c.replied, c.exits = true, m.asksExit()
+	case c.interrupted && m.tellsInterrupt():
+	case m.addTo(c.out):
+		c.idle = true
+	}
+	if c.over() {
+		close(c.done)
+	}
+}
