@@ -21,7 +21,6 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 	begun := time.Now()
 	name, observation, err := s.act(r, begun)
 	s.metrics.action(r, name, err, time.Since(begun))
-	s.release.Reset(releaseTime)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,11 @@ func (s *Server) enter() (leave func(), err error) {
 	select {
 	case s.actions <- struct{}{}:
 		s.life.begin()
-		return func() { s.life.end(); <-s.actions }, nil
+		return func() {
+			s.life.end()
+			s.release.Reset(releaseTime)
+			<-s.actions
+		}, nil
 	default:
 		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
 	}

@@ -97,7 +97,6 @@ func (s *Server) callMCPTool(o offered, params *mcp.CallToolParamsRaw) *mcp.Call
 		Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session,
 	})
 	s.metrics.action(o.request, name, err, time.Since(begun))
-	s.release.Reset(releaseTime)
 	if err != nil {
 		refusal, _ := s.verdict(o.request, err)
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: words(refusal)}}}

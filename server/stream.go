@@ -48,7 +48,6 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = s.stream(w, r, req, form)
 	s.metrics.action(r, req.Action.Kind(), err, time.Since(begun))
-	s.release.Reset(releaseTime)
 	return nil // it was told in the stream
 }
 

@@ -38,7 +38,6 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	begun := time.Now()
 	name, answer, err := s.useTool(r, begun)
 	s.metrics.action(r, name, err, time.Since(begun))
-	s.release.Reset(releaseTime)
 	if err != nil {
 		return err
 	}
