@@ -87,17 +87,9 @@ func DecodeRenewal(body []byte) (Renewal, error) {
 
 // decodeMembers reads an object.
 func decodeMembers(body []byte) (*fields, error) {
-	p, err := newParser(body)
+	v, err := decodeBody(body)
 	if err != nil {
-		return nil, badBody(err)
-	}
-	p.budget = maxArgs
-	v, err := p.value()
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, badBody(err)
+		return nil, err
 	}
 	values, ok := v.(map[string]any)
 	if !ok {

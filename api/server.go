@@ -167,14 +167,9 @@ func DecodeListFiles(body []byte) (string, error) {
 	return path, nil
 }
 
-func badBody(err error) error {
-	return &Error{Status: http.StatusBadRequest, Detail: "body: " + err.Error()}
-}
-
-// DecodeMCPServers reads the body of an update_mcp_server call. The arguments
-// of a server may also come as one string, split as a shell would, and its
-// environment as "K=V,K2=V2". An error is an *Error with status 400.
-func DecodeMCPServers(body []byte) ([]MCPServer, error) {
+// decodeBody reads a body that is one JSON value. An error is an *Error with
+// status 400.
+func decodeBody(body []byte) (any, error) {
 	p, err := newParser(body)
 	if err != nil {
 		return nil, badBody(err)
@@ -186,6 +181,21 @@ func DecodeMCPServers(body []byte) ([]MCPServer, error) {
 	}
 	if err != nil {
 		return nil, badBody(err)
+	}
+	return v, nil
+}
+
+func badBody(err error) error {
+	return &Error{Status: http.StatusBadRequest, Detail: "body: " + err.Error()}
+}
+
+// DecodeMCPServers reads the body of an update_mcp_server call. The arguments
+// of a server may also come as one string, split as a shell would, and its
+// environment as "K=V,K2=V2". An error is an *Error with status 400.
+func DecodeMCPServers(body []byte) ([]MCPServer, error) {
+	v, err := decodeBody(body)
+	if err != nil {
+		return nil, err
 	}
 	list, ok := v.([]any)
 	if !ok {
