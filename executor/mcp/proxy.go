@@ -461,12 +461,14 @@ func (r *runner) explain(err error) error {
 	return &failure{server: r.spec.Name, reason: mask(err.Error(), r.spec.Env)}
 }
 
-// admitCall takes one of the places for calls in flight.
-func (p *Proxy) admitCall() (leave func(), err error) {
+// admitCall takes one of the places for calls in flight, which leave gives back,
+// and bounds the call.
+func (p *Proxy) admitCall(ctx context.Context, limit time.Duration) (bound context.Context, leave func(), err error) {
 	select {
 	case p.calls <- struct{}{}:
-		return func() { <-p.calls }, nil
+		bound, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
+		return bound, func() { cancel(); <-p.calls }, nil
 	default:
-		return nil, fmt.Errorf("%w calls of MCP servers are in flight: %d; try again", ErrMany, maxCalls)
+		return nil, nil, fmt.Errorf("%w calls of MCP servers are in flight: %d; try again", ErrMany, maxCalls)
 	}
 }

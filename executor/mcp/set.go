@@ -104,13 +104,11 @@ func mend(t *sdk.Tool) {
 
 // call calls a tool by the name that the set gives it. limit bounds all of it.
 func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
-	leave, err := p.admitCall()
+	ctx, leave, err := p.admitCall(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
-	defer cancel()
 	r, tool, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
 		tools, err := r.tools(ctx)
 		return err == nil && slices.ContainsFunc(tools, func(t *sdk.Tool) bool { return t.Name == name })
@@ -165,13 +163,11 @@ func (s *set) prompts(ctx context.Context, p *Proxy) ([]*sdk.Prompt, error) {
 }
 
 func (s *set) prompt(ctx context.Context, p *Proxy, params *sdk.GetPromptParams) (*sdk.GetPromptResult, error) {
-	leave, err := p.admitCall()
+	ctx, leave, err := p.admitCall(ctx, CallTime)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, CallTime, errLimit)
-	defer cancel()
 	r, name, err := s.route(ctx, params.Name, func(ctx context.Context, r *runner, name string) bool {
 		prompts, err := r.prompts(ctx)
 		return err == nil && slices.ContainsFunc(prompts, func(p *sdk.Prompt) bool { return p.Name == name })
@@ -214,7 +210,7 @@ func (s *set) templates(ctx context.Context, p *Proxy) ([]*sdk.ResourceTemplate,
 }
 
 func (s *set) resource(ctx context.Context, p *Proxy, params *sdk.ReadResourceParams) (*sdk.ReadResourceResult, error) {
-	leave, err := p.admitCall()
+	ctx, leave, err := p.admitCall(ctx, CallTime)
 	if err != nil {
 		return nil, err
 	}
