@@ -306,7 +306,7 @@ func TestExampleAgents(t *testing.T) {
 	}
 }
 
-// The README shows the agents as they are.
+// The README shows the agents as they are, and they are as short as is said.
 func TestExamplesInTheReadme(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -320,6 +320,9 @@ func TestExamplesInTheReadme(t *testing.T) {
 		}
 		if !bytes.Contains(readme, code) {
 			t.Errorf("README.md does not show %s as it is", name)
+		}
+		if lines := len(strings.FieldsFunc(string(code), func(r rune) bool { return r == '\n' })); lines > 40 {
+			t.Errorf("%s has %d lines, want at most 40", name, lines)
 		}
 	}
 }
