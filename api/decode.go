@@ -62,7 +62,7 @@ func parseEnvelope(body []byte) (envelope, error) {
 	p.halves = true
 	p.budget = maxArgs
 	if p.peek() != '{' {
-		return nil, fmt.Errorf("body: %w", p.fail(`an object {"action": {…}}`))
+		return nil, fmt.Errorf("body: %w", p.noObject(`an object {"action": {…}}`))
 	}
 	var e envelope
 	missing := errors.New(`body.action: missing, must be an object`)

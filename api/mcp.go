@@ -85,7 +85,7 @@ func checkMessage(body []byte) error {
 	}
 	p.budget = maxArgs
 	if p.peek() != '{' {
-		return p.fail(`an object {"jsonrpc": "2.0", …}`)
+		return p.noObject(`an object {"jsonrpc": "2.0", …}`)
 	}
 	f := &fields{of: "member", values: map[string]any{}}
 	err = p.object(func(name string) (err error) {

@@ -251,7 +251,7 @@ func TestDecodeObservation(t *testing.T) {
 		{"the last of equal names", `{"observation":"think","content":"a","content":"b"}`, api.ThinkObservation{Content: "b"}, ""},
 
 		{"nothing", ``, nil, "ends where an object should stand"},
-		{"no object", `[]`, nil, `'[' at byte 0, where an object should stand`},
+		{"no object", `[]`, nil, "must be an object, got a list"},
 		{"more than one", `{"observation":"null"}{}`, nil, "where the end should stand"},
 		{"not UTF-8", "{\"observation\":\"think\",\"content\":\"\xff\"}", nil, "not valid UTF-8 at byte 34"},
 		{"no kind", `{"content":"x"}`, nil, `member "observation" is missing`},

@@ -20,7 +20,7 @@ func decodeObservation(data []byte) (Observation, error) {
 		return nil, err
 	}
 	if p.peek() != '{' {
-		return nil, p.fail("an object")
+		return nil, p.noObject("an object")
 	}
 	top := fields{of: "member", values: map[string]any{}}
 	err = p.object(func(name string) (err error) {

@@ -62,6 +62,22 @@ func (p *parser) fail(want string) error {
 	return fmt.Errorf("not valid JSON: %q at byte %d, where %s should stand", r, p.pos, want)
 }
 
+// noObject describes what stands where an object is wanted: another value, or
+// something that is no JSON.
+func (p *parser) noObject(want string) error {
+	start := p.pos
+	p.budget = min(p.budget, maxArgs)
+	v, err := p.value()
+	if err == nil {
+		err = p.end()
+	}
+	if err == nil {
+		return fmt.Errorf("must be %s, got %s", want, describe(v))
+	}
+	p.pos = start
+	return p.fail(want)
+}
+
 // peek skips white space and returns the next byte, 0 at the end.
 func (p *parser) peek() byte {
 	for ; p.pos < len(p.data); p.pos++ {

@@ -144,7 +144,7 @@ func DecodeListFiles(body []byte) (string, error) {
 		return "", badBody(err)
 	}
 	if p.peek() != '{' {
-		return "", badBody(p.fail("an object"))
+		return "", badBody(p.noObject("an object"))
 	}
 	f := fields{of: "member", values: map[string]any{}}
 	err = p.object(func(name string) (err error) {

@@ -108,7 +108,7 @@ func TestDecodeListFiles(t *testing.T) {
 		{"none", `{}`, "", ""},
 		{"null", `{"path":null,"more":[]}`, "", ""},
 		{"empty", ``, "", "body: not valid JSON: ends"},
-		{"list", `[]`, "", "where an object should stand"},
+		{"list", `[]`, "", "body: must be an object, got a list"},
 		{"number", `{"path":1}`, "", `member "path" must be a string, got the number 1`},
 		{"more", `{} {}`, "", "where the end should stand"},
 		{"not UTF-8", "{\"path\":\"\xff\"}", "", "not valid UTF-8"},

@@ -78,7 +78,7 @@ func DecodeTerminalSize(data []byte) (TerminalSize, error) {
 	}
 	p.budget = maxArgs
 	if p.peek() != '{' {
-		return TerminalSize{}, p.fail(`an object {"rows": 24, "cols": 80}`)
+		return TerminalSize{}, p.noObject(`an object {"rows": 24, "cols": 80}`)
 	}
 	f := &fields{of: "size: member", values: map[string]any{}}
 	if err := p.object(func(name string) (err error) {

@@ -128,7 +128,7 @@ func decodeEvent(data []byte) (Event, error) {
 		return nil, err
 	}
 	if p.peek() != '{' {
-		return nil, p.fail("an object")
+		return nil, p.noObject("an object")
 	}
 	f := &fields{of: "member", values: map[string]any{}}
 	var observation []byte

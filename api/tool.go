@@ -93,7 +93,7 @@ func parseToolCall(body []byte, values map[string]any) (arguments string, err er
 	p.halves = true
 	p.budget = maxArgs
 	if p.peek() != '{' {
-		return "", p.fail(`an object {"name": …, "arguments": …}`)
+		return "", p.noObject(`an object {"name": …, "arguments": …}`)
 	}
 	err = p.object(func(name string) (err error) {
 		switch name {

@@ -28,7 +28,7 @@ func TestDecodeToolCall(t *testing.T) {
 			0, "",
 		},
 		{"nothing", ``, api.ToolCall{}, 422, "body: not valid JSON: ends where an object"},
-		{"a list", `[]`, api.ToolCall{}, 422, "where an object"},
+		{"a list", `[]`, api.ToolCall{}, 422, `body: must be an object {"name": …, "arguments": …}, got a list`},
 		{"more", `{"name":"a"} x`, api.ToolCall{}, 422, "where the end should stand"},
 		{"a stranger", `{"name":"a","timout":1}`, api.ToolCall{}, 422, `member "timout" is unknown; allowed are dialect, name, arguments`},
 		{"no UTF-8", "{\"name\":\"\xff\"}", api.ToolCall{}, 422, "not valid UTF-8 at byte 9"},
