@@ -57,11 +57,12 @@ func localOnly(next http.Handler) http.Handler {
 var images = map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
 
 func (v *viewer) view(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Query().Get("path")
-	if path == "" {
+	paths := r.URL.Query()["path"]
+	if len(paths) == 0 {
 		viewError(w, http.StatusUnprocessableEntity, "The parameter path is missing: /view?path=/absolute/path")
 		return
 	}
+	path := paths[len(paths)-1]
 	if !filepath.IsAbs(path) {
 		viewError(w, http.StatusBadRequest, "The path must be absolute: "+path)
 		return

@@ -39,6 +39,9 @@ func TestViewer(t *testing.T) {
 		{"missing file", "/view?path=" + dir + "/b.png", "", "", 404, "There is no file"},
 		{"other kind", "/view?path=" + dir + "/a.txt", "", "", 500, "not supported"},
 		{"no path", "/view", "", "", 422, "parameter path is missing"},
+		{"path of another case", "/view?Path=" + dir + "/a.pdf", "", "", 422, "parameter path is missing"},
+		{"empty path", "/view?path=", "", "", 400, "must be absolute"},
+		{"the last of two", "/view?path=a.png&path=" + dir + "/a.pdf", "", "", 200, "<canvas"},
 		{"by another name", "/view?path=" + dir + "/a.pdf", "evil.example", "", 403, "only a browser on this machine"},
 		{"from another site", "/view?path=" + dir + "/a.pdf", "", "cross-site", 403, "only a browser on this machine"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/server"
@@ -17,10 +18,12 @@ import (
 // (openhands.md, section 8.3).
 const viewerURLFile = "/tmp/oh-server-url"
 
-// startViewer serves the file viewer where there is a browser that could look at
-// it; stop ends it. Without it everything else works: what is wrong is logged.
+// startViewer serves the file viewer; stop ends it. As in the reference every
+// server with a port has one. Behind a Unix socket, which the reference does not
+// know, there is one where there is a browser that could look at it. Without it
+// everything else works: what is wrong is logged.
 func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *executor.User, logger *slog.Logger) (stop func()) {
-	if !exec.Capabilities()["browse_interactive"].Available {
+	if strings.HasPrefix(opts.addr, "unix:") && !exec.Capabilities()["browse_interactive"].Available {
 		return func() {}
 	}
 	listener, err := listenNear(ctx, opts.addr)

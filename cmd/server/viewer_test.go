@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 func TestListenNear(t *testing.T) {
@@ -31,6 +36,54 @@ func TestListenNear(t *testing.T) {
 		_ = near.Close()
 		t.Error("there is a port above the last one")
 	}
+}
+
+// A server with a port has the viewer also where nothing is browsed.
+func TestViewerWithoutBrowser(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	_ = free.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	args := []string{"--addr", "127.0.0.1:" + strconv.Itoa(port), "--working-dir", t.TempDir(), "--no-enable-browser"}
+	go func() {
+		done <- run(ctx, args, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, io.Discard, t.Output())
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	get := func(port int) string {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(port)+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return ""
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return string(body)
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for get(port) == "" {
+		<-look.C
+	}
+	const others = 20 // ports above that may be taken
+	for near := port + 1; near <= port+others; near++ {
+		if strings.Contains(get(near), "File viewer server is running") {
+			return
+		}
+	}
+	t.Errorf("there is no viewer on the %d ports above %d", others, port)
 }
 
 func TestReplaceFile(t *testing.T) {
