@@ -51,18 +51,22 @@ func (c Common) encodeCommon(w *writer) {
 	w.integer("security_risk", c.SecurityRisk)
 }
 
-// InvalidAction is a run that cannot be carried out because its command is no
-// string or its timeout no number. The wire answers it with status 200 and an
-// ErrorObservation instead of refusing it, and so does the executor, with
-// Reason as the content. It comes from DecodeRequest and cannot be encoded. A
+// InvalidAction is an action that cannot be carried out because an argument has
+// a wrong type, and that is answered with an observation all the same, as the
+// reference does: a run whose command is no string or whose timeout is no
+// number, and what the editor is asked with parameters that models get wrong,
+// such as an object for a text. A refusal would end the conversation that the
+// model could go on with. It comes from DecodeRequest and cannot be encoded. A
 // hidden run never becomes one: it is refused, because the stock client breaks
 // on an error observation that answers a hidden run.
 type InvalidAction struct {
+	// Of is the action without what is wrong: a RunAction, ReadAction or EditAction.
+	Of Action
 	// Reason says which argument is wrong, what came and what is allowed.
 	Reason string
 }
 
-// Kind returns "run": only a run can be invalid in this way.
-func (InvalidAction) Kind() string         { return "run" }
+// Kind returns the name of the action that it would have been.
+func (a InvalidAction) Kind() string       { return a.Of.Kind() }
 func (InvalidAction) action()              {}
 func (InvalidAction) encodeArgs(w *writer) { w.fail("an invalid action has no arguments to send") }

@@ -135,7 +135,7 @@ func (e envelope) request() (Request, error) {
 	}
 	switch run, ok := action.(RunAction); {
 	case ok && !run.Hidden:
-		r.Action = InvalidAction{Reason: fmt.Sprintf("action %q: %s", kind, err)}
+		r.Action = InvalidAction{Of: run, Reason: fmt.Sprintf("action %q: %s", kind, err)}
 	case !ok && kind == "run": // its command is wrong already
 	default:
 		return Request{}, fmt.Errorf("action %q: %w", kind, err)

@@ -18,8 +18,9 @@ type fields struct {
 	of     string
 	values map[string]any // what was not taken yet
 	names  []string       // what was asked for, with a note where it is required
-	// The first member that is missing, and the first of a wrong type.
-	missing, wrong string
+	// The first member that is missing, the first of a wrong type, and what the
+	// editor has to say about the first that is its own affair.
+	missing, wrong, odd string
 }
 
 // take removes a member and returns it; false when it is absent.
@@ -107,28 +108,6 @@ func (f *fields) integerOrNil(name string) *int {
 	return &n
 }
 
-// integers takes a list of whole numbers, nil when absent.
-func (f *fields) integers(name string) []int {
-	v, _ := f.take(name)
-	if v == nil {
-		return nil
-	}
-	const want = "a list of integers"
-	list, ok := v.([]any)
-	if !ok {
-		f.complain(name, v, want)
-	}
-	ns := make([]int, 0, len(list))
-	for _, e := range list {
-		n, ok := integral(e)
-		if !ok {
-			f.complain(name, e, want)
-		}
-		ns = append(ns, n)
-	}
-	return ns
-}
-
 // texts takes a list of strings, nil when absent.
 func (f *fields) texts(name string) []string {
 	v, _ := f.take(name)
@@ -206,6 +185,32 @@ func describe(v any) string {
 		return "an object"
 	}
 	return fmt.Sprintf("%T", v)
+}
+
+// python prints a value as Python's repr does, a text cut short.
+func python(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case json.Number:
+		return string(v)
+	case string:
+		text := excerpt(v)
+		end := strings.LastIndexByte(text, '"')
+		return "'" + text[1:end] + "'" + text[end+1:]
+	case []any:
+		texts := make([]string, 0, len(v))
+		for _, e := range v {
+			texts = append(texts, python(e))
+		}
+		return "[" + strings.Join(texts, ", ") + "]"
+	}
+	return describe(v)
 }
 
 // excerpt quotes a text of the caller's and keeps it short.

@@ -58,14 +58,16 @@ type ReadAction struct {
 func (ReadAction) Kind() string { return "read" }
 func (ReadAction) action()      {}
 
-func decodeRead(f *fields) ReadAction {
+// decodeRead reads a read. A range that the editor cannot take makes it an
+// InvalidAction; the default read looks at none.
+func decodeRead(f *fields) Action {
 	a := ReadAction{
 		Common:     decodeCommon(f),
 		Path:       f.needText("path"),
 		Start:      f.integer("start", 0),
 		End:        f.integer("end", -1),
 		ImplSource: f.text("impl_source", implDefault),
-		ViewRange:  f.integers("view_range"),
+		ViewRange:  f.viewRange("view_range"),
 		Dialect:    decodeDialect(f),
 		StartLine:  f.integerOrNil("start_line"),
 		EndLine:    f.integerOrNil("end_line"),
@@ -74,6 +76,9 @@ func decodeRead(f *fields) ReadAction {
 	}
 	if a.ImplSource != implEditor { // any other word is the default, as in the reference
 		a.ImplSource = implDefault
+	}
+	if f.odd != "" && (a.ImplSource == implEditor || a.Dialect != "") {
+		return InvalidAction{Of: a, Reason: f.odd}
 	}
 	return a
 }
@@ -212,9 +217,9 @@ type EditAction struct {
 	Command string
 	// FileText, OldStr and NewStr are nil when absent.
 	FileText, OldStr, NewStr *string
-	// InsertLine is the number as it was sent, "" when absent; it may be a
+	// InsertLine is the number as it was sent, nil when absent; it may be a
 	// string that is no number, or a number that is no integer.
-	InsertLine string
+	InsertLine *string
 	// Content, Start and End belong to write and to the draft-based edit;
 	// lines are 1-based and inclusive there. Content is nil when absent.
 	Content    *string
@@ -254,14 +259,15 @@ type Replacement struct {
 func (EditAction) Kind() string { return "edit" }
 func (EditAction) action()      {}
 
-func decodeEdit(f *fields) EditAction {
-	return EditAction{
+// decodeEdit reads an edit. A parameter of the editor's that has a wrong type
+// makes it an InvalidAction.
+func decodeEdit(f *fields) Action {
+	a := EditAction{
 		Common:               decodeCommon(f),
 		Path:                 f.needText("path"),
-		Command:              f.text("command", ""),
-		FileText:             f.textOrNil("file_text"),
-		OldStr:               f.textOrNil("old_str"),
-		NewStr:               f.textOrNil("new_str"),
+		FileText:             f.editorText("file_text"),
+		OldStr:               f.editorText("old_str"),
+		NewStr:               f.editorText("new_str"),
 		InsertLine:           f.line("insert_line"),
 		Content:              f.textOrNil("content"),
 		Start:                f.integer("start", 1),
@@ -276,6 +282,13 @@ func decodeEdit(f *fields) EditAction {
 		Dialect:              decodeDialect(f),
 		ImplSource:           decodeEditSource(f),
 	}
+	if command := f.editorText("command"); command != nil {
+		a.Command = *command
+	}
+	if f.odd != "" {
+		return InvalidAction{Of: a, Reason: f.odd}
+	}
+	return a
 }
 
 // decodeEditSource is stricter than that of a read: the reference has no other
@@ -324,20 +337,73 @@ func decodeReplacements(f *fields) []Replacement {
 	return edits
 }
 
-// line takes a line number that may come as a string, and that is judged where
-// the file is known.
-func (f *fields) line(name string) string {
+// oddly remembers the first thing wrong with the parameters of the editor, in
+// words that it answers with itself.
+func (f *fields) oddly(format string, args ...any) {
+	if f.odd == "" {
+		f.odd = fmt.Sprintf(format, args...)
+	}
+}
+
+// editorText takes a text of the editor's, nil when absent.
+func (f *fields) editorText(name string) *string {
 	v, _ := f.take(name)
+	if v == nil {
+		return nil
+	}
+	s, ok := v.(string)
+	if !ok {
+		f.oddly("Invalid `%s` parameter: it should be a string, got %s.", name, describe(v))
+		return nil
+	}
+	return &s
+}
+
+// line takes a line number that may come as a string, and that is judged where
+// the file is known; nil when absent.
+func (f *fields) line(name string) *string {
+	v, _ := f.take(name)
+	n, whole := integral(v)
 	switch v := v.(type) {
 	case nil:
-		return ""
+		return nil
 	case string:
-		return v
+		return &v
 	case json.Number:
-		return string(v)
+		if whole { // 1.0 is 1
+			return new(strconv.Itoa(n))
+		}
+		return new(string(v))
 	}
-	f.complain(name, v, "an integer")
-	return ""
+	f.oddly("Invalid insert_line value: %s. Expected an integer.", describe(v))
+	return nil
+}
+
+// viewRange takes the lines of a view, nil when absent. As in Python a boolean
+// is a number.
+func (f *fields) viewRange(name string) []int {
+	v, _ := f.take(name)
+	if v == nil || v == "" {
+		return nil
+	}
+	list, ok := v.([]any)
+	lines := make([]int, 0, len(list))
+	for _, e := range list {
+		n, whole := integral(e)
+		if yes, isBool := e.(bool); isBool {
+			whole = true
+			if yes {
+				n = 1
+			}
+		}
+		ok = ok && whole
+		lines = append(lines, n)
+	}
+	if !ok {
+		f.oddly("Invalid `%s` parameter: %s. It should be a list of two integers.", name, python(v))
+		return nil
+	}
+	return lines
 }
 
 func (a EditAction) encodeArgs(w *writer) {
@@ -346,13 +412,12 @@ func (a EditAction) encodeArgs(w *writer) {
 	w.textOrNull("file_text", a.FileText)
 	w.textOrNull("old_str", a.OldStr)
 	w.textOrNull("new_str", a.NewStr)
-	switch n, err := strconv.Atoi(a.InsertLine); {
-	case a.InsertLine == "":
+	if a.InsertLine == nil {
 		w.null("insert_line")
-	case err == nil && strconv.Itoa(n) == a.InsertLine:
+	} else if n, err := strconv.Atoi(*a.InsertLine); err == nil && strconv.Itoa(n) == *a.InsertLine {
 		w.integer("insert_line", n)
-	default:
-		w.text("insert_line", a.InsertLine)
+	} else {
+		w.text("insert_line", *a.InsertLine)
 	}
 	if a.Content != nil { // the reference has no null here
 		w.text("content", *a.Content)

@@ -83,7 +83,7 @@ var accepted = []struct {
 		name:   "edit with everything",
 		action: `{"action":"edit","args":{"path":"/a","command":"replace","file_text":"f","old_str":"","new_str":"n","insert_line":3,"content":"c","start":2,"end":9,"impl_source":"oh_aci","expected_replacements":4}}`,
 		want: api.Request{Action: api.EditAction{
-			Common: common, Path: "/a", Command: "replace", FileText: new("f"), OldStr: new(""), NewStr: new("n"), InsertLine: "3",
+			Common: common, Path: "/a", Command: "replace", FileText: new("f"), OldStr: new(""), NewStr: new("n"), InsertLine: new("3"),
 			Content: new("c"), Start: 2, End: 9, ExpectedReplacements: new(4), ImplSource: "oh_aci",
 		}},
 	},
@@ -100,20 +100,49 @@ var accepted = []struct {
 	{name: "draft", action: `{"action":"edit","args":{"path":"a","content":"c","impl_source":"llm_based_edit"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "a", Content: new("c"), Start: 1, End: -1, ImplSource: "llm_based_edit"}}},
 	{name: "read in a dialect", action: `{"action":"read","args":{"path":"a","dialect":"gemini","start_line":1,"end_line":2,"offset":3,"limit":4}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "a", End: -1, ImplSource: "default", Dialect: "gemini", StartLine: new(1), EndLine: new(2), Offset: new(3), Limit: new(4)}}},
 	{name: "write in a dialect", action: `{"action":"write","args":{"path":"a","content":"c","dialect":"gemini","if_sha256":"00"}}`, want: api.Request{Action: api.WriteAction{Common: common, Path: "a", Content: "c", End: -1, Dialect: "gemini", IfSHA256: "00"}}},
-	{name: "insert after a text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":"two"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: "two", Start: 1, End: -1, ImplSource: "oh_aci"}}},
-	{name: "insert after a numeric text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":" 07"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: " 07", Start: 1, End: -1, ImplSource: "oh_aci"}}},
-	{name: "insert after a fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.5}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: "1.5", Start: 1, End: -1, ImplSource: "oh_aci"}}, undocumented: true},
+	{name: "insert after a text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":"two"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("two"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a numeric text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":" 07"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(" 07"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.5}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("1.5"), Start: 1, End: -1, ImplSource: "oh_aci"}}, undocumented: true},
+	{name: "insert after nothing", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":""}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(""), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a whole fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.0}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("1"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a list", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":[1],"new_str":"x"}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), Start: 1, End: -1, ImplSource: "oh_aci"},
+		Reason: "Invalid insert_line value: a list. Expected an integer.",
+	}}, undocumented: true},
+	{name: "object for a text", action: `{"action":"edit","args":{"path":"/a","command":"create","file_text":{"a":1},"old_str":5}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.EditAction{Common: common, Path: "/a", Command: "create", Start: 1, End: -1, ImplSource: "oh_aci"},
+		Reason: "Invalid `file_text` parameter: it should be a string, got an object.",
+	}}, undocumented: true},
+	{name: "half of a pair for the editor", action: `{"action":"edit","args":{"path":"/a","command":"str_replace","old_str":"a\ud83d"}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.EditAction{Common: common, Path: "/a", Command: "str_replace", Start: 1, End: -1, ImplSource: "oh_aci"},
+		Reason: "Invalid `old_str` parameter: it should be a string, got a string with half of a surrogate pair, which is no character.",
+	}}},
+	{name: "editor's command as a number", action: `{"action":"edit","args":{"path":"/a","command":5,"dialect":"strands"}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.EditAction{Common: common, Path: "/a", Start: 1, End: -1, ImplSource: "oh_aci", Dialect: "strands"},
+		Reason: "Invalid `command` parameter: it should be a string, got the number 5.",
+	}}, undocumented: true},
+	{name: "view of booleans", action: `{"action":"read","args":{"path":"/a","impl_source":"oh_aci","view_range":[true,2]}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "/a", End: -1, ImplSource: "oh_aci", ViewRange: []int{1, 2}}}, undocumented: true},
+	{name: "view of an empty text", action: `{"action":"read","args":{"path":"/a","impl_source":"oh_aci","view_range":""}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "/a", End: -1, ImplSource: "oh_aci"}}, undocumented: true},
+	{name: "view of texts", action: `{"action":"read","args":{"path":"/a","impl_source":"oh_aci","view_range":["1",2.5,null,true,{}]}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.ReadAction{Common: common, Path: "/a", End: -1, ImplSource: "oh_aci"},
+		Reason: "Invalid `view_range` parameter: ['1', 2.5, None, True, an object]. It should be a list of two integers.",
+	}}, undocumented: true},
+	{name: "view of a text", action: `{"action":"read","args":{"path":"/a","impl_source":"oh_aci","view_range":"[1, 2]"}}`, want: api.Request{Action: api.InvalidAction{
+		Of:     api.ReadAction{Common: common, Path: "/a", End: -1, ImplSource: "oh_aci"},
+		Reason: "Invalid `view_range` parameter: '[1, 2]'. It should be a list of two integers.",
+	}}, undocumented: true},
+	{name: "range that nobody looks at", action: `{"action":"read","args":{"path":"/a","view_range":"1-2"}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "/a", End: -1, ImplSource: "default"}}, undocumented: true},
 	{name: "command that the editor refuses", action: `{"action":"edit","args":{"path":"/a","command":"fly"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "fly", Start: 1, End: -1, ImplSource: "oh_aci"}}},
 
 	{name: "browse", action: `{"action":"browse","args":{"url":"http://a"}}`, want: api.Request{Action: api.BrowseAction{Common: common, URL: "http://a"}}},
 	{name: "browse for the tree", action: `{"action":"browse","args":{"url":"http://a","return_axtree":true}}`, want: api.Request{Action: api.BrowseAction{Common: common, URL: "http://a", ReturnAXTree: true}}},
 	{name: "browse_interactive", action: `{"action":"browse_interactive","args":{"browser_actions":"noop()","browsergym_send_msg_to_user":"m","return_axtree":true}}`, want: api.Request{Action: api.BrowseInteractiveAction{Common: common, BrowserActions: "noop()", SendMessageToUser: "m", ReturnAXTree: true}}},
 
-	{name: "command of a wrong type", action: `{"action":"run","args":{"command":5},"session":"s"}`, want: api.Request{Action: api.InvalidAction{Reason: `action "run": argument "command" must be a string, got the number 5`}, Session: "s"}, undocumented: true},
-	{name: "no command at all", action: `{"action":"run","args":{"command":null},"timeout":"x"}`, want: api.Request{Action: api.InvalidAction{Reason: `action "run": argument "command" must be a string, got null`}}, undocumented: true},
-	{name: "half of a pair in a command", action: `{"action":"run","args":{"command":"a\udc00"}}`, want: api.Request{Action: api.InvalidAction{Reason: `action "run": argument "command" must be a string, got a string with half of a surrogate pair, which is no character`}}, undocumented: true},
-	{name: "timeout of a wrong type", action: `{"action":"run","args":{"command":"ls"},"timeout":"soon"}`, want: api.Request{Action: api.InvalidAction{Reason: `action "run": "timeout" must be a finite number of seconds, got the string "soon"`}}, undocumented: true},
-	{name: "timeout beyond all floats", action: `{"action":"run","args":{"command":"ls"},"timeout":1e999}`, want: api.Request{Action: api.InvalidAction{Reason: `action "run": "timeout" must be a finite number of seconds, got the number 1e999`}}},
+	{name: "command of a wrong type", action: `{"action":"run","args":{"command":5},"session":"s"}`, want: api.Request{Action: api.InvalidAction{Of: api.RunAction{Common: common}, Reason: `action "run": argument "command" must be a string, got the number 5`}, Session: "s"}, undocumented: true},
+	{name: "no command at all", action: `{"action":"run","args":{"command":null},"timeout":"x"}`, want: api.Request{Action: api.InvalidAction{Of: api.RunAction{Common: common}, Reason: `action "run": argument "command" must be a string, got null`}}, undocumented: true},
+	{name: "half of a pair in a command", action: `{"action":"run","args":{"command":"a\udc00"}}`, want: api.Request{Action: api.InvalidAction{Of: api.RunAction{Common: common}, Reason: `action "run": argument "command" must be a string, got a string with half of a surrogate pair, which is no character`}}, undocumented: true},
+	{name: "timeout of a wrong type", action: `{"action":"run","args":{"command":"ls"},"timeout":"soon"}`, want: api.Request{Action: api.InvalidAction{Of: api.RunAction{Common: common, Command: "ls"}, Reason: `action "run": "timeout" must be a finite number of seconds, got the string "soon"`}}, undocumented: true},
+	{name: "timeout beyond all floats", action: `{"action":"run","args":{"command":"ls"},"timeout":1e999}`, want: api.Request{Action: api.InvalidAction{Of: api.RunAction{Common: common, Command: "ls"}, Reason: `action "run": "timeout" must be a finite number of seconds, got the number 1e999`}}},
 }
 
 func TestDecodeRequest(t *testing.T) {
@@ -243,9 +272,6 @@ var refused = []struct {
 	{"line as a fraction", `{"action":{"action":"read","args":{"path":"a","end":1.5}}}`, 400, `argument "end" must be an integer, got the number 1.5`},
 	{"line beyond all integers", `{"action":{"action":"read","args":{"path":"a","end":` + strings.Repeat("9", 400) + `}}}`, 400, "must be an integer, got the number 9999999999999999999999999999999999999999…"},
 	{"line beyond exact floats", `{"action":{"action":"read","args":{"path":"a","end":1e17}}}`, 400, "must be an integer, got the number 1e17"},
-	{"range of booleans", `{"action":{"action":"read","args":{"path":"a","view_range":[true,false]}}}`, 400, `argument "view_range" must be a list of integers, got true`},
-	{"range as a text", `{"action":{"action":"read","args":{"path":"a","view_range":"1-2"}}}`, 400, `argument "view_range" must be a list of integers, got the string "1-2"`},
-	{"insert after a list", `{"action":{"action":"edit","args":{"path":"a","insert_line":[1]}}}`, 400, `argument "insert_line" must be an integer, got a list`},
 	{"edit from an odd source", `{"action":{"action":"edit","args":{"path":"a","impl_source":"mine"}}}`, 400, `argument "impl_source" must be "oh_aci" or "llm_based_edit"`},
 	{"dialect that nobody speaks", `{"action":{"action":"edit","args":{"path":"a","dialect":"klingon"}}}`, 400, `argument "dialect" must be one of "openhands-v1", "gemini", "strands", "anthropic", got the string "klingon"`},
 	{"edits that are no list", `{"action":{"action":"edit","args":{"path":"a","edits":"x"}}}`, 400, `argument "edits" must be a list of objects`},
@@ -275,7 +301,7 @@ func TestEncodeRequestRefuses(t *testing.T) {
 		want string
 	}{
 		{"nothing", api.Request{}, "encoding request: there is no action"},
-		{"invalid", api.Request{Action: api.InvalidAction{Reason: "x"}}, "encoding run action: an invalid action has no arguments to send"},
+		{"invalid", api.Request{Action: api.InvalidAction{Of: run, Reason: "x"}}, "encoding run action: an invalid action has no arguments to send"},
 		{"not UTF-8", api.Request{Action: api.RunAction{Command: "\xff"}}, "encoding run action: a text is not valid UTF-8"},
 		{"timeout", api.Request{Action: run, Timeout: new(math.NaN())}, "encoding run action: timeout nan is not finite"},
 		{"session", api.Request{Action: run, Session: "a b"}, `encoding run action: "session" must be 1 to 64 characters of A-Z a-z 0-9 . _ - and not "." or "..", got the string "a b"`},
@@ -304,7 +330,7 @@ func TestEncodeRequest(t *testing.T) {
 		},
 		{
 			"edit",
-			api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), InsertLine: "2", Start: 1, End: -1}, Session: "s"},
+			api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), InsertLine: new("2"), Start: 1, End: -1}, Session: "s"},
 			`{"action":{"action":"edit","args":{"path":"/a","command":"insert","file_text":null,"old_str":null,"new_str":"x","insert_line":2,"start":1,"end":-1,"thought":"","security_risk":-1,"impl_source":"oh_aci"},"session":"s"}}`,
 		},
 		{

@@ -54,7 +54,7 @@ func decodeRun(f *fields) Action {
 		f.complain("command", v, "a string")
 		return a
 	}
-	return InvalidAction{Reason: fmt.Sprintf("%s %q must be a string, got %s", f.of, "command", describe(v))}
+	return InvalidAction{Of: a, Reason: fmt.Sprintf("%s %q must be a string, got %s", f.of, "command", describe(v))}
 }
 
 func (a RunAction) encodeArgs(w *writer) {

@@ -144,7 +144,7 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	case api.MCPAction:
 		return e.callMCPTool(ctx, a, req)
 	case api.InvalidAction:
-		return api.ErrorObservation{Content: a.Reason}, nil
+		return invalid(a), nil
 	}
 	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
 }

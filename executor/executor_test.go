@@ -129,7 +129,7 @@ func TestTooManySessions(t *testing.T) {
 func TestActionsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{})
-	o, err := e.Do(t.Context(), api.Request{Action: api.InvalidAction{Reason: "because"}})
+	o, err := e.Do(t.Context(), api.Request{Action: api.InvalidAction{Of: api.RunAction{}, Reason: "because"}})
 	if err != nil || o != (api.ErrorObservation{Content: "because"}) {
 		t.Errorf("got %+v, %v", o, err)
 	}

@@ -29,18 +29,23 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 	}
 	if a.ImplSource == implEditor || a.Dialect != "" {
 		r, err := e.editor.Do(edit.Command{Dialect: edit.Dialect(a.Dialect), Name: "view", Path: a.Path, ViewRange: a.ViewRange})
-		if err != nil && a.Dialect != "" {
-			return complaint(err)
-		}
-		return api.ReadObservation{
-			Content: editorText(r, err), Path: a.Path, ImplSource: implEditor, SHA256: r.SHA256, Code: editorCode(err),
-		}
+		return viewed(a, r, err)
 	}
 	r, err := e.editor.Read(a.Path, e.workingDir(req.Session), a.Start, a.End)
 	if err != nil {
 		return complaint(err)
 	}
 	return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+}
+
+// viewed puts what the editor showed into words.
+func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
+	if err != nil && a.Dialect != "" {
+		return complaint(err)
+	}
+	return api.ReadObservation{
+		Content: editorText(r, err), Path: a.Path, ImplSource: implEditor, SHA256: r.SHA256, Code: editorCode(err),
+	}
 }
 
 // write writes a file, or a range of its lines.
@@ -72,12 +77,33 @@ func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) 
 		r, err = e.editor.Do(editCommand(a, e.workingDir(req.Session)))
 	}
 	e.noteHistory(ctx, r)
+	return edited(a, r, err)
+}
+
+// edited puts what the editor did into words.
+func edited(a api.EditAction, r edit.Result, err error) api.Observation {
 	if err != nil && a.Dialect != "" {
 		return complaint(err)
 	}
 	return api.EditObservation{
 		Content: editorText(r, err), Path: a.Path, OldContent: a.OldStr, NewContent: a.NewStr,
 		ImplSource: implEditor, Diff: r.Diff, SHA256: r.SHA256, Code: editorCode(err),
+	}
+}
+
+// invalid answers what could not be understood as what it would have been.
+func invalid(a api.InvalidAction) api.Observation {
+	err := &edit.Error{Code: edit.CodeInvalidArgument, Message: a.Reason}
+	switch of := a.Of.(type) {
+	case api.ReadAction:
+		return viewed(of, edit.Result{}, err)
+	case api.EditAction:
+		if of.ImplSource == implDraft {
+			return complaint(err)
+		}
+		return edited(of, edit.Result{}, err)
+	default:
+		return api.ErrorObservation{Content: a.Reason}
 	}
 }
 
@@ -114,12 +140,9 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 func editCommand(a api.EditAction, dir string) edit.Command {
 	c := edit.Command{
 		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
-		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr,
+		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: a.InsertLine,
 		Expected: a.ExpectedReplacements, AllowMultiple: a.AllowMultiple, Fuzzy: a.Fuzzy, IfSHA256: a.IfSHA256,
 		Content: a.Content, Start: a.Start, End: a.End,
-	}
-	if a.InsertLine != "" {
-		c.InsertLine = &a.InsertLine
 	}
 	if a.Edits != nil {
 		c.Edits = []edit.Replacement{}

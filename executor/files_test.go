@@ -1,11 +1,13 @@
 package executor_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -94,6 +96,41 @@ func TestFileDialects(t *testing.T) {
 	o = act(t, e, api.EditAction{Command: "replace", Path: file, Edits: []api.Replacement{{OldStr: "a", NewStr: "b"}, {OldStr: "b", NewStr: "c", AllowMultiple: true}}})
 	if content(t, file) != "c\nc\n" {
 		t.Errorf("several edits: got %+v and %q", o, content(t, file))
+	}
+}
+
+// What a model got wrong is answered by the editor, and changes nothing.
+func TestInvalidEditorActions(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "f")
+	decoded := func(action string) api.Action {
+		t.Helper()
+		r, err := api.DecodeRequest([]byte(`{"action":` + strings.ReplaceAll(action, "FILE", file) + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Action
+	}
+	const create = `{"action":"edit","args":{"command":"create","path":"FILE","file_text":{"a":1}`
+	reason := "Invalid `file_text` parameter: it should be a string, got an object."
+	for action, want := range map[string]api.Observation{
+		create + `}}`:                                api.EditObservation{Content: "ERROR:\n" + reason, Path: file, ImplSource: "oh_aci", Code: "invalid_argument"},
+		create + `,"dialect":"anthropic"}}`:          api.ErrorObservation{Content: reason, Code: "invalid_argument"},
+		create + `,"impl_source":"llm_based_edit"}}`: api.ErrorObservation{Content: reason, Code: "invalid_argument"},
+		`{"action":"read","args":{"path":"FILE","impl_source":"oh_aci","view_range":[1,"2"]}}`: api.ReadObservation{
+			Content: "ERROR:\nInvalid `view_range` parameter: [1, '2']. It should be a list of two integers.", Path: file, ImplSource: "oh_aci", Code: "invalid_argument",
+		},
+		`{"action":"edit","args":{"command":"insert","path":"FILE","insert_line":"","new_str":"x"}}`: api.EditObservation{
+			Content: "ERROR:\nInvalid insert_line value: ''. Expected an integer.", Path: file, NewContent: new("x"), ImplSource: "oh_aci", Code: "invalid_argument",
+		},
+	} {
+		if o := act(t, e, decoded(action)); !reflect.DeepEqual(o, want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", action, o, want)
+		}
+	}
+	if _, err := os.Lstat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want no file", err)
 	}
 }
 

@@ -277,7 +277,7 @@ func TestDockerWorkspaceFull(t *testing.T) {
 	for name, action := range map[string]api.Action{
 		"write": api.WriteAction{Path: "/workspace/f", Content: text + text, End: -1},
 		"edit": api.EditAction{
-			Path: "/workspace/f", Command: "insert", ImplSource: "oh_aci", InsertLine: "0", NewStr: &text, Start: 1, End: -1,
+			Path: "/workspace/f", Command: "insert", ImplSource: "oh_aci", InsertLine: new("0"), NewStr: &text, Start: 1, End: -1,
 		},
 	} {
 		o, err := c.Do(t.Context(), api.Request{Action: action})

@@ -109,7 +109,7 @@ func (v values) edit(dialect string) (Call, error) {
 	return do(api.EditAction{
 		Common: v.common(), Path: v.text("path"), Command: v.text("command"),
 		FileText: v.textOrNil("file_text"), OldStr: v.textOrNil("old_str"), NewStr: v.textOrNil("new_str"),
-		InsertLine: v.text("insert_line"), Start: 1, End: -1,
+		InsertLine: v.textOrNil("insert_line"), Start: 1, End: -1,
 		Edits: v.replacements(), IfSHA256: v.text("if_sha256"), Dialect: dialect, ImplSource: impl,
 	})
 }

@@ -64,7 +64,7 @@ func greeter(file string) part {
 		{
 			say: "Write its two lines.",
 			action: api.EditAction{
-				Command: "insert", Path: file, InsertLine: "0",
+				Command: "insert", Path: file, InsertLine: new("0"),
 				NewStr: new("name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")"),
 			},
 			want: want{diff: []string{`+name = input("Enter your name: ")`, `+print(f"Hello, {name}!")`}},

@@ -157,11 +157,11 @@ func (s step) describe(dir string) string {
 	}
 }
 
-func atLine(n string) string {
-	if n == "" {
+func atLine(n *string) string {
+	if n == nil {
 		return ""
 	}
-	return ", after line " + n
+	return ", after line " + *n
 }
 
 func lineRange(lines []int) string {

@@ -186,7 +186,7 @@ func TestDescribe(t *testing.T) {
 		{"read", step{action: api.ReadAction{Path: "/work/a/b"}}, "read     a/b"},
 		{"range", step{action: api.ReadAction{Path: "/etc/hosts", ViewRange: []int{1, 2}}}, "read     /etc/hosts, lines 1 to 2"},
 		{"edit", step{action: api.EditAction{Command: "undo_edit", Path: "/work/a"}}, "edit     undo_edit a"},
-		{"insert", step{action: api.EditAction{Command: "insert", Path: "/worker", InsertLine: "3"}}, "edit     insert /worker, after line 3"},
+		{"insert", step{action: api.EditAction{Command: "insert", Path: "/worker", InsertLine: new("3")}}, "edit     insert /worker, after line 3"},
 		{"other", step{action: api.WriteAction{Path: "/work/a"}}, "write"},
 	}
 	for _, tt := range tests {
