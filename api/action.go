@@ -20,9 +20,9 @@ type Request struct {
 	// default one. A session is made on first use. At most 64 characters of
 	// A-Z, a-z, 0-9, dot, dash and underscore, and neither "." nor "..".
 	Session string
-	// Timeout is the hard limit in seconds, nil for none. It bounds the wait
-	// for an answer and never kills the command. It is finite, may be zero or
-	// negative (no waiting at all), and may be more than a time.Duration holds.
+	// Timeout is the hard limit in seconds, nil or 0 for none. It bounds the wait
+	// for an answer and never kills the command. It is finite, may be negative
+	// (no waiting at all), and may be more than a time.Duration holds.
 	Timeout *float64
 }
 

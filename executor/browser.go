@@ -166,10 +166,11 @@ func (e *Executor) address(given string) string {
 
 // stepTime is the time that the caller gives a step; 0 where it says nothing.
 func stepTime(req api.Request) time.Duration {
-	if req.Timeout == nil {
+	timeout, ok := limit(req)
+	if !ok {
 		return 0
 	}
-	return max(seconds(*req.Timeout), time.Millisecond)
+	return max(timeout, time.Millisecond)
 }
 
 func noted(page browse.Page) string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/apitest"
@@ -205,6 +206,52 @@ func TestUndoAfterRestart(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want the file gone", err)
+	}
+}
+
+// A limit of 0 is none, as in the reference.
+func TestNoLimit(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{SoftTimeout: 300 * time.Millisecond})
+	none := 0.0
+	for command, want := range map[string]string{
+		"sleep 0.1; echo done": "\n[The command completed with exit code 0.]",
+		"sleep 1000":           "\n[The command has no new output after 0.3 seconds. ",
+	} {
+		o, err := e.Do(t.Context(), api.Request{Timeout: &none, Session: fmt.Sprint(len(command)), Action: api.RunAction{Command: command}})
+		if err != nil || !strings.HasPrefix(o.(api.RunObservation).Metadata.Suffix, want) {
+			t.Errorf("%s: got %+v, %v", command, o, err)
+		}
+	}
+}
+
+// What cleared the screen is not counted as a line of output.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	const prefix = "[Previous command outputs are truncated. Showing the last %d lines of the output below.]\n"
+	for command, lines := range map[string]int{`echo a; printf '\033[H\033[2J\033[3J'`: 0, `echo a; printf '\033[H\033[2J\033[3Jb\nc\n'`: 2} {
+		if o := run(t, e, "", command); o.Metadata.Prefix != fmt.Sprintf(prefix, lines) {
+			t.Errorf("%s: got %q, %q", command, o.Metadata.Prefix, o.Content)
+		}
+	}
+}
+
+// A command that is refused, or a key that ends none, tells as much as any.
+func TestRefusedHidden(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	background := run(t, e, "", "sleep 1000 &").Metadata.PID
+	if o := run(t, e, "", "C-c"); o.Metadata.PID != background || background <= 0 {
+		t.Errorf("C-c on an idle shell: got process %d, want %d", o.Metadata.PID, background)
+	}
+	limit := 0.1
+	if _, err := e.Do(t.Context(), api.Request{Timeout: &limit, Action: api.RunAction{Command: "sleep 1000"}}); err != nil {
+		t.Fatal(err)
+	}
+	o, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: "ls", Hidden: true}})
+	if r, ok := o.(api.RunObservation); err != nil || !ok || !r.Hidden || !strings.Contains(r.Metadata.Suffix, "NOT executed") {
+		t.Errorf("got %+v, %v", o, err)
 	}
 }
 

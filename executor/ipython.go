@@ -50,8 +50,8 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 		return nil, api.BadRequest(noJupyter)
 	}
 	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1}
-	if req.Timeout != nil {
-		cell.Timeout = seconds(*req.Timeout)
+	if timeout, ok := limit(req); ok {
+		cell.Timeout = timeout
 	}
 	name := req.Session
 	if name == "" {
@@ -124,9 +124,9 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	case content != "" && len(notes) > 0 && !strings.HasSuffix(content, "\n"):
 		content += "\n"
 	}
-	content += strings.Join(notes, "\n")
+	content = strings.TrimRight(content+strings.Join(notes, "\n"), pythonSpace)
 	if a.IncludeExtra {
-		content = strings.TrimRight(content, pythonSpace) + fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
+		content += fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
 	}
 	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
 	switch {

@@ -60,8 +60,12 @@ func TestIPython(t *testing.T) {
 	run(t, e, "", "mkdir deep && cd deep")
 	check("os.getcwd()", "'"+dir+"/deep'"+suffix(dir+"/deep"))
 	got := cell(t, e, "", api.IPythonAction{Code: "print('a  \\n')"})
-	if o, ok := got.(api.IPythonObservation); !ok || o.Content != "a  \n\n" {
+	if o, ok := got.(api.IPythonObservation); !ok || o.Content != "a" {
 		t.Errorf("without extras: got %+v", got)
+	}
+	none := 0.0
+	if o, err := e.Do(t.Context(), api.Request{Timeout: &none, Action: api.IPythonAction{Code: "import time; time.sleep(0.1); print(1)"}}); err != nil || o.(api.IPythonObservation).Content != "1" {
+		t.Errorf("with a limit of 0, which is none: got %+v, %v", o, err)
 	}
 	check("os._exit(3)", "[The kernel ended with status 3. The next cell runs in a new one, without the variables and imports of this one.]"+suffix(dir+"/deep"))
 
@@ -210,7 +214,7 @@ func TestIPythonFollowsShell(t *testing.T) {
 	where := func(want string) {
 		t.Helper()
 		o, ok := cell(t, e, "", api.IPythonAction{Code: "import os; print(os.getcwdb())"}).(api.IPythonObservation)
-		if !ok || o.Content != want+"\n" {
+		if !ok || o.Content != want {
 			t.Errorf("got %+v, want %s", o, want)
 		}
 	}

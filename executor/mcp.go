@@ -60,15 +60,15 @@ func (e *Executor) OpenMCP() (net.Conn, error) {
 
 // callMCPTool calls a tool of an MCP server.
 func (e *Executor) callMCPTool(ctx context.Context, a api.MCPAction, req api.Request) (api.Observation, error) {
-	limit := mcp.CallTime
-	if req.Timeout != nil {
-		limit = seconds(*req.Timeout)
+	timeout, ok := limit(req)
+	if !ok {
+		timeout = mcp.CallTime
 	}
 	arguments := a.Arguments
 	if arguments == nil {
 		arguments = map[string]any{}
 	}
-	result, err := e.mcp.Call(ctx, a.Name, arguments, limit)
+	result, err := e.mcp.Call(ctx, a.Name, arguments, timeout)
 	switch {
 	case err == nil:
 		return api.MCPObservation{Content: api.MCPResult(result).Text(), Name: a.Name, Arguments: arguments}, nil

@@ -80,10 +80,19 @@ func (e *Executor) command(a api.RunAction, req api.Request) bash.Command {
 	if !a.Blocking {
 		c.Soft = e.cfg.SoftTimeout
 	}
-	if req.Timeout != nil {
-		c.Hard = seconds(*req.Timeout)
+	if hard, ok := limit(req); ok {
+		c.Hard = hard
 	}
 	return c
+}
+
+// limit is how long a request may take; false where it does not say, or says 0,
+// which is none in the reference too.
+func limit(req api.Request) (time.Duration, bool) {
+	if req.Timeout == nil || *req.Timeout == 0 {
+		return 0, false
+	}
+	return seconds(*req.Timeout), true
 }
 
 // seconds is f as a duration, the longest there is where it would not fit.
@@ -154,7 +163,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
 	o.Metadata = api.RunMetadata{ExitCode: -1, PID: -1}
 	if r.Omitted > 0 {
-		o.Metadata.Prefix = fmt.Sprintf(omittedPrefix, 1+strings.Count(r.Output, "\n"))
+		o.Metadata.Prefix = fmt.Sprintf(omittedPrefix, countLines(r.Output))
 	}
 	switch r.Outcome {
 	case bash.Completed:
@@ -165,6 +174,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	case bash.TimedOut:
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
 	case bash.Refused:
+		o.Hidden = a.Hidden
 		o.Metadata.Suffix = "\n[Your command \"" + strings.TrimSpace(a.Command) + refusedSuffix + stillRunningHint + "]"
 	}
 	if r.Outcome != bash.Completed && (r.Continued || r.Outcome == bash.Refused) {
@@ -174,6 +184,14 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		o.Content = shorten(o.Content)
 	}
 	return o
+}
+
+// countLines counts the lines of an output, which has no line end at its end.
+func countLines(output string) int {
+	if output == "" {
+		return 0
+	}
+	return 1 + strings.Count(output, "\n")
 }
 
 // completed says how the command ended and in what state it left the shell.

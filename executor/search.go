@@ -58,10 +58,10 @@ func (e *Executor) glob(ctx context.Context, a api.GlobAction, req api.Request) 
 // searchTime bounds a search by the request's limit, at whose end it answers
 // with what it has.
 func searchTime(ctx context.Context, req api.Request) (context.Context, context.CancelFunc) {
-	if req.Timeout == nil {
-		return context.WithCancel(ctx)
+	if timeout, ok := limit(req); ok {
+		return context.WithTimeout(ctx, timeout)
 	}
-	return context.WithTimeout(ctx, seconds(*req.Timeout))
+	return context.WithCancel(ctx)
 }
 
 // searchCut says that a search did not come to its end.

@@ -140,10 +140,10 @@ func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer) {
 	return api.Request{Action: parsed.Action, Session: call.Session, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer
 }
 
-// shorter returns the smaller of two limits, of which nil is none: a model may
-// ask for less time than the controller gives, and not for more.
+// shorter returns the smaller of two limits, of which nil and 0 are none: a
+// model may ask for less time than the controller gives, and not for more.
 func shorter(a, b *float64) *float64 {
-	if a == nil || b != nil && *b < *a {
+	if a == nil || *a == 0 || b != nil && *b != 0 && *b < *a {
 		return b
 	}
 	return a

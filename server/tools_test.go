@@ -23,6 +23,9 @@ func TestToolCallGoesIn(t *testing.T) {
 		{"the model's", `{"name":"execute_bash","arguments":{"command":"ls","timeout":"7"}}`, 7, true},
 		{"the controller's", `{"name":"execute_bash","arguments":{"command":"ls"},"timeout":3}`, 3, false},
 		{"the model's is shorter", `{"name":"execute_bash","arguments":{"command":"ls","timeout":2},"timeout":3}`, 2, true},
+		{"none by the model's zero", `{"name":"execute_bash","arguments":{"command":"ls","timeout":0}}`, 0, false},
+		{"the controller's beside zero", `{"name":"execute_bash","arguments":{"command":"ls","timeout":0},"timeout":3}`, 3, false},
+		{"the model's beside zero", `{"name":"execute_bash","arguments":{"command":"ls","timeout":2},"timeout":0}`, 2, true},
 		{"the controller's is shorter", `{"name":"execute_bash","arguments":{"command":"ls","timeout":4},"timeout":3}`, 3, true},
 	}
 	for _, tt := range tests {

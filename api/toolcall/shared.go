@@ -63,7 +63,7 @@ func answer(o api.Observation) (Call, error) { return Call{Answer: o}, nil }
 // silent.
 func commandLimit(a api.RunAction, v values) (Call, error) {
 	limit := v.seconds("timeout")
-	a.Blocking = limit != nil
+	a.Blocking = limit != nil && *limit != 0
 	return Call{Action: a, Timeout: limit}, nil
 }
 

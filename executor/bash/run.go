@@ -198,7 +198,7 @@ func (s *Session) idleKey(key []byte) Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current, s.status = nil, 130
-	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: -1, Key: "C", Dir: s.dir, Path: s.path}
+	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: s.jobPID, Key: "C", Dir: s.dir, Path: s.path}
 }
 
 // give hands a new command to the shell. by is nil unless a person typed it.

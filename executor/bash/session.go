@@ -129,6 +129,7 @@ type Session struct {
 	path     string
 	flags    string
 	status   int
+	jobPID   int    // $!, -1 when there never was a background job
 	state    string // what save last told
 	died     string // how the last shell ended, until an answer says so
 	prompt   string // last line of the last answer: what stands before typed text
@@ -181,7 +182,7 @@ func Start(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	s := &Session{
 		cfg: cfg, turn: make(chan struct{}, 1), screen: NewScreen(terminalCols, terminalRows),
-		dir: cfg.Dir, started: time.Now(),
+		dir: cfg.Dir, jobPID: -1, started: time.Now(),
 	}
 	s.turn <- struct{}{}
 	if err := s.revive(ctx); err != nil {
@@ -373,7 +374,7 @@ func (s *Session) reported(sh *shell, r report) {
 	if filepath.IsAbs(r.dir) { // pwd may not know, where the directory is gone
 		s.dir = r.dir
 	}
-	s.flags, s.status, s.path = r.flags, r.status, r.path
+	s.flags, s.status, s.path, s.jobPID = r.flags, r.status, r.path, r.background
 	c.status, c.pid = r.status, r.background
 	close(c.done)
 	s.changed()
@@ -410,7 +411,7 @@ func (s *Session) ended(sh *shell) {
 	if signal != 0 {
 		s.died = fmt.Sprintf("was killed by signal %d (%v)", signal, signal)
 	}
-	s.status = 0
+	s.status, s.jobPID = 0, -1
 	if c := s.current; c != nil && !c.ended() {
 		c.status, c.pid = status, -1
 		close(c.done)
