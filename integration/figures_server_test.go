@@ -216,14 +216,8 @@ func (c *connection) ask(request []byte) ([]byte, error) {
 // body reads the body of an answer, which must have status 200.
 func body(resp *http.Response) ([]byte, error) {
 	defer resp.Body.Close()
-	var data []byte
-	var err error
-	if resp.ContentLength < 0 { // metrics
-		data, err = io.ReadAll(resp.Body)
-	} else {
-		data = make([]byte, resp.ContentLength)
-		_, err = io.ReadFull(resp.Body, data)
-	}
+	data := make([]byte, resp.ContentLength)
+	_, err := io.ReadFull(resp.Body, data)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", resp.StatusCode, data)
 	}

@@ -6,11 +6,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/metric"
 	"github.com/actiond/actiond/server/reply"
 )
 
@@ -19,73 +16,43 @@ import (
 // that a caller cannot invent one.
 const unread = "unread"
 
-// metrics counts on a registry of its own.
+// metrics counts what was done.
 type metrics struct {
-	handler  http.Handler
-	actions  *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	requests *prometheus.CounterVec
-	received prometheus.Counter
-	sent     prometheus.Counter
+	server                            *Server
+	actions, requests, received, sent *metric.Counter
+	duration                          *metric.Histogram
 }
 
 func newMetrics(s *Server) *metrics {
-	m := &metrics{
-		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "actiond_actions_total",
-			Help: "Actions by name and by what came of them: happened, refused, broke, or abandoned by their client.",
-		}, []string{"action", "outcome"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "actiond_action_duration_seconds",
-			Help: "Time from the request to the encoded observation.",
+	return &metrics{
+		server: s,
+		actions: metric.NewCounter("actiond_actions_total",
+			"Actions by name and by what came of them: happened, refused, broke, or abandoned by their client.", "action", "outcome"),
+		duration: metric.NewHistogram("actiond_action_duration_seconds", "Time from the request to the encoded observation.",
 			// From a command that does nothing to one that builds something.
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
-		}, []string{"action"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "actiond_http_requests_total",
-			Help: "HTTP requests by method, route and class of the status; method and route are empty where no route matched.",
-		}, []string{"method", "route", "code"}),
-		received: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "actiond_http_request_bytes_total",
-			Help: "Bytes of request bodies.",
-		}),
-		sent: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "actiond_http_response_bytes_total",
-			Help: "Bytes of response bodies.",
-		}),
+			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}, "action"),
+		requests: metric.NewCounter("actiond_http_requests_total",
+			"HTTP requests by method, route and class of the status; method and route are empty where no route matched.", "code", "method", "route"),
+		received: metric.NewCounter("actiond_http_request_bytes_total", "Bytes of request bodies."),
+		sent:     metric.NewCounter("actiond_http_response_bytes_total", "Bytes of response bodies."),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "actiond_build_info",
-		Help: "Always 1; the labels tell the version and what it was built with.",
-	}, []string{"version", "go"})
-	build.WithLabelValues(s.cfg.Version, runtime.Version()).Set(1)
-
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		m.actions, m.duration, m.requests, m.received, m.sent, build,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "actiond_sessions",
-			Help: "Sessions that are open, each with a shell, a kernel, or both.",
-		}, func() float64 { return float64(len(s.cfg.Executor.Sessions())) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "actiond_terminals",
-			Help: "Terminals that are attached.",
-		}, func() float64 { return float64(len(s.terminals)) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "actiond_actions_in_flight",
-			Help: "Actions that run or wait.",
-		}, func() float64 { return float64(len(s.actions)) }),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true})
-	return m
 }
 
 // serve answers /metrics.
 func (m *metrics) serve(w http.ResponseWriter, r *http.Request) error {
-	m.handler.ServeHTTP(w, r)
+	metric.Serve(w, r, m.expose)
 	return nil
+}
+
+func (m *metrics) expose(e *metric.Exposition) {
+	s := m.server
+	e.Add(m.actions, m.duration, m.requests, m.received, m.sent)
+	e.Gauge("actiond_build_info", "Always 1; the labels tell the version and what it was built with.", 1,
+		"go", runtime.Version(), "version", s.cfg.Version)
+	e.Gauge("actiond_sessions", "Sessions that are open, each with a shell, a kernel, or both.", float64(len(s.cfg.Executor.Sessions())))
+	e.Gauge("actiond_terminals", "Terminals that are attached.", float64(len(s.terminals)))
+	e.Gauge("actiond_actions_in_flight", "Actions that run or wait.", float64(len(s.actions)))
+	e.AddProcess()
 }
 
 // request counts one HTTP request.
@@ -94,7 +61,7 @@ func (m *metrics) request(r *http.Request, rec *reply.Recorder) {
 	if r.Pattern != "" {
 		method = r.Method // a route matched, so it is one of the table
 	}
-	m.requests.WithLabelValues(method, r.Pattern, rec.Class()).Inc()
+	m.requests.Add(1, rec.Class(), method, r.Pattern)
 	m.sent.Add(float64(rec.Bytes))
 }
 
@@ -109,6 +76,6 @@ func (m *metrics) action(r *http.Request, name string, err error, took time.Dura
 	case waitEnded(r.Context(), err), errors.Is(err, errReaderGone):
 		outcome = "abandoned"
 	}
-	m.actions.WithLabelValues(name, outcome).Inc()
-	m.duration.WithLabelValues(name).Observe(took.Seconds())
+	m.actions.Add(1, name, outcome)
+	m.duration.Observe(took.Seconds(), name)
 }

@@ -15,7 +15,7 @@ func TestDeps(t *testing.T) {
 	const house = "github.com/actiond/actiond/"
 	linked := deps(t)
 	// HTTP ends in these.
-	gateway := []string{house + "server/gateway", house + "server/bound", house + "server/reply"}
+	gateway := []string{house + "server/gateway", house + "server/bound", house + "server/metric", house + "server/reply"}
 	for _, pkg := range append(gateway, house+"api", "github.com/spf13/cobra") {
 		if !slices.Contains(linked, pkg) {
 			t.Errorf("%s is not linked: this test looks at the wrong program", pkg)
@@ -31,6 +31,7 @@ func TestDeps(t *testing.T) {
 		{"github.com/sergi/go-diff", "diffs are made in the sandbox and come with the observation"},
 		{"mvdan.cc/sh", "commands are looked at in the sandbox"},
 		{"github.com/santhosh-tekuri/jsonschema", "schemas are for tests"},
+		{"github.com/prometheus/", "server/metric writes the formats"},
 		{"testing", "tests are not shipped"},
 		{"net/http/pprof", "it registers handlers that nobody asked for"},
 	} {

@@ -7,75 +7,54 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/metric"
 	"github.com/actiond/actiond/server/reply"
 )
 
 // buckets are from a claim to a pull.
 var buckets = []float64{.005, .01, .02, .05, .1, .2, .35, .5, 1, 2, 5, 10, 30, 60, 300}
 
-// metrics counts on a registry of its own.
+// metrics counts what was done.
 type metrics struct {
-	handler   http.Handler
-	creations *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	requests  *prometheus.CounterVec
-	passing   prometheus.Gauge
-	received  prometheus.Counter
-	sent      prometheus.Counter
+	gateway                             *Gateway
+	creations, requests, received, sent *metric.Counter
+	duration                            *metric.Histogram
+	passing                             atomic.Int64
 }
 
 func newMetrics(g *Gateway) *metrics {
-	m := &metrics{
-		creations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "actiond_gateway_creations_total",
-			Help: "Sandboxes asked for, by what came of it: created, claimed from the pool, found, refused, failed or abandoned.",
-		}, []string{"outcome"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "actiond_gateway_creation_duration_seconds", Buckets: buckets,
-			Help: "Time until a sandbox could be used, for those that were created, claimed or found.",
-		}, []string{"outcome"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "actiond_gateway_http_requests_total",
-			Help: "HTTP requests by method, route and class of the status; method and route are empty where no route matched.",
-		}, []string{"method", "route", "code"}),
-		passing: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "actiond_gateway_proxied_in_flight",
-			Help: "Requests that are being passed on to sandboxes.",
-		}),
-		received: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "actiond_gateway_http_request_bytes_total", Help: "Bytes of request bodies.",
-		}),
-		sent: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "actiond_gateway_http_response_bytes_total", Help: "Bytes of response bodies.",
-		}),
+	return &metrics{
+		gateway: g,
+		creations: metric.NewCounter("actiond_gateway_creations_total",
+			"Sandboxes asked for, by what came of it: created, claimed from the pool, found, refused, failed or abandoned.", "outcome"),
+		duration: metric.NewHistogram("actiond_gateway_creation_duration_seconds",
+			"Time until a sandbox could be used, for those that were created, claimed or found.", buckets, "outcome"),
+		requests: metric.NewCounter("actiond_gateway_http_requests_total",
+			"HTTP requests by method, route and class of the status; method and route are empty where no route matched.", "code", "method", "route"),
+		received: metric.NewCounter("actiond_gateway_http_request_bytes_total", "Bytes of request bodies."),
+		sent:     metric.NewCounter("actiond_gateway_http_response_bytes_total", "Bytes of response bodies."),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "actiond_gateway_build_info",
-		Help: "Always 1; the labels tell the version and what it was built with.",
-	}, []string{"version", "go"})
-	build.WithLabelValues(g.cfg.Version, runtime.Version()).Set(1)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		m.creations, m.duration, m.requests, m.passing, m.received, m.sent, build, g.cfg.Phases.duration,
-		&census{host: g.cfg.Host, pool: g.cfg.PoolSize, log: g.log},
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true})
-	return m
 }
 
 // serve answers /metrics.
 func (m *metrics) serve(w http.ResponseWriter, r *http.Request) error {
-	m.handler.ServeHTTP(w, r)
+	metric.Serve(w, r, m.expose)
 	return nil
+}
+
+func (m *metrics) expose(e *metric.Exposition) {
+	cfg := m.gateway.cfg
+	e.Add(m.creations, m.duration, m.requests, m.received, m.sent, cfg.Phases.duration)
+	e.Gauge("actiond_gateway_build_info", "Always 1; the labels tell the version and what it was built with.", 1,
+		"go", runtime.Version(), "version", cfg.Version)
+	e.Gauge("actiond_gateway_proxied_in_flight", "Requests that are being passed on to sandboxes.", float64(m.passing.Load()))
+	e.Gauge("actiond_gateway_pool_size", "Sandboxes that the warm pool should have.", float64(cfg.PoolSize))
+	m.gateway.census(e)
+	e.AddProcess()
 }
 
 // created counts a creation.
@@ -94,9 +73,9 @@ func (m *metrics) created(ctx context.Context, c creation, err error, took time.
 	default:
 		outcome = "failed"
 	}
-	m.creations.WithLabelValues(outcome).Inc()
+	m.creations.Add(1, outcome)
 	if err == nil {
-		m.duration.WithLabelValues(outcome).Observe(took.Seconds())
+		m.duration.Observe(took.Seconds(), outcome)
 	}
 }
 
@@ -117,7 +96,7 @@ func (g *Gateway) observed(r *http.Request, rec *reply.Recorder, took time.Durat
 	if r.Pattern != "" {
 		method = methodOf(r.Method)
 	}
-	g.metrics.requests.WithLabelValues(method, r.Pattern, rec.Class()).Inc()
+	g.metrics.requests.Add(1, rec.Class(), method, r.Pattern)
 	g.metrics.sent.Add(float64(rec.Bytes))
 	if g.log.Enabled(r.Context(), slog.LevelDebug) {
 		g.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
@@ -136,42 +115,17 @@ func methodOf(method string) string {
 	return "other"
 }
 
-// census counts sandboxes when it is asked.
-type census struct {
-	host *docker.Host
-	pool int
-	log  *slog.Logger
-}
-
-var (
-	sandboxesDesc = prometheus.NewDesc("actiond_gateway_sandboxes", "Sandboxes of this host by state, those in the pool aside.", []string{"state"}, nil)
-	pooledDesc    = prometheus.NewDesc("actiond_gateway_pool_sandboxes", "Sandboxes in the warm pool by state; only ready ones can be claimed.", []string{"state"}, nil)
-	poolSizeDesc  = prometheus.NewDesc("actiond_gateway_pool_size", "Sandboxes that the warm pool should have.", nil, nil)
-	engineDesc    = prometheus.NewDesc("actiond_gateway_engine_up", "1 if the Docker engine can be reached; 0 says that nothing is known about the sandboxes.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *census) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{sandboxesDesc, pooledDesc, poolSizeDesc, engineDesc} {
-		descs <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *census) Collect(out chan<- prometheus.Metric) {
+// census counts the sandboxes.
+func (g *Gateway) census(e *metric.Exposition) {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
 	defer cancel()
-	all, err := c.host.List(ctx)
+	all, err := g.cfg.Host.List(ctx)
 	up := 1.0
 	if err != nil {
-		c.log.WarnContext(ctx, "cannot count the sandboxes", "error", err)
+		g.log.WarnContext(ctx, "cannot count the sandboxes", "error", err)
 		up = 0
 	}
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	gauge(engineDesc, up)
-	gauge(poolSizeDesc, float64(c.pool))
+	e.Gauge("actiond_gateway_engine_up", "1 if the Docker engine can be reached; 0 says that nothing is known about the sandboxes.", up)
 	if err != nil {
 		return
 	}
@@ -184,15 +138,17 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	for _, state := range []docker.State{docker.Creating, docker.Starting, docker.Ready, docker.Paused, docker.Stopped, docker.Gone} {
-		gauge(sandboxesDesc, float64(free[state]), string(state))
-		gauge(pooledDesc, float64(pooled[state]), string(state))
+		e.Gauge("actiond_gateway_sandboxes", "Sandboxes of this host by state, those in the pool aside.",
+			float64(free[state]), "state", string(state))
+		e.Gauge("actiond_gateway_pool_sandboxes", "Sandboxes in the warm pool by state; only ready ones can be claimed.",
+			float64(pooled[state]), "state", string(state))
 	}
 }
 
 // Phases times the phases of creations. It is made before the Host, whose
 // Config.Progress is its Progress. Its methods may be called concurrently.
 type Phases struct {
-	duration *prometheus.HistogramVec
+	duration *metric.Histogram
 
 	mu  sync.Mutex
 	all map[string]*phase // by id of the sandbox
@@ -210,10 +166,8 @@ const maxPhases = 1024
 
 // NewPhases has seen none.
 func NewPhases() *Phases {
-	return &Phases{all: map[string]*phase{}, duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "actiond_gateway_creation_phase_seconds", Buckets: buckets,
-		Help: "Time that creations and claims spend in each phase.",
-	}, []string{"phase"})}
+	return &Phases{all: map[string]*phase{}, duration: metric.NewHistogram("actiond_gateway_creation_phase_seconds",
+		"Time that creations and claims spend in each phase.", buckets, "phase")}
 }
 
 // Progress is told what a creation waits for next; "" is its end.
@@ -223,7 +177,7 @@ func (p *Phases) Progress(id string, state docker.State, waiting string) {
 	defer p.mu.Unlock()
 	current := p.all[id]
 	if current != nil && (current.state != state || waiting == "") {
-		p.duration.WithLabelValues(string(current.state)).Observe(now.Sub(current.since).Seconds())
+		p.duration.Observe(now.Sub(current.since).Seconds(), string(current.state))
 		current = nil
 	}
 	switch {

@@ -45,8 +45,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx := context.WithValue(r.Context(), passing{}, &destination{to, "/" + rest, g.below + id})
 	_ = http.NewResponseController(w).EnableFullDuplex() // an answer may begin before the body ends; tests have no connection
-	g.metrics.passing.Inc()
-	defer g.metrics.passing.Dec()
+	g.metrics.passing.Add(1)
+	defer g.metrics.passing.Add(-1)
 	g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	return nil
 }
