@@ -262,6 +262,8 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 		return nil, fmt.Errorf("making container %s: %w", name, errTaken)
 	case isNotFound(err):
 		return nil, fmt.Errorf("making container %s: %w: %w", name, ErrNoImage, err)
+	case isInvalid(err):
+		return nil, fmt.Errorf("%w: making container %s: %w", ErrInvalid, name, err)
 	case err != nil:
 		return nil, engineError(ctx, "making container "+name, err)
 	}
@@ -297,13 +299,16 @@ func (h *Host) image(ctx context.Context, spec *Spec) (arch string, err error) {
 		})
 	}
 	info, err := look()
+	absent := isNotFound(err)
 	switch {
-	case err != nil && !isNotFound(err):
+	case isInvalid(err):
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	case err != nil && !absent:
 		return "", err
-	case err != nil && spec.Pull == PullNever:
+	case absent && spec.Pull == PullNever:
 		return "", fmt.Errorf("%w: %s is not on this host, and it is not to be pulled", ErrNoImage, spec.Image)
-	case err != nil || spec.Pull == PullAlways:
-		if err := h.pull(ctx, spec.Image); err != nil {
+	case absent || spec.Pull == PullAlways:
+		if err := h.pull(ctx, spec.Image, absent); err != nil {
 			return "", err
 		}
 		if info, err = look(); err != nil {
@@ -313,13 +318,17 @@ func (h *Host) image(ctx context.Context, spec *Spec) (arch string, err error) {
 	return info.Architecture, nil
 }
 
-func (h *Host) pull(ctx context.Context, name string) error {
+// pull gets an image that is absent, or a newer one.
+func (h *Host) pull(ctx context.Context, name string, absent bool) error {
 	report, err := h.engine.ImagePull(ctx, name, image.PullOptions{})
 	if err != nil {
 		if unreachable(err) || ctx.Err() != nil {
 			return engineError(ctx, "pulling "+name, err)
 		}
-		return fmt.Errorf("%w: %s is not on this host and cannot be pulled: %w", ErrNoImage, name, err)
+		if absent {
+			name += " is not on this host and"
+		}
+		return fmt.Errorf("%w: %s cannot be pulled: %w", ErrNoImage, name, err)
 	}
 	err = errors.Join(readPull(report, h.config.PullOutput), report.Close())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -370,6 +371,30 @@ func TestCreateFails(t *testing.T) {
 		}
 		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err != nil {
 			t.Errorf("pulled: %v", err)
+		}
+	})
+	t.Run("the engine refuses", func(t *testing.T) {
+		t.Parallel()
+		for _, test := range []struct {
+			call string
+			err  error
+			is   error // nil: none of ours
+			says string
+		}{
+			{"image", fmt.Errorf("invalid reference format: %w", cerrdefs.ErrInvalidArgument), docker.ErrInvalid, "invalid specification: looking for image debian: invalid reference format"},
+			{"create", fmt.Errorf("range of CPUs is from 0.01 to 2.00: %w", cerrdefs.ErrInvalidArgument), docker.ErrInvalid, "invalid specification: making container actiond-"},
+			{"pull", errors.New("no route to host"), docker.ErrNoImage, "no such image: debian cannot be pulled: no route to host"},
+			{"start", fmt.Errorf("network build not found: %w", cerrdefs.ErrNotFound), nil, ": starting the container: network build not found"},
+		} {
+			f := newFake()
+			f.refusals = map[string]error{test.call: test.err}
+			_, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian", Network: "build", Pull: docker.PullAlways})
+			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Count(err.Error(), "starting") > 1 || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("%s: got %v, want %q", test.call, err, test.says)
+			}
+			if len(f.containers) != 0 {
+				t.Errorf("%s: %d containers are left", test.call, len(f.containers))
+			}
 		}
 	})
 	t.Run("the caller gives up", func(t *testing.T) {

@@ -172,6 +172,9 @@ func unreachable(err error) bool {
 
 func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
 
+// isInvalid tells whether the engine refused what it was asked for.
+func isInvalid(err error) bool { return cerrdefs.IsInvalidArgument(err) }
+
 func isConflict(err error) bool { return cerrdefs.IsConflict(err) }
 
 // safely repeats a call that may be repeated without harm (a look, or

@@ -57,7 +57,8 @@ type fakeEngine struct {
 	fault      fault
 	dies       bool // containers end as soon as they are started
 	noImage    bool
-	unborn     int // so many creations find their name taken by what cannot be seen
+	unborn     int              // so many creations find their name taken by what cannot be seen
+	refusals   map[string]error // what calls of a name are answered with
 }
 
 type fakeContainer struct {
@@ -93,6 +94,9 @@ func (f *fakeEngine) do(name string, work func() error) error {
 		return errDown
 	case f.fault == deaf:
 		return errors.Join(errDown, work())
+	}
+	if err := f.refusals[name]; err != nil {
+		return err
 	}
 	return work()
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/system"
 
@@ -260,12 +261,24 @@ func TestHint(t *testing.T) {
 		{&container.State{}, false, "no shell"},
 		{&container.State{OOMKilled: true}, true, "more memory"},
 		{&container.State{Error: "exec format error"}, true, "another processor"},
-		{&container.State{Error: "something else"}, true, "something else"},
+		{&container.State{Error: "something else"}, true, "The engine says: something else"},
+		{&container.State{Error: "it ended"}, true, ""}, // it is said already
 		{&container.State{}, true, ""},
 	} {
 		info := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: tt.state}}
-		if got := docker.Hint(info, tt.shell); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+		if got := docker.Hint(info, tt.shell, errors.New("it ended")); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
 			t.Errorf("%+v: got %q, want %q in it", tt.state, got, tt.want)
+		}
+	}
+	absent := fmt.Errorf("network build not found: %w", cerrdefs.ErrNotFound)
+	for network, want := range map[container.NetworkMode]string{
+		"build": "Make the network with 'docker network create build', or take another one.", "bridge": "",
+	} {
+		info := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{
+			State: &container.State{Error: "network build not found"}, HostConfig: &container.HostConfig{NetworkMode: network},
+		}}
+		if got := docker.Hint(info, true, absent); got != want {
+			t.Errorf("network %s: got %q, want %q", network, got, want)
 		}
 	}
 }

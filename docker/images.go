@@ -18,13 +18,17 @@ type Image struct {
 	Size    int64     // bytes
 }
 
-// Image looks for an image on this host. It fails with ErrNoImage or ErrUnknown.
+// Image looks for an image on this host. It fails with ErrNoImage, ErrInvalid
+// where the name cannot be one's, or ErrUnknown.
 func (h *Host) Image(ctx context.Context, name string) (*Image, error) {
 	info, err := safely(ctx, "looking for image "+name, func() (image.InspectResponse, error) {
 		return h.engine.ImageInspect(ctx, name)
 	})
 	if isNotFound(err) {
 		return nil, fmt.Errorf("%w: %s is not on this host", ErrNoImage, name)
+	}
+	if isInvalid(err) {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err != nil {
 		return nil, err

@@ -20,14 +20,18 @@ import (
 // StartError says why a sandbox did not come to life. Nothing is left of it.
 type StartError struct {
 	ID   string
-	Step string // what was waited for
+	Step string // what was waited for, empty: it was not started
 	Hint string // what to do, empty if that is not known
 	Logs string // the container's last lines
 	Err  error
 }
 
 func (e *StartError) Error() string {
-	text := fmt.Sprintf("sandbox %s: %s: %v", e.ID, e.Step, e.Err)
+	text := "sandbox " + e.ID + ": "
+	if e.Step != "" {
+		text += e.Step + ": "
+	}
+	text += e.Err.Error()
 	if e.Hint != "" {
 		text += "\n" + e.Hint
 	}
@@ -48,10 +52,9 @@ func (h *Host) launch(ctx context.Context, s *Sandbox, n note) error {
 	defer died(nil)
 	exited, failed := h.engine.ContainerWait(waitCtx, s.Container, container.WaitConditionNextExit)
 
-	step := "starting the container"
 	h.config.Progress(s.ID, Creating, "the container to start")
 	if err := h.start(ctx, s, n.Mounts); err != nil {
-		return h.startError(ctx, s, step, err)
+		return h.startError(ctx, s, "", err)
 	}
 	over := make(chan struct{})
 	watching := make(chan struct{})
@@ -81,13 +84,12 @@ func (h *Host) launch(ctx context.Context, s *Sandbox, n note) error {
 			return h.config.Agent.Ready(ctx, s.Dial, n.Key)
 		}},
 	} {
-		step = next.step
-		h.config.Progress(s.ID, Starting, step)
+		h.config.Progress(s.ID, Starting, next.step)
 		if err := next.do(waitCtx); err != nil {
 			if waitCtx.Err() != nil {
 				err = context.Cause(waitCtx)
 			}
-			return h.startError(ctx, s, step, err)
+			return h.startError(ctx, s, next.step, err)
 		}
 	}
 	return nil
@@ -208,15 +210,17 @@ func (h *Host) startError(ctx context.Context, s *Sandbox, step string, err erro
 	if inspectErr != nil {
 		return e
 	}
-	e.Hint = hint(info, h.hasShell(ctx, s.Container))
+	e.Hint = hint(info, h.hasShell(ctx, s.Container), err)
 	return e
 }
 
-// hint says what to do about a container that did not come to life.
-func hint(info container.InspectResponse, shell bool) string {
+// hint says what to do about a container that did not come to life for err.
+func hint(info container.InspectResponse, shell bool, err error) string {
 	switch state := info.State; {
 	case state == nil:
 		return ""
+	case isNotFound(err) && info.HostConfig != nil && info.HostConfig.NetworkMode.IsUserDefined():
+		return "Make the network with 'docker network create " + info.HostConfig.NetworkMode.NetworkName() + "', or take another one."
 	case !shell:
 		return "The image has no shell: there is neither /bin/bash nor /bin/sh in it. " +
 			"Commands run in a shell, so put one into the image (a static busybox is enough), or take another image."
@@ -224,7 +228,7 @@ func hint(info container.InspectResponse, shell bool) string {
 		return "Its memory limit was reached before it was ready: give it more memory."
 	case strings.Contains(state.Error, "exec format error"):
 		return "The image is for another processor than this host's."
-	case state.Error != "":
+	case state.Error != "" && !strings.Contains(err.Error(), state.Error):
 		return "The engine says: " + state.Error
 	}
 	return ""
