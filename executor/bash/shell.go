@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/spawn"
 )
 
 // maxField bounds one field of a message of the shell. It is far more than an
@@ -134,7 +134,7 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	if cfg.User != nil {
 		sh.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: cfg.User.UID, Gid: cfg.User.GID, Groups: cfg.User.Groups}
 	}
-	if err := startHeedful(sh.cmd); err != nil {
+	if err := spawn.Start(sh.cmd); err != nil {
 		return err
 	}
 	proctree.Offer(sh.cmd.Process.Pid, cfg.As)
@@ -142,26 +142,6 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	sh.term.slave = nil
 	// A shell that cannot open its terminal would run everything unseen.
 	return sh.send("exec 3>&-; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
-}
-
-// starting guards the process's signals, which startHeedful changes for a moment.
-var starting sync.Mutex
-
-// startHeedful starts a command that heeds interrupts and hang-ups also where
-// this process was told to ignore them, as nohup and scripts do with what they
-// put into the background. Commands of a shell that inherited that would be
-// deaf to C-c, and no shell can undo it.
-func startHeedful(cmd *exec.Cmd) error {
-	starting.Lock()
-	defer starting.Unlock()
-	caught := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
-		if signal.Ignored(s) {
-			signal.Notify(caught, s) // what is caught begins anew in a child
-		}
-	}
-	defer signal.Stop(caught)
-	return cmd.Start()
 }
 
 // send gives the shell lines to run. It waits only for the pipe to take them;

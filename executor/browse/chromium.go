@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/spawn"
 	"github.com/actiond/actiond/executor/tail"
 )
 
@@ -199,7 +200,7 @@ func startNice(cmd *exec.Cmd) error {
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with this function
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
-		started <- cmd.Start()
+		started <- spawn.Start(cmd)
 	}()
 	return <-started
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/executor/spawn"
 )
 
 // pythonTimeout bounds one look at a Python file.
@@ -107,7 +109,12 @@ func pythonIssues(ctx context.Context, text string, user *User) ([]Issue, bool) 
 	if user != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: user.Groups}
 	}
-	out, err := cmd.Output()
+	var out words
+	cmd.Stdout = &out
+	err := spawn.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if err != nil {
 		return nil, false // there is no Python, or it was too slow
 	}
@@ -121,6 +128,19 @@ func pythonIssues(ctx context.Context, text string, user *User) ([]Issue, bool) 
 		return nil, true
 	}
 	return []Issue{{line, column, parts[2]}}, true
+}
+
+// words takes the line that is printed, and not much more: the interpreter is the
+// image's, and may be anything.
+type words []byte
+
+func (w *words) Write(p []byte) (int, error) {
+	const most = 64 << 10
+	if len(*w)+len(p) > most {
+		return 0, errors.New("more than there is to say")
+	}
+	*w = append(*w, p...)
+	return len(p), nil
 }
 
 // Format puts issues into the words of OpenHands' editor.

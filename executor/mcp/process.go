@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/spawn"
 	"github.com/actiond/actiond/executor/tail"
 )
 
@@ -103,7 +104,7 @@ func (p *process) launch() error {
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, p.stderr
 	p.cmd.WaitDelay = drainTime
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.cfg.User}
-	if err := p.cmd.Start(); err != nil {
+	if err := spawn.Start(p.cmd); err != nil {
 		_, _ = ourIn.Close(), ourOut.Close()
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/proctree"
+	"github.com/actiond/actiond/executor/spawn"
 	"github.com/actiond/actiond/executor/tail"
 )
 
@@ -101,7 +102,7 @@ func (k *kernel) startProcess(program string) error {
 	k.cmd.ExtraFiles = []*os.File{theirs}
 	k.cmd.Stderr, k.cmd.WaitDelay = k.complaint, exitTime
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: k.cfg.User}
-	if err := k.cmd.Start(); err != nil {
+	if err := spawn.Start(k.cmd); err != nil {
 		_ = ours.Close()
 		return err
 	}

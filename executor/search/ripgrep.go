@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/executor/spawn"
 )
 
 const (
@@ -63,7 +65,10 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 	cmd.WaitDelay = time.Second
 	var out names
 	cmd.Stdout = &out
-	err := cmd.Run()
+	err := spawn.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
 		return nil // it found nothing
 	} else if err != nil {
