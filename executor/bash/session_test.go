@@ -681,6 +681,42 @@ func TestExecIsACommand(t *testing.T) {
 	}
 }
 
+// longCmdline is a program that says of its command line that it is as long as
+// this, and then waits.
+const longCmdline = `
+import ctypes, signal, struct, sys
+length = 256 << 20
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+start = libc.mmap(None, ctypes.c_size_t(length), 3, 0x4022, -1, ctypes.c_long(0))
+stat = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+field = lambda n: int(stat[n - 3])
+map = struct.pack("<11QQII", field(26), field(27), field(45), field(46), field(47), libc.sbrk(0), field(28),
+    start, start + length, field(50), field(51), 0, 0, 0xffffffff)
+if libc.prctl(35, 14, map, ctypes.c_ulong(len(map)), 0):
+    sys.exit("refused")
+print("ready", flush=True)
+signal.pause()
+`
+
+// What a program says of itself is not believed: the server's memory is not
+// filled with a command line.
+func TestLongCommandLine(t *testing.T) { //nolint:paralleltest // it measures this process
+	python, err := exec.LookPath("/usr/bin/python3")
+	if err != nil {
+		t.Skip("there is no /usr/bin/python3")
+	}
+	s := session(t, "/bin/bash")
+	begin(t, s, python+" -c '"+longCmdline+"'", "ready")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	enter(t, s, "C-c")
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 64 {
+		t.Errorf("an interrupt took %d MiB of memory", took)
+	}
+}
+
 // What was typed for one command does not answer the question of another.
 func TestTypedAheadIsDropped(t *testing.T) {
 	t.Parallel()

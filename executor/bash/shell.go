@@ -225,8 +225,21 @@ func (sh *shell) proc(name string) string {
 // by exec. It is a command like any other, and its end is the shell's.
 func (sh *shell) replaced() bool {
 	own := sh.cmdline.Load()
-	now, err := os.ReadFile(sh.proc("cmdline"))
+	now, err := readCmdline(sh.cmd.Process.Pid)
 	return err == nil && own != nil && !bytes.Equal(now, *own)
+}
+
+// readCmdline reads the beginning of a process's command line. The process says
+// itself where in its memory that lies and how long it is (prctl(2),
+// PR_SET_MM_MAP), and it may be more than this one has memory.
+func readCmdline(pid int) ([]byte, error) {
+	const most = 4 << 10
+	f, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // wake lets a shell go on that was stopped, by suspend or a signal: nobody else
@@ -270,7 +283,7 @@ func (sh *shell) foreground() (group int) {
 // copy of it that may be about to become one, nor nobody.
 func (sh *shell) hasProgram() bool {
 	own := sh.cmdline.Load()
-	now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", sh.foreground()))
+	now, err := readCmdline(sh.foreground())
 	return err == nil && own != nil && len(now) > 0 && !bytes.Equal(now, *own)
 }
 
@@ -390,7 +403,7 @@ func (sh *shell) deliverReport(f []string) {
 	sh.drain()
 	sh.term.restore(sh.pressed.Load())
 	if sh.cmdline.Load() == nil { // right after the start it would still be empty
-		if own, err := os.ReadFile(sh.proc("cmdline")); err == nil {
+		if own, err := readCmdline(sh.cmd.Process.Pid); err == nil {
 			sh.cmdline.Store(&own)
 		}
 	}
