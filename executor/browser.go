@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/browse"
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // The words of the browse observation are the reference's: clients and their
@@ -215,7 +216,7 @@ func (e *Executor) saveScreenshot(data []byte) *string {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the user's own, like all in the workspace
 			return err
 		}
-		return os.WriteFile(path, data, 0o644) //nolint:gosec // see above
+		return nowait.WriteNew(path, data, 0o644)
 	})
 	if err != nil {
 		return nil

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // do carries out one call. The error is a *failure where the call could not be
@@ -506,14 +506,7 @@ func (e element) upload(ctx context.Context, files []string) error {
 }
 
 func readable(file string) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return &fs.PathError{Op: "upload", Path: file, Err: errors.New("not a regular file")}
-	}
-	f, err := os.Open(file)
+	f, err := nowait.Open(file)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 const (
@@ -501,11 +503,15 @@ const maxNumber = 10_000
 func (c *chromium) save(d download) (path string, err error) {
 	err = c.cfg.As(func() error {
 		source := c.downloaded(d.guid)
-		in, err := os.Open(source)
+		f, err := nowait.Open(source)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = in.Close() }()
+		defer func() { _ = f.Close() }()
+		in, err := nowait.Reader(f)
+		if err != nil {
+			return err
+		}
 		var out *os.File
 		for n := 1; n <= maxNumber; n++ {
 			path = filepath.Join(c.cfg.Dir, fmt.Sprintf("file_%d%s", n, extension(d.name)))
@@ -516,7 +522,10 @@ func (c *chromium) save(d download) (path string, err error) {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(out, in)
+		n, err := io.Copy(out, io.LimitReader(in, maxDownload+1))
+		if n > maxDownload { // others may write to it
+			err = fmt.Errorf("it has more than %d bytes", maxDownload)
+		}
 		err = errors.Join(err, out.Close(), os.Remove(source))
 		if err != nil {
 			_ = os.Remove(path)

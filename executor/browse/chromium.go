@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/nowait"
 	"github.com/actiond/actiond/executor/proctree"
 	"github.com/actiond/actiond/executor/spawn"
 	"github.com/actiond/actiond/executor/tail"
@@ -152,7 +153,7 @@ func (c *chromium) prepare() (err error) {
 	if err = os.Mkdir(c.downloadDir(), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
+	return nowait.WriteNew(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
 }
 
 func (c *chromium) downloadDir() string { return filepath.Join(c.dir, "downloads") }

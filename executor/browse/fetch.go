@@ -9,11 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 const (
@@ -63,19 +64,19 @@ func (p *Page) readFile(cfg *Config, path string) error {
 		path = unescaped
 	}
 	return cfg.As(func() error {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if !info.Mode().IsRegular() {
+		f, err := nowait.Open(path)
+		if errors.Is(err, nowait.ErrNotRegular) {
 			return fail("Error", "%s is not a regular file", path)
 		}
-		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		return p.take(f, mime.TypeByExtension(filepath.Ext(path)))
+		in, err := nowait.Reader(f)
+		if err != nil {
+			return err
+		}
+		return p.take(in, mime.TypeByExtension(filepath.Ext(path)))
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/nowait"
 )
 
 // The ports of a kernel's connection file; with Unix sockets they number paths.
@@ -41,18 +43,7 @@ func (k *kernel) writeConnection() (err error) {
 	if err != nil {
 		return err
 	}
-	return writeNew(k.connectionFile(), data)
-}
-
-// writeNew writes a file that must not be there: in a directory of the user's
-// there may be a link, or a pipe that nobody reads.
-func writeNew(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	return nowait.WriteNew(k.connectionFile(), data, 0o600)
 }
 
 func (k *kernel) connectionFile() string { return filepath.Join(k.dir, "connection.json") }

@@ -25,9 +25,6 @@ const (
 	Shortened = shortened
 )
 
-// WriteNew writes a file that must not be there.
-func WriteNew(path string, data []byte) error { return writeNew(path, data) }
-
 // Receive reads all messages in data, signed with key, into one output. It
 // returns the text, and how many messages were understood.
 func Receive(data, key []byte) (text string, understood int) {

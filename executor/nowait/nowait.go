@@ -1,16 +1,62 @@
-// Package nowait reads files as far as that goes without waiting: some that the
-// kernel makes up, such as /proc/kmsg, are regular by their mode and wait like a
-// pipe, for which no bound in time helps.
+// Package nowait reads and makes files as far as that goes without waiting, for
+// which no bound in time helps: what lies in a directory of somebody else's may become
+// a FIFO at any moment, and some files that the kernel makes up, such as
+// /proc/kmsg, are regular by their mode and wait like a pipe.
 package nowait
 
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// ErrNotRegular says that there is no regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// Open opens a regular file to be read. It waits neither for the other end of a FIFO
+// that has just taken the file's place, nor for whoever has a lease on the file.
+func Open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func regular(path string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+}
+
+// WriteNew writes a file that must not be there: what is may be a link, or a FIFO
+// that nobody reads.
+func WriteNew(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
 
 type reader struct{ conn syscall.RawConn }
 
