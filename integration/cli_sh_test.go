@@ -61,6 +61,9 @@ func TestCLIShell(t *testing.T) {
 		}
 	}
 	await(t, "a prompt", func() bool { return shown.has("/workspace") })
+	if !shown.has("note: ctrl-p ctrl-q leaves, and ends nothing\r\n") {
+		t.Error("it does not say how to leave")
+	}
 	typed("echo to $FROM; stty size\r")
 	await(t, "the output", func() bool { return shown.has("to agent\r\n") && shown.has("33 111\r\n") })
 	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 22, Cols: 99}); err != nil {

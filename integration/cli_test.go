@@ -216,7 +216,9 @@ func TestCLIPool(t *testing.T) {
 	}
 	warm := ""
 	await(t, "a warm sandbox", func() bool { warm = waiting(); return warm != "" })
-	c.ok("create", "--pool", "p", "--name", "taken", "-e", "A=b", box)
+	if _, _, stderr := c.run("create", "--pool", "p", "--name", "taken", "-e", "A=b", box); stderr != "" {
+		t.Errorf("from the pool: said %q", stderr)
+	}
 	if got := c.ok("exec", "taken", "sh", "-c", "echo $A"); got != "b\n" {
 		t.Errorf("the claimed one has the variable %q, want b", got)
 	}
@@ -229,6 +231,10 @@ func TestCLIPool(t *testing.T) {
 	}
 	if left := strings.Fields(c.ok("ls", "-q")); len(left) != 1 {
 		t.Errorf("left: %q, want the claimed one alone", left)
+	}
+	code, _, stderr := c.run("create", "--pool", "p", box)
+	if code != 0 || stderr != "note: none of these flags waits in pool p: this one was made\n" {
+		t.Errorf("from an empty pool: exit code %d, %q", code, stderr)
 	}
 }
 

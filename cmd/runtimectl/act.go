@@ -80,7 +80,7 @@ func (p *program) input(file string, args []string) ([]byte, error) {
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, fmt.Errorf("reading the action: %w", err)
+			return nil, absent(err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
@@ -88,9 +88,9 @@ func (p *program) input(file string, args []string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxAction+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading the action: %w", err)
+		return nil, fmt.Errorf("reading what to send: %w", err)
 	case len(data) > maxAction:
-		return nil, fmt.Errorf("the action has more than %d MiB", maxAction>>20)
+		return nil, fmt.Errorf("what is to be sent has more than %d MiB", maxAction>>20)
 	}
 	return data, nil
 }

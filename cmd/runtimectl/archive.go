@@ -309,7 +309,7 @@ func (u *unpacker) clear(name string) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
-		return fmt.Errorf("%s is there and is no file: %w", name, errConflict)
+		return fmt.Errorf("%w: %s is there and is no file", errConflict, name)
 	}
 	delete(u.files, name)
 	return u.root.Remove(name)
@@ -340,7 +340,7 @@ func (u *unpacker) mkdir(name string) (made bool, err error) {
 	}
 	info, err := u.root.Lstat(name)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is there and is no directory: %w", name, errConflict)
+		err = fmt.Errorf("%w: %s is there and is no directory", errConflict, name)
 	}
 	return false, err
 }

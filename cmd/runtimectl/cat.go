@@ -46,7 +46,7 @@ func readFile(ctx context.Context, where place, s *sandbox, given string, use fu
 	case !from.found:
 		return fmt.Errorf("%s in sandbox %s: %w", from.path, s.ID, errNotFound)
 	case !from.info.Mode.IsRegular():
-		return fmt.Errorf("%s in sandbox %s is no file: %w", from.path, s.ID, errConflict)
+		return fmt.Errorf("%w: %s in sandbox %s is no file", errConflict, from.path, s.ID)
 	}
 	archive, err := where.CopyOut(ctx, s, from.real)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/actiond/actiond/docker"
 )
@@ -40,6 +41,34 @@ func (p *program) sandboxNames(cmd *cobra.Command, args []string, begun string, 
 		return err
 	})
 	return found
+}
+
+// completePools completes a flag with the names of pools in which sandboxes wait.
+func (p *program) completePools(cmd *cobra.Command, _ []string, begun string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	_ = p.in(func(where place) error { // nothing to complete is all that can be said
+		all, err := where.List(cmd.Context())
+		for _, s := range all {
+			if s.Pool != "" && strings.HasPrefix(s.Pool, begun) && !slices.Contains(names, s.Pool) {
+				names = append(names, s.Pool)
+			}
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// fileFlags are those whose value is a file of this machine, or begins with one.
+var fileFlags = []string{"env-file", "file", "key-file", "server", "volume"}
+
+// completeNothing keeps the shell from offering files for the values of flags
+// that are none, and for which there is nothing to offer.
+func completeNothing(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		_, known := c.GetFlagCompletionFunc(f.Name)
+		if !known && f.Annotations == nil && f.NoOptDefVal == "" && !slices.Contains(fileFlags, f.Name) {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // the flag is there
+		}
+	})
 }
 
 // running are the states in which a sandbox takes actions.

@@ -127,7 +127,7 @@ func look(ctx context.Context, where place, s *sandbox, given string) (remotePat
 		}
 		r.real = path.Clean(target)
 	}
-	return r, fmt.Errorf("%s in sandbox %s: there are too many links: %w", r.path, s.ID, errConflict)
+	return r, fmt.Errorf("%w: there are too many links at %s in sandbox %s", errConflict, r.path, s.ID)
 }
 
 // copyOut copies out of a sandbox.
@@ -181,7 +181,7 @@ func unpackAt(archive io.Reader, dest string, from remotePath, note func(string)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err == nil && !there && isDir:
-		return fmt.Errorf("%s is there and is no directory: %w", dest, errConflict)
+		return fmt.Errorf("%w: %s is there and is no directory", errConflict, dest)
 	case err != nil && !isDir && strings.HasSuffix(dest, "/"):
 		return fmt.Errorf("directory %s: %w", dest, errNotFound)
 	case there && isDir && (from.content || base == "/"):
@@ -214,7 +214,7 @@ func makeDir(dir string) (made bool, err error) {
 	}
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is there and is no directory: %w", dir, errConflict)
+		err = fmt.Errorf("%w: %s is there and is no directory", errConflict, dir)
 	}
 	return false, err
 }
@@ -273,10 +273,7 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 func target(source string, to remotePath) (dir, name string, err error) {
 	info, err := os.Lstat(source)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %w", errNotFound, err)
-		}
-		return "", "", err
+		return "", "", absent(err)
 	}
 	content := source == "." || source == ".." || strings.HasSuffix(source, "/.") || filepath.Clean(source) == "/"
 	switch {
@@ -285,7 +282,7 @@ func target(source string, to remotePath) (dir, name string, err error) {
 	case to.found && to.info.Mode.IsDir():
 		return to.real, filepath.Base(source), nil
 	case to.found && info.IsDir():
-		return "", "", fmt.Errorf("%s is there and is no directory: %w", to.path, errConflict)
+		return "", "", fmt.Errorf("%w: %s is there and is no directory", errConflict, to.path)
 	case !to.found && to.slash && !info.IsDir():
 		return "", "", fmt.Errorf("directory %s: %w", to.path, errNotFound)
 	}
@@ -306,7 +303,7 @@ func (p *program) send(ctx context.Context, where place, s *sandbox, dir string,
 	if failed := <-wrote; failed != nil && !errors.Is(failed, errReaderGone) {
 		return failed // the reason of the other
 	}
-	return err
+	return absent(err)
 }
 
 var errReaderGone = errors.New("nobody reads any more")

@@ -33,7 +33,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	}
 	var pool string
 	flags := addSpec(c)
-	addPool(c, &pool)
+	p.addPool(c, &pool)
 	p.addPlace(c)
 	p.addServer(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -71,10 +71,10 @@ func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work 
 		change = append(change, servers, line.show)
 	}
 	return p.in(func(where place) error {
-		s, err := take(ctx, where, spec, pool)
+		s, err := p.take(ctx, where, spec, pool)
 		line.end()
 		if errors.Is(err, docker.ErrNoImage) {
-			return fmt.Errorf("%w; 'runtimectl image' makes one where no registry can be reached", err)
+			return fmt.Errorf("%w; 'runtimectl image' makes %s, also where no registry can be reached", err, imageTag)
 		}
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work 
 }
 
 // addPool gives c a flag for the warm pool to take from.
-func addPool(c *cobra.Command, pool *string) {
+func (p *program) addPool(c *cobra.Command, pool *string) {
 	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
-	_ = c.RegisterFlagCompletionFunc("pool", cobra.NoFileCompletions) // the flag is there
+	_ = c.RegisterFlagCompletionFunc("pool", p.completePools) // the flag is there
 }

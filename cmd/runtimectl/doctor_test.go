@@ -60,7 +60,7 @@ func TestNoEngine(t *testing.T) {
 		words := strings.Fields(command)
 		args := append([]string{words[0], "--state-dir", shortDir(t)}, words[1:]...)
 		code, stdout, stderr := inProcess(t.Context(), nil, args...)
-		if code != want || !strings.Contains(stderr, "the Docker engine cannot be reached") || stdout != "" && words[0] != "prune" {
+		if code != want || !strings.Contains(stderr, "the Docker engine cannot be reached") || !strings.HasSuffix(stderr, "\nRun 'runtimectl doctor' to see what is missing.\n") || stdout != "" && words[0] != "prune" {
 			t.Errorf("%s: exit code %d, %q, %q\nwant %d", command, code, stdout, stderr, want)
 		}
 	}

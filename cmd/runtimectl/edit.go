@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +22,8 @@ func (p *program) edit() *cobra.Command {
 		Use:   "edit SANDBOX PATH",
 		Short: "Edit a file of a sandbox with your editor",
 		Long: `Edit fetches a file of a sandbox, starts your editor on it, and puts it back with
-the mode and owner it had. A file that is not there is made, and is the user's.
+the mode and owner it had. A file that is not there is made, and is the user's,
+if you write something.
 
 When the file changed in the sandbox meanwhile, it stays as it is there, and what
 you wrote is kept in a file of this machine, which is named.
@@ -130,13 +130,13 @@ func (p *program) editFile(ctx context.Context, where place, s *sandbox, given s
 		return fmt.Errorf("the editor removed %s: nothing is changed", copied)
 	case err != nil:
 		return fmt.Errorf("reading what the editor wrote: %w", err)
-	case sha256.Sum256(data) == sha256.Sum256(before.data) && before.found:
+	case bytes.Equal(data, before.data): // of a file that is not there too: nothing was written
 		_, _ = fmt.Fprintln(p.stderr, "note: nothing is changed")
 		return nil
 	}
 	now, err := fetch(ctx, where, s, given)
 	if err == nil && !now.same(before) {
-		err = fmt.Errorf("%s changed in the sandbox meanwhile: %w", before.path, errConflict)
+		err = fmt.Errorf("%w: %s changed in the sandbox meanwhile", errConflict, before.path)
 	}
 	if err == nil {
 		err = before.put(ctx, where, s, data)

@@ -13,8 +13,8 @@ func (p *program) events() *cobra.Command {
 		Use:   "events",
 		Short: "Watch what happens to the sandboxes",
 		Long: `Events prints what happens to the sandboxes of this controller from now on, in the
-engine's words (create, start, kill, die, oom, pause, unpause, rename, destroy), until
-it is interrupted.`,
+engine's words (create, start, kill, die, oom, stop, pause, unpause, rename, destroy
+and others), until it is interrupted.`,
 		Example: `  runtimectl events
   runtimectl events -o json | jq -c 'select(.what == "die")'`,
 		Args: noArgs,
@@ -33,7 +33,7 @@ it is interrupted.`,
 			return unlessOver(cmd.Context(), err)
 		})
 	}
-	return c
+	return p.engineOnly(c)
 }
 
 // eventInfo is an event as it is printed.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -44,9 +45,18 @@ func (e *exitError) Error() string { return "the command ended" }
 
 // Errors of this program that have exit codes of their own.
 var (
-	errNotFound = errors.New("not found")
-	errConflict = errors.New("conflict")
+	errNotFound   = errors.New("not found")
+	errConflict   = errors.New("conflict")
+	errEngineOnly = errors.New("this needs an engine, and --local does without one")
 )
+
+// absent makes an error that says that a file is not there one of ours.
+func absent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errNotFound, err)
+	}
+	return err
+}
 
 // readerLeft tells whether nobody reads standard output any more, as behind
 // "| head". That is no failure: there is nothing to complain of.
@@ -79,7 +89,7 @@ func exitCode(err error) int {
 		status = answer.Status
 	}
 	switch {
-	case errors.As(err, new(*usageError)), is(docker.ErrInvalid):
+	case errors.As(err, new(*usageError)), is(docker.ErrInvalid, errEngineOnly):
 		return exitUsage
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(docker.ErrUnknown) && is(fs.ErrPermission):
 		return exitAuth

@@ -61,6 +61,13 @@ func TestEdit(t *testing.T) {
 		t.Errorf("a new file: exit code %d, %q", code, stderr)
 	}
 
+	if code, stderr := m.edit("true", "box", "none"); code != 0 || stderr != "note: nothing is changed\n" {
+		t.Errorf("a new file that was not written: exit code %d, %q", code, stderr)
+	}
+	if code, _, _ := m.run("cat", "box", "none"); code != exitNotFound {
+		t.Error("a new file that was not written is there")
+	}
+
 	// Somebody else was faster.
 	code, stderr := m.edit("printf theirs >"+quote(file)+"; printf mine >", "box", "f")
 	_, kept, found := strings.Cut(strings.TrimSpace(stderr), "; what you wrote is kept in ")
@@ -173,8 +180,9 @@ func TestRenewAndPrune(t *testing.T) {
 	if got := m.ok("prune"); !strings.Contains(got, "0123456789ab   -      its creator died") {
 		t.Errorf("prune of what was left half done: %s", got)
 	}
-	for _, command := range []string{"pause", "resume"} {
-		if code, _, stderr := m.run(command, "stays"); code != exitUsage || !strings.Contains(stderr, "not with --local") {
+	for _, command := range []string{"pause stays", "resume stays", "stats", "events", "pool image", "create --pool x"} {
+		code, _, stderr := m.run(strings.Fields(command)...)
+		if code != exitUsage || !strings.HasSuffix(stderr, "runtimectl: this needs an engine, and --local does without one\n") {
 			t.Errorf("%s: exit code %d, %q", command, code, stderr)
 		}
 	}

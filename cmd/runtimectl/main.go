@@ -14,6 +14,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/actiond/actiond/docker"
 )
 
 // program is what a command has of the world outside.
@@ -47,6 +49,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 		p.complain(err.Error())
 	case ended.why != "":
 		p.complain(ended.why)
+	}
+	if errors.Is(err, docker.ErrUnknown) && !isExit && command.Name() != "doctor" {
+		_, _ = fmt.Fprintln(p.stderr, "Run 'runtimectl doctor' to see what is missing.")
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", usage.command)

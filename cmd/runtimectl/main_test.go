@@ -68,6 +68,10 @@ func inProcess(ctx context.Context, env map[string]string, args ...string) (code
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
+	const (
+		noFiles = "Completion ended with directive: ShellCompDirectiveNoFileComp\n"
+		files   = "Completion ended with directive: ShellCompDirectiveDefault\n"
+	)
 	tests := []struct {
 		args   string
 		code   int
@@ -80,7 +84,15 @@ func TestCommandLine(t *testing.T) {
 		{args: "version", stdout: "actiond runtimectl "},
 		{args: "--version", stdout: "actiond runtimectl "},
 		{args: "completion bash", stdout: "bash completion"},
-		{args: "__complete demo --output j", stdout: "json\n:4\n", stderr: "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
+		{args: "__complete demo --output j", stdout: "json\n:4\n", stderr: noFiles},
+		{args: "__complete exec --timeout ", stdout: ":4\n", stderr: noFiles},
+		{args: "__complete create --name box --memory ", stdout: ":4\n", stderr: noFiles},
+		{args: "__complete create --env-file ", stdout: ":0\n", stderr: files},
+		{args: "__complete act box --file ", stdout: ":0\n", stderr: files},
+		{args: "__complete create --volume ", stdout: ":0\n", stderr: files},
+		{args: "__complete create --state-dir ", stdout: ":16\n", stderr: "Completion ended with directive: ShellCompDirectiveFilterDirs\n"},
+		{args: "__complete tool call box str", stdout: "str_replace_editor\tView", stderr: noFiles},
+		{args: "__complete tool call -d anthropic box ", stdout: "bash\tRun", stderr: noFiles},
 		{
 			args: "demoo", code: 2,
 			stderr: "runtimectl: there is no command \"demoo\"; did you mean demo?\nRun 'runtimectl --help' for usage.\n",
@@ -154,6 +166,14 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: -w comes too late: runtimectl exec [flags] SANDBOX -- COMMAND [ARGUMENT...]\nRun 'runtimectl exec --help' for usage.\n",
 		},
 		{
+			args: "pool --owner me debian", code: 2,
+			stderr: "runtimectl: --owner is for one sandbox, and pool makes many\nRun 'runtimectl pool --help' for usage.\n",
+		},
+		{
+			args: "act --file /no/such/file box", code: 3,
+			stderr: "runtimectl: not found: open /no/such/file: no such file or directory\n",
+		},
+		{
 			args: "rm", code: 2,
 			stderr: "runtimectl: something is missing: runtimectl rm SANDBOX... [flags]\nRun 'runtimectl rm --help' for usage.\n",
 		},
@@ -185,7 +205,11 @@ func TestCommandLine(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
-			code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(tt.args)...)
+			args := strings.Split(tt.args, " ") // an empty word at the end is one to be completed
+			if tt.args == "" {
+				args = nil
+			}
+			code, stdout, stderr := inProcess(t.Context(), nil, args...)
 			if code != tt.code || stderr != tt.stderr {
 				t.Errorf("exit code %d, stderr %q\nwant %d, %q", code, stderr, tt.code, tt.stderr)
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +9,7 @@ import (
 )
 
 func (p *program) pause() *cobra.Command {
-	return p.each(&cobra.Command{
+	return p.engineOnly(p.each(&cobra.Command{
 		Use:   "pause SANDBOX...",
 		Short: "Freeze sandboxes in memory",
 		Long: `Pause freezes all processes of sandboxes. They keep their memory and get no
@@ -23,11 +22,11 @@ the ids of those that are paused.`,
 			return err
 		}
 		return engine.Pause(ctx, s.Sandbox)
-	})
+	}))
 }
 
 func (p *program) resume() *cobra.Command {
-	return p.each(&cobra.Command{
+	return p.engineOnly(p.each(&cobra.Command{
 		Use:     "resume SANDBOX...",
 		Aliases: []string{"unpause"},
 		Short:   "Let paused sandboxes go on",
@@ -40,14 +39,27 @@ prints the ids of those that go on.`,
 			return err
 		}
 		return engine.Resume(ctx, s.Sandbox)
-	})
+	}))
+}
+
+// engineOnly makes c refuse --local, which its help does not offer.
+func (p *program) engineOnly(c *cobra.Command) *cobra.Command {
+	_ = c.Flags().MarkHidden("local") // the flag is there
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if p.place.local {
+			return errEngineOnly
+		}
+		return run(cmd, args)
+	}
+	return c
 }
 
 // ofContainers is a place as an engine, for what only containers can do.
 func ofContainers(where place) (*docker.Host, error) {
 	engine, ok := where.(enginePlace)
 	if !ok {
-		return nil, fmt.Errorf("%w: only containers can do that: not with --local", docker.ErrInvalid)
+		return nil, errEngineOnly
 	}
 	return engine.Host, nil
 }

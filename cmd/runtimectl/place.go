@@ -55,7 +55,7 @@ func (s *sandbox) client() (*client.Client, error) {
 	switch s.State {
 	case docker.Ready, docker.Busy, docker.Idle, docker.Starting:
 	default:
-		return nil, fmt.Errorf("sandbox %s is %s: %w; %s", s.ID, s.State, errConflict, advice(s))
+		return nil, fmt.Errorf("%w: sandbox %s is %s; %s", errConflict, s.ID, s.State, advice(s))
 	}
 	key, err := s.Key()
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *program) in(work func(where place) error, change ...func(*docker.Config
 // openHost opens the engine.
 func (p *program) openHost(change ...func(*docker.Config)) (*docker.Host, error) {
 	if p.place.local {
-		return nil, &usageError{"runtimectl", errors.New("this needs an engine, and --local does without one")}
+		return nil, errEngineOnly
 	}
 	stateDir := p.place.stateDir
 	if stateDir != "" {

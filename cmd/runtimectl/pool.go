@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -36,6 +35,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags := addSpec(c)
+	flags.leaveOut("name", "key", "owner", "env", "env-file")
 	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`")
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
@@ -62,7 +62,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 			return p.keepWarm(cmd.Context(), engine, name, spec, warm, keep)
 		}, servers, func(c *docker.Config) { c.Logger = logger })
 	}
-	return c
+	return p.engineOnly(c)
 }
 
 // keepWarm keeps a pool until ctx is over.
@@ -86,7 +86,7 @@ func (p *program) keepWarm(ctx context.Context, engine *docker.Host, name string
 }
 
 // take makes a sandbox, or takes it from the warm pool where one is named.
-func take(ctx context.Context, where place, spec docker.Spec, pool string) (*sandbox, error) {
+func (p *program) take(ctx context.Context, where place, spec docker.Spec, pool string) (*sandbox, error) {
 	if err := nameIsFree(ctx, where, spec); err != nil {
 		return nil, err
 	}
@@ -97,16 +97,16 @@ func take(ctx context.Context, where place, spec docker.Spec, pool string) (*san
 	if err != nil {
 		return nil, err
 	}
-	p, err := engine.Pool(pool, spec, 0)
+	from, err := engine.Pool(pool, spec, 0)
 	if err != nil {
 		return nil, err
 	}
-	s, _, err := p.Claim(ctx, spec)
+	s, warm, err := from.Claim(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
-		return nil, errors.New("the pool gave nothing")
+	if !warm && spec.Key == "" { // with a key it may have been there
+		_, _ = fmt.Fprintf(p.stderr, "note: none of these flags waits in pool %s: this one was made\n", pool)
 	}
 	return ofEngine(s), nil
 }

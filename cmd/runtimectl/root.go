@@ -96,6 +96,7 @@ real server.`,
 // goes wrong before that is wrong with the command line. A command that only
 // has others below it gets to know what is none of them.
 func prepare(c *cobra.Command, begun *bool) {
+	completeNothing(c)
 	if !c.Runnable() {
 		c.Args = noSuchCommand
 		c.RunE = func(*cobra.Command, []string) error { return c.Help() }

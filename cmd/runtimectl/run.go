@@ -28,7 +28,7 @@ cannot be run and 127 when it is not there.`,
 	}
 	var pool string
 	flags := addSpec(c)
-	addPool(c, &pool)
+	p.addPool(c, &pool)
 	opts.add(c)
 	p.addPlace(c)
 	p.addServer(c)

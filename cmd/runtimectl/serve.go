@@ -55,16 +55,13 @@ and removes sandboxes that wait in the pool; all others stay.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags := addSpec(c)
-	for _, name := range []string{"name", "key"} { // of one sandbox
-		_ = c.Flags().MarkHidden(name)
-	}
+	flags.leaveOut("name", "key")
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
 	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
-	_ = c.MarkFlagFilename("key-file") // the flag is there
 	p.addPlace(c)
 	p.addServer(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -77,16 +74,11 @@ and removes sandboxes that wait in the pool; all others stay.`,
 		}
 		return p.serveHost(cmd.Context(), f, spec)
 	}
-	return c
+	return p.engineOnly(c)
 }
 
 // serveSpec is what a sandbox has that its creator does not ask for.
 func (f *specFlags) serveSpec(p *program, args []string) (docker.Spec, error) {
-	for _, name := range []string{"name", "key"} {
-		if f.flags.Changed(name) {
-			return docker.Spec{}, fmt.Errorf("--%s is for one sandbox, and serve makes many", name)
-		}
-	}
 	image := ""
 	if len(args) > 0 {
 		image = args[0]
@@ -106,10 +98,6 @@ func (f *serveFlags) check(spec docker.Spec) error {
 
 // serveHost serves until ctx ends.
 func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec) (err error) {
-	if p.place.local {
-		_, err := p.openHost()
-		return err // says that this needs an engine
-	}
 	servers, err := p.withServers()
 	if err != nil {
 		return err

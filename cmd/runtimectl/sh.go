@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,9 @@ does while it does it, and what you type goes to the command that runs, or at th
 prompt becomes the session's next command. The session's terminal takes the size
 of yours while you are there.
 
-Ctrl-P Ctrl-Q, 'exit' and Ctrl-D at the prompt leave, and end nothing. What the
-sandbox prints reaches your terminal as it is, with all its escape sequences.`,
+Ctrl-P Ctrl-Q, 'exit' and Ctrl-D at the prompt leave, and end nothing; with
+--read-only it is the first of them alone. What the sandbox prints reaches your
+terminal as it is, with all its escape sequences.`,
 		Example: `  runtimectl sh build
   runtimectl sh --read-only build
   runtimectl sh --session mine --detach-keys ctrl-] build`,
@@ -54,6 +56,7 @@ sandbox prints reaches your terminal as it is, with all its escape sequences.`,
 				return err
 			}
 			defer c.Close()
+			_, _ = fmt.Fprintf(p.stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
 			return attach(cmd.Context(), c, opts, keys, in, out)
 		})
 	}

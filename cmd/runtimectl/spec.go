@@ -33,11 +33,13 @@ type specFlags struct {
 	ttl, idle        time.Duration
 	pull             string
 	flags            *pflag.FlagSet
+	leftOut          []string // flags that this command does not take
+	command          string
 }
 
 // addSpec gives c the flags that say what sandbox is wanted.
 func addSpec(c *cobra.Command) *specFlags {
-	f := &specFlags{flags: c.Flags()}
+	f := &specFlags{flags: c.Flags(), command: c.Name()}
 	flags := c.Flags()
 	flags.StringVar(&f.name, "name", "", "call the sandbox `NAME` (default: its id)")
 	flags.StringVar(&f.key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
@@ -62,14 +64,19 @@ func addSpec(c *cobra.Command) *specFlags {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"pull": words("always", "missing", "never"), "network": words("bridge", "none"), "name": cobra.NoFileCompletions,
-		"key": cobra.NoFileCompletions, "owner": cobra.NoFileCompletions, "env": cobra.NoFileCompletions, "label": cobra.NoFileCompletions,
-		"memory": cobra.NoFileCompletions, "cpus": cobra.NoFileCompletions, "pids-limit": cobra.NoFileCompletions,
-		"ttl": cobra.NoFileCompletions, "idle": cobra.NoFileCompletions, "user": words("agent", "root"), "runtime": cobra.NoFileCompletions,
+		"pull": words("always", "missing", "never"), "network": words("bridge", "none"), "user": words("agent", "root"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
 	return f
+}
+
+// leaveOut takes flags of one sandbox from a command that makes many.
+func (f *specFlags) leaveOut(names ...string) {
+	f.leftOut = names
+	for _, name := range names {
+		_ = f.flags.MarkHidden(name) // the flag is there
+	}
 }
 
 // needEngine are the flags that a process of this machine cannot keep.
@@ -79,6 +86,11 @@ var needEngine = []string{
 
 // spec is what the flags ask for. An error is a usage error.
 func (f *specFlags) spec(p *program, image string) (docker.Spec, error) {
+	for _, name := range f.leftOut {
+		if f.flags.Changed(name) {
+			return docker.Spec{}, fmt.Errorf("--%s is for one sandbox, and %s makes many", name, f.command)
+		}
+	}
 	if p.place.local {
 		if err := f.checkLocal(); err != nil {
 			return docker.Spec{}, err

@@ -47,7 +47,7 @@ until it is interrupted or they end.`,
 			return errors.Join(err, p.print(output, list))
 		})
 	}
-	return c
+	return p.engineOnly(c)
 }
 
 // choose is the sandboxes that refs name, or all that run.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -112,9 +113,21 @@ func (list toolTable) table() [][]string {
 	return rows
 }
 
+// toolNames are the tools of a dialect whose names begin so, whatever a sandbox
+// lacks.
+func toolNames(dialect, begun string) (found []cobra.Completion) {
+	for _, t := range toolcall.Definitions(dialect, func(string) bool { return true }) {
+		if strings.HasPrefix(t.Name, begun) {
+			first, _, _ := strings.Cut(t.Description, ". ")
+			found = append(found, cobra.CompletionWithDesc(t.Name, first))
+		}
+	}
+	return found
+}
+
 func (p *program) toolCall() *cobra.Command {
 	var dialect, session, file string
-	var timeout float64
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "call [flags] SANDBOX NAME [ARGUMENTS]",
 		Short: "Call a tool as a model does, and print what the model gets",
@@ -127,8 +140,13 @@ the sandbox to say, as to a model.
 It exits with 0 when there is an answer, whatever that says.`,
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
   runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' | jq -r .content`,
-		Args:              takes(2, 3),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args: takes(2, 3),
+	}
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return toolNames(dialect, begun), cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.completeSandboxes(1, running...)(cmd, args, begun)
 	}
 	addDialect(c, &dialect)
 	known := c.PreRunE
@@ -140,7 +158,7 @@ It exits with 0 when there is an answer, whatever that says.`,
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the arguments from this `file`")
 	c.Flags().StringVar(&session, "session", "", "run in the persistent shell `NAME` (default: the one of calls that name none)")
-	c.Flags().Float64Var(&timeout, "timeout", 0, "wait at most this many `seconds`; what runs goes on (default: no limit)")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "wait at most this long, such as 90s; what runs goes on (default: no limit)")
 	output := addFormat(c, "json", "yaml")
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -150,7 +168,8 @@ It exits with 0 when there is an answer, whatever that says.`,
 		}
 		call := api.ToolCall{Dialect: dialect, Name: args[1], Arguments: string(bytes.TrimSpace(arguments)), Session: session}
 		if cmd.Flags().Changed("timeout") {
-			call.Timeout = &timeout
+			seconds := timeout.Seconds()
+			call.Timeout = &seconds
 		}
 		return p.asked(cmd, args[0], func(c *client.Client) error {
 			answer, err := c.CallTool(cmd.Context(), call)
