@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/lookpath"
 )
 
 // The words of the run observation are the reference's: clients and their
@@ -269,7 +270,7 @@ func lookPath(name, path, dir string) string {
 			d = filepath.Join(dir, d)
 		}
 		file := filepath.Join(d, name)
-		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if lookpath.Executable(file) {
 			return file
 		}
 	}

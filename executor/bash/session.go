@@ -7,9 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/actiond/actiond/executor/lookpath"
 )
 
 // Config says how the shells of a session are started. It is not changed once
@@ -193,25 +194,11 @@ func Start(ctx context.Context, cfg Config) (*Session, error) {
 
 // findShell looks for bash, then sh, as exec would with env.
 func findShell(env []string) string {
-	path := "/usr/local/bin:/usr/bin:/bin"
-	for _, v := range env {
-		if p, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = p
-		}
+	path := lookpath.Of(env, "/usr/local/bin:/usr/bin:/bin") + ":/usr/bin:/bin"
+	if bash := lookpath.Find("bash", path); bash != "" {
+		return bash
 	}
-	for _, name := range []string{"bash", "sh"} {
-		for _, dir := range filepath.SplitList(path + ":/usr/bin:/bin") {
-			if p := filepath.Join(dir, name); filepath.IsAbs(p) && executable(p) {
-				return p
-			}
-		}
-	}
-	return ""
-}
-
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+	return lookpath.Find("sh", path)
 }
 
 // revive makes sure that there is a living shell. The caller has the turn.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/lookpath"
 	"github.com/actiond/actiond/executor/nowait"
 	"github.com/actiond/actiond/executor/proctree"
 	"github.com/actiond/actiond/executor/spawn"
@@ -52,19 +53,10 @@ var names = []string{"chromium", "chromium-browser", "google-chrome", "google-ch
 
 // find returns the browser on the PATH of env; "" where there is none.
 func find(env []string) string {
-	for _, v := range env {
-		path, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, name := range names {
-			for _, dir := range filepath.SplitList(path) {
-				program := filepath.Join(dir, name)
-				info, err := os.Stat(program)
-				if err == nil && filepath.IsAbs(program) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-					return program
-				}
-			}
+	path := lookpath.Of(env, "")
+	for _, name := range names {
+		if program := lookpath.Find(name, path); program != "" {
+			return program
 		}
 	}
 	return ""

@@ -17,6 +17,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/lookpath"
 	"github.com/actiond/actiond/executor/proctree"
 	"github.com/actiond/actiond/executor/spawn"
 	"github.com/actiond/actiond/executor/tail"
@@ -135,28 +136,16 @@ func lookPath(program, dir string, env []string) (string, error) {
 		if !filepath.IsAbs(program) {
 			program = filepath.Join(dir, program)
 		}
-		if !executable(program) {
+		if !lookpath.Executable(program) {
 			return "", fmt.Errorf("%s is no program that can be run", program)
 		}
 		return program, nil
 	}
-	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = value
-		}
-	}
-	for _, directory := range filepath.SplitList(path) {
-		if file := filepath.Join(directory, program); filepath.IsAbs(file) && executable(file) {
-			return file, nil
-		}
+	path := lookpath.Of(env, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	if file := lookpath.Find(program, path); file != "" {
+		return file, nil
 	}
 	return "", fmt.Errorf("the program %q is not there: install it, or give its path (PATH is %s)", program, path)
-}
-
-func executable(file string) bool {
-	info, err := os.Stat(file)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 // greet shakes hands with the server.

@@ -2,10 +2,10 @@ package notebook
 
 import (
 	_ "embed"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/actiond/actiond/executor/lookpath"
 )
 
 //go:embed kernel.py
@@ -19,14 +19,8 @@ const referencePython = "/openhands/poetry/openhands-ai-*/bin/python"
 // on the PATH of env, and the distribution's.
 func candidates(env []string) []string {
 	list, _ := filepath.Glob(referencePython) // the pattern is well-formed
-	for _, v := range env {
-		path, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(path) {
-			list = append(list, filepath.Join(dir, "python3"))
-		}
+	for _, dir := range filepath.SplitList(lookpath.Of(env, "")) {
+		list = append(list, filepath.Join(dir, "python3"))
 	}
 	list = append(list, "/usr/local/bin/python3", "/usr/bin/python3")
 	var found, files []string
@@ -37,8 +31,7 @@ func candidates(env []string) []string {
 		if dir, err := filepath.EvalSymlinks(filepath.Dir(program)); err == nil {
 			file = filepath.Join(dir, filepath.Base(program))
 		}
-		info, err := os.Stat(program)
-		if err == nil && filepath.IsAbs(program) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !slices.Contains(files, file) {
+		if filepath.IsAbs(program) && lookpath.Executable(program) && !slices.Contains(files, file) {
 			found, files = append(found, program), append(files, file)
 		}
 	}
