@@ -51,10 +51,7 @@ func (s *Server) act(r *http.Request, begun time.Time) (name string, observation
 
 // readAction reads the action in a request.
 func (s *Server) readAction(r *http.Request, begun time.Time) (api.Request, error) {
-	if err := wantJSON(r); err != nil {
-		return api.Request{}, err
-	}
-	body, err := readBody(r, s.cfg.MaxBody)
+	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
 		return api.Request{}, err
 	}
@@ -97,6 +94,14 @@ func wantJSON(r *http.Request) error {
 		return nil
 	}
 	return invalid("header.Content-Type: must be application/json, got %q", sent)
+}
+
+// readJSON reads a whole body of at most limit bytes that says it is JSON.
+func readJSON(r *http.Request, limit int64) ([]byte, error) {
+	if err := wantJSON(r); err != nil {
+		return nil, err
+	}
+	return readBody(r, limit)
 }
 
 // readBody reads a whole body of at most limit bytes.

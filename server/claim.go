@@ -56,10 +56,7 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 			return refuse(http.StatusForbidden, "Invalid API Key")
 		}
 	}
-	if err := wantJSON(r); err != nil {
-		return err
-	}
-	body, err := readBody(r, maxSmallBody)
+	body, err := readJSON(r, maxSmallBody)
 	if err != nil {
 		return err
 	}

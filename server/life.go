@@ -188,10 +188,7 @@ func onThisClock(t time.Time) time.Time {
 
 // renew gives the sandbox a new deadline.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
-	if err := wantJSON(r); err != nil {
-		return err
-	}
-	body, err := readBody(r, maxSmallBody)
+	body, err := readJSON(r, maxSmallBody)
 	if err != nil {
 		return err
 	}

@@ -109,10 +109,7 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 
 // readToolCall reads the call in a request.
 func (s *Server) readToolCall(r *http.Request, begun time.Time) (api.ToolCall, error) {
-	if err := wantJSON(r); err != nil {
-		return api.ToolCall{}, err
-	}
-	body, err := readBody(r, s.cfg.MaxBody)
+	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
 		return api.ToolCall{}, err
 	}
