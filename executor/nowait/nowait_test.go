@@ -46,6 +46,27 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestFileThatWaits must not block: files such as /proc/kmsg say that they are
+// regular, and wait for more as this pipe does.
+func TestFileThatWaits(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	if _, err := w.WriteString("what there is"); err != nil {
+		t.Fatal(err)
+	}
+	in, err := nowait.Reader(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(in); string(data) != "what there is" || !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %q, %v, want what there is and EAGAIN", data, err)
+	}
+}
+
 // Whoever has a lease on a file would be waited for, for 45 seconds.
 func TestLease(t *testing.T) {
 	t.Parallel()

@@ -1,21 +1,6 @@
 package search
 
-import (
-	"context"
-	"io"
-	"os"
-
-	"github.com/actiond/actiond/executor/nowait"
-)
-
-// ReadNow reads all of a file as a search does.
-func ReadNow(f *os.File) ([]byte, error) {
-	r, err := nowait.Reader(f)
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(r)
-}
+import "context"
 
 // LinesOf returns the numbers of the lines of a text that match, found as in
 // files, and one line at a time.

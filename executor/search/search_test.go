@@ -284,21 +284,3 @@ func TestList(t *testing.T) {
 		t.Error("a file was listed")
 	}
 }
-
-// TestFileThatWaits must not block: files such as /proc/kmsg say that they are
-// regular, and wait for more as this pipe does.
-func TestFileThatWaits(t *testing.T) {
-	t.Parallel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	if _, err := w.WriteString("what there is"); err != nil {
-		t.Fatal(err)
-	}
-	if data, err := search.ReadNow(r); string(data) != "what there is" || !errors.Is(err, syscall.EAGAIN) {
-		t.Errorf("got %q, %v, want what there is and EAGAIN", data, err)
-	}
-}
