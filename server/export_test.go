@@ -50,7 +50,7 @@ type Route struct {
 func (s *Server) Routes() []Route {
 	var routes []Route
 	for _, rt := range s.routes() {
-		routes = append(routes, Route{rt.method, rt.path, rt.open})
+		routes = append(routes, Route{rt.Method, rt.Path, rt.Open})
 	}
 	return routes
 }

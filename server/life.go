@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/server/router"
 )
 
 // life says how long the sandbox may live: to a deadline, and so long without
@@ -144,7 +145,7 @@ func (s *Server) running() bool {
 }
 
 // working counts a request as work, which keeps the sandbox from being idle.
-func (s *Server) working(h handler) handler {
+func (s *Server) working(h router.Handler) router.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		s.life.begin()
 		defer s.life.end()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/server/router"
 )
 
 // mcpSendTime bounds how long a message waits to be taken up.
@@ -106,7 +107,7 @@ const (
 
 // twiceKeyed asks for the key a second time, as a bearer token, and before that
 // for servers: where there never were any, the reference has no such path.
-func (s *Server) twiceKeyed(h handler) handler {
+func (s *Server) twiceKeyed(h router.Handler) router.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.cfg.MCP == nil {
 			return api.NotFound(noMCP)

@@ -10,6 +10,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/bound"
 	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/server/router"
 )
 
 // noSniff keeps browsers from guessing types; shared, as a header value is
@@ -46,21 +47,15 @@ func (s *Server) boundBodies(next http.Handler) http.Handler {
 	return bound.Bodies(next, func(n int64) { s.metrics.received.Add(float64(n)) })
 }
 
-// authenticate asks for the key on every path that is not open. Paths are
-// compared as they were sent: an open path in disguise is not open.
-func (s *Server) authenticate(routes []route) func(http.Handler) http.Handler {
-	open := map[string]bool{}
-	for _, rt := range routes {
-		if rt.open {
-			open[rt.path] = true
-		}
-	}
+// authenticate asks for the key on every path that is not open.
+func (s *Server) authenticate(routes []router.Route) func(http.Handler) http.Handler {
+	open := router.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
 		if !s.locked() {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.RawPath != "" || !open[r.URL.Path] {
+			if !open(r) {
 				if err := s.owner.check(sentKey(r)); err != nil {
 					s.fail(w, r, err)
 					return

@@ -3,59 +3,46 @@ package server
 import (
 	"net/http"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/server/router"
 )
 
-// handler answers a request, or returns why it did not; fail turns that into
-// an answer.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-// route is one thing that can be asked for.
-type route struct {
-	method, path string
-	open         bool // needs no key
-	handle       handler
-}
-
 // routes is the table of everything this server answers.
-func (s *Server) routes() []route {
-	const open, keyed = true, false
-	return []route{
-		{http.MethodGet, "/alive", open, s.alive},
-		{http.MethodGet, "/healthz", open, s.healthz},
-		{http.MethodGet, "/readyz", open, s.readyz},
-		{http.MethodGet, "/server_info", open, s.serverInfo},
-		{http.MethodPost, "/v1/claim", open, s.claim},
-		{http.MethodGet, "/v1/status", keyed, s.status},
-		{http.MethodPost, "/v1/renew", keyed, s.renew},
+func (s *Server) routes() []router.Route {
+	return []router.Route{
+		router.Open(http.MethodGet, "/alive", s.alive),
+		router.Open(http.MethodGet, "/healthz", s.healthz),
+		router.Open(http.MethodGet, "/readyz", s.readyz),
+		router.Open(http.MethodGet, "/server_info", s.serverInfo),
+		router.Open(http.MethodPost, "/v1/claim", s.claim),
+		router.Keyed(http.MethodGet, "/v1/status", s.status),
+		router.Keyed(http.MethodPost, "/v1/renew", s.renew),
 
-		{http.MethodPost, "/execute_action", keyed, s.executeAction},
-		{http.MethodPost, "/v1/actions", keyed, s.streamAction},
-		{http.MethodGet, "/v1/tools", keyed, s.listTools},
-		{http.MethodPost, "/v1/tools/call", keyed, s.callTool},
-		{http.MethodPost, "/v1/tools/translate", keyed, s.translateTool},
-		{http.MethodGet, "/v1/sessions", keyed, s.listSessions},
-		{http.MethodGet, "/v1/sessions/{name}", keyed, s.getSession},
-		{http.MethodDelete, "/v1/sessions/{name}", keyed, s.closeSession},
-		{http.MethodGet, "/v1/sessions/{name}/terminal", keyed, s.terminal},
+		router.Keyed(http.MethodPost, "/execute_action", s.executeAction),
+		router.Keyed(http.MethodPost, "/v1/actions", s.streamAction),
+		router.Keyed(http.MethodGet, "/v1/tools", s.listTools),
+		router.Keyed(http.MethodPost, "/v1/tools/call", s.callTool),
+		router.Keyed(http.MethodPost, "/v1/tools/translate", s.translateTool),
+		router.Keyed(http.MethodGet, "/v1/sessions", s.listSessions),
+		router.Keyed(http.MethodGet, "/v1/sessions/{name}", s.getSession),
+		router.Keyed(http.MethodDelete, "/v1/sessions/{name}", s.closeSession),
+		router.Keyed(http.MethodGet, "/v1/sessions/{name}/terminal", s.terminal),
 
-		{http.MethodPost, "/upload_file", keyed, s.working(s.uploadFile)},
-		{http.MethodGet, "/download_files", keyed, s.working(s.downloadFiles)},
-		{http.MethodPost, "/list_files", keyed, s.listFiles},
+		router.Keyed(http.MethodPost, "/upload_file", s.working(s.uploadFile)),
+		router.Keyed(http.MethodGet, "/download_files", s.working(s.downloadFiles)),
+		router.Keyed(http.MethodPost, "/list_files", s.listFiles),
 
-		{http.MethodPost, "/update_mcp_server", keyed, s.updateMCPServer},
-		{http.MethodGet, "/mcp" + eventsPath, keyed, s.working(s.twiceKeyed(s.mcpEvents))},
-		{http.MethodPost, "/mcp" + messagesPath, keyed, s.working(s.twiceKeyed(s.mcpMessage))},
-		{http.MethodGet, eventsPath, keyed, s.working(s.twiceKeyed(s.mcpEvents))},
-		{http.MethodPost, messagesPath, keyed, s.working(s.twiceKeyed(s.mcpMessage))},
-		{http.MethodPost, toolsPath, keyed, s.offerTools},
-		{http.MethodGet, "/vscode/connection_token", keyed, s.vscodeToken},
+		router.Keyed(http.MethodPost, "/update_mcp_server", s.updateMCPServer),
+		router.Keyed(http.MethodGet, "/mcp"+eventsPath, s.working(s.twiceKeyed(s.mcpEvents))),
+		router.Keyed(http.MethodPost, "/mcp"+messagesPath, s.working(s.twiceKeyed(s.mcpMessage))),
+		router.Keyed(http.MethodGet, eventsPath, s.working(s.twiceKeyed(s.mcpEvents))),
+		router.Keyed(http.MethodPost, messagesPath, s.working(s.twiceKeyed(s.mcpMessage))),
+		router.Keyed(http.MethodPost, toolsPath, s.offerTools),
+		router.Keyed(http.MethodGet, "/vscode/connection_token", s.vscodeToken),
 
-		{http.MethodGet, "/metrics", keyed, s.metrics.serve},
-		{http.MethodGet, "/openapi.yaml", keyed, reply.Description(api.OpenAPI)},
+		router.Keyed(http.MethodGet, "/metrics", s.metrics.serve),
+		router.Keyed(http.MethodGet, "/openapi.yaml", reply.Description(api.OpenAPI)),
 	}
 }
 
@@ -64,30 +51,5 @@ func (s *Server) routes() []route {
 // the routes, so that a stranger learns nothing about them.
 func (s *Server) router() http.Handler {
 	routes := s.routes()
-	mux := chi.NewRouter()
-	mux.Use(s.observe, reply.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin)
-	for _, rt := range routes {
-		mux.Method(rt.method, rt.path, s.answer(rt.handle))
-	}
-	mux.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error {
-		return &api.Error{Status: http.StatusNotFound, Detail: "Not Found"}
-	}))
-	mux.MethodNotAllowed(s.answer(func(w http.ResponseWriter, r *http.Request) error {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
-				w.Header().Add("Allow", method)
-			}
-		}
-		return &api.Error{Status: http.StatusMethodNotAllowed, Detail: "Method Not Allowed"}
-	}))
-	return mux
-}
-
-// answer makes an http.Handler of a handler.
-func (s *Server) answer(h handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			s.fail(w, r, err)
-		}
-	}
+	return router.New(routes, s.fail, s.observe, reply.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin)
 }

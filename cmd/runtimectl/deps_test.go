@@ -15,7 +15,7 @@ func TestDeps(t *testing.T) {
 	const house = "github.com/actiond/actiond/"
 	linked := deps(t)
 	// HTTP ends in these.
-	gateway := []string{house + "server/gateway", house + "server/bound", house + "server/metric", house + "server/reply"}
+	gateway := []string{house + "server/gateway", house + "server/bound", house + "server/metric", house + "server/reply", house + "server/router"}
 	for _, pkg := range append(gateway, house+"api", "github.com/spf13/cobra") {
 		if !slices.Contains(linked, pkg) {
 			t.Errorf("%s is not linked: this test looks at the wrong program", pkg)

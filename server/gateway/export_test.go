@@ -12,7 +12,7 @@ type Route struct {
 func (g *Gateway) Routes() []Route {
 	var routes []Route
 	for _, rt := range g.routes() {
-		routes = append(routes, Route{rt.method, rt.path, rt.open})
+		routes = append(routes, Route{rt.Method, rt.Path, rt.Open})
 	}
 	return routes
 }

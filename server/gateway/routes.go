@@ -6,55 +6,42 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server/bound"
 	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/server/router"
 )
-
-// handler answers a request, or returns why it did not; fail turns that into
-// an answer.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-// route is one thing that can be asked for.
-type route struct {
-	method, path string
-	open         bool // needs no key
-	handle       handler
-}
 
 // routes is the table of everything the gateway itself answers. What is below
 // proxyPrefix is passed on, after a look at its own keys.
-func (g *Gateway) routes() []route {
-	const open, keyed = true, false
-	return []route{
-		{http.MethodGet, "/alive", open, g.alive},
-		{http.MethodGet, "/readyz", open, g.readyz},
-		{http.MethodGet, "/metrics", keyed, g.metrics.serve},
-		{http.MethodGet, "/openapi.yaml", keyed, reply.Description(api.GatewayOpenAPI)},
+func (g *Gateway) routes() []router.Route {
+	return []router.Route{
+		router.Open(http.MethodGet, "/alive", g.alive),
+		router.Open(http.MethodGet, "/readyz", g.readyz),
+		router.Keyed(http.MethodGet, "/metrics", g.metrics.serve),
+		router.Keyed(http.MethodGet, "/openapi.yaml", reply.Description(api.GatewayOpenAPI)),
 
-		{http.MethodGet, "/v1/sandboxes", keyed, g.listSandboxes},
-		{http.MethodPost, "/v1/sandboxes", keyed, g.createSandbox},
-		{http.MethodGet, "/v1/sandboxes/{id}", keyed, g.getSandbox},
-		{http.MethodDelete, "/v1/sandboxes/{id}", keyed, g.deleteSandbox},
-		{http.MethodPost, "/v1/sandboxes/{id}/renew", keyed, g.renewSandbox},
-		{http.MethodPost, "/v1/sandboxes/{id}/stop", keyed, g.stopSandbox},
-		{http.MethodPost, "/v1/sandboxes/{id}/start", keyed, g.startSandbox},
-		{http.MethodPost, "/v1/sandboxes/{id}/pause", keyed, g.pauseSandbox},
-		{http.MethodPost, "/v1/sandboxes/{id}/resume", keyed, g.resumeSandbox},
+		router.Keyed(http.MethodGet, "/v1/sandboxes", g.listSandboxes),
+		router.Keyed(http.MethodPost, "/v1/sandboxes", g.createSandbox),
+		router.Keyed(http.MethodGet, "/v1/sandboxes/{id}", g.getSandbox),
+		router.Keyed(http.MethodDelete, "/v1/sandboxes/{id}", g.deleteSandbox),
+		router.Keyed(http.MethodPost, "/v1/sandboxes/{id}/renew", g.renewSandbox),
+		router.Keyed(http.MethodPost, "/v1/sandboxes/{id}/stop", g.stopSandbox),
+		router.Keyed(http.MethodPost, "/v1/sandboxes/{id}/start", g.startSandbox),
+		router.Keyed(http.MethodPost, "/v1/sandboxes/{id}/pause", g.pauseSandbox),
+		router.Keyed(http.MethodPost, "/v1/sandboxes/{id}/resume", g.resumeSandbox),
 
 		// The runtime API of OpenHands.
-		{http.MethodPost, "/start", keyed, g.openhandsStart},
-		{http.MethodGet, "/sessions/{session_id}", keyed, g.openhandsSession},
-		{http.MethodGet, "/runtime/{runtime_id}", keyed, g.openhandsRuntime},
-		{http.MethodPost, "/stop", keyed, g.openhandsStop},
-		{http.MethodPost, "/pause", keyed, g.openhandsPause},
-		{http.MethodPost, "/resume", keyed, g.openhandsResume},
-		{http.MethodGet, "/registry_prefix", keyed, g.registryPrefix},
-		{http.MethodGet, "/image_exists", keyed, g.imageExists},
-		{http.MethodPost, "/build", keyed, g.build},
-		{http.MethodGet, "/build_status", keyed, g.buildStatus},
+		router.Keyed(http.MethodPost, "/start", g.openhandsStart),
+		router.Keyed(http.MethodGet, "/sessions/{session_id}", g.openhandsSession),
+		router.Keyed(http.MethodGet, "/runtime/{runtime_id}", g.openhandsRuntime),
+		router.Keyed(http.MethodPost, "/stop", g.openhandsStop),
+		router.Keyed(http.MethodPost, "/pause", g.openhandsPause),
+		router.Keyed(http.MethodPost, "/resume", g.openhandsResume),
+		router.Keyed(http.MethodGet, "/registry_prefix", g.registryPrefix),
+		router.Keyed(http.MethodGet, "/image_exists", g.imageExists),
+		router.Keyed(http.MethodPost, "/build", g.build),
+		router.Keyed(http.MethodGet, "/build_status", g.buildStatus),
 	}
 }
 
@@ -63,23 +50,8 @@ func (g *Gateway) routes() []route {
 // the routes, so that a stranger learns nothing about them.
 func (g *Gateway) router() http.Handler {
 	routes := g.routes()
-	mux := chi.NewRouter()
-	mux.Use(g.authenticate(routes))
-	for _, rt := range routes {
-		mux.Method(rt.method, rt.path, g.answer(rt.handle))
-	}
-	mux.NotFound(g.answer(func(http.ResponseWriter, *http.Request) error {
-		return refuse(http.StatusNotFound, "Not Found")
-	}))
-	mux.MethodNotAllowed(g.answer(func(w http.ResponseWriter, r *http.Request) error {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
-				w.Header().Add("Allow", method)
-			}
-		}
-		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
-	}))
-	pass := g.answer(g.pass)
+	mux := router.New(routes, g.fail, g.authenticate(routes))
+	pass := router.Answer(g.pass, g.fail)
 	split := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// As it was sent: what is encoded in it is the sandbox's to decode.
 		if strings.HasPrefix(r.URL.EscapedPath(), proxyPrefix) {
@@ -92,32 +64,17 @@ func (g *Gateway) router() http.Handler {
 	return g.observe(reply.Recover(g.fail)(bound.Bodies(split, func(n int64) { g.metrics.received.Add(float64(n)) })))
 }
 
-// answer makes an http.Handler of a handler.
-func (g *Gateway) answer(h handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			g.fail(w, r, err)
-		}
-	}
-}
-
 // errForbidden says nothing about which key was wrong, or what it is for.
 var errForbidden = &api.Error{Status: http.StatusForbidden, Detail: "Invalid API Key"}
 
-// authenticate asks for the gateway's key on every path that is not open. Paths
-// are compared as they were sent: an open path in disguise is not open.
-func (g *Gateway) authenticate(routes []route) func(http.Handler) http.Handler {
-	open := map[string]bool{}
-	for _, rt := range routes {
-		if rt.open {
-			open[rt.path] = true
-		}
-	}
+// authenticate asks for the gateway's key on every path that is not open.
+func (g *Gateway) authenticate(routes []router.Route) func(http.Handler) http.Handler {
+	open := router.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !g.operator(r) {
 				w.Header().Set("Connection", "close") // strangers keep none of the places for connections
-				if r.URL.RawPath != "" || !open[r.URL.Path] {
+				if !open(r) {
 					g.fail(w, r, errForbidden)
 					return
 				}
