@@ -108,9 +108,10 @@ type Browser struct {
 	closed bool
 
 	// Whoever has the turn may change these.
-	lost string // what became of the browser of the step before
-	idle *time.Timer
-	bare bool // the browser does not start with a sandbox of its own
+	lost  string // what became of the browser of the step before
+	steps int    // that were taken
+	idle  *time.Timer
+	bare  bool // the browser does not start with a sandbox of its own
 }
 
 // New returns a browser that is not started yet.
@@ -236,8 +237,9 @@ func (b *Browser) look(ctx context.Context, s Step, calls []call) (Page, error) 
 		b.setLive(nil)
 		page.Error = "Error: the browser ended; the next step starts a new one, without its pages"
 	}
-	idle := c.cfg.IdleTime
-	b.idle = time.AfterFunc(idle, func() { b.stopIdle(idle) }) //nolint:contextcheck // nobody waits for that
+	b.steps++
+	steps, idle := b.steps, c.cfg.IdleTime
+	b.idle = time.AfterFunc(idle, func() { b.stopIdle(steps, idle) }) //nolint:contextcheck // nobody waits for that
 	return page, nil
 }
 
@@ -324,17 +326,15 @@ func (b *Browser) setLive(c *chromium) {
 	}
 }
 
-// stopIdle stops a browser that has done nothing for a while.
-func (b *Browser) stopIdle(idle time.Duration) {
+// stopIdle stops a browser that has done nothing for a while, since as many steps
+// as that. The last of them may not have given back its turn yet.
+func (b *Browser) stopIdle(steps int, idle time.Duration) {
 	select {
 	case <-b.turn:
-	default:
-		return // a step runs, or the browser is closed
+	case <-b.closing:
+		return
 	}
-	b.mu.Lock()
-	c := b.live
-	b.mu.Unlock()
-	if c != nil {
+	if c := b.live; c != nil && b.steps == steps {
 		c.stop(context.Background(), true)
 		b.lost = fmt.Sprintf("was stopped after %v without a step", idle)
 		b.setLive(nil)

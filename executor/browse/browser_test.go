@@ -706,11 +706,11 @@ func TestLost(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	word := fmt.Sprintf("ACTIOND_TEST=idle-%d", os.Getpid())
-	b, _ := start(t, browse.Config{Env: []string{word}, IdleTime: time.Millisecond})
+	b, _ := start(t, browse.Config{Env: []string{word}, IdleTime: time.Nanosecond})
 	do(t, b, "noop(1)")
 	eventually(t, "the browser is stopped", func() bool { return len(processes(t, word)) == 0 })
 	page := do(t, b, "noop(1)")
-	if len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "was stopped after 1ms without a step") {
+	if len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "was stopped after 1ns without a step") {
 		t.Errorf("got %q", page.Notes)
 	}
 }
