@@ -1,0 +1,97 @@
+package cmd_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const house = "github.com/actiond/actiond/"
+
+// wall is where what is linked into a program ends.
+type wall struct{ prefix, reason string }
+
+// TestDeps holds what is linked into the programs: depguard sees what a package
+// imports, and this what comes along with it.
+func TestDeps(t *testing.T) {
+	t.Parallel()
+	for program, want := range map[string]struct {
+		linked []string
+		open   []string // linked in spite of the walls
+		walls  []wall
+	}{
+		"server": {
+			linked: []string{house + "api", house + "executor/bash", house + "server", "github.com/creack/pty"},
+			walls: []wall{
+				{house + "docker", "the server lives in a sandbox and has no engine"},
+				{house + "server/gateway", "the controller is another program"},
+				{house + "api/client", "the server answers and does not ask"},
+				{house + "api/apitest", "the contract suite is for tests"},
+				{house + "cmd/runtimectl", "the controller is another program"},
+				{"github.com/docker/", "the server lives in a sandbox and has no engine"},
+				{"github.com/containerd/", "the server lives in a sandbox and has no engine"},
+				{"github.com/opencontainers/", "the server lives in a sandbox and has no engine"},
+				{"github.com/spf13/", "the server has package flag"},
+				{"github.com/santhosh-tekuri/jsonschema", "schemas are for tests"},
+				{"go.yaml.in/", "the specification is embedded as it is and read by tests"},
+				{"github.com/prometheus/", "it brings protobuf, a seventh of the program; server/metric writes the formats"},
+				{"google.golang.org/protobuf", "nothing that is spoken here needs it"},
+				{"html/template", "text/template is in it"},
+				{"text/template", "it calls methods by name, so that the linker keeps all of them: another 1.6 MB"},
+				{"testing", "tests are not shipped"},
+				{"net/http/pprof", "it registers handlers that nobody asked for"},
+			},
+		},
+		"runtimectl": {
+			linked: []string{house + "api", "github.com/spf13/cobra"},
+			open:   []string{house + "server/gateway", house + "server/bound", house + "server/metric", house + "server/reply", house + "server/router"}, // HTTP ends in these
+			walls: []wall{
+				{house + "executor", "actions are carried out in the sandbox"},
+				{house + "server/", "the server is another program"},
+				{house + "cmd/server", "the server is another program"},
+				{house + "docker/dockertest", "the engine without containers is for tests"},
+				{house + "api/apitest", "the contract suite is for tests"},
+				{"github.com/creack/pty", "terminals live in the sandbox"},
+				{"github.com/sergi/go-diff", "diffs are made in the sandbox and come with the observation"},
+				{"mvdan.cc/sh", "commands are looked at in the sandbox"},
+				{"github.com/santhosh-tekuri/jsonschema", "schemas are for tests"},
+				{"github.com/prometheus/", "server/metric writes the formats"},
+				{"testing", "tests are not shipped"},
+				{"net/http/pprof", "it registers handlers that nobody asked for"},
+			},
+		},
+	} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			linked := deps(t, program)
+			for _, pkg := range slices.Concat(want.linked, want.open) {
+				if !slices.Contains(linked, pkg) {
+					t.Errorf("%s is not linked: this test looks at the wrong program", pkg)
+				}
+			}
+			for _, wall := range want.walls {
+				for _, pkg := range linked {
+					if strings.HasPrefix(pkg+"/", wall.prefix) && !slices.Contains(want.open, pkg) {
+						t.Errorf("%s is linked: %s", pkg, wall.reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+// deps returns the import paths of all packages of a program, built as it is
+// shipped.
+func deps(t *testing.T, program string) []string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+program)
+	list.Env = append(os.Environ(), "CGO_ENABLED=0")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("listing what is linked: %v", err)
+	}
+	return strings.Fields(string(out))
+}
