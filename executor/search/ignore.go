@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/nowait"
 )
@@ -125,14 +124,11 @@ func (r *rule) matches(rel, name string) bool {
 
 // readRules reads a file of rules. Where there is none, there are no rules.
 func readRules(path string) []rule {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := nowait.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
 	r, err := nowait.Reader(f)
 	if err != nil {
 		return nil
