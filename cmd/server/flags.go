@@ -33,7 +33,8 @@ type options struct {
 	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
-	draft       draft.Config // its URL is empty where there is no model
+	draft       draft.Config
+	model       *draft.Model // nil: drafts are merged by rules
 	logLevel    slog.Level
 	logJSON     bool
 	groupID     int // of the working directory
@@ -147,18 +148,24 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 
 // completeDraft checks what was said about the model that merges drafts.
 func (o *options) completeDraft(keyFile string) error {
-	if o.draft.URL == "" && (o.draft.Model != "" || keyFile != "") {
-		return usagef("--draft-model and --draft-model-key-file need --draft-model-url")
-	}
-	if keyFile == "" {
+	if o.draft.URL == "" {
+		if o.draft.Model != "" || keyFile != "" {
+			return usagef("--draft-model and --draft-model-key-file need --draft-model-url")
+		}
 		return nil
 	}
-	data, err := os.ReadFile(keyFile)
-	if err != nil {
-		return fmt.Errorf("reading the draft model's key: %w", err)
+	if keyFile != "" {
+		data, err := os.ReadFile(keyFile)
+		if err != nil {
+			return fmt.Errorf("reading the draft model's key: %w", err)
+		}
+		if o.draft.Key = strings.TrimSpace(string(data)); o.draft.Key == "" {
+			return usagef("--draft-model-key-file %s is empty", keyFile)
+		}
 	}
-	if o.draft.Key = strings.TrimSpace(string(data)); o.draft.Key == "" {
-		return usagef("--draft-model-key-file %s is empty", keyFile)
+	var err error
+	if o.model, err = draft.New(o.draft); err != nil {
+		return usagef("%v", err)
 	}
 	return nil
 }
@@ -223,6 +230,8 @@ func (o *options) complete(positional []string, keyFile string) error {
 		o.addr = net.JoinHostPort("0.0.0.0", positional[0])
 	case o.addr == "":
 		o.addr = defaultAddr
+	case !isAddress(o.addr):
+		return usagef("--addr %s: write HOST:PORT or unix:PATH", o.addr)
 	}
 	if o.evalEnv != "" && !o.browser {
 		return usagef("--browsergym-eval-env needs the browser")
@@ -251,6 +260,14 @@ func (o *options) complete(positional []string, keyFile string) error {
 	}
 	o.workingDir = dir
 	return nil
+}
+
+func isAddress(addr string) bool {
+	if path, isSocket := strings.CutPrefix(addr, "unix:"); isSocket {
+		return path != ""
+	}
+	_, _, err := net.SplitHostPort(addr)
+	return err == nil
 }
 
 func (o *options) setClaimHash(text string) (err error) {
@@ -283,12 +300,12 @@ func (o *options) readVariables(env []string) error {
 			o.key = value
 		case "NO_CHANGE_TIMEOUT_SECONDS":
 			var seconds int
-			seconds, err = positive(name, value)
+			seconds, err = atLeast(1, name, value)
 			o.softTimeout = time.Duration(seconds) * time.Second
 		case "RUNTIME_MAX_MEMORY_GB":
-			_, err = positive(name, value)
+			_, err = atLeast(1, name, value)
 		case "SANDBOX_GROUP_ID":
-			o.groupID, err = positive(name, value)
+			o.groupID, err = atLeast(0, name, value)
 		case "USER":
 			o.selfName = value
 		case "LOG_JSON":
@@ -309,10 +326,10 @@ func (o *options) readVariables(env []string) error {
 	return nil
 }
 
-func positive(name, value string) (int, error) {
+func atLeast(least int, name, value string) (int, error) {
 	n, err := strconv.Atoi(value)
-	if err != nil || n <= 0 {
-		return 0, usagef("%s is %q, which is not a positive whole number", name, value)
+	if err != nil || n < least {
+		return 0, usagef("%s is %q, which is not a whole number from %d on", name, value, least)
 	}
 	return n, nil
 }

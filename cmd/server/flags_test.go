@@ -77,20 +77,26 @@ func TestParseErrors(t *testing.T) {
 		"-- 3000 --fly":                `unexpected argument "--fly"`,
 		"--fly":                        "-fly",
 		"--user-id x":                  "user-id",
-		"--no-enable-browser --browsergym-eval-env e":                 "needs the browser",
-		"--soft-timeout 0s":                                           "not positive",
-		"--session-key-file /dev/null":                                "empty",
-		"--draft-model m":                                             "need --draft-model-url",
+		"--no-enable-browser --browsergym-eval-env e": "needs the browser",
+		"--soft-timeout 0s":                           "not positive",
+		"--session-key-file /dev/null":                "empty",
+		"--draft-model m":                             "need --draft-model-url",
+		"--draft-model-url h":                         `"h" is not an http or https URL`,
+		"--addr here":                                 "--addr here: write HOST:PORT or unix:PATH",
+		"--addr unix:":                                "--addr unix:: write HOST:PORT or unix:PATH",
 		"--draft-model-url http://h --draft-model-key-file /dev/null": "empty",
 	} {
-		if _, err := parse(strings.Fields(args), nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q in it", args, err, want)
+		if _, err := parse(strings.Fields(args), nil, io.Discard); !errors.As(err, new(*usageError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want a usageError with %q in it", args, err, want)
 		}
 	}
 	for _, env := range []string{"RUNTIME_MAX_MEMORY_GB=much", "NO_CHANGE_TIMEOUT_SECONDS=0", "SANDBOX_GROUP_ID=wheel"} {
 		if _, err := parse(nil, []string{env}, io.Discard); err == nil {
 			t.Errorf("%s: got no error", env)
 		}
+	}
+	if o, err := parse(nil, []string{"SANDBOX_GROUP_ID=0"}, io.Discard); err != nil || o.groupID != 0 {
+		t.Errorf("root's group: got %v", err)
 	}
 	var help strings.Builder
 	if _, err := parse([]string{"--help"}, nil, &help); !errors.Is(err, flag.ErrHelp) || !strings.HasPrefix(help.String(), "Usage: server") {

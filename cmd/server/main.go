@@ -23,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor"
-	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/server"
 )
 
@@ -66,15 +65,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	var model *draft.Model
-	if opts.draft.URL != "" {
-		if model, err = draft.New(opts.draft); err != nil {
-			return err
-		}
-	}
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
-		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: model,
+		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser,
 	})
 	if err != nil {
