@@ -4,8 +4,10 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -117,4 +119,35 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("got %+v", o)
 		}
 	})
+}
+
+// TestDocs holds the tables of docs/server.md to the help: both have the same
+// flags, and every variable of the help is in the other.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, flags, _ := strings.Cut(string(data), "\n## Flags\n")
+	flags, variables, _ := strings.Cut(flags, "\n## Variables\n")
+	variables, _, _ = strings.Cut(variables, "\n## ")
+	usage, helpVariables, _ := strings.Cut(help, "\nVariables:\n")
+	names := func(expression, text string) map[string]bool {
+		found := map[string]bool{}
+		for _, name := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+			found[name[1]] = true
+		}
+		return found
+	}
+	told := names("(?m)^\\| `--([a-z-]+)", flags)
+	if said := names(`(?m)^  --(?:\[no-\])?([a-z-]+)`, usage); !maps.Equal(told, said) {
+		t.Errorf("docs/server.md has the flags %v\nthe help has %v", told, said)
+	}
+	told = names("`([A-Z_]+)`", variables)
+	for name := range names(`([A-Z]+(?:_[A-Z]+)+|DEBUG)`, helpVariables) {
+		if !told[name] {
+			t.Errorf("docs/server.md does not have %s", name)
+		}
+	}
 }
