@@ -480,7 +480,11 @@ func (EditObservation) observation() {}
 
 func (o EditObservation) encode(w *writer) {
 	w.grow(len(o.Content) + len(o.Diff) + (len(o.Content)+len(o.Diff))/8 + 1024)
-	w.head("I edited the file "+o.Path+".", o.Kind(), o.Content)
+	message := "I edited the file " + o.Path + "."
+	if o.Path == "" { // a patch
+		message = "I edited files."
+	}
+	w.head(message, o.Kind(), o.Content)
 	w.text("path", o.Path)
 	w.flag("prev_exist", o.PrevExist)
 	w.textOrNull("old_content", o.OldContent)

@@ -103,6 +103,11 @@ var observations = []struct {
 		Content: "File created successfully at: /workspace/e.py", Path: "/workspace/e.py", ImplSource: "oh_aci",
 		Diff: "--- /workspace/e.py\n+++ /workspace/e.py\n@@ -0,0 +1,2 @@\n+def f():\n+\treturn 1",
 	}, "@edit/create"},
+	{
+		"edits of several files",
+		api.EditObservation{Content: "Done!\nM a", ImplSource: "oh_aci"},
+		`{"message":"I edited files.","observation":"edit","content":"Done!\nM a","extras":{"path":"","prev_exist":false,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":"","_diff_cache":null}}`,
+	},
 	{"edit refused", api.EditObservation{
 		Content:    "ERROR:\nNo replacement was performed, old_str `zz` did not appear verbatim in /workspace/n.txt.",
 		Path:       "/workspace/n.txt",
