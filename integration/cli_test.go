@@ -137,6 +137,9 @@ func TestCLI(t *testing.T) {
 	c.ok("resume", "build")
 	c.ok("renew", "--ttl", "1h", "build")
 	c.ok("stop", "build")
+	if code, stdout, stderr := c.run("stats", "build"); code != 5 || stdout != "" || !strings.Contains(stderr, " is stopped; start it with") {
+		t.Errorf("stats of a stopped one: exit code %d, %q, %q", code, stdout, stderr)
+	}
 	c.ok("start", "build")
 	if got := c.ok("rm", "build"); got != id+"\n" {
 		t.Errorf("rm: got %q", got)

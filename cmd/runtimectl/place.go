@@ -55,13 +55,18 @@ func (s *sandbox) client() (*client.Client, error) {
 	switch s.State {
 	case docker.Ready, docker.Busy, docker.Idle, docker.Starting:
 	default:
-		return nil, fmt.Errorf("%w: sandbox %s is %s; %s", errConflict, s.ID, s.State, advice(s))
+		return nil, notRunning(s)
 	}
 	key, err := s.Key()
 	if err != nil {
 		return nil, err
 	}
 	return clientOver(s.Dial, key)
+}
+
+// notRunning is why something that needs a running sandbox cannot be done.
+func notRunning(s *sandbox) error {
+	return fmt.Errorf("%w: sandbox %s is %s; %s", errConflict, s.ID, s.State, advice(s))
 }
 
 // advice says how to bring a sandbox to where it takes actions.

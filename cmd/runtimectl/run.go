@@ -20,7 +20,7 @@ removes the sandbox again, also when it is interrupted. It takes the flags of
 The exit code is the command's; 124 after --timeout, 125 when the sandbox could
 not be made or the command not brought to run, and from the shell 126 when it
 cannot be run and 127 when it is not there.`,
-		Example: `  runtimectl run debian:bookworm -- python3 -c 'print(1)'
+		Example: `  runtimectl run python:3.13 -- python3 -c 'print(1)'
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
   runtimectl run --local -- make test`,
 		Annotations:       map[string]string{runsCommands: "yes"},

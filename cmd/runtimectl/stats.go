@@ -67,6 +67,9 @@ func choose(ctx context.Context, where place, refs []string) ([]*sandbox, error)
 		if err != nil {
 			return nil, err
 		}
+		if s.State != docker.Ready && s.State != docker.Paused {
+			return nil, notRunning(s)
+		}
 		chosen = append(chosen, s)
 	}
 	return chosen, nil
