@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -31,7 +32,7 @@ func serveMCP(mode string) int {
 		_, _ = fmt.Fprintln(os.Stderr, "cannot sign in with", os.Getenv("TOKEN"))
 		return 3
 	case "hangs":
-		select {}
+		<-time.After(time.Hour) // a select without cases would be a deadlock to a runtime without cgo
 	case "junk": // between its messages
 		fmt.Println("Listening!\n{\"level\": \"info\"}")
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -54,7 +55,7 @@ func serve(mode string) int {
 		_, _ = fmt.Fprintln(os.Stderr, "cannot open the database with "+os.Getenv("TOKEN"))
 		return 3
 	case "hangs":
-		select {}
+		hang()
 	case "junk":
 		_, _ = io.Copy(os.Stdout, endless("this is a log line, and not a message\n"))
 	case "blank lines":
@@ -71,7 +72,7 @@ func serve(mode string) int {
 	case "deaf": // until it is told to initialize, and then for good
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"deaf","version":"1"}}}`)
-		select {}
+		hang()
 	case "no line":
 		_, _ = io.Copy(os.Stdout, endless("{"))
 	case "children": // outlive it if they can
@@ -93,6 +94,10 @@ func serve(mode string) int {
 	}
 	return 0
 }
+
+// hang does nothing for longer than any test takes. A select without cases would be
+// a deadlock to Go's runtime, which ends the program, unless cgo is linked.
+func hang() { <-time.After(time.Hour) }
 
 // endless repeats a text.
 type endless string
