@@ -156,8 +156,10 @@ func TestKillMarked(t *testing.T) {
 
 // Whoever marks this process does not end it, and all its children do end.
 func TestKillMarkedSparesItself(t *testing.T) {
-	mark := "ACTIOND_TREE_OF_THE_TEST=1"
-	if os.Getenv("ACTIOND_TREE_OF_THE_TEST") == "" {
+	const name = "ACTIOND_TREE_OF_THE_TEST"
+	mark := name + "=" + os.Getenv(name)
+	if os.Getenv(name) == "" {
+		mark += strconv.Itoa(os.Getpid()) // another run of this test must not find ours
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillMarkedSparesItself$", "-test.v")
 		cmd.Env = append(os.Environ(), mark)
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
