@@ -731,8 +731,12 @@ func TestHostileBrowser(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := browse.New(browse.Config{Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}, Dir: dir})
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
+			ctx := t.Context()
+			if name == "talks nonsense" { // the others end by themselves
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
+				defer cancel()
+			}
 			_, err := b.Run(ctx, browse.Step{Program: "noop(1)"})
 			if err == nil {
 				t.Error("a step went well")
