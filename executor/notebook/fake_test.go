@@ -163,8 +163,9 @@ func TestHostileMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := fake(t, fakeKernel)
-			timeout := time.Minute
-			if c.timesOut {
+			timeout := patience
+			if c.timesOut { // over what a kernel does that is there already
+				runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: timeout})
 				timeout = 2 * time.Second
 			}
 			r := runIn(t, n, "", notebook.Cell{Code: c.code, Timeout: timeout})
@@ -174,7 +175,7 @@ func TestHostileMessages(t *testing.T) {
 			if r.Text != c.text || r.Ended != c.ended || r.Lost != c.lost || r.TimedOut != c.timesOut {
 				t.Errorf("got %+.300v, want %+.300v", r, c)
 			}
-			if r = runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: time.Minute}); r.Text != "ok" {
+			if r = runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience}); r.Text != "ok" {
 				t.Errorf("the next cell: got %+v", r)
 			}
 		})
@@ -184,10 +185,10 @@ func TestHostileMessages(t *testing.T) {
 // Neither many messages nor huge ones take much memory.
 func TestHostileFlood(t *testing.T) {
 	n := fake(t, fakeKernel)
-	runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: time.Minute})
+	runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience})
 	before := heap()
 	for _, code := range []string{"small", "huge", "deep", "lists"} {
-		r := runIn(t, n, "", notebook.Cell{Code: code, Timeout: time.Minute})
+		r := runIn(t, n, "", notebook.Cell{Code: code, Timeout: patience})
 		if !strings.HasSuffix(r.Text, "ok") || r.Ended != "" {
 			t.Errorf("%s: got %+.100v", code, r)
 		}
@@ -203,7 +204,7 @@ func TestNothingIsLeft(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	n := fake(t, fakeKernel)
-	cell := func(code string) { runIn(t, n, "", notebook.Cell{Code: code, Timeout: time.Minute}) }
+	cell := func(code string) { runIn(t, n, "", notebook.Cell{Code: code, Timeout: patience}) }
 	cell("fine")
 	n.CloseSession("")
 	goroutines, descriptors := runtime.NumGoroutine(), entries(t, "/proc/self/fd")
@@ -248,7 +249,7 @@ func closeDuringStart(t *testing.T, n *notebook.Notebook) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		_, err := n.Run(context.WithoutCancel(t.Context()), "", notebook.Cell{Code: "fine", Timeout: time.Minute})
+		_, err := n.Run(context.WithoutCancel(t.Context()), "", notebook.Cell{Code: "fine", Timeout: patience})
 		done <- err
 	}()
 	for !n.CloseSession("") {
@@ -297,7 +298,7 @@ func TestMaxKernels(t *testing.T) {
 	t.Parallel()
 	n := fake(t, fakeKernel)
 	cell := func(session string) (notebook.Result, error) {
-		return n.Run(t.Context(), session, notebook.Cell{Code: "fine", Timeout: time.Minute})
+		return n.Run(t.Context(), session, notebook.Cell{Code: "fine", Timeout: patience})
 	}
 	for name := range strings.SplitSeq("abcdefgh", "") {
 		if _, err := cell(name); err != nil {
@@ -332,7 +333,7 @@ func TestIdleRace(t *testing.T) {
 	t.Parallel()
 	n := fakeConfig(t, fakeKernel, notebook.Config{IdleTime: time.Millisecond})
 	for i := range 60 {
-		r := runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: time.Minute})
+		r := runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience})
 		if r.Text != "ok" || r.Ended != "" || r.Lost != "" && r.Lost != "was stopped after 1ms without a cell" {
 			t.Fatalf("got %+v", r)
 		}
@@ -346,7 +347,7 @@ func TestForeignFiles(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	n := fake(t, strings.Replace(fakeKernel, "threads = []", "os.makedirs(os.path.dirname(c['ip']) + '/own/tree'); threads = []", 1))
-	runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: time.Minute})
+	runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience})
 	n.Close()
 	left, _ := filepath.Glob(filepath.Join(tmp, "actiond-kernel-*", "*"))
 	if len(left) != 1 || filepath.Base(left[0]) != "own" {
