@@ -85,6 +85,15 @@ func image(tb testing.TB, tag string) string {
 	return tag
 }
 
+// TestImages makes all of them: CI does so first and by itself, for Debian's
+// packages are fetched over a network that may fail.
+func TestImages(t *testing.T) {
+	t.Parallel()
+	for _, tag := range []string{debianImage, busyboxImage, scratchImage, fullImage, browserImage} {
+		image(t, tag)
+	}
+}
+
 // imported is the command that makes an image of what the script puts into "$1".
 func imported(tb testing.TB, tag, script string) *exec.Cmd {
 	tb.Helper()
