@@ -162,7 +162,7 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 		return nil, err
 	}
 	h.config.Progress(b.id, Pending, "the server for "+arch)
-	b.binary, b.name, b.controller, b.created = binary.sum, spec.Name, h.controller, time.Now()
+	b.binary, b.name, b.controller, b.created, b.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
 	if b.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
 		return nil, err
 	}

@@ -335,6 +335,27 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 	}
 }
 
+// The engine refuses a limit of more processors than there are, also the default
+// one. It would be met anyway.
+func TestProcessorsOfTheHost(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		there       int
+		wanted, got float64
+	}{{0, 0, 2}, {1, 0, 1}, {1, 0.5, 0.5}, {4, 0, 2}, {4, 8, 4}} {
+		f := newFake()
+		f.cpus = test.there
+		if _, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian", CPUs: test.wanted}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range f.containers {
+			if got := float64(c.host.NanoCPUs) / 1e9; c.state == "running" && got != test.got {
+				t.Errorf("%d processors, limit %v: got %v, want %v", test.there, test.wanted, got, test.got)
+			}
+		}
+	}
+}
+
 func TestCreateFails(t *testing.T) {
 	t.Parallel()
 	t.Run("the server ends", func(t *testing.T) {

@@ -58,6 +58,7 @@ type fakeEngine struct {
 	dies       bool // containers end as soon as they are started
 	noImage    bool
 	unborn     int              // so many creations find their name taken by what cannot be seen
+	cpus       int              // 0: the engine does not say
 	refusals   map[string]error // what calls of a name are answered with
 }
 
@@ -293,7 +294,7 @@ func (f *fakeEngine) Events(context.Context, events.ListOptions) (<-chan events.
 }
 
 func (f *fakeEngine) Info(context.Context) (info system.Info, err error) {
-	return system.Info{SecurityOptions: []string{"name=rootless"}}, f.do("info", func() error { return nil })
+	return system.Info{SecurityOptions: []string{"name=rootless"}, NCPU: f.cpus}, f.do("info", func() error { return nil })
 }
 
 func (f *fakeEngine) ContainerStatPath(_ context.Context, id, path string) (container.PathStat, error) {

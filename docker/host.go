@@ -116,6 +116,7 @@ type Host struct {
 type facts struct {
 	socket    bool // a directory of this host can be mounted, and its socket reached
 	serverUID int  // what uid 0 of a sandbox is on this host
+	cpus      int  // 0: the engine does not say
 }
 
 // Open prepares for the engine and opens the state directory. It does not
@@ -214,7 +215,7 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	learned := &facts{serverUID: serverUID(info)}
+	learned := &facts{serverUID: serverUID(info), cpus: info.NCPU}
 	// The server's socket is for its own user alone, and only root and a
 	// rootless engine's user are that on this side.
 	local := len(h.view.sockets) > 0 && runtime.GOOS == "linux" && info.OperatingSystem != "Docker Desktop"

@@ -70,6 +70,7 @@ type birth struct {
 	binary     string // SHA-256 of the server
 	pool       string
 	ticket     string // that a claim must bring
+	cpus       int    // of the host, 0: not known
 }
 
 // plan turns a completed specification into what the engine wants to know. It
@@ -85,6 +86,10 @@ func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
 		WorkingDir:  "/",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
+	}
+	cpus := s.CPUs
+	if b.cpus > 0 { // the engine refuses a limit beyond it, which is met anyway
+		cpus = min(cpus, float64(b.cpus))
 	}
 	memory := s.Memory
 	useInit := true
@@ -103,7 +108,7 @@ func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, // no swap on top
-			NanoCPUs:  nanoCPUs(s.CPUs),
+			NanoCPUs:  nanoCPUs(cpus),
 			PidsLimit: &pids,
 		},
 		Mounts: mounts(s, b),

@@ -43,7 +43,8 @@ type Spec struct {
 	WorkDir string
 	// Memory limits memory, in bytes. Default 2 GiB.
 	Memory int64
-	// CPUs limits processor time, in processors. Default 2.
+	// CPUs limits processor time, in processors, to those of the host at most.
+	// Default 2.
 	CPUs float64
 	// Pids limits processes and threads. Default 512.
 	Pids int64
