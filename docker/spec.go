@@ -140,7 +140,7 @@ func (s *Spec) complete() error {
 	case s.Memory < minMemory:
 		return refuse("memory of %d bytes is less than the %d that a server and a shell need", s.Memory, minMemory)
 	case !(s.CPUs >= 0.01 && s.CPUs <= 1024):
-		return refuse("%v processors", s.CPUs)
+		return refuse("a limit of %v processors is not from 0.01 to 1024", s.CPUs)
 	case s.Pids < minPids:
 		return refuse("a limit of %d processes is less than the %d that a server and a shell need", s.Pids, minPids)
 	case s.TTL < 0 || s.Idle < 0:

@@ -306,6 +306,30 @@ func TestExampleAgents(t *testing.T) {
 	}
 }
 
+// An agent whose model answers with an error ends with what that said.
+func TestExampleAgentsTellErrors(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("one agent is a Python program")
+	}
+	_, _, socket := serveForTest(t)
+	url := tcpForTest(t, socket)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error": {"message": "no such key"}}`)
+	}))
+	defer srv.Close()
+	for _, command := range [][]string{{"go", "run", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
+		for key, want := range map[string]string{testKey: "no such key", "wrong": "Invalid API Key"} {
+			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Hello.")...)
+			agent.Env = append(os.Environ(), "OPENAI_BASE_URL="+srv.URL+"/v1", "MODEL=fake", "SANDBOX_URL="+url, "SESSION_API_KEY="+key)
+			if out, err := agent.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: got %q, %v, want %q", command[0], out, err, want)
+			}
+		}
+	}
+}
+
 // The README shows the agents as they are, and they are as short as is said.
 func TestExamplesInTheReadme(t *testing.T) {
 	t.Parallel()

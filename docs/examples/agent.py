@@ -4,6 +4,7 @@ agent.py "write a greeter in Python and run it"."""
 import json
 import os
 import sys
+import urllib.error
 import urllib.request
 
 env = os.environ.get
@@ -13,8 +14,11 @@ def call(url, header, key, body=None):
     """Post body, or get where there is none, and return the JSON answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", header: key})
-    with urllib.request.urlopen(request) as response:
-        return json.load(response)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{url}: {error}: {error.read().decode()}")
 
 
 def sandbox(path, body=None):
