@@ -170,6 +170,18 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --owner is for one sandbox, and pool makes many\nRun 'runtimectl pool --help' for usage.\n",
 		},
 		{
+			args: "exec --timeout -1s box true", code: 125,
+			stderr: "runtimectl: --timeout -1s: must not be negative\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
+			args: "logs --tail -1 box", code: 2,
+			stderr: "runtimectl: --tail -1: must not be negative\nRun 'runtimectl logs --help' for usage.\n",
+		},
+		{
+			args: "mcp --session a/b box", code: 2,
+			stderr: "runtimectl: --session: \"session\" must be 1 to 64 characters of A-Z a-z 0-9 . _ - and not \".\" or \"..\", got the string \"a/b\"\nRun 'runtimectl mcp --help' for usage.\n",
+		},
+		{
 			args: "act --file /no/such/file box", code: 3,
 			stderr: "runtimectl: not found: open /no/such/file: no such file or directory\n",
 		},

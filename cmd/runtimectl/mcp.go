@@ -34,7 +34,7 @@ its standard input, once everything is answered.`,
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := api.CheckSession(session); err != nil {
-			return err
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--session: %w", err)}
 		}
 		return p.asked(cmd, args[0], func(c *client.Client) error {
 			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.stdout, calls: map[string]context.CancelFunc{}}

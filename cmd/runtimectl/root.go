@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // commands is the table of everything this program can do. The library adds
@@ -103,6 +104,9 @@ func prepare(c *cobra.Command, begun *bool) {
 	}
 	if run := c.RunE; run != nil {
 		c.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := notNegative(cmd.Flags()); err != nil {
+				return err
+			}
 			*begun = true
 			return run(cmd, args)
 		}
@@ -110,6 +114,18 @@ func prepare(c *cobra.Command, begun *bool) {
 	for _, sub := range c.Commands() {
 		prepare(sub, begun)
 	}
+}
+
+// notNegative refuses numbers and durations below zero: no flag has a use for
+// them, and to take one for none would be a surprise.
+func notNegative(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		kind := f.Value.Type()
+		if (kind == "int" || kind == "int64" || kind == "duration") && strings.HasPrefix(f.Value.String(), "-") {
+			err = fmt.Errorf("--%s %s: must not be negative", f.Name, f.Value)
+		}
+	})
+	return err
 }
 
 // noSuchCommand refuses words that are no command, and names those that look

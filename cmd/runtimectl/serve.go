@@ -87,10 +87,7 @@ func (f *specFlags) serveSpec(p *program, args []string) (docker.Spec, error) {
 }
 
 func (f *serveFlags) check(spec docker.Spec) error {
-	switch {
-	case f.warm < 0 || f.most < 0:
-		return errors.New("--warm and --max-sandboxes must not be negative")
-	case f.warm > 0 && spec.Image == "":
+	if f.warm > 0 && spec.Image == "" {
 		return errors.New("--warm needs an image to make sandboxes from")
 	}
 	return nil
