@@ -40,8 +40,11 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 
 // viewed puts what the editor showed into words.
 func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
-	if err != nil && a.Dialect != "" {
+	switch {
+	case err != nil && a.Dialect != "":
 		return complaint(err)
+	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (openhands.md, section 5.1)
+		return api.ErrorObservation{Content: edit.BinaryFile, Code: editorCode(err)}
 	}
 	return api.ReadObservation{
 		Content: editorText(r, err), Path: a.Path, ImplSource: implEditor, SHA256: r.SHA256, Code: editorCode(err),

@@ -99,6 +99,30 @@ func TestFileDialects(t *testing.T) {
 	}
 }
 
+// A read finds out whether a file is binary before it asks the editor, an edit
+// does not, as in the reference; dialects have their own words.
+func TestViewOfBinary(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "p.png")
+	if err := os.WriteFile(file, []byte("\x89PNG\r\n\x1a\n\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	appears := "File validation failed for " + file + ": File appears to be binary and this file type cannot be read or edited by this tool."
+	for _, c := range []struct {
+		a    api.Action
+		want api.Observation
+	}{
+		{api.ReadAction{Path: file, ImplSource: "oh_aci", ViewRange: []int{0, 0}}, api.ErrorObservation{Content: "ERROR_BINARY_FILE", Code: "binary_file"}},
+		{api.ReadAction{Path: file, ImplSource: "oh_aci", Dialect: api.DialectAnthropic}, api.ErrorObservation{Content: appears, Code: "binary_file"}},
+		{api.EditAction{Path: file, Command: "view"}, api.EditObservation{Content: "ERROR:\n" + appears, Path: file, ImplSource: "oh_aci", Code: "binary_file"}},
+	} {
+		if o := act(t, e, c.a); o != c.want {
+			t.Errorf("%+v:\ngot  %+v\nwant %+v", c.a, o, c.want)
+		}
+	}
+}
+
 // What a model got wrong is answered by the editor, and changes nothing.
 func TestInvalidEditorActions(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 )
 
+// BinaryFile is the word by which clients know that a file is no text (openhands.md, section 5.1).
+const BinaryFile = "ERROR_BINARY_FILE"
+
 // Read is the default read: the text of a file without numbers, its line ends as line feeds, the lines from start to end,
 // counted from 0, end not included; start 0 and end -1 are the whole file. A relative path is taken from dir.
 //
@@ -41,7 +44,7 @@ func (e *Editor) read(shown, dir string, start, end int) (Result, error) {
 	}
 	t, err := decode(f.data)
 	if err != nil {
-		return Result{}, refuse(CodeBinary, "ERROR_BINARY_FILE")
+		return Result{}, refuse(CodeBinary, BinaryFile)
 	}
 	if t.charset.coding != nil || !utf8.ValidString(t.body) {
 		return Result{}, refuse(CodeUnsupported, "File could not be decoded as utf-8: %s.", shown)
