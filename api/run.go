@@ -78,7 +78,7 @@ func (a RunAction) encodeArgs(w *writer) {
 type RunObservation struct {
 	// Content is what a person would have seen on the terminal.
 	Content string
-	// Command is the command as it was sent.
+	// Command is the command as it was sent, without white space around it.
 	Command  string
 	Metadata RunMetadata
 	Hidden   bool

@@ -225,6 +225,17 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
+// White space around a command is not part of it, in the answer either.
+func TestCommandIsStripped(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	for command, want := range map[string]string{" \techo a  \r\n": "echo a", "\u00a0echo 'a  '\n\n": "echo 'a  '"} {
+		if o := run(t, e, "", command); o.Command != want || o.Metadata.ExitCode != 0 {
+			t.Errorf("%q: got %+v, want the command %q", command, o, want)
+		}
+	}
+}
+
 // What cleared the screen is not counted as a line of output.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ const maxContent = 30000
 
 // run runs a command in its session and tells its output, unless that is nil.
 func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, output func(api.Output)) (api.Observation, error) {
+	a.Command = strings.TrimSpace(a.Command) // openhands.md, section 4.3
 	if a.Reset {
 		e.sessions.close(req.Session)
 	}
@@ -176,7 +177,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
 	case bash.Refused:
 		o.Hidden = a.Hidden
-		o.Metadata.Suffix = "\n[Your command \"" + strings.TrimSpace(a.Command) + refusedSuffix + stillRunningHint + "]"
+		o.Metadata.Suffix = "\n[Your command \"" + a.Command + refusedSuffix + stillRunningHint + "]"
 	}
 	if r.Outcome != bash.Completed && (r.Continued || r.Outcome == bash.Refused) {
 		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix
