@@ -130,6 +130,9 @@ func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
+	if p.current == nil && len(byName) == 0 {
+		return nil, nil // an empty list configures nothing
+	}
 	next := &set{uses: 1}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		s := byName[name]
@@ -200,7 +203,7 @@ func (p *Proxy) exit(s *set) {
 }
 
 // State counts the servers that are configured, those that run, and those that
-// failed. configured is false before the first Update.
+// failed. configured is false until there was one.
 func (p *Proxy) State() (servers, running, failed int, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -198,6 +198,12 @@ func TestLazyStart(t *testing.T) {
 	if _, err := p.Call(t.Context(), "x", nil, 0); !errors.Is(err, mcp.ErrNone) {
 		t.Errorf("before any update: got %v", err)
 	}
+	if problems, err := p.Update(nil); err != nil || len(problems) > 0 {
+		t.Errorf("no servers: got %q, %v", problems, err)
+	}
+	if _, err := p.Open(); !errors.Is(err, mcp.ErrNone) {
+		t.Errorf("after an update without servers: got %v", err)
+	}
 	if _, err := p.Update([]mcp.Server{testServer(t, "s", "good", "OWN=yes")}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +228,12 @@ func TestLazyStart(t *testing.T) {
 	}
 	if _, running, _, _ := p.State(); running != 1 {
 		t.Errorf("%d running, want 1", running)
+	}
+	if _, err := p.Update(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Call(t.Context(), "whoami", nil, time.Minute); err == nil || !strings.Contains(err.Error(), `"whoami" is unknown: there are no MCP servers any more`) {
+		t.Errorf("after the last server was taken away: got %v", err)
 	}
 }
 

@@ -307,6 +307,9 @@ func (s *set) route(ctx context.Context, name string, has func(ctx context.Conte
 			return r, own, nil
 		}
 	}
+	if len(s.runners) == 0 {
+		return nil, "", fmt.Errorf("%q is unknown: there are no MCP servers any more", name)
+	}
 	var names []string
 	for _, r := range s.runners {
 		names = append(names, r.spec.Name)
