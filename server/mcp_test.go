@@ -355,7 +355,7 @@ func TestOfferedToolsByToken(t *testing.T) {
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	session := connectMCP(t, &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp", HTTPClient: &http.Client{Transport: bearing("s3cret")}})
-	if list, err := session.ListTools(t.Context(), nil); err != nil || len(list.Tools) == 0 {
+	if list, err := session.ListTools(t.Context(), nil); err != nil || len(list.Tools) == 0 || list.CacheScope != "private" {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`

@@ -79,7 +79,8 @@ func (s *Server) newMCPTools() http.Handler {
 }
 
 func (s *Server) listMCPTools(o offered) *mcp.ListToolsResult {
-	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+	// The library fills the scope in for its own answers alone, and it may not be empty.
+	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	capabilities := s.cfg.Executor.Capabilities()
 	for _, d := range toolcall.Definitions(o.dialect, func(action string) bool { return capabilities[action].Available }) {
 		result.Tools = append(result.Tools, &mcp.Tool{Name: d.Name, Description: d.Description, InputSchema: d.Schema})

@@ -177,11 +177,22 @@ func TestPromptsAndResources(t *testing.T) {
 		if err != nil || read.Contents[0].Text != "read me" {
 			t.Errorf("resource: got %+v, %v", read, err)
 		}
+		tools, err := session.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		templates, err := session.ListResourceTemplates(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The newest revision knows two words for it, and "" is none.
+		for _, result := range []sdk.CacheableResult{tools, prompts, resources, templates, read} {
+			if got := result.GetCacheScope(); got != "private" && got != "public" {
+				t.Errorf("%T may be cached for %q", result, got)
+			}
+		}
 		if _, err := session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "file://c//readme"}); err == nil {
 			t.Error("a resource of no server was read")
-		}
-		if _, err := session.ListResourceTemplates(t.Context(), nil); err != nil {
-			t.Errorf("templates: %v", err)
 		}
 	}
 }

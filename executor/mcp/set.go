@@ -41,12 +41,17 @@ func (s *set) server(p *Proxy) *sdk.Server {
 	return server
 }
 
+// private keeps what is answered from being cached for others. The library fills
+// that in for its own answers alone, and clients of its newest revision take no
+// result that says nothing.
+var private = sdk.Cacheable{CacheScope: "private"}
+
 // answer is the one switch over what clients ask the servers for.
 func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request) (sdk.Result, error) {
 	switch req := req.(type) {
 	case *sdk.ListToolsRequest:
 		tools, err := s.tools(ctx, p)
-		return &sdk.ListToolsResult{Tools: tools}, err
+		return &sdk.ListToolsResult{Tools: tools, Cacheable: private}, err
 	case *sdk.CallToolRequest:
 		params := &sdk.CallToolParams{Name: req.Params.Name}
 		if req.Params.Arguments != nil {
@@ -60,17 +65,21 @@ func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, meth
 		return result, err
 	case *sdk.ListPromptsRequest:
 		prompts, err := s.prompts(ctx, p)
-		return &sdk.ListPromptsResult{Prompts: prompts}, err
+		return &sdk.ListPromptsResult{Prompts: prompts, Cacheable: private}, err
 	case *sdk.GetPromptRequest:
 		return s.prompt(ctx, p, req.Params)
 	case *sdk.ListResourcesRequest:
 		resources, err := s.resources(ctx, p)
-		return &sdk.ListResourcesResult{Resources: resources}, err
+		return &sdk.ListResourcesResult{Resources: resources, Cacheable: private}, err
 	case *sdk.ListResourceTemplatesRequest:
 		templates, err := s.templates(ctx, p)
-		return &sdk.ListResourceTemplatesResult{ResourceTemplates: templates}, err
+		return &sdk.ListResourceTemplatesResult{ResourceTemplates: templates, Cacheable: private}, err
 	case *sdk.ReadResourceRequest:
-		return s.resource(ctx, p, req.Params)
+		resource, err := s.resource(ctx, p, req.Params)
+		if err == nil && resource.CacheScope == "" {
+			resource.Cacheable = private
+		}
+		return resource, err
 	}
 	return next(ctx, method, req)
 }
