@@ -102,7 +102,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	}
 	defer startViewer(ctx, opts, exec, user, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
-	if host, _, err := net.SplitHostPort(opts.addr); opts.key == "" && !opts.claim && err == nil && !net.ParseIP(host).IsLoopback() {
+	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
 		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
 	}
 	return srv.Serve(ctx, listener)
