@@ -474,7 +474,7 @@ func TestLimitOfACall(t *testing.T) {
 // A client's message is as long as its transport lets it be.
 func TestLongMessageOfAClient(t *testing.T) {
 	t.Parallel()
-	session := connect(t, newProxy(t))
+	session := connect(t, newProxy(t, testServer(t, "s", "good")))
 	if err := session.Ping(t.Context(), &sdk.PingParams{Meta: sdk.Meta{"a": strings.Repeat("x", 17<<20)}}); err != nil {
 		t.Error(err)
 	}
@@ -627,7 +627,7 @@ func zombie(pid int) bool {
 
 func TestTooMany(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
+	p := newProxy(t, testServer(t, "s", "good"))
 	var many []mcp.Server
 	for i := range mcp.MaxServers + 1 {
 		many = append(many, mcp.Server{Name: "s" + strconv.Itoa(i), Command: "true"})
