@@ -219,7 +219,7 @@ func TestCommandLine(t *testing.T) {
 			t.Parallel()
 			args := strings.Split(tt.args, " ") // an empty word at the end is one to be completed
 			if tt.args == "" {
-				args = nil
+				args = []string{} // for nil cobra takes those of the test program
 			}
 			code, stdout, stderr := inProcess(t.Context(), nil, args...)
 			if code != tt.code || stderr != tt.stderr {
