@@ -106,5 +106,5 @@ func failure(answer, program, dir string) error {
 	if step == become.StepDir {
 		path = dir
 	}
-	return &fs.PathError{Op: step, Path: path, Err: syscall.Errno(code)} //nolint:gosec // it was one
+	return &fs.PathError{Op: step, Path: path, Err: syscall.Errno(code)}
 }

@@ -106,7 +106,7 @@ func TestStartFails(t *testing.T) {
 func leased(t *testing.T) (program string, wanted <-chan os.Signal, release func()) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	file, err := os.Open(program)

@@ -87,7 +87,7 @@ func numbers(args []string) (ids []int, rest []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		ids = append(ids, int(id)) //nolint:gosec // it has 32 bits
+		ids = append(ids, int(id))
 	}
 	return ids, args[1+count:], nil
 }
