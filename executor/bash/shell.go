@@ -439,6 +439,7 @@ const lastReportTime = 200 * time.Millisecond
 // wait is the one place where the process is waited for. What it reported and
 // wrote before its end is delivered before its end is.
 func (sh *shell) wait() {
+	proctree.Await(sh.cmd.Process.Pid)
 	_ = sh.cmd.Wait()
 	_ = sh.reports.SetReadDeadline(time.Now().Add(lastReportTime))
 	<-sh.silent

@@ -1,11 +1,6 @@
 package proctree
 
-import (
-	"errors"
-	"sync"
-
-	"golang.org/x/sys/unix"
-)
+import "sync"
 
 // Tree is a process that was started, with all that it started. Signals are sent
 // to numbers, and that of a process may be another's as soon as it was waited for:
@@ -24,11 +19,7 @@ func New(root int) *Tree { return &Tree{root: root} }
 // killed. The caller then waits for the root as for any process, and not before.
 func (t *Tree) Await() {
 	// Not yet reaped, its id is nobody else's, and what it started can be found.
-	for {
-		if err := unix.Waitid(unix.P_PID, t.root, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	Await(t.root)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
