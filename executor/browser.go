@@ -73,7 +73,9 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 	note := ""
 	if errors.Is(err, browse.ErrAbsent) {
 		note = fetched
-		page, err = browse.Fetch(ctx, browserConfig(e.cfg), step.URL, step.Timeout), nil
+		if page, err = e.fetch(ctx, step); err != nil {
+			return nil, err
+		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -92,6 +94,17 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 	o := e.observePage(page, program, a.Kind())
 	o.Content = content + beginPage + defuse(page.Text) + endPage
 	return o, nil
+}
+
+// fetch gets a page without a browser.
+func (e *Executor) fetch(ctx context.Context, step browse.Step) (browse.Page, error) {
+	get := func() (browse.Page, error) {
+		return browse.Fetch(ctx, browserConfig(e.cfg), step.URL, step.Timeout), nil
+	}
+	if strings.HasPrefix(step.URL, "file:") {
+		return onFiles(ctx, e.places, get)
+	}
+	return get()
 }
 
 // interact runs a program of browser calls.

@@ -67,6 +67,7 @@ type Executor struct {
 	browser  *browse.Browser    // nil where it is switched off
 	searcher *search.Searcher
 	mcp      *mcp.Proxy
+	places   places
 	hostname string
 }
 
@@ -89,7 +90,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{
 		cfg: cfg, editor: editor, notebook: newNotebook(cfg), browser: newBrowser(cfg), searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
+		places: make(places, maxFileWork),
 	}
+	e.sessions.starting = make(places, maxStarts)
 	e.sessions.config = bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
 		User: cfg.User.credential(), As: cfg.User.As,
@@ -124,17 +127,20 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	case api.RunAction:
 		return e.run(ctx, a, req, nil)
 	case api.ReadAction:
-		return e.read(a, req), nil
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.read(a, req), nil })
 	case api.WriteAction:
-		return e.write(ctx, a, req), nil
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.write(ctx, a, req), nil })
 	case api.EditAction:
-		return e.edit(ctx, a, req), nil
+		if a.ImplSource == implDraft && e.cfg.DraftModel != nil { // it waits for the model most of the time
+			return e.edit(ctx, a, req), nil
+		}
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.edit(ctx, a, req), nil })
 	case api.GlobAction:
-		return e.glob(ctx, a, req)
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.glob(ctx, a, req) })
 	case api.GrepAction:
-		return e.grep(ctx, a, req)
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.grep(ctx, a, req) })
 	case api.ListAction:
-		return e.list(ctx, a, req)
+		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.list(ctx, a, req) })
 	case api.IPythonAction:
 		return e.ipython(ctx, a, req)
 	case api.BrowseAction:

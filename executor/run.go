@@ -119,7 +119,7 @@ func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command, ou
 	if info, err := e.stat(dir); err == nil && info.IsDir() {
 		cfg.Dir = dir
 	}
-	session, err := bash.Start(ctx, cfg)
+	session, err := e.sessions.launch(ctx, cfg)
 	if err != nil {
 		return bash.Result{}, err
 	}

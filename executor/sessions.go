@@ -12,13 +12,17 @@ import (
 // and eight descriptors.
 const maxSessions = 64
 
+// maxStarts bounds the starts at a time, which take threads as file work does.
+const maxStarts = 4
+
 // defaultSession is the name of the session of actions that name none.
 const defaultSession = "default"
 
-// sessions are the shells of a sandbox by name. The zero value, with a config,
-// is ready.
+// sessions are the shells of a sandbox by name. The zero value, with a config
+// and places to start in, is ready.
 type sessions struct {
-	config bash.Config
+	config   bash.Config
+	starting places
 
 	mu     sync.Mutex
 	byName map[string]*session
@@ -60,11 +64,18 @@ func (s *sessions) start(ctx context.Context, name string, entry *session) {
 	s.mu.Lock()
 	config := s.config
 	s.mu.Unlock()
-	entry.shell, entry.err = bash.Start(context.WithoutCancel(ctx), config)
+	entry.shell, entry.err = s.launch(context.WithoutCancel(ctx), config)
 	close(entry.started)
 	if entry.err != nil {
 		s.forget(name, entry)
 	}
+}
+
+// launch starts a shell when it is its turn.
+func (s *sessions) launch(ctx context.Context, config bash.Config) (*bash.Session, error) {
+	s.starting <- struct{}{}
+	defer func() { <-s.starting }()
+	return bash.Start(ctx, config)
 }
 
 // setEnv sets the environment of the shells that are started from now on.

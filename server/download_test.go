@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
 )
 
@@ -348,5 +349,9 @@ func TestListFilesAsUser(t *testing.T) {
 	s := newServer(t, func(cfg *server.Config) { cfg.As = func(func() error) error { return errDenied } })
 	if w := post("/list_files", `{"path":"/"}`).send(s); w.Body.String() != "[]" {
 		t.Errorf("got %s for a directory the user may not read, want []", w.Body)
+	}
+	s = newServer(t, func(cfg *server.Config) { cfg.As = func(func() error) error { return api.TooMany("files hang") } })
+	if w := post("/list_files", `{"path":"/"}`).send(s); w.Code != http.StatusTooManyRequests {
+		t.Errorf("got %d %s where nothing could be looked at, want 429", w.Code, w.Body)
 	}
 }

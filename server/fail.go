@@ -111,7 +111,7 @@ func fileError(err error, name string, missing int) error {
 	case syscall.ENOSPC, syscall.EDQUOT:
 		return refuse(http.StatusInsufficientStorage, "%q needs more space than is left on its file system", name)
 	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
-		syscall.EINVAL, syscall.EEXIST, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG:
+		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG:
 		return refuse(http.StatusBadRequest, "%q: %v", name, errno)
 	}
 	return fmt.Errorf("file %q: %w", name, err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,17 +27,20 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if !filepath.IsAbs(path) {
 		path = s.cfg.WorkingDir + "/" + path // not cleaned: what .. means is for the kernel to say
 	}
-	return reply.Value(w, http.StatusOK, s.names(path))
+	names, err := s.names(path)
+	if err != nil {
+		return err
+	}
+	return reply.Value(w, http.StatusOK, names)
 }
 
 // names returns the entries of a directory: directories with a slash at their
 // end, then everything else, each in the order of their lower-case letters.
 // Symbolic links count as what they point to, and not at all when that is
-// missing.
-func (s *Server) names(dir string) []string {
+// missing. What cannot be read has none; the error is an *api.Error.
+func (s *Server) names(dir string) ([]string, error) {
 	directories, others := []string{}, []string{}
-	// An error leaves the list empty.
-	_ = s.cfg.As(func() error {
+	err := s.cfg.As(func() error {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err
@@ -58,9 +62,12 @@ func (s *Server) names(dir string) []string {
 		}
 		return nil
 	})
+	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		return nil, refusal
+	}
 	slices.SortFunc(directories, compareFolded)
 	slices.SortFunc(others, compareFolded)
-	return append(directories, others...)
+	return append(directories, others...), nil
 }
 
 // compareFolded orders without regard to case, and by it where only it differs.

@@ -91,7 +91,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	defer func() { _ = os.RemoveAll(temp) }()
 	srv := server.New(server.Config{
 		Executor: exec, MCP: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
-		As: user.As, Version: version(), TempDir: temp,
+		As: exec.As, Version: version(), TempDir: temp,
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
 		},

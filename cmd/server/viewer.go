@@ -35,7 +35,7 @@ func startViewer(ctx context.Context, opts *options, exec *executor.Executor, us
 	if err := user.As(func() error { return replaceFile(viewerURLFile, url) }); err != nil {
 		logger.WarnContext(ctx, "agents will not find the file viewer", slog.String("url", url), slog.Any("error", err))
 	}
-	viewer := server.Viewer(user.As)
+	viewer := server.Viewer(exec.As)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
