@@ -6,12 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,6 +206,37 @@ func TestDockerBombs(t *testing.T) {
 				t.Errorf("the container is %+v, %v", info, err)
 			}
 		})
+	}
+}
+
+// TestDockerAllProcesses has an agent that takes every process it may have, and a
+// controller that goes on: a server that cannot make a thread then ends.
+func TestDockerAllProcesses(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	s := create(t, h, docker.Spec{Image: image(t, debianImage), Pids: 128})
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := run(t, s, "(while :; do sleep 1000 & done) >/dev/null 2>&1 & sleep 3; echo full"); !strings.Contains(got, "full") {
+		t.Logf("got %q", got) // the shell tries to fork for a while
+	}
+	var all sync.WaitGroup
+	for i := range 10 {
+		for _, action := range []map[string]any{
+			{"action": "write", "args": map[string]any{"path": fmt.Sprintf("/workspace/%d", i), "content": "x"}},
+			{"action": "grep", "args": map[string]any{"path": "/usr", "pattern": "x"}},
+			{"action": "run", "session": fmt.Sprint(i), "args": map[string]any{"command": "true"}},
+		} {
+			all.Go(func() { // whatever comes of it
+				_, _ = call(t.Context(), s.Dial, key, http.MethodPost, "/execute_action", map[string]any{"action": action})
+			})
+		}
+	}
+	all.Wait()
+	if _, err := call(t.Context(), s.Dial, key, http.MethodGet, "/alive", nil); err != nil {
+		t.Errorf("the server died of it: %v\n%.1000s", err, dockerCLI(t, "logs", s.Container))
 	}
 }
 

@@ -220,7 +220,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer end()
-	watch.Go(releaseProgram) // what only the start needed
+	watch.Go(func() {
+		reserveThreads()
+		releaseProgram() // what only the start needed
+	})
 	watch.Go(func() {
 		if reason := s.life.watch(ctx, s.running); reason != "" {
 			s.log.InfoContext(ctx, "the sandbox ends", "reason", reason)
