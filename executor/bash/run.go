@@ -347,11 +347,11 @@ func (s *Session) checkReport(cur *running) {
 	sh, lost := s.shell, s.isLost(cur)
 	s.mu.Unlock()
 	sh.wake()
-	for range askAgain {
+	for again := range askAgain {
 		if !lost {
 			return
 		}
-		if !sh.isMute() && sh.send(closeQuotes+sh.report(sh.token, cur.seq, sh.term.name)) == nil && ends(cur, askTime) {
+		if !sh.isMute() && sh.send(closeQuotes+sh.report(sh.token, cur.seq, sh.term.name)) == nil && ends(cur, askTime<<(3*again)) {
 			return
 		}
 		s.mu.Lock()
@@ -376,7 +376,9 @@ const (
 	// time: most have ended by then, and a person has not lost patience. Each
 	// further look comes after twice the time.
 	lostTime = 500 * time.Millisecond
-	// askTime is many times what a shell that is idle takes to answer.
+	// askTime is many times what a shell that is idle takes to answer. Before it
+	// is given up it has eight times as long, and then 64 times: on a busy machine a
+	// shell may have read the question and not be let run.
 	askTime = 20 * time.Millisecond
 )
 
