@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
@@ -24,16 +25,23 @@ func attach(t *testing.T, c *client.Client, session string, readOnly bool) *clie
 	return term
 }
 
-// sees reads a terminal until it has shown text.
-func sees(t *testing.T, term io.Reader, text string) {
+// sees reads a terminal until it has shown these texts, one after the other.
+func sees(t *testing.T, term io.ReadCloser, texts ...string) {
 	t.Helper()
+	limit := time.AfterFunc(time.Minute, func() { _ = term.Close() })
+	defer limit.Stop()
 	var seen strings.Builder
 	buf := make([]byte, 4096)
-	for !strings.Contains(seen.String(), text) {
+	for rest := ""; len(texts) > 0; {
+		if _, after, found := strings.Cut(rest, texts[0]); found {
+			rest, texts = after, texts[1:]
+			continue
+		}
 		n, err := term.Read(buf)
 		seen.Write(buf[:n])
+		rest += string(buf[:n])
 		if err != nil {
-			t.Fatalf("got %q and then %v, want %q", seen.String(), err, text)
+			t.Fatalf("got %q and then %v, want %q", seen.String(), err, texts)
 		}
 	}
 }
@@ -54,7 +62,7 @@ func TestTerminal(t *testing.T) {
 	}
 	sees(t, term, dir)
 	types(t, term, "export FROM=person; stty size\r")
-	sees(t, term, "\r\n30 90\r\n")
+	sees(t, term, "\r\n30 90\r\n", dir) // and the prompt: until then the shell is busy
 
 	looking := attach(t, c, "build", true)
 	sees(t, looking, "stty size\r\n30 90\r\n")
