@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // owner is who may use the sandbox: whoever knows the key. The zero value is
@@ -55,6 +56,7 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 		if subtle.ConstantTimeCompare(sent[:], hash) != 1 {
 			return refuse(http.StatusForbidden, "Invalid API Key")
 		}
+		bound.Trust(r)
 	}
 	body, err := readJSON(r, maxSmallBody)
 	if err != nil {

@@ -51,19 +51,26 @@ func (s *Server) boundBodies(next http.Handler) http.Handler {
 func (s *Server) authenticate(routes []router.Route) func(http.Handler) http.Handler {
 	open := router.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
-		if !s.locked() {
-			return next
-		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !open(r) {
-				if err := s.owner.check(sentKey(r)); err != nil {
-					s.fail(w, r, err)
-					return
-				}
+			err := s.admits(r)
+			switch {
+			case err == nil:
+				bound.Trust(r)
+			case !open(r):
+				s.fail(w, r, err)
+				return
 			}
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// admits returns nil for a request that has the key, or needs none.
+func (s *Server) admits(r *http.Request) error {
+	if !s.locked() {
+		return nil
+	}
+	return s.owner.check(sentKey(r))
 }
 
 // locked tells whether there is a key to ask for, or will be.

@@ -317,15 +317,24 @@ func TestConnectionsAreBounded(t *testing.T) {
 	served(t, &fake{}, func(t bubble) {
 		var clients []*client
 		for range server.MaxConns {
-			clients = append(clients, t.dial())
+			c := t.dial()
+			c.say("GET /alive HTTP/1.1\r\nHost: x\r\n\r\n") // whoever has the key, or needs none, is no stranger
+			if status, _ := c.hear(); status != 200 {
+				t.Fatalf("connection %d: got %d, want 200", len(clients)+1, status)
+			}
+			clients = append(clients, c)
 		}
-		if c := t.dial(); c != nil {
-			t.Errorf("connection %d was accepted", server.MaxConns+1)
+		more := t.dial()
+		defer more.Close()
+		more.say("GET /alive HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = more.SetReadDeadline(time.Now().Add(time.Second))
+		if status, _ := more.hear(); status != 0 {
+			t.Errorf("connection %d was answered", server.MaxConns+1)
 		}
+		_ = more.SetReadDeadline(time.Time{})
 		clients[0].Close()
-		synctest.Wait() // the one that waited gets the place and is nobody's
-		if c := t.dial(); c != nil {
-			t.Error("one end made room for two")
+		if status, _ := more.hear(); status != 200 {
+			t.Errorf("got %d once there was room, want 200", status)
 		}
 		for _, c := range clients {
 			c.Close()
@@ -338,6 +347,50 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("got %d, want 200", status)
 		}
 	})
+}
+
+// Strangers keep nobody out: the oldest of them makes room for whoever comes.
+func TestStrangersMakeRoom(t *testing.T) {
+	t.Parallel()
+	served(t, &fake{}, func(t bubble) {
+		ask := func(c *client, path, key string) int {
+			c.say("GET %s HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: %s\r\n\r\n", path, key)
+			status, _ := c.hear()
+			return status
+		}
+		owner := t.dial()
+		defer owner.Close()
+		if status := ask(owner, "/v1/status", "key"); status != 200 {
+			t.Fatalf("got %d, want 200", status)
+		}
+		var strangers []*client
+		for i := range 3 * server.MaxConns {
+			c := t.dial()
+			if c == nil {
+				t.Fatalf("stranger %d is kept waiting", i)
+			}
+			defer c.Close()
+			strangers = append(strangers, c)
+		}
+		// Open paths and wrong keys make nobody known.
+		last := strangers[len(strangers)-1]
+		if status := ask(last, "/alive", "wrong"); status != 200 {
+			t.Errorf("the last stranger: got %d, want 200", status)
+		}
+		if status := ask(last, "/v1/status", "wrong"); status != 403 {
+			t.Errorf("the last stranger: got %d, want 403", status)
+		}
+		if status := ask(strangers[0], "/alive", ""); status != 0 {
+			t.Errorf("the first stranger: got %d, want the end", status)
+		}
+		friend := t.dial()
+		defer friend.Close()
+		for name, c := range map[string]*client{"one that was there": owner, "one that came": friend} {
+			if status := ask(c, "/v1/status", "key"); status != 200 {
+				t.Errorf("%s: got %d, want 200", name, status)
+			}
+		}
+	}, func(cfg *server.Config) { cfg.Key = "key" })
 }
 
 // At shutdown a request that ends soon is answered, one that does not is told

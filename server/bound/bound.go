@@ -4,12 +4,14 @@
 package bound
 
 import (
+	"container/list"
 	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,6 +41,7 @@ func Server(base context.Context, h http.Handler, maxHeader int, log *slog.Logge
 	return &http.Server{
 		Handler:           h,
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: HeaderTime,
 		IdleTimeout:       IdleTime,
 		MaxHeaderBytes:    maxHeader,
@@ -56,39 +59,100 @@ func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error 
 	return srv.Shutdown(ctx)
 }
 
-// Listener returns l limited to most connections at a time. Further ones wait in
-// the kernel's queue, which loses less than a refusal: clients send an action
+// Listener returns l limited to most connections at a time. Where all are taken, a
+// new one takes the place of the oldest that Trust was not called for, so that
+// strangers keep out nobody but each other. Where there is none, further ones wait
+// in the kernel's queue, which loses less than a refusal: clients send an action
 // again when their connection breaks.
 func Listener(l net.Listener, most int) net.Listener {
-	return &boundListener{Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{})}
+	return &boundListener{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 type boundListener struct {
 	net.Listener
-	slots  chan struct{}
+	most   int
+	freed  chan struct{} // has an element once a place was given back
 	closed chan struct{}
 	once   sync.Once
+
+	mu        sync.Mutex
+	open      int
+	strangers list.List // of *boundConn, the oldest first
 }
 
-// Accept waits for a free slot, then for a connection.
+// Accept waits for a place, then for a connection.
 func (l *boundListener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
+	if !l.await(func() bool { return l.open < l.most || l.strangers.Len() > 0 }) {
 		return nil, net.ErrClosed
 	}
 	c, err := l.Listener.Accept()
 	if err != nil {
-		<-l.slots
 		return nil, err
 	}
-	return &boundConn{taken: taken{c}, release: sync.OnceFunc(func() { <-l.slots })}, nil
+	conn := &boundConn{taken: taken{c}, listener: l}
+	var gone *boundConn
+	if !l.await(func() (admitted bool) {
+		gone, admitted = l.admit(conn)
+		return admitted
+	}) {
+		_ = c.Close() // of no use to anybody
+		return nil, net.ErrClosed
+	}
+	if gone != nil {
+		_ = gone.Conn.Close() // whoever serves it closes it again
+	}
+	return conn, nil
+}
+
+// await returns once done, which is called with mu held, is true; false where the
+// listener was closed before.
+func (l *boundListener) await(done func() bool) bool {
+	for {
+		l.mu.Lock()
+		ok := done()
+		l.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-l.freed:
+		case <-l.closed:
+			return false
+		}
+	}
+}
+
+// admit gives a connection a place, or that of a stranger, who is gone then.
+func (l *boundListener) admit(c *boundConn) (gone *boundConn, admitted bool) {
+	switch oldest := l.strangers.Front(); {
+	case l.open < l.most:
+		l.open++
+	case oldest == nil:
+		return nil, false
+	default:
+		gone = l.strangers.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
+		gone.stranger, gone.out = nil, true
+	}
+	c.stranger = l.strangers.PushBack(c)
+	return gone, true
 }
 
 // Close ends Accept as well.
 func (l *boundListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
+}
+
+// connKey finds the connection of a request in its context.
+type connKey struct{}
+
+// Trust has the connection of a request, whose sender has shown a key, stay.
+func Trust(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok && !c.trusted.Swap(true) {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.known()
+	}
 }
 
 // Conn returns c with a deadline on every write, so that one that the other side
@@ -110,7 +174,20 @@ func (c *taken) Write(p []byte) (int, error) {
 // boundConn is a connection of a listener.
 type boundConn struct {
 	taken
-	release func()
+	listener *boundListener
+	trusted  atomic.Bool
+
+	// The listener's mu guards these.
+	stranger *list.Element // nil once it is none any more
+	out      bool          // it has no place any more
+}
+
+// known takes the connection off the list of strangers.
+func (c *boundConn) known() {
+	if c.stranger != nil {
+		c.listener.strangers.Remove(c.stranger)
+		c.stranger = nil
+	}
 }
 
 // CloseWrite tells the other side that all is said; net/http needs it to end a
@@ -122,9 +199,20 @@ func (c *boundConn) CloseWrite() error {
 	return nil
 }
 
-// Close frees the slot.
+// Close gives the place back.
 func (c *boundConn) Close() error {
-	defer c.release()
+	l := c.listener
+	l.mu.Lock()
+	c.known()
+	if !c.out {
+		c.out = true
+		l.open--
+	}
+	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 	return c.Conn.Close()
 }
 

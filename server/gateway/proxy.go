@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/server/bound"
 )
 
 // proxyPrefix is before the id in the path of a request that is for a sandbox.
@@ -32,6 +33,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Connection", "close") // most are strangers
 		return err
 	}
+	bound.Trust(r)
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
