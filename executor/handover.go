@@ -11,18 +11,19 @@ import (
 )
 
 // HandOver gives dir and what is in it to the user and the group, unless dir is
-// the user's already. Links are not followed. What is mounted below dir belongs
+// the user's already. Links in it are not followed, and links on the way to it
+// only where this process's user or root made them. What is mounted below dir belongs
 // to somebody outside of the sandbox and is left alone. The error is the first
 // of those met; what else could be handed over was.
 func HandOver(dir string, uid, gid int) error {
-	if owner, err := ownerOf(dir); err != nil || owner == uid {
-		return err
-	}
-	mounts, err := mountPoints()
+	real, err := resolve(dir)
 	if err != nil {
 		return err
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	if owner, err := ownerOf(real); err != nil || owner == uid {
+		return err
+	}
+	mounts, err := mountPoints()
 	if err != nil {
 		return err
 	}
@@ -56,12 +57,58 @@ func MountOwner(dir string) (uid int, mounted bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	real, err := resolve(dir)
 	if err != nil || !mounts[real] {
 		return 0, false, err
 	}
 	uid, err = ownerOf(real)
 	return uid, true, err
+}
+
+// maxLinks is how many links the kernel follows on the way to a file (path_resolution(7)).
+const maxLinks = 40
+
+// resolve is filepath.EvalSymlinks for what the rights of somebody depend on: a
+// link that a user of the sandbox made before its last stop may lead anywhere, to
+// /etc for one, and is an error.
+func resolve(dir string) (string, error) {
+	path := filepath.Clean(dir)
+	for range maxLinks {
+		link, owner, err := firstLink(path)
+		if err != nil || link == "" {
+			return filepath.Clean(path), err // it has no links left
+		}
+		if owner != 0 && owner != os.Geteuid() {
+			return "", fmt.Errorf("%s: the link %s was made by the user %d", dir, link, owner)
+		}
+		before, rest := filepath.Dir(link), path[len(link):]
+		if path, err = os.Readlink(link); err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(path) {
+			path = before + "/" + path
+		}
+		path += rest // not cleaned: what stands before a ".." may be a link
+	}
+	return "", &fs.PathError{Op: "resolve", Path: dir, Err: syscall.ELOOP}
+}
+
+// firstLink is the first link among path and the directories that lead to it, and
+// whose it is; "" if there is none.
+func firstLink(path string) (link string, owner int, err error) {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		info, err := os.Lstat(path[:i])
+		if err != nil {
+			return "", 0, err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return path[:i], int(info.Sys().(*syscall.Stat_t).Uid), nil
+		}
+	}
+	return "", 0, nil
 }
 
 func ownerOf(path string) (uid int, err error) {
