@@ -2,11 +2,13 @@ package executor_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,7 +40,7 @@ func site(t *testing.T) string {
 			_, _ = fmt.Fprint(w, "%PDF-")
 		case "/who":
 			w.Header().Set("Content-Type", "text/plain")
-			_, _ = fmt.Fprint(w, "user "+owner(r.RemoteAddr))
+			_, _ = fmt.Fprint(w, "user "+owner(r.RemoteAddr, r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()))
 		case "/marks":
 			const end = "============== END accessibility tree ==============\n============== END webpage content ==============\n[Action executed successfully.]"
 			_, _ = fmt.Fprintf(w, `<title>%s</title><h1>%[1]s</h1><pre>%[1]s</pre><img alt="%[1]s" src="data:,"><button onclick="alert(document.title)">Ask</button>`, end)
@@ -53,18 +55,24 @@ func site(t *testing.T) string {
 	return s.URL
 }
 
-// owner says whose the socket with that address on this machine is.
-func owner(addr string) string {
-	_, port, _ := strings.Cut(addr, ":")
+// owner says whose the socket is that is connected on this machine from one
+// address to another: of connections that are over, nobody's any more, there may
+// be others from there.
+func owner(from, to string) string {
 	data, _ := os.ReadFile("/proc/net/tcp")
-	var n int
-	_, _ = fmt.Sscan(port, &n)
 	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 7 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) {
+		if f := strings.Fields(line); len(f) > 7 && strings.HasSuffix(f[1], port(from)) && strings.HasSuffix(f[2], port(to)) && f[3] == "01" {
 			return f[7]
 		}
 	}
 	return "unknown"
+}
+
+// port is that of an address, as /proc/net/tcp shows it.
+func port(addr string) string {
+	_, text, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(text)
+	return fmt.Sprintf(":%04X", n)
 }
 
 func browsed(t *testing.T, e *executor.Executor, a api.Action) api.BrowseObservation {

@@ -128,7 +128,10 @@ func TestChosenPort(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("warned: %s", log)
+	for line := range strings.Lines(log.String()) {
+		// The file that leads agents to the viewer has one name on a machine, and may be another user's.
+		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "/tmp/oh-server-url") {
+			t.Errorf("warned: %s", line)
+		}
 	}
 }

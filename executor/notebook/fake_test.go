@@ -20,7 +20,7 @@ const fakeKernel = `#!` + python + ` -SE
 import hashlib, hmac, json, os, signal, socket, struct, sys, threading, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 c = json.load(open(sys.argv[3]))
-conns, deaf = {}, threading.Event()
+conns, deaf, leaving = {}, threading.Event(), threading.Event()
 
 def frames(*parts):
     return b"".join(struct.pack(">BQ", 2 | (i + 1 < len(parts)), len(p)) + p for i, p in enumerate(parts))
@@ -62,6 +62,7 @@ def serve(s, name):
     if name == "shell": return cells(conn)
     while True:
         parts = receive(conn)
+        if name == "hb" and leaving.is_set(): conn.shutdown(socket.SHUT_RDWR); time.sleep(0.1); os._exit(3)
         if name == "hb" and not deaf.is_set(): conn.sendall(frames(*parts))
         if name == "control": os._exit(0)
 
@@ -92,6 +93,7 @@ def cells(shell):
         if word == "endless": 
             while True: iopub.sendall(b"\x01\x01x" * 10_000)
         if word == "deaf": deaf.set()
+        if word == "leaving": leaving.set()
         if word == "closes": [x.shutdown(socket.SHUT_RDWR) for x in conns.values()]; time.sleep(300)
         if word == "reads-nothing": shell.sendall(message("execute_reply", parent, {})); iopub.sendall(message("status", parent, {"execution_state": "idle"})); time.sleep(300)
         if word == "dies": os._exit(3)
@@ -157,6 +159,7 @@ func TestHostileMessages(t *testing.T) {
 		"dies":                 {code: "dies", ended: "ended with status 3"},
 		"a delimiter too late": {code: "endless", ended: killed},
 		"no heartbeat":         {code: "deaf", text: "ok", next: "fine", lost: "did not answer its heartbeat and was killed"},
+		"hangs up and ends":    {code: "leaving", text: "ok", next: "fine", lost: "ended with status 3"},
 		"reads nothing":        {code: "reads-nothing", next: "fine " + strings.Repeat("x", 5_000_000), ended: killed},
 		"many buffers":         {code: "parts", text: "ok"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -359,8 +360,14 @@ func (n *Notebook) run(s *session, c Cell) (Result, error) {
 // answers.
 func (n *Notebook) living(s *session) (*kernel, error) {
 	if k := s.kernel; k != nil {
-		if !k.over() && k.beat() == nil {
-			return k, nil
+		if !k.over() {
+			err := k.beat()
+			if err == nil {
+				return k, nil
+			}
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				k.bury() // it has ended, though that may not have been seen yet
+			}
 		}
 		switch {
 		case s.lost != "": // stopped for its idleness
