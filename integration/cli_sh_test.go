@@ -29,6 +29,14 @@ func (s *screen) has(text string) bool {
 	return strings.Contains(s.text.String(), text)
 }
 
+// asks tells whether a prompt was the last that came. What is typed before it may
+// go to the command that is just ending.
+func (s *screen) asks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.HasSuffix(s.text.String(), "/workspace$ ")
+}
+
 // TestCLIShell is a person at a terminal, in the session that an agent uses.
 func TestCLIShell(t *testing.T) {
 	t.Parallel()
@@ -60,16 +68,22 @@ func TestCLIShell(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "a prompt", func() bool { return shown.has("/workspace") })
+	prompted := func() {
+		t.Helper()
+		await(t, "a prompt", shown.asks)
+	}
+	prompted()
 	if !shown.has("note: ctrl-p ctrl-q leaves, and ends nothing\r\n") {
 		t.Error("it does not say how to leave")
 	}
 	typed("echo to $FROM; stty size\r")
 	await(t, "the output", func() bool { return shown.has("to agent\r\n") && shown.has("33 111\r\n") })
+	prompted()
 	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 22, Cols: 99}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the new size", func() bool {
+		prompted()
 		typed("stty size\r")
 		return shown.has("22 99\r\n")
 	})
@@ -77,10 +91,12 @@ func TestCLIShell(t *testing.T) {
 		code, _, _ := c.run("exec", "shell", "pidof", "sleep")
 		return code == 0
 	}
+	prompted()
 	typed("sleep 1000\r")
 	await(t, "the command to run", sleeps)
 	typed("\x03")
 	await(t, "Ctrl-C to end it", func() bool { return !sleeps() })
+	prompted()
 	typed("sleep 1000\r")
 	await(t, "the command to run", sleeps)
 	typed("\x10\x11") // leaves and ends nothing
