@@ -10,8 +10,8 @@
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 
-# sudo is here for scripts that call it. In a sandbox it gains nothing: those
-# start with no-new-privileges.
+# sudo is here for scripts that call it. It lets nobody become root: sandboxes
+# start with no-new-privileges, so that it could not.
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
       bash ca-certificates curl git less procps python3 python3-ipykernel python3-pip python3-venv ripgrep sudo \
@@ -19,8 +19,6 @@ RUN apt-get update \
 
 # The account that commands run as; runtimectl's default has the same name and id.
 RUN useradd --create-home --shell /bin/bash --uid 1000 agent \
- && echo 'agent ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/agent \
- && chmod 0440 /etc/sudoers.d/agent \
  && install -d -o agent -g agent /workspace
 
 # BROWSER=chromium installs it. Not a stage of its own: builders without BuildKit

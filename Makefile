@@ -22,16 +22,17 @@ help: ## print this
 check: tidy lint race build ## everything a change must pass (the default)
 
 build: ## build bin/server and bin/runtimectl
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
-test: ## run the tests
+test: ## run the tests whose packages changed since they passed
 	$(GO) test $(PKG)
 
 race: ## run the tests with the race detector, in random order
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(PKG)
 
 lint: ## look for bugs, breaches of the floors, and form
-	$(GOLANGCI) run $(PKG)
+	@echo 'running the linter; the first time it is built, which takes minutes'
+	@$(GOLANGCI) run $(PKG)
 
 fmt: ## format the code
 	$(GOLANGCI) fmt
@@ -54,13 +55,15 @@ fuzz-list: ## print every fuzz target with its package
 
 bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
-	$(GO) test -count=1 -tags figures -run '^TestFigures$$' -v -timeout 20m ./integration
+	$(GO) run ./integration/figures
 	@docker info >/dev/null 2>&1 || { echo 'left out: the figures of sandboxes, which need a Docker engine'; exit; }; \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim)$$' -benchtime 20x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDockerTrue$$' -benchtime 2000x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
 
-demo: build ## build, start a server, and play a session against it
+demo: ## build, make a sandbox, and play a session in it
+	@echo 'building both programs, which takes a minute or two the first time; each package that is compiled is named'
+	@$(MAKE) -s build BUILDFLAGS=-v
 	bin/runtimectl demo
 
 integration: ## run the tests that need a Docker engine

@@ -1,21 +1,56 @@
 package api
 
 // Action is what an agent wants done: one of the types of this package whose
-// name ends in Action, and nothing else.
+// name ends in Action, and nothing else. The tags of their fields are the names
+// of the arguments on the wire, in the order of the fields.
 //
 //sumtype:decl
 type Action interface {
 	// Kind returns the name of the action on the wire, such as "run".
 	Kind() string
 	action()
-	encodeArgs(w *writer)
 }
 
-// Request is one action together with what its envelope says about it.
+// actions are all that a sandbox carries out, in the order of messages. A line
+// gives the values of absent arguments and the names of those that must come.
+var actions = []*shape{
+	shapeOf(RunAction{Common: unknownRisk}, "command").ignoring("confirmation_state"),
+	shapeOf(ExecAction{Common: unknownRisk}),
+	shapeOf(IPythonAction{Common: unknownRisk, IncludeExtra: true}, "code").ignoring("confirmation_state"),
+	shapeOf(ReadAction{Common: unknownRisk, End: -1, ImplSource: implDefault}, "path"),
+	shapeOf(WriteAction{Common: unknownRisk, End: -1}, "path", "content"),
+	shapeOf(EditAction{Common: unknownRisk, Start: 1, End: -1, ImplSource: implEditor}, "path"),
+	shapeOf(GlobAction{Common: unknownRisk}, "pattern"),
+	shapeOf(GrepAction{Common: unknownRisk}, "pattern"),
+	shapeOf(ListAction{Common: unknownRisk}),
+	shapeOf(BrowseAction{Common: unknownRisk}, "url"),
+	shapeOf(BrowseInteractiveAction{Common: unknownRisk}, "browser_actions"),
+	shapeOf(MCPAction{Common: unknownRisk}, "name"),
+}
+
+// elsewhere are the names of actions that controllers and agents carry out.
+var elsewhere = []string{
+	"null", "think", "finish", "reject", "delegate", "recall", "change_agent_state", "message", "system",
+	"condensation", "condensation_request", "task_tracking", "loop_recovery",
+	"start", "pause", "resume", "stop", "push", "send_pr",
+}
+
+// settler is an action that corrects or refuses what its fields cannot express.
+// d lists the arguments of a wrong type.
+type settler interface {
+	settle(d *decoding) (Action, error)
+}
+
+// Request is one action with its envelope.
 type Request struct {
 	Action Action
 	// ID is the caller's event number; it is informational. 0 when absent.
 	ID int64
+	// Timestamp is when the caller's event was made, as it wrote it; "" when absent.
+	Timestamp string
+	// Key is the identity of the action, by which a retry is recognised: 1 to 255
+	// visible ASCII characters, or "" for none.
+	Key string
 	// Session names the shell or kernel the action runs in. Empty means the
 	// default one. A session is made on first use. At most 64 characters of
 	// A-Z, a-z, 0-9, dot, dash and underscore, and neither "." nor "..".
@@ -26,39 +61,56 @@ type Request struct {
 	Timeout *float64
 }
 
+// Native returns the request with the defaults of /v1/actions, which are not
+// bound to those of the legacy protocol: a write is exact.
+func (r Request) Native() Request {
+	if a, ok := r.Action.(WriteAction); ok && a.Exact == nil {
+		a.Exact = new(true)
+		r.Action = a
+	}
+	return r
+}
+
 // Common holds the arguments that every action accepts and that the sandbox
 // carries without acting on them.
 type Common struct {
 	// Thought is what the model said before it acted.
-	Thought string
-	// SecurityRisk is -1 (unknown), 0 (low), 1 (medium) or 2 (high).
-	SecurityRisk int
+	Thought string `json:"thought"`
+	// SecurityRisk is [RiskUnknown] when absent on the wire.
+	SecurityRisk Risk `json:"security_risk"`
 }
 
-// decodeCommon takes what every action accepts. A security risk outside its
-// range is dropped rather than refused, as recorded streams contain them.
-func decodeCommon(f *fields) Common {
-	c := Common{Thought: f.text("thought", ""), SecurityRisk: -1}
-	v, _ := f.take("security_risk")
-	if n, ok := integral(v); ok && n >= -1 && n <= 2 {
-		c.SecurityRisk = n
+// Risk is how much harm an action could do.
+type Risk int
+
+// The security risks.
+const (
+	RiskUnknown Risk = iota - 1
+	RiskLow
+	RiskMedium
+	RiskHigh
+)
+
+var unknownRisk = Common{SecurityRisk: RiskUnknown}
+
+// UnmarshalJSON drops a value that is not a risk rather than refusing it:
+// recorded streams contain them.
+func (r *Risk) UnmarshalJSON(data []byte) error {
+	n, ok := Integral(string(data))
+	if *r = Risk(n); !ok || *r < RiskUnknown || *r > RiskHigh {
+		*r = RiskUnknown
 	}
-	return c
-}
-
-func (c Common) encodeCommon(w *writer) {
-	w.text("thought", c.Thought)
-	w.integer("security_risk", c.SecurityRisk)
+	return nil
 }
 
 // InvalidAction is an action that cannot be carried out because an argument has
 // a wrong type, and that is answered with an observation all the same, as the
-// reference does: a run whose command is no string or whose timeout is no
-// number, and what the editor is asked with parameters that models get wrong,
-// such as an object for a text. A refusal would end the conversation that the
-// model could go on with. It comes from DecodeRequest and cannot be encoded. A
-// hidden run never becomes one: it is refused, because the stock client breaks
-// on an error observation that answers a hidden run.
+// reference does: a run whose command is not a string or whose timeout is not a
+// number, and parameters of the editor that models get wrong, such as an object
+// for a text. A refusal would end the conversation that the model could go on
+// with. It comes from [DecodeRequest] and cannot be encoded. A hidden run never
+// becomes one: it is refused, because the stock client breaks on an error
+// observation that answers a hidden run.
 type InvalidAction struct {
 	// Of is the action without what is wrong: a RunAction, ReadAction or EditAction.
 	Of Action
@@ -67,6 +119,5 @@ type InvalidAction struct {
 }
 
 // Kind returns the name of the action that it would have been.
-func (a InvalidAction) Kind() string       { return a.Of.Kind() }
-func (InvalidAction) action()              {}
-func (InvalidAction) encodeArgs(w *writer) { w.fail("an invalid action has no arguments to send") }
+func (a InvalidAction) Kind() string { return a.Of.Kind() }
+func (InvalidAction) action()        {}

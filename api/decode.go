@@ -1,41 +1,45 @@
 package api
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The names of actions, by what becomes of them.
+// The shapes by the names of actions and observations.
 var (
-	runnable = []string{
-		"run", "run_ipython", "read", "write", "edit", "glob", "grep", "list_directory", "browse", "browse_interactive",
-		"call_tool_mcp",
-	}
-	// elsewhere are carried out by controllers and agents.
-	elsewhere = []string{
-		"null", "think", "finish", "reject", "delegate", "recall", "change_agent_state", "message", "system",
-		"condensation", "condensation_request", "task_tracking", "loop_recovery",
-		"start", "pause", "resume", "stop", "push", "send_pr",
-	}
-	sources = []string{"agent", "user", "environment"}
+	actionShapes      = byKind(actions)
+	observationShapes = byKind(observations)
 )
 
-// maxArgs bounds the values in the arguments of one action, lists included.
-const maxArgs = 10_000
+func byKind(shapes []*shape) map[string]*shape {
+	m := make(map[string]*shape, len(shapes))
+	for _, s := range shapes {
+		m[s.kind()] = s
+	}
+	return m
+}
+
+// kind returns the name of the action or observation that has the shape.
+func (s *shape) kind() string { return s.absent.Interface().(interface{ Kind() string }).Kind() }
+
+// sources are the allowed values of an action's source.
+var sources = []string{"agent", "user", "environment"}
 
 // DecodeRequest reads the body of an execute_action call, {"action": {…}}.
-// Every error is an *Error and nothing was done: 422 where the body is no JSON
+// Every error is an *[Error] and nothing was done: 422 where the body is not JSON
 // or holds no action object, 400 where that object is wrong. Members of the
 // envelope that the sandbox has no use for are ignored, unknown arguments are
 // refused. What the reference answers with an error observation becomes an
-// InvalidAction.
+// [InvalidAction].
 func DecodeRequest(body []byte) (Request, error) {
-	e, err := parseEnvelope(body)
+	e, err := scanRequest(body)
 	if err != nil {
 		return Request{}, &Error{
 			Status: http.StatusUnprocessableEntity,
@@ -50,87 +54,117 @@ func DecodeRequest(body []byte) (Request, error) {
 	return r, nil
 }
 
-// envelope holds the members of an action object that matter here.
-type envelope map[string]any
+// envelope holds the members of an object that matter, and apart from them those
+// of the object inside of it: the arguments of an action, the extras of an
+// observation.
+type envelope struct {
+	members
+	inner members        // nil where no object came
+	key   jsontext.Value // the identity beside the action
+}
 
-// parseEnvelope reads the body down to the arguments.
-func parseEnvelope(body []byte) (envelope, error) {
-	p, err := newParser(body)
+// read keeps the named member if it is the inner object or among the given names,
+// or skips it.
+func (e *envelope) read(scan *scanner, name, inner string, names ...string) error {
+	if name != inner {
+		return e.members.read(scan, name, names...)
+	}
+	e.inner = nil
+	if scan.dec.PeekKind() != '{' {
+		return e.members.read(scan, name)
+	}
+	e.inner = members{}
+	e.members[name] = nil
+	return scan.object("", func(name string) error { return e.inner.read(scan, name) })
+}
+
+// scanRequest finds the members of the action object in a body.
+func scanRequest(body []byte) (*envelope, error) {
+	scan, err := newScanner(body, maxValues)
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}
-	p.halves = true
-	p.budget = maxArgs
-	if p.peek() != '{' {
-		return nil, fmt.Errorf("body: %w", p.noObject(`an object {"action": {…}}`))
-	}
-	var e envelope
-	missing := errors.New(`body.action: missing, must be an object`)
-	err = p.object(func(name string) error {
-		if name != "action" {
-			return p.skip()
+	var e *envelope
+	var other, key jsontext.Value // what came for the action object and beside it
+	err = scan.object(`an object {"action": {…}}`, func(name string) (err error) {
+		switch name {
+		case "action":
+		case "id":
+			key, err = scan.value()
+			return err
+		default:
+			return scan.skip()
 		}
 		e = nil
-		if p.peek() != '{' {
-			v, err := p.value()
-			missing = fmt.Errorf("body.action: must be an object, got %s", describe(v))
+		if scan.dec.PeekKind() != '{' {
+			other, err = scan.value()
 			return err
 		}
-		e = envelope{}
-		return p.object(func(name string) error { return e.member(p, name) })
+		e = &envelope{members: members{}}
+		return scan.object("", func(name string) error {
+			return e.read(scan, name, "args", "action", "id", "timestamp", "session", "source", "timeout", "observation")
+		})
 	})
-	if err != nil {
+	if err == nil {
+		err = scan.end()
+	}
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("body: %w", err)
+	case e == nil && other == nil:
+		return nil, fmt.Errorf("body.action: missing, must be an object")
+	case e == nil:
+		return nil, fmt.Errorf("body.action: must be an object, got %s", describe(other))
 	}
-	if err := p.end(); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if e == nil {
-		return nil, missing
-	}
+	e.key = key
 	return e, nil
 }
 
-// member keeps one member of the action object, or skips it.
-func (e envelope) member(p *parser, name string) (err error) {
-	switch name {
-	case "action", "args", "id", "session", "source", "timeout":
-		e[name], err = p.value()
-		return err
-	case "observation":
-		e[name] = nil // that it came is all there is to know
-	}
-	return p.skip()
-}
-
 // request makes a Request of an envelope.
-func (e envelope) request() (Request, error) {
-	kind, args, err := e.kindAndArgs()
+func (e *envelope) request() (Request, error) {
+	s, err := e.shape()
 	if err != nil {
 		return Request{}, err
 	}
-	f := &fields{of: fmt.Sprintf("action %q: argument", kind), values: modern(args)}
-	action := decodeArgs(kind, f)
-	if err := f.checkAll(); err != nil {
+	kind := s.kind()
+	v, d := decode(s, fmt.Sprintf("action %q: argument", kind), modernize(e.inner), true)
+	action := v.(Action)
+	if a, ok := action.(settler); ok {
+		action, err = a.settle(d)
+	} else {
+		err = d.check()
+	}
+	if err != nil {
 		return Request{}, err
 	}
 	r := Request{Action: action}
-	if r.Session, err = decodeSession(e["session"]); err != nil {
+	if r.Session, err = decodeSession(e.members["session"]); err != nil {
 		return Request{}, err
 	}
-	if v := e["id"]; v != nil {
-		id, ok := integral(v)
+	if id := e.members["id"]; isSet(id) {
+		n, ok := Integral(string(id))
 		if !ok {
-			return Request{}, fmt.Errorf(`"id" must be an integer, got %s`, describe(v))
+			return Request{}, fmt.Errorf(`"id" must be an integer, got %s`, describe(id))
 		}
-		r.ID = int64(id)
+		r.ID = int64(n)
 	}
-	if v, ok := e["source"]; ok {
-		if s, _ := v.(string); !slices.Contains(sources, s) {
-			return Request{}, fmt.Errorf(`"source" must be one of %s, got %s`, strings.Join(sources, ", "), describe(v))
+	if stamp, err := text(e.members["timestamp"], false); err == nil { // it may be anything
+		r.Timestamp = stamp
+	}
+	if e.key != nil && e.key.Kind() == '"' { // others are no identity
+		if r.Key, err = text(e.key, true); err == nil {
+			err = CheckKey(r.Key)
+		}
+		if err != nil {
+			return Request{}, fmt.Errorf(`"id" beside "action": %w`, err)
 		}
 	}
-	if r.Timeout, err = decodeTimeout(e["timeout"]); err == nil {
+	if source, ok := e.members["source"]; ok {
+		if s, err := text(source, true); err != nil || !slices.Contains(sources, s) {
+			return Request{}, fmt.Errorf(`"source" must be one of %s, got %s`, strings.Join(sources, ", "), describe(source))
+		}
+	}
+	if r.Timeout, err = decodeTimeout(e.members["timeout"]); err == nil {
 		return r, nil
 	}
 	switch run, ok := action.(RunAction); {
@@ -143,70 +177,58 @@ func (e envelope) request() (Request, error) {
 	return r, nil
 }
 
-// kindAndArgs finds out what is to be done and with what.
-func (e envelope) kindAndArgs() (kind string, args map[string]any, err error) {
-	allowed := strings.Join(runnable, ", ")
-	v, sent := e["action"]
-	if _, ok := e["observation"]; ok && !sent {
-		return "", nil, fmt.Errorf("an observation came where an action is wanted; allowed are %s", allowed)
+// shape finds out which action is meant.
+func (e *envelope) shape() (*shape, error) {
+	var names []string
+	for _, s := range actions {
+		names = append(names, s.kind())
 	}
-	kind, ok := v.(string)
-	switch {
-	case !sent:
-		return "", nil, fmt.Errorf(`the action object has no "action"; allowed are %s`, allowed)
-	case !ok:
-		return "", nil, fmt.Errorf(`"action" must be a string, got %s; allowed are %s`, describe(v), allowed)
-	case slices.Contains(elsewhere, kind):
-		return "", nil, fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, allowed)
-	case !slices.Contains(runnable, kind):
-		return "", nil, fmt.Errorf("action %s is unknown; allowed are %s", excerpt(kind), allowed)
+	allowed := strings.Join(names, ", ")
+	raw, sent := e.members["action"]
+	if _, ok := e.members["observation"]; ok && !sent {
+		return nil, fmt.Errorf("an observation came where an action is wanted; allowed are %s", allowed)
 	}
-	v, sent = e["args"]
 	if !sent {
-		return kind, map[string]any{}, nil
+		return nil, fmt.Errorf(`the action object has no "action"; allowed are %s`, allowed)
 	}
-	if args, ok = v.(map[string]any); !ok {
-		return "", nil, fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(v))
+	kind, err := text(raw, true)
+	if err != nil {
+		return nil, fmt.Errorf(`"action" must be %w; allowed are %s`, err, allowed)
 	}
-	return kind, args, nil
+	if slices.Contains(elsewhere, kind) {
+		return nil, fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, allowed)
+	}
+	s := actionShapes[kind]
+	if s == nil {
+		return nil, fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), allowed)
+	}
+	if args, sent := e.members["args"]; sent && e.inner == nil {
+		return nil, fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(args))
+	}
+	return s, nil
 }
 
-// decodeArgs is the one switch from names to actions.
-func decodeArgs(kind string, f *fields) Action {
-	switch kind {
-	case "run":
-		return decodeRun(f)
-	case "run_ipython":
-		return decodeIPython(f)
-	case "read":
-		return decodeRead(f)
-	case "write":
-		return decodeWrite(f)
-	case "edit":
-		return decodeEdit(f)
-	case "glob":
-		return decodeGlob(f)
-	case "grep":
-		return decodeGrep(f)
-	case "list_directory":
-		return decodeList(f)
-	case "browse":
-		return decodeBrowse(f)
-	case "call_tool_mcp":
-		return decodeMCP(f)
-	default: // browse_interactive: kindAndArgs lets nothing else through
-		return decodeBrowseInteractive(f)
+// CheckKey refuses what cannot be the identity of an action.
+func CheckKey(key string) error {
+	const most = 255
+	visible := func(r rune) bool { return r > ' ' && r <= '~' }
+	if key == "" || len(key) > most || strings.ContainsFunc(key, func(r rune) bool { return !visible(r) }) {
+		return fmt.Errorf("an identity must be 1 to %d visible ASCII characters, got %s", most, Describe(key))
 	}
+	return nil
 }
 
-// decodeSession reads a session's name; "default" is the unnamed one.
-func decodeSession(v any) (string, error) {
-	if v == nil {
+// isSet reports whether a member came and is not null.
+func isSet(raw jsontext.Value) bool { return raw != nil && raw.Kind() != 'n' }
+
+// decodeSession reads the name of a session; "default" is the unnamed one.
+func decodeSession(raw jsontext.Value) (string, error) {
+	if !isSet(raw) {
 		return "", nil
 	}
-	name, ok := v.(string)
-	if !ok {
-		return "", fmt.Errorf(`"session" must be a string, got %s`, describe(v))
+	name, err := text(raw, true)
+	if err != nil {
+		return "", fmt.Errorf(`"session" must be %w`, err)
 	}
 	if name == "default" {
 		return "", nil
@@ -216,24 +238,121 @@ func decodeSession(v any) (string, error) {
 
 const sessionAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-// checkSession refuses names that could not stand in a path or a log line.
+// checkSession refuses names that cannot be part of a path or of a log line.
 func checkSession(name string) error {
 	const most = 64
 	if strings.Trim(name, sessionAlphabet) != "" || len(name) > most || name == "." || name == ".." {
-		return fmt.Errorf(`"session" must be 1 to %d characters of A-Z a-z 0-9 . _ - and not "." or "..", got %s`, most, describe(name))
+		return fmt.Errorf(`"session" must be 1 to %d characters of A-Z a-z 0-9 . _ - and not "." or "..", got %s`, most, Describe(name))
 	}
 	return nil
 }
 
 // decodeTimeout reads seconds, nil when absent.
-func decodeTimeout(v any) (*float64, error) {
-	if v == nil {
+func decodeTimeout(raw jsontext.Value) (*float64, error) {
+	if !isSet(raw) {
 		return nil, nil
 	}
-	if n, ok := v.(json.Number); ok {
-		if seconds, err := n.Float64(); err == nil && !math.IsInf(seconds, 0) {
-			return &seconds, nil
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || raw.Kind() != '0' || math.IsInf(seconds, 0) {
+		return nil, fmt.Errorf(`"timeout" must be a finite number of seconds, got %s`, describe(raw))
+	}
+	return &seconds, nil
+}
+
+// DecodeObservation reads the answer of a server, ours or the reference's.
+// Keys that it does not know are ignored, so that a newer server can be
+// understood; absent ones have the defaults of the protocol. Half of a
+// surrogate pair in a text becomes U+FFFD.
+func DecodeObservation(data []byte) (Observation, error) {
+	e, err := scanObservation(data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding observation: %w", err)
+	}
+	o, err := e.observation()
+	if err != nil {
+		return nil, fmt.Errorf("decoding observation: %w", err)
+	}
+	return o, nil
+}
+
+// scanObservation finds the members of an observation, and those of the given
+// names beside them. Their number is not limited.
+func scanObservation(data []byte, names ...string) (*envelope, error) {
+	scan, err := newScanner(data, unlimited)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, "observation", "content", "diff", "outcome", "code")
+	e := &envelope{members: members{}}
+	if err := scan.object("an object", func(name string) error { return e.read(scan, name, "extras", names...) }); err != nil {
+		return nil, err
+	}
+	return e, scan.end()
+}
+
+// observed is what every observation has beside its extras.
+type observed struct {
+	Kind    string  `json:"observation"`
+	Content string  `json:"content"`
+	Outcome Outcome `json:"outcome"`
+	Code    string  `json:"code"`
+}
+
+var observedShape = openShapeOf(observed{}, "observation")
+
+// observation makes an observation of an envelope.
+func (e *envelope) observation() (Observation, error) {
+	v, d := decode(observedShape, "member", e.members, false)
+	if extras := e.members["extras"]; isSet(extras) {
+		d.refuse("extras", "an object")
+	}
+	seen := v.(observed)
+	var diff string
+	if raw := e.members["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
+		var err error
+		if diff, err = text(raw, false); err != nil {
+			d.refuse("diff", "a string")
 		}
 	}
-	return nil, fmt.Errorf(`"timeout" must be a finite number of seconds, got %s`, describe(v))
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	s := observationShapes[seen.Kind]
+	if s == nil {
+		return nil, fmt.Errorf("observation %s is unknown", Excerpt(seen.Kind))
+	}
+	v, d = decode(s, fmt.Sprintf("observation %q: extra", seen.Kind), e.inner, false)
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	o := reflect.New(s.absent.Type()).Elem()
+	o.Set(reflect.ValueOf(v))
+	o.FieldByName("Content").SetString(seen.Content)
+	switch o := o.Interface().(type) {
+	case RunObservation:
+		o.Outcome = seen.Outcome
+		return o, nil
+	case IPythonObservation:
+		o.Outcome, o.Failure = seen.Outcome, seen.Code
+		return o, nil
+	case ReadObservation:
+		o.Code = seen.Code
+		return o, nil
+	case WriteObservation:
+		o.Diff = diff
+		return o, nil
+	case EditObservation:
+		o.Code = seen.Code
+		return o, nil
+	case ErrorObservation:
+		o.Code = seen.Code
+		if seen.Outcome != Refused { // which is the zero value
+			o.Outcome = seen.Outcome
+		}
+		return o, nil
+	case filler:
+		return o.filled(), nil
+	default:
+		return o.(Observation), nil
+	}
 }

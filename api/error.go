@@ -22,23 +22,41 @@ func (e *Error) Error() string { return e.Detail }
 // invalidToken is OAuth's word for what is wrong where the status is 401.
 const invalidToken = "invalid_token"
 
-// EncodeError returns the JSON body of a refusal: {"detail":…}, with "errors"
+// EncodeError returns the JSON body of a refusal on a route of the legacy protocol,
+// or of MCP: {"detail":…}, with "errors"
 // where e has them; one with status 401 has OAuth's form,
 // {"error":…,"error_description":…}.
 func EncodeError(e *Error) []byte {
-	var w writer
-	w.open("")
+	body := struct {
+		Error       string  `json:"error,omitzero"`
+		Description string  `json:"error_description,omitzero"`
+		Detail      *string `json:"detail,omitzero"`
+		Errors      string  `json:"errors,omitzero"`
+	}{Detail: &e.Detail, Errors: e.Errors}
 	if e.Status == http.StatusUnauthorized {
-		w.text("error", invalidToken)
-		w.text("error_description", e.Detail)
-	} else {
-		w.text("detail", e.Detail)
+		body.Error, body.Description, body.Detail = invalidToken, e.Detail, nil
 	}
+	data, _ := Encode(body) // texts can always be encoded
+	return data
+}
+
+// Refusal is the body of every refusal and failure on the routes under /v1/.
+type Refusal struct {
+	// Detail says what is wrong, with which thing, and what to do next.
+	Detail string `json:"detail"`
+	// Errors says what is wrong with the body or the query; it is empty, and not
+	// null, where something else is wrong.
+	Errors []string `json:"errors"`
+	// ID is where to look in the log of a server that is at fault, "" otherwise.
+	ID string `json:"id,omitzero"`
+}
+
+// NewRefusal returns the body for an error, and the id of its entry in the log.
+func NewRefusal(e *Error, id string) Refusal {
 	if e.Errors != "" {
-		w.text("errors", e.Errors)
+		return Refusal{Detail: e.Errors, Errors: []string{e.Errors}, ID: id}
 	}
-	w.close()
-	return w.buf
+	return Refusal{Detail: e.Detail, Errors: []string{}, ID: id}
 }
 
 // Challenge is the WWW-Authenticate header that goes with a status 401.

@@ -1,10 +1,10 @@
 package api
 
 import (
+	"cmp"
 	_ "embed" // for the document
-	"encoding/json"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
 )
 
@@ -27,7 +27,7 @@ type Sandbox struct {
 	ID string `json:"id"`
 	// Name is the id where none was given.
 	Name  string `json:"name"`
-	Owner string `json:"owner,omitempty"`
+	Owner string `json:"owner,omitzero"`
 	Image string `json:"image"`
 	// State is "creating", "starting", "ready", "paused", "stopped" or "gone".
 	State   string    `json:"state"`
@@ -41,9 +41,9 @@ type Sandbox struct {
 	URL string `json:"url"`
 	// SessionKey lets somebody use this sandbox and nothing else, in the header
 	// KeyHeader. It is in the answers about one sandbox and not in lists.
-	SessionKey string `json:"session_api_key,omitempty"`
+	SessionKey string `json:"session_api_key,omitzero"`
 	// Warm tells in the answer to a creation that it came from the pool.
-	Warm bool `json:"warm,omitempty"`
+	Warm bool `json:"warm,omitzero"`
 }
 
 // SandboxList answers /v1/sandboxes. Sandboxes must not be nil, which would
@@ -52,54 +52,74 @@ type SandboxList struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
+// PreviewURL answers /v1/sandboxes/{id}/ports/{port}/url.
+type PreviewURL struct {
+	// URL opens a preview of the port without a key, until Expires.
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
+}
+
 // SandboxSpec asks a gateway for a sandbox. The zero value of every field means
 // the gateway's default. Paths of the host, security options and networks of
 // their own are not for those who call from elsewhere.
 type SandboxSpec struct {
-	Image, Name, Owner string
-	Env, Labels        map[string]string
-	User               string
-	UserID             int
-	WorkingDir         string
-	Memory             int64   // bytes
-	CPUs               float64 // processors
-	Pids               int64
-	Network            string // "bridge" or "none"
-	ReadOnly           bool
-	TTL, Idle          time.Duration // whole seconds
-	Pull               string        // "always", "missing" or "never"
+	Image      string            `json:"image"`
+	Name       string            `json:"name"`
+	Owner      string            `json:"owner"`
+	Env        Variables         `json:"env"`
+	Labels     map[string]string `json:"labels"`
+	User       string            `json:"user"`
+	UserID     int               `json:"user_id"`
+	WorkingDir string            `json:"working_dir"`
+	Memory     int64             `json:"memory"` // bytes
+	CPUs       float64           `json:"cpus"`   // processors
+	Pids       int64             `json:"pids"`
+	// Network is "bridge" or "none".
+	Network     string `json:"network"`
+	ReadOnly    bool   `json:"read_only"`
+	TTLSeconds  int    `json:"ttl_seconds"`
+	IdleSeconds int    `json:"idle_seconds"`
+	// Pull is "always", "missing" or "never".
+	Pull string `json:"pull"`
 }
 
-// DecodeSandboxSpec reads the body of a creation. An error is an *Error.
+var sandboxShape = shapeOf(SandboxSpec{})
+
+// DecodeSandboxSpec reads the body of a creation. An error is an *[Error].
 func DecodeSandboxSpec(body []byte) (SandboxSpec, error) {
-	f, err := decodeMembers(body)
+	sent, err := readBody(body)
 	if err != nil {
 		return SandboxSpec{}, err
 	}
-	s := SandboxSpec{
-		Image: f.text("image", ""), Name: f.text("name", ""), Owner: f.text("owner", ""),
-		Env: f.variables("env"), Labels: f.textMap("labels"),
-		User: f.text("user", ""), UserID: f.integer("user_id", 0), WorkingDir: f.text("working_dir", ""),
-		Memory: int64(f.integer("memory", 0)), CPUs: f.quantity("cpus"), Pids: int64(f.integer("pids", 0)),
-		Network: f.oneOf("network", "bridge", "none"), ReadOnly: f.flag("read_only", false),
-		TTL: f.limit("ttl_seconds"), Idle: f.limit("idle_seconds"), Pull: f.oneOf("pull", "always", "missing", "never"),
-	}
-	if err := f.checkAll(); err != nil {
+	v, d := decode(sandboxShape, "member", sent, true)
+	s := v.(SandboxSpec)
+	d.checkQuantity("cpus", s.CPUs)
+	d.checkWord("network", s.Network, "bridge", "none")
+	d.checkWord("pull", s.Pull, "always", "missing", "never")
+	d.checkSeconds("ttl_seconds", s.TTLSeconds)
+	d.checkSeconds("idle_seconds", s.IdleSeconds)
+	if err := d.check(); err != nil {
 		return SandboxSpec{}, badBody(err)
 	}
 	return s, nil
 }
 
+// Plugins are the names that OpenHands' own server takes after --plugins. vscode
+// changes nothing here.
+var Plugins = []string{"agent_skills", "jupyter", "vscode"}
+
 // RuntimeStart asks for a sandbox in the words of OpenHands' runtime API.
 type RuntimeStart struct {
-	Image   string
-	Command []string // of OpenHands' own server; only its flags count
-	// Environment is for the commands in the sandbox.
-	Environment map[string]string
-	SessionID   string
+	Image string `json:"image"`
+	// Command is that of OpenHands' own server; only its flags count.
+	Command Words `json:"command"`
+	// Environment is for the commands in the sandbox; NO_CHANGE_TIMEOUT_SECONDS is
+	// the server's soft timeout, too.
+	Environment Variables `json:"environment"`
+	SessionID   string    `json:"session_id"`
 	// ResourceFactor multiplies memory and processors; 1 where none is given.
-	ResourceFactor float64
-	RuntimeClass   string
+	ResourceFactor float64 `json:"resource_factor"`
+	RuntimeClass   string  `json:"runtime_class"`
 }
 
 // Runtime answers /start and /sessions/{session_id} of OpenHands' runtime API.
@@ -127,7 +147,7 @@ type RuntimeStatus struct {
 	RestartCount   int      `json:"restart_count"`
 	RestartReasons []string `json:"restart_reasons"`
 	// Detail says what it waits for, or why it failed.
-	Detail string `json:"detail,omitempty"`
+	Detail string `json:"detail,omitzero"`
 }
 
 // RegistryPrefix answers /registry_prefix of OpenHands' runtime API.
@@ -138,7 +158,7 @@ type RegistryPrefix struct {
 // ImageExists answers /image_exists of OpenHands' runtime API.
 type ImageExists struct {
 	Exists bool       `json:"exists"`
-	Image  *ImageInfo `json:"image,omitempty"`
+	Image  *ImageInfo `json:"image,omitzero"`
 }
 
 // ImageInfo is what a host knows of an image.
@@ -155,25 +175,32 @@ type Build struct {
 	Status string `json:"status"`
 	Image  string `json:"image"`
 	// Error is why it failed.
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitzero"`
 }
 
-// DecodeRuntimeStart reads the body of /start. Members that are not known are
-// left aside: clients of other versions send more. An error is an *Error.
+// runtimeID is the body of /stop, /pause and /resume.
+type runtimeID struct {
+	ID string `json:"runtime_id"`
+}
+
+// Clients of other versions send more members.
+var (
+	runtimeStartShape = openShapeOf(RuntimeStart{Command: Words{}}, "image", "session_id")
+	runtimeIDShape    = openShapeOf(runtimeID{})
+)
+
+// DecodeRuntimeStart reads the body of /start. Unknown members are ignored. An
+// error is an *[Error].
 func DecodeRuntimeStart(body []byte) (RuntimeStart, error) {
-	f, err := decodeMembers(body)
+	sent, err := readBody(body)
 	if err != nil {
 		return RuntimeStart{}, err
 	}
-	s := RuntimeStart{
-		Image: f.needText("image"), SessionID: f.needText("session_id"), Command: f.words("command"),
-		Environment: f.variables("environment"), RuntimeClass: f.text("runtime_class", ""),
-		ResourceFactor: f.quantity("resource_factor"),
-	}
-	if s.ResourceFactor == 0 {
-		s.ResourceFactor = 1
-	}
-	err = f.check()
+	v, d := decode(runtimeStartShape, "member", sent, true)
+	s := v.(RuntimeStart)
+	s.ResourceFactor = cmp.Or(s.ResourceFactor, 1)
+	d.checkQuantity("resource_factor", s.ResourceFactor)
+	err = d.check()
 	switch {
 	case err != nil:
 	case s.SessionID == "" || len(s.SessionID) > 256:
@@ -187,65 +214,34 @@ func DecodeRuntimeStart(body []byte) (RuntimeStart, error) {
 	return s, nil
 }
 
-// DecodeRuntimeID reads the body of /stop, /pause and /resume. An error is an
-// *Error.
+// DecodeRuntimeID reads the body of /stop, /pause and /resume. The id is empty
+// where the member is null: a client whose start failed closes with that. An
+// error is an *[Error].
 func DecodeRuntimeID(body []byte) (string, error) {
-	f, err := decodeMembers(body)
+	sent, err := readBody(body)
 	if err != nil {
 		return "", err
 	}
-	id := f.needText("runtime_id")
-	if err := f.check(); err != nil {
+	if _, ok := sent["runtime_id"]; !ok {
+		return "", badBody(runtimeIDShape.missing("member", "runtime_id"))
+	}
+	v, d := decode(runtimeIDShape, "member", sent, true)
+	if err := d.check(); err != nil {
 		return "", badBody(err)
 	}
-	return id, nil
+	return v.(runtimeID).ID, nil
 }
 
-// textMap takes an object of strings, nil when absent.
-func (f *fields) textMap(name string) map[string]string {
-	object := f.object(name)
-	if len(object) == 0 {
-		return nil
+// checkWord refuses a word that is not allowed; "" always is.
+func (d *decoding) checkWord(name, word string, allowed ...string) {
+	if word != "" && !slices.Contains(allowed, word) {
+		d.refuse(name, fmt.Sprintf("one of %q", allowed))
 	}
-	texts := make(map[string]string, len(object))
-	for key, v := range object {
-		text, ok := v.(string)
-		if !ok {
-			f.complain(name, object, "an object of strings") // and no value: it may be a secret
-		}
-		texts[key] = text
-	}
-	return texts
 }
 
-// oneOf takes one of a few words, "" when absent.
-func (f *fields) oneOf(name string, allowed ...string) string {
-	text := f.text(name, "")
-	for _, word := range allowed {
-		if text == "" || text == word {
-			return text
-		}
+// checkQuantity refuses a number that is negative or too large.
+func (d *decoding) checkQuantity(name string, x float64) {
+	if !(x >= 0) || x > 1<<53 {
+		d.refuse(name, "a number that is not negative")
 	}
-	f.complain(name, text, fmt.Sprintf("one of %q", allowed))
-	return ""
-}
-
-// quantity takes a number that is not negative, 0 when absent.
-func (f *fields) quantity(name string) float64 {
-	v, _ := f.take(name)
-	if v == nil {
-		return 0
-	}
-	number, _ := v.(json.Number)
-	n, err := strconv.ParseFloat(string(number), 64)
-	if err != nil || !(n >= 0) || n > 1<<53 {
-		f.complain(name, v, "a number that is not negative")
-		return 0
-	}
-	return n
-}
-
-// limit takes a whole number of seconds, 0 when absent.
-func (f *fields) limit(name string) time.Duration {
-	return time.Duration(f.seconds(name)) * time.Second
 }

@@ -6,17 +6,16 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 )
 
 // Every example of the gateway's document obeys its schema, and those of
 // requests can be decoded.
 func TestGatewayExamples(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewGatewaySpec(t)
+	spec := contract.NewGatewaySpec(t)
 	for _, e := range spec.Examples() {
 		if e.Status != 0 {
 			if err := spec.CheckResponse(e.Route.Method, e.Route.Path, e.Status, "application/json", e.Body); err != nil {
@@ -31,7 +30,7 @@ func TestGatewayExamples(t *testing.T) {
 		switch e.Route.Path {
 		case "/v1/sandboxes":
 			_, err = api.DecodeSandboxSpec(e.Body)
-		case "/v1/sandboxes/{id}/renew":
+		case "/v1/sandboxes/{id}/renew", "/v1/sandboxes/{id}/ports/{port}/url":
 			_, err = api.DecodeRenewal(e.Body)
 		case "/start":
 			_, err = api.DecodeRuntimeStart(e.Body)
@@ -49,8 +48,8 @@ func TestDecodeSandboxSpec(t *testing.T) {
 	got, err := api.DecodeSandboxSpec([]byte(`{"image":"i","name":"n","owner":"o","env":{"A":"b"},"labels":{"c":"d"},"user":"u","user_id":7,
 		"working_dir":"/w","memory":1,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_seconds":60,"pull":"never"}`))
 	want := api.SandboxSpec{
-		Image: "i", Name: "n", Owner: "o", Env: map[string]string{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
-		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTL: 90 * time.Second, Idle: time.Minute, Pull: "never",
+		Image: "i", Name: "n", Owner: "o", Env: api.Variables{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
+		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleSeconds: 60, Pull: "never",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
@@ -79,6 +78,8 @@ func TestDecodeGatewayRefuses(t *testing.T) {
 		{spec, `{"ttl_seconds":1e300}`, `"ttl_seconds"`},
 		{spec, `{"idle_seconds":-1}`, `"idle_seconds"`},
 		{spec, `{"env":{"A":1}}`, `"env"`},
+		{spec, `{"env":{"A":"\ud800"}}`, "half of a surrogate pair"}, // a request is never altered
+		{spec, `{"labels":{"A":1}}`, `"labels" must be an object of strings, got an object`},
 		{spec, `{"memory":1e30}`, `"memory"`},
 		{start, `{"image":"i"}`, `"session_id" is missing`},
 		{start, `{"session_id":"s"}`, `"image" is missing`},
@@ -100,7 +101,7 @@ func FuzzDecodeGateway(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		spec, err := api.DecodeSandboxSpec(body)
-		if err == nil && (spec.TTL < 0 || spec.Idle < 0 || !(spec.CPUs >= 0)) {
+		if err == nil && (spec.TTLSeconds < 0 || spec.IdleSeconds < 0 || !(spec.CPUs >= 0)) {
 			t.Errorf("got %+v", spec)
 		}
 		start, err := api.DecodeRuntimeStart(body)

@@ -2,66 +2,40 @@ package api
 
 // IPythonAction runs a cell in the session's Python kernel.
 type IPythonAction struct {
-	Common
 	// Code is the text of the cell, verbatim.
-	Code string
+	Code string `json:"code"`
+	Common
 	// IncludeExtra adds the working directory and the interpreter to the
 	// content. True when absent on the wire.
-	IncludeExtra bool
+	IncludeExtra bool `json:"include_extra"`
 	// KernelInitCode is carried and not used.
-	KernelInitCode string
+	KernelInitCode string `json:"kernel_init_code"`
 }
 
 // Kind returns "run_ipython".
 func (IPythonAction) Kind() string { return "run_ipython" }
 func (IPythonAction) action()      {}
 
-func decodeIPython(f *fields) IPythonAction {
-	a := IPythonAction{
-		Common:         decodeCommon(f),
-		Code:           f.needText("code"),
-		IncludeExtra:   f.flag("include_extra", true),
-		KernelInitCode: f.text("kernel_init_code", ""),
-	}
-	f.take("confirmation_state") // the client's own affair
-	return a
-}
-
-func (a IPythonAction) encodeArgs(w *writer) {
-	w.text("code", a.Code)
-	a.encodeCommon(w)
-	w.flag("include_extra", a.IncludeExtra)
-	w.text("kernel_init_code", a.KernelInitCode)
-}
-
 // IPythonObservation is what a cell printed and returned. An exception is part
 // of the content; the wire calls every cell a success.
 type IPythonObservation struct {
-	Content string
+	Content string `json:"-"`
 	// Code is the cell as it was sent.
-	Code string
+	Code string `json:"code"`
 	// ImageURLs are data URLs of PNG images; nil, which travels as null, when
-	// there are none.
-	ImageURLs []string
+	// there are no images.
+	ImageURLs []string `json:"image_urls"`
 	// Failure is the machine word for how the cell failed, "" where it did not:
-	// "command_failed" for an exception, "timed_out". It is not encoded: clients
-	// keep the extras closed.
-	Failure string
+	// "command_failed" for an exception, "timed_out". It travels beside the extras,
+	// which clients keep closed.
+	Failure string `json:"-"`
+	// Outcome is Ended or NotStarted, "" where it is not known.
+	Outcome Outcome `json:"-"`
 }
 
 // Kind returns "run_ipython".
 func (IPythonObservation) Kind() string { return "run_ipython" }
-func (IPythonObservation) observation() {}
 
-func (o IPythonObservation) encode(w *writer) {
-	w.head("Code executed in IPython cell.", o.Kind(), o.Content)
-	w.text("code", o.Code)
-	w.texts("image_urls", o.ImageURLs)
-	w.close()
-	w.flag("success", true)
-	w.close()
-}
-
-func decodeIPythonObservation(content string, f *fields) Observation {
-	return IPythonObservation{Content: content, Code: f.needText("code"), ImageURLs: f.texts("image_urls")}
+func (o IPythonObservation) wire() wire {
+	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: o, Success: new(true), Outcome: o.Outcome, Code: o.Failure}
 }

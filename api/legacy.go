@@ -1,24 +1,25 @@
 package api
 
 import (
-	"encoding/json"
-	"maps"
-	"strconv"
+	stdjson "encoding/json"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/actiond/actiond/internal/pyliteral"
 )
 
-// modern rewrites arguments of older event streams. It changes args. An old
+// modernize rewrites arguments of older event streams. It changes args. An old
 // images_urls belongs to messages, which no sandbox carries out, so that it is
 // unknown here under both its names.
-func modern(args map[string]any) map[string]any {
+func modernize(args members) members {
 	delete(args, "timestamp")
 	delete(args, "keep_prompt")
 	delete(args, "task_completed")
-	if v, ok := args["is_confirmed"]; ok {
+	if raw, ok := args["is_confirmed"]; ok {
 		delete(args, "is_confirmed")
-		if v != nil {
-			args["confirmation_state"] = v
+		if isSet(raw) {
+			args["confirmation_state"] = raw
 		}
 	}
 	if code, ok := args["translated_ipython_code"]; ok {
@@ -30,176 +31,75 @@ func modern(args map[string]any) map[string]any {
 
 // mergeTranslated reads the arguments out of a print(file_editor(**{…})), the
 // form in which file actions were once kept. Anything else is dropped.
-func mergeTranslated(args map[string]any, code any) {
+func mergeTranslated(args members, code jsontext.Value) {
 	const prefix, suffix = "print(file_editor(**", "))"
-	text, _ := code.(string)
+	text, _ := anyOf(code).(string)
 	if strings.HasPrefix(text, prefix+"{") && strings.HasSuffix(text, "}"+suffix) {
-		l := literal{text: text[len(prefix) : len(text)-len(suffix)], budget: maxArgs}
-		v, ok := l.value(0)
-		if members, isDict := v.(map[string]any); ok && isDict && l.pos == len(l.text) {
-			maps.Copy(args, members)
+		v, ok := literal(text[len(prefix) : len(text)-len(suffix)])
+		if given, isDict := v.(map[string]any); ok && isDict {
+			for name, v := range given {
+				if raw, err := Encode(v); err == nil {
+					args[name] = raw
+				}
+			}
 		}
 	}
-	if args["command"] == "view" { // a read has no such argument
+	if command, ok := args["command"]; ok && anyOf(command) == "view" { // a read has no such argument
 		delete(args, "command")
 	}
 }
 
-// literal reads what Python's repr prints of dicts, lists, tuples, strings,
-// numbers, booleans and None.
-type literal struct {
-	text   string
-	pos    int
-	budget int // values that may still be built
-}
-
-func (l *literal) peek() byte {
-	for l.pos < len(l.text) {
-		switch c := l.text[l.pos]; c {
-		case ' ', '\t', '\n', '\r':
-			l.pos++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-func (l *literal) accept(c byte) bool {
-	if l.peek() != c || l.pos >= len(l.text) {
-		return false
-	}
-	l.pos++
-	return true
-}
-
-// value reads one value in the vocabulary of parser; false where it cannot.
-func (l *literal) value(depth int) (any, bool) {
+// literal reads what Python's repr prints of dicts, lists, tuples, strings, numbers,
+// booleans and None, in the types of [DecodeJSON]; false where text is anything else.
+func literal(text string) (any, bool) {
 	const deepest = 50
-	if l.budget--; l.budget < 0 || depth > deepest {
+	r := pyliteral.Reader{Rest: text, Line: 1, Repr: true, MaxDepth: deepest, Budget: maxValues}
+	v, err := r.Value()
+	if err != nil || r.Rest != "" {
 		return nil, false
 	}
-	switch l.peek() {
-	case '{':
-		return l.dict(depth)
-	case '[':
-		return l.list(depth, ']')
-	case '(':
-		return l.list(depth, ')')
-	case '\'', '"':
-		return l.str()
-	}
-	return l.word()
+	return jsonNumbers(v), true
 }
 
-func (l *literal) dict(depth int) (any, bool) {
-	l.pos++
-	members := map[string]any{}
-	for !l.accept('}') {
-		if c := l.peek(); c != '\'' && c != '"' {
-			return nil, false
+// jsonNumbers turns the numbers of a literal into those of [DecodeJSON].
+func jsonNumbers(v any) any {
+	switch v := v.(type) {
+	case pyliteral.Number:
+		return stdjson.Number(v)
+	case []any:
+		for i := range v {
+			v[i] = jsonNumbers(v[i])
 		}
-		name, ok := l.str()
-		if !ok || !l.accept(':') {
-			return nil, false
-		}
-		v, ok := l.value(depth + 1)
-		if !ok {
-			return nil, false
-		}
-		members[name] = v
-		if !l.accept(',') && l.peek() != '}' {
-			return nil, false
+	case map[string]any:
+		for name := range v {
+			v[name] = jsonNumbers(v[name])
 		}
 	}
-	return members, true
+	return v
 }
 
-func (l *literal) list(depth int, bracket byte) (any, bool) {
-	l.pos++
-	elements := []any{}
-	for !l.accept(bracket) {
-		v, ok := l.value(depth + 1)
-		if !ok {
-			return nil, false
+// python prints a value of [DecodeJSON] as Python's repr does, a text cut short.
+func python(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		if v {
+			return "True"
 		}
-		elements = append(elements, v)
-		if !l.accept(',') && l.peek() != bracket {
-			return nil, false
+		return "False"
+	case stdjson.Number:
+		return string(v)
+	case string:
+		text := Excerpt(v)
+		end := strings.LastIndexByte(text, '"')
+		return "'" + text[1:end] + "'" + text[end+1:]
+	case []any:
+		texts := make([]string, 0, len(v))
+		for _, e := range v {
+			texts = append(texts, python(e))
 		}
+		return "[" + strings.Join(texts, ", ") + "]"
 	}
-	return elements, true
-}
-
-// word reads a number or a name.
-func (l *literal) word() (any, bool) {
-	start := l.pos
-	for l.pos < len(l.text) && !strings.ContainsRune(" \t\r\n,:]})", rune(l.text[l.pos])) {
-		l.pos++
-	}
-	switch w := l.text[start:l.pos]; w {
-	case "None":
-		return nil, true
-	case "True":
-		return true, true
-	case "False":
-		return false, true
-	default:
-		p := parser{data: []byte(w)}
-		n, err := p.number()
-		return json.Number(n), err == nil && p.end() == nil
-	}
-}
-
-// str reads a string in single or double quotes.
-func (l *literal) str() (string, bool) {
-	quote := l.text[l.pos]
-	l.pos++
-	var b strings.Builder
-	for l.pos < len(l.text) {
-		c := l.text[l.pos]
-		l.pos++
-		switch c {
-		case quote:
-			return b.String(), true
-		case '\n':
-			return "", false
-		case '\\':
-			if !l.escape(&b) {
-				return "", false
-			}
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return "", false
-}
-
-// escape reads what follows a backslash.
-func (l *literal) escape(b *strings.Builder) bool {
-	if l.pos >= len(l.text) {
-		return false
-	}
-	c := l.text[l.pos]
-	l.pos++
-	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-	if digits > 0 {
-		if len(l.text)-l.pos < digits {
-			return false
-		}
-		n, err := strconv.ParseUint(l.text[l.pos:l.pos+digits], 16, 31)
-		l.pos += digits
-		r := rune(n)
-		if err != nil || !utf8.ValidRune(r) {
-			return false
-		}
-		b.WriteRune(r)
-		return true
-	}
-	i := strings.IndexByte(`'"\nrtabfv`, c)
-	if i < 0 {
-		return false
-	}
-	b.WriteByte("'\"\\\n\r\t\a\b\f\v"[i])
-	return true
+	return Describe(v)
 }

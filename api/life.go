@@ -2,7 +2,8 @@ package api
 
 import (
 	"fmt"
-	"net/http"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,9 +13,9 @@ type Claim struct {
 	// Key is what every later call must carry: 32 to 256 visible ASCII characters.
 	Key string `json:"key"`
 	// Owner is a word for people and logs.
-	Owner string `json:"owner,omitempty"`
+	Owner string `json:"owner,omitzero"`
 	// Env is exported in every shell of the sandbox.
-	Env map[string]string `json:"env,omitempty"`
+	Env Variables `json:"env,omitempty"`
 	// TTLSeconds and IdleSeconds limit the sandbox's life from the claim on; 0
 	// means no limit. They replace what the server was started with.
 	TTLSeconds  int `json:"ttl_seconds"`
@@ -47,63 +48,64 @@ type Life struct {
 // times within their range.
 const maxLimit = 100 * 365 * 24 * 3600
 
-// DecodeClaim reads the body of a claim. An error is an *Error with status 400;
+var (
+	claimShape   = shapeOf(Claim{}, "key")
+	renewalShape = shapeOf(Renewal{})
+)
+
+// DecodeClaim reads the body of a claim. An error is an *[Error] with status 400;
 // neither the key nor a variable's value is part of it.
 func DecodeClaim(body []byte) (Claim, error) {
-	f, err := decodeMembers(body)
+	sent, err := readBody(body)
 	if err != nil {
 		return Claim{}, err
 	}
-	key, ok := f.need("key")
-	c := Claim{
-		Owner: f.text("owner", ""), Env: f.variables("env"),
-		TTLSeconds: f.seconds("ttl_seconds"), IdleSeconds: f.seconds("idle_seconds"),
+	v, d := decode(claimShape, "member", sent, true)
+	c := v.(Claim)
+	d.checkSeconds("ttl_seconds", c.TTLSeconds)
+	d.checkSeconds("idle_seconds", c.IdleSeconds)
+	if _, wrong := d.take("key"); wrong || !sound(c.Key) {
+		d.wrong = append(d.wrong, wrongMember{name: "key", text: `member "key" must be a string of 32 to 256 visible ASCII characters`})
 	}
-	if c.Key, _ = key.(string); ok && !sound(c.Key) && f.wrong == "" {
-		f.wrong = `member "key" must be a string of 32 to 256 visible ASCII characters`
-	}
-	if err := f.checkAll(); err != nil {
+	if err := d.check(); err != nil {
 		return Claim{}, badBody(err)
 	}
 	return c, nil
 }
 
-// DecodeRenewal reads the body of a renewal. An error is an *Error with status 400.
+// DecodeRenewal reads the body of a renewal. An error is an *[Error] with status 400.
 func DecodeRenewal(body []byte) (Renewal, error) {
-	f, err := decodeMembers(body)
+	sent, err := readBody(body)
 	if err != nil {
 		return Renewal{}, err
 	}
-	_, given := f.values["ttl_seconds"]
-	r := Renewal{TTLSeconds: f.seconds("ttl_seconds")}
-	if !given {
-		f.missing = "ttl_seconds"
+	if _, ok := sent["ttl_seconds"]; !ok {
+		return Renewal{}, badBody(renewalShape.missing("member", "ttl_seconds"))
 	}
-	if err := f.checkAll(); err != nil {
+	v, d := decode(renewalShape, "member", sent, true)
+	r := v.(Renewal)
+	d.checkSeconds("ttl_seconds", r.TTLSeconds)
+	if err := d.check(); err != nil {
 		return Renewal{}, badBody(err)
 	}
 	return r, nil
 }
 
-// decodeMembers reads an object.
-func decodeMembers(body []byte) (*fields, error) {
-	v, err := decodeBody(body)
+// readBody reads a body that is one object. An error is an *[Error] with status
+// 400.
+func readBody(body []byte) (members, error) {
+	raw, err := readValue(body, maxValues)
 	if err != nil {
-		return nil, err
+		return nil, badBody(err)
 	}
-	values, ok := v.(map[string]any)
-	if !ok {
-		return nil, &Error{Status: http.StatusBadRequest, Detail: "body: must be an object, got " + describeKind(v)}
+	if raw.Kind() == '"' { // which may be a secret
+		return nil, BadRequest("body: must be an object, got a string")
 	}
-	return &fields{of: "member", values: values}, nil
-}
-
-// describeKind is describe without a value that may be a secret.
-func describeKind(v any) string {
-	if _, ok := v.(string); ok {
-		return "a string"
+	m, err := readMembers(raw, unlimited, "an object")
+	if err != nil {
+		return nil, badBody(err)
 	}
-	return describe(v)
+	return m, nil
 }
 
 // sound tells whether a key can travel in a header and cannot be guessed.
@@ -116,34 +118,38 @@ func sound(key string) bool {
 	return len(key) >= 32 && len(key) <= 256
 }
 
-// seconds takes a whole number that is not negative, 0 when absent.
-func (f *fields) seconds(name string) int {
-	n := f.integer(name, 0)
-	if (n < 0 || n > maxLimit) && f.wrong == "" {
-		f.wrong = fmt.Sprintf("%s %q must be seconds from 0 to %d, got %d", f.of, name, maxLimit, n)
+// checkSeconds refuses a number of seconds that is negative or too large.
+func (d *decoding) checkSeconds(name string, n int) {
+	if n < 0 || n > maxLimit {
+		d.wrong = append(d.wrong, wrongMember{name: name, text: fmt.Sprintf("%s %q must be seconds from 0 to %d, got %d", d.label, name, maxLimit, n)})
 	}
-	return n
 }
 
-// variables takes an object of environment variables, nil when absent.
-func (f *fields) variables(name string) map[string]string {
-	members := f.object(name)
-	if len(members) == 0 {
-		return nil
+// Variables are environment variables, nil for an empty object.
+type Variables map[string]string
+
+// UnmarshalJSON refuses names that a shell does not know, and values that are not
+// strings or hold NUL. A value is never part of an error: it may be a secret.
+func (v *Variables) UnmarshalJSON(data []byte) error {
+	object, ok := anyOf(data).(map[string]any)
+	if !ok {
+		return &wantError{"an object", data}
 	}
-	env := make(map[string]string, len(members))
-	for key, v := range members {
-		value, ok := v.(string)
+	*v = nil
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value, ok := object[name].(string)
 		switch {
-		case f.wrong != "":
-		case !envName.MatchString(key):
-			f.wrong = fmt.Sprintf("%s %q: %s is no name of a variable: letters, digits and underscores, no digit first", f.of, name, excerpt(key))
+		case !envName.MatchString(name):
+			return &ownError{Excerpt(name) + " is no name of a variable: letters, digits and underscores, no digit first"}
 		case !ok:
-			f.wrong = fmt.Sprintf("%s %q: the value of %s must be a string, got %s", f.of, name, key, describe(v))
+			return &ownError{"the value of " + name + " must be a string, got " + Describe(object[name])}
 		case strings.ContainsRune(value, 0):
-			f.wrong = fmt.Sprintf("%s %q: the value of %s holds a NUL character", f.of, name, key)
+			return &ownError{"the value of " + name + " holds a NUL character"}
 		}
-		env[key] = value
+		if *v == nil {
+			*v = Variables{}
+		}
+		(*v)[name] = value
 	}
-	return env
+	return nil
 }

@@ -8,50 +8,32 @@ import (
 // MCPAction calls a tool of an MCP server. OpenHands' controllers carry it out
 // themselves, over /mcp/sse; others may leave it to the sandbox.
 type MCPAction struct {
-	Common
 	// Name is the tool.
-	Name string
-	// Arguments are free-form. Decoded numbers are json.Number.
-	Arguments map[string]any
+	Name string `json:"name"`
+	// Arguments are free-form and travel as {} when nil. Decoded numbers are
+	// json.Number.
+	Arguments map[string]any `json:"arguments"`
+	Common
 }
 
 // Kind returns "call_tool_mcp".
 func (MCPAction) Kind() string { return "call_tool_mcp" }
 func (MCPAction) action()      {}
 
-func decodeMCP(f *fields) Action {
-	return MCPAction{Common: decodeCommon(f), Name: f.needText("name"), Arguments: f.object("arguments")}
-}
-
-func (a MCPAction) encodeArgs(w *writer) {
-	w.text("name", a.Name)
-	w.object("arguments", a.Arguments)
-	a.encodeCommon(w)
-}
-
 // MCPObservation is the result of a tool call.
 type MCPObservation struct {
 	// Content is the result as JSON text: meta, content, structuredContent, isError.
-	Content string
+	Content string `json:"-"`
 	// Name and Arguments repeat the call. Decoded numbers are json.Number.
-	Name      string
-	Arguments map[string]any
+	Name      string         `json:"name"`
+	Arguments map[string]any `json:"arguments"`
 }
 
 // Kind returns "mcp".
 func (MCPObservation) Kind() string { return "mcp" }
-func (MCPObservation) observation() {}
 
-func (o MCPObservation) encode(w *writer) {
-	w.head(o.Content, o.Kind(), o.Content)
-	w.text("name", o.Name)
-	w.object("arguments", o.Arguments)
-	w.close()
-	w.close()
-}
-
-func decodeMCPObservation(content string, f *fields) Observation {
-	return MCPObservation{Content: content, Name: f.text("name", ""), Arguments: f.object("arguments")}
+func (o MCPObservation) wire() wire {
+	return wire{Message: o.Content, Content: o.Content, Extras: o}
 }
 
 // MCPResult is what a tool of an MCP server answered.
@@ -79,51 +61,50 @@ func CheckMCPMessage(body []byte) error {
 }
 
 func checkMessage(body []byte) error {
-	p, err := newParser(body)
+	scan, err := newScanner(body, maxValues)
 	if err != nil {
 		return err
 	}
-	p.budget = maxArgs
-	if p.peek() != '{' {
-		return p.noObject(`an object {"jsonrpc": "2.0", …}`)
-	}
-	f := &fields{of: "member", values: map[string]any{}}
-	err = p.object(func(name string) (err error) {
+	sent := members{}
+	err = scan.object(`an object {"jsonrpc": "2.0", …}`, func(name string) error {
 		switch name {
 		case "jsonrpc", "method", "id":
-			f.values[name], err = p.value()
-			return err
-		case "result", "error", "params":
-			f.values[name] = nil // that it came is all there is to know
+			return sent.read(scan, name)
+		case "result", "error": // that it came is all there is to know
+			sent[name] = nil
 		}
-		return p.skip()
+		return scan.skip()
 	})
 	if err == nil {
-		err = p.end()
+		err = scan.end()
 	}
 	if err != nil {
 		return err
 	}
-	return f.checkMessage()
-}
-
-func (f *fields) checkMessage() error {
-	version, method := f.needText("jsonrpc"), f.textOrNil("method")
-	id, _ := f.take("id")
-	_, result := f.take("result")
-	_, failed := f.take("error")
-	if _, ok := id.(string); id != nil && !ok {
-		if _, ok := integral(id); !ok {
-			f.complain("id", id, "a string or an integer")
-		}
+	v, d := decode(messageShape, "member", sent, true)
+	m := v.(message)
+	_, result := sent["result"]
+	_, failed := sent["error"]
+	id, hasID := sent["id"]
+	hasID = hasID && id.Kind() != 'n'
+	if _, whole := Integral(string(id)); hasID && !whole && id.Kind() != '"' {
+		d.refuse("id", "a string or an integer")
 	}
-	switch err := f.check(); {
+	switch err := d.check(); {
 	case err != nil:
 		return err
-	case version != "2.0":
-		return fmt.Errorf(`"jsonrpc" must be "2.0", got %s`, excerpt(version))
-	case method == nil && (id == nil || result == failed):
+	case m.Version != "2.0":
+		return fmt.Errorf(`"jsonrpc" must be "2.0", got %s`, Excerpt(m.Version))
+	case m.Method == nil && (!hasID || result == failed):
 		return fmt.Errorf(`there must be a "method", or an "id" and either a "result" or an "error"`)
 	}
 	return nil
 }
+
+// message is what every message of JSON-RPC has.
+type message struct {
+	Version string  `json:"jsonrpc"`
+	Method  *string `json:"method"`
+}
+
+var messageShape = openShapeOf(message{}, "jsonrpc")

@@ -10,12 +10,13 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 )
 
 func TestOpenAPIRoutes(t *testing.T) {
 	t.Parallel()
-	want := []apitest.Route{
+	want := []contract.Route{
+		{Method: "GET", Path: "/"},
 		{Method: "GET", Path: "/alive"},
 		{Method: "GET", Path: "/download_files"},
 		{Method: "POST", Path: "/execute_action"},
@@ -32,8 +33,14 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/sse"},
 		{Method: "POST", Path: "/update_mcp_server"},
 		{Method: "POST", Path: "/upload_file"},
+		{Method: "GET", Path: "/v1/actions"},
 		{Method: "POST", Path: "/v1/actions"},
+		{Method: "GET", Path: "/v1/actions/{id}"},
+		{Method: "GET", Path: "/v1/actions/{id}/events"},
+		{Method: "GET", Path: "/v1/actions/{id}/output"},
 		{Method: "POST", Path: "/v1/claim"},
+		{Method: "GET", Path: "/v1/ports"},
+		{Method: "GET", Path: "/v1/ports/{port}/tunnel"},
 		{Method: "POST", Path: "/v1/renew"},
 		{Method: "GET", Path: "/v1/sessions"},
 		{Method: "DELETE", Path: "/v1/sessions/{name}"},
@@ -43,9 +50,10 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/tools"},
 		{Method: "POST", Path: "/v1/tools/call"},
 		{Method: "POST", Path: "/v1/tools/translate"},
+		{Method: "POST", Path: "/v1/unpack"},
 		{Method: "GET", Path: "/vscode/connection_token"},
 	}
-	if got := apitest.NewSpec(t).Routes(); !reflect.DeepEqual(got, want) {
+	if got := contract.NewSpec(t).Routes(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
@@ -53,7 +61,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 // Every example obeys its schema, and every action in one can be decoded.
 func TestOpenAPIExamples(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	kinds := map[string]bool{}
 	for _, e := range spec.Examples() {
 		if e.Status != 0 {
@@ -91,7 +99,7 @@ func TestOpenAPIExamples(t *testing.T) {
 			t.Errorf("%s: %v", e.Name, err)
 		}
 	}
-	want := []string{"browse", "browse_interactive", "call_tool_mcp", "edit", "glob", "grep", "list_directory", "read", "run", "run_ipython", "write"}
+	want := []string{"browse", "browse_interactive", "call_tool_mcp", "edit", "exec", "glob", "grep", "list_directory", "read", "run", "run_ipython", "write"}
 	if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, want) {
 		t.Errorf("actions in examples: got %v, want %v", got, want)
 	}

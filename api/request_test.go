@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 )
 
 // common is what an action has that says nothing about itself.
@@ -27,7 +27,7 @@ var accepted = []struct {
 		action: `{"id":12,"timestamp":"2025-01-01T00:00:00.000000","source":"agent","message":"Running command: ls","action":"run",` +
 			`"args":{"command":"ls","is_input":false,"thought":"","blocking":false,"is_static":false,"cwd":null,"hidden":false,` +
 			`"confirmation_state":"confirmed","security_risk":-1},"timeout":120.0}`,
-		want: api.Request{Action: api.RunAction{Common: common, Command: "ls"}, ID: 12, Timeout: new(120.0)},
+		want: api.Request{Action: api.RunAction{Common: common, Command: "ls"}, ID: 12, Timestamp: "2025-01-01T00:00:00.000000", Timeout: new(120.0)},
 	},
 	{
 		name: "run with everything",
@@ -56,6 +56,22 @@ var accepted = []struct {
 	{name: "the last of equal names", action: `{"action":"read","action":"run","args":{"path":"x"},"args":{"command":"a","command":"b"}}`, want: api.Request{Action: api.RunAction{Common: common, Command: "b"}}},
 	{name: "half of a pair where nobody looks", action: `{"action":"run","message":"\ud800","args":{"command":"a"}}`, want: api.Request{Action: api.RunAction{Common: common, Command: "a"}}},
 
+	{name: "exec", action: `{"action":"exec","args":{"command":"ls | wc"}}`, want: api.Request{Action: api.ExecAction{Common: common, Command: "ls | wc", Stdin: "none"}}},
+	{
+		name: "exec with everything",
+		action: `{"action":"exec","args":{"argv":["cat","-",""],"command":null,"cwd":"/x","env":{"A":"1","_b2":""},"clear_env":true,"stdin":"text","input":"a\u0000b",` +
+			`"tty":{"rows":1,"cols":1000},"kill_after":0.5,"thought":"t","security_risk":1},"timeout":2}`,
+		want: api.Request{
+			Action: api.ExecAction{
+				Common: api.Common{Thought: "t", SecurityRisk: 1}, Argv: []string{"cat", "-", ""}, Cwd: "/x", Env: api.Variables{"A": "1", "_b2": ""}, ClearEnv: true,
+				Stdin: "text", Input: "a\x00b", TTY: &api.TTY{Rows: 1, Cols: 1000}, KillAfter: 0.5,
+			},
+			Timeout: new(2.0),
+		},
+	},
+	{name: "exec with input alone", action: `{"action":"exec","args":{"argv":["cat"],"input":"x","tty":{}}}`, want: api.Request{Action: api.ExecAction{Common: common, Argv: []string{"cat"}, Stdin: "text", Input: "x", TTY: &api.TTY{Rows: 24, Cols: 80}}}},
+	{name: "exec with an empty list beside", action: `{"action":"exec","args":{"command":"ls","argv":[],"env":{},"tty":null,"stdin":null,"kill_after":null}}`, want: api.Request{Action: api.ExecAction{Common: common, Command: "ls", Argv: []string{}, Stdin: "none"}}},
+
 	{name: "ipython", action: `{"action":"run_ipython","args":{"code":"1"}}`, want: api.Request{Action: api.IPythonAction{Common: common, Code: "1", IncludeExtra: true}}},
 	{name: "ipython with everything", action: `{"action":"run_ipython","args":{"code":"1","include_extra":false,"kernel_init_code":"k","confirmation_state":"confirmed"},"timeout":3}`, want: api.Request{Action: api.IPythonAction{Common: common, Code: "1", KernelInitCode: "k"}, Timeout: new(3.0)}},
 
@@ -83,7 +99,7 @@ var accepted = []struct {
 		name:   "edit with everything",
 		action: `{"action":"edit","args":{"path":"/a","command":"replace","file_text":"f","old_str":"","new_str":"n","insert_line":3,"content":"c","start":2,"end":9,"impl_source":"oh_aci","expected_replacements":4}}`,
 		want: api.Request{Action: api.EditAction{
-			Common: common, Path: "/a", Command: "replace", FileText: new("f"), OldStr: new(""), NewStr: new("n"), InsertLine: new("3"),
+			Common: common, Path: "/a", Command: "replace", FileText: new("f"), OldStr: new(""), NewStr: new("n"), InsertLine: new(api.LineNumber("3")),
 			Content: new("c"), Start: 2, End: 9, ExpectedReplacements: new(4), ImplSource: "oh_aci",
 		}},
 	},
@@ -99,12 +115,13 @@ var accepted = []struct {
 	{name: "patch", action: `{"action":"edit","args":{"path":"","command":"apply_patch","patch":"p"}}`, want: api.Request{Action: api.EditAction{Common: common, Command: "apply_patch", Patch: new("p"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
 	{name: "draft", action: `{"action":"edit","args":{"path":"a","content":"c","impl_source":"llm_based_edit"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "a", Content: new("c"), Start: 1, End: -1, ImplSource: "llm_based_edit"}}},
 	{name: "read in a dialect", action: `{"action":"read","args":{"path":"a","dialect":"gemini","start_line":1,"end_line":2,"offset":3,"limit":4}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "a", End: -1, ImplSource: "default", Dialect: "gemini", StartLine: new(1), EndLine: new(2), Offset: new(3), Limit: new(4)}}},
+	{name: "exact write", action: `{"action":"write","args":{"path":"a","content":"c","exact":true}}`, want: api.Request{Action: api.WriteAction{Common: common, Path: "a", Content: "c", End: -1, Exact: new(true)}}},
 	{name: "write in a dialect", action: `{"action":"write","args":{"path":"a","content":"c","dialect":"gemini","if_sha256":"00"}}`, want: api.Request{Action: api.WriteAction{Common: common, Path: "a", Content: "c", End: -1, Dialect: "gemini", IfSHA256: "00"}}},
-	{name: "insert after a text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":"two"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("two"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
-	{name: "insert after a numeric text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":" 07"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(" 07"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
-	{name: "insert after a fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.5}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("1.5"), Start: 1, End: -1, ImplSource: "oh_aci"}}, undocumented: true},
-	{name: "insert after nothing", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":""}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(""), Start: 1, End: -1, ImplSource: "oh_aci"}}},
-	{name: "insert after a whole fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.0}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new("1"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":"two"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(api.LineNumber("two")), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a numeric text", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":" 07"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(api.LineNumber(" 07")), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.5}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(api.LineNumber("1.5")), Start: 1, End: -1, ImplSource: "oh_aci"}}, undocumented: true},
+	{name: "insert after nothing", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":""}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(api.LineNumber("")), Start: 1, End: -1, ImplSource: "oh_aci"}}},
+	{name: "insert after a whole fraction", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":1.0}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", InsertLine: new(api.LineNumber("1")), Start: 1, End: -1, ImplSource: "oh_aci"}}},
 	{name: "insert after a list", action: `{"action":"edit","args":{"path":"/a","command":"insert","insert_line":[1],"new_str":"x"}}`, want: api.Request{Action: api.InvalidAction{
 		Of:     api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), Start: 1, End: -1, ImplSource: "oh_aci"},
 		Reason: "Invalid insert_line value: a list. Expected an integer.",
@@ -147,7 +164,7 @@ var accepted = []struct {
 
 func TestDecodeRequest(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	for _, tt := range accepted {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,8 +188,8 @@ func TestDecodeRequest(t *testing.T) {
 
 func TestDecodeRequestRefuses(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
-	const runnable = "allowed are run, run_ipython, read, write, edit, glob, grep, list_directory, browse, browse_interactive"
+	spec := contract.NewSpec(t)
+	const runnable = "allowed are run, exec, run_ipython, read, write, edit, glob, grep, list_directory, browse, browse_interactive"
 	for _, tt := range refused {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -252,11 +269,31 @@ var refused = []struct {
 	{"null", `{"action":{"action":"null","args":{}}}`, 400, "not for a sandbox"},
 	{"tool of no name", `{"action":{"action":"call_tool_mcp","args":{"arguments":{}}}}`, 400, `argument "name" is missing`},
 	{"tool with arguments of a wrong type", `{"action":{"action":"call_tool_mcp","args":{"name":"a","arguments":[1]}}}`, 400, `"arguments" must be an object, got a list`},
+	{"exec of nothing", `{"action":{"action":"exec","args":{}}}`, 400, `action "exec": argument "command" or action "exec": argument "argv": one of both must come, and hold something`},
+	{"exec of both", `{"action":{"action":"exec","args":{"command":"ls","argv":["ls"]}}}`, 400, `one of both`},
+	{"exec of no words", `{"action":{"action":"exec","args":{"argv":[]}}}`, 400, `one of both`},
+	{"exec of a number", `{"action":{"action":"exec","args":{"command":5}}}`, 400, `"command" must be a string, got the number 5`},
+	{"exec of a text for words", `{"action":{"action":"exec","args":{"argv":"ls"}}}`, 400, `"argv" must be a list of strings, got the string "ls"`},
+	{"exec of numbers", `{"action":{"action":"exec","args":{"argv":["ls",1]}}}`, 400, `"argv" must be a list of strings, got the number 1`},
+	{"exec with NUL", `{"action":{"action":"exec","args":{"argv":["a\u0000b"]}}}`, 400, `NUL character`},
+	{"exec with NUL in a line", `{"action":{"action":"exec","args":{"command":"a\u0000b"}}}`, 400, `NUL character`},
+	{"exec in a directory with NUL", `{"action":{"action":"exec","args":{"command":"a","cwd":"a\u0000b"}}}`, 400, `"cwd" must be without a NUL character`},
+	{"exec with a variable of no name", `{"action":{"action":"exec","args":{"command":"a","env":{"A-B":"secret"}}}}`, 400, `"A-B" is no name of a variable`},
+	{"exec with a variable that is no text", `{"action":{"action":"exec","args":{"command":"a","env":{"A":1}}}}`, 400, `the value of A must be a string`},
+	{"exec with a list of variables", `{"action":{"action":"exec","args":{"command":"a","env":["A=1"]}}}`, 400, `"env" must be an object`},
+	{"exec with stdin of no kind", `{"action":{"action":"exec","args":{"command":"a","stdin":"stream"}}}`, 400, `"stdin" must be "none" or "text", got the string "stream"`},
+	{"exec with input for nobody", `{"action":{"action":"exec","args":{"command":"a","stdin":"none","input":"x"}}}`, 400, `"stdin" must be "text" where there is an "input"`},
+	{"exec on no terminal", `{"action":{"action":"exec","args":{"command":"a","tty":true}}}`, 400, `"tty" must be an object, got true`},
+	{"exec on a terminal of nothing", `{"action":{"action":"exec","args":{"command":"a","tty":{"rows":0}}}}`, 400, `rows and cols must be from 1 to 1000, got 0 and 80`},
+	{"exec on an odd terminal", `{"action":{"action":"exec","args":{"command":"a","tty":{"width":3}}}}`, 400, `"width" is unknown`},
+	{"exec that ends before", `{"action":{"action":"exec","args":{"command":"a","kill_after":-1}}}`, 400, `"kill_after" must be a number of seconds that is not negative, got the number -1`},
+	{"exec that never ends", `{"action":{"action":"exec","args":{"command":"a","kill_after":1e999}}}`, 400, `"kill_after" must be`},
+	{"exec with what is unknown", `{"action":{"action":"exec","args":{"command":"a","shell":true}}}`, 400, `argument "shell" is unknown; allowed are command, argv, cwd, env, clear_env, stdin, input, tty, kill_after`},
 	{"start", `{"action":{"action":"start","args":{}}}`, 400, "not for a sandbox"},
 	{"args of a wrong type", `{"action":{"action":"run","args":"ls"}}`, 400, `action "run": "args" must be an object, got the string "ls"`},
 	{"args are null", `{"action":{"action":"run","args":null}}`, 400, `"args" must be an object, got null`},
-	{"no args", `{"action":{"action":"run"}}`, 400, `argument "command" is missing; allowed are command (required), thought, security_risk, is_input, blocking, is_static, cwd, reset, hidden`},
-	{"unknown argument", `{"action":{"action":"run","args":{"command":"x","bogus":1}}}`, 400, `action "run": argument "bogus" is unknown; allowed are command (required), thought`},
+	{"no args", `{"action":{"action":"run"}}`, 400, `argument "command" is missing; allowed are command (required), is_input, blocking, is_static, cwd, hidden, reset, thought, security_risk, confirmation_state`},
+	{"unknown argument", `{"action":{"action":"run","args":{"command":"x","bogus":1}}}`, 400, `action "run": argument "bogus" is unknown; allowed are command (required), is_input`},
 	{"unknown argument beside a wrong one", `{"action":{"action":"run","args":{"command":5,"bogus":1}}}`, 400, `"bogus" is unknown`},
 	{"argument of another action", `{"action":{"action":"edit","args":{"path":"/a","view_range":[1,2]}}}`, 400, `action "edit": argument "view_range" is unknown`},
 	{"old name where the new one is unknown", `{"action":{"action":"read","args":{"path":"a","is_confirmed":"confirmed"}}}`, 400, `"confirmation_state" is unknown`},
@@ -300,7 +337,7 @@ func TestEncodeRequestRefuses(t *testing.T) {
 		r    api.Request
 		want string
 	}{
-		{"nothing", api.Request{}, "encoding request: there is no action"},
+		{"nothing", api.Request{}, "encoding request: the action is nil"},
 		{"invalid", api.Request{Action: api.InvalidAction{Of: run, Reason: "x"}}, "encoding run action: an invalid action has no arguments to send"},
 		{"not UTF-8", api.Request{Action: api.RunAction{Command: "\xff"}}, "encoding run action: a text is not valid UTF-8"},
 		{"timeout", api.Request{Action: run, Timeout: new(math.NaN())}, "encoding run action: timeout nan is not finite"},
@@ -330,7 +367,7 @@ func TestEncodeRequest(t *testing.T) {
 		},
 		{
 			"edit",
-			api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), InsertLine: new("2"), Start: 1, End: -1}, Session: "s"},
+			api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "insert", NewStr: new("x"), InsertLine: new(api.LineNumber("2")), Start: 1, End: -1}, Session: "s"},
 			`{"action":{"action":"edit","args":{"path":"/a","command":"insert","file_text":null,"old_str":null,"new_str":"x","insert_line":2,"start":1,"end":-1,"thought":"","security_risk":-1,"impl_source":"oh_aci"},"session":"s"}}`,
 		},
 		{

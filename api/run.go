@@ -2,144 +2,102 @@ package api
 
 import (
 	"fmt"
-	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // RunAction runs a command in a persistent shell, types into the command that
 // is running there, or (Command empty) asks for its further output.
 type RunAction struct {
-	Common
 	// Command is the text for the shell, verbatim.
-	Command string
+	Command string `json:"command"`
 	// IsInput makes Command input for the running process; "C-c" and the like
 	// are keys.
-	IsInput bool
+	IsInput bool `json:"is_input"`
 	// Blocking turns the soft timeout off.
-	Blocking bool
+	Blocking bool `json:"blocking"`
 	// IsStatic runs the command in a fresh shell that is closed afterwards.
-	IsStatic bool
+	IsStatic bool `json:"is_static"`
 	// Cwd is the directory of a static command; empty means the initial one.
-	Cwd string
-	// Reset ends the session's shell with all that runs in it, and runs Command,
-	// unless it is empty, in a new one.
-	Reset bool
+	Cwd Directory `json:"cwd"`
 	// Hidden is echoed; a hidden command's output is not shortened.
-	Hidden bool
+	Hidden bool `json:"hidden"`
+	// Reset ends the session's shell with all that runs in it, and runs Command,
+	// unless it is empty, in a new one. The reference server does not know it.
+	Reset bool `json:"reset,omitzero"`
+	Common
+}
+
+// Directory is the path of a directory. The empty one travels as null.
+type Directory string
+
+// MarshalJSON writes null for an empty path.
+func (d Directory) MarshalJSON() ([]byte, error) {
+	if d == "" {
+		return []byte("null"), nil
+	}
+	return jsontext.AppendQuote(nil, string(d))
 }
 
 // Kind returns "run".
 func (RunAction) Kind() string { return "run" }
 func (RunAction) action()      {}
 
-// decodeRun reads a run. A command that is no string makes it an
-// InvalidAction.
-func decodeRun(f *fields) Action {
-	v, sent := f.need("command")
-	command, isText := v.(string)
-	a := RunAction{
-		Common:   decodeCommon(f),
-		Command:  command,
-		IsInput:  f.flag("is_input", false),
-		Blocking: f.flag("blocking", false),
-		IsStatic: f.flag("is_static", false),
-		Cwd:      f.text("cwd", ""),
-		Reset:    f.flag("reset", false),
-		Hidden:   f.flag("hidden", false),
+// settle answers a command that is not a string with an observation.
+func (a RunAction) settle(d *decoding) (Action, error) {
+	if a.Hidden {
+		return a, d.check()
 	}
-	f.take("confirmation_state") // the client's own affair
-	switch {
-	case !sent || isText:
-		return a
-	case a.Hidden:
-		f.complain("command", v, "a string")
-		return a
+	wrong, invalid := d.take("command")
+	if err := d.check(); err != nil || !invalid {
+		return a, err
 	}
-	return InvalidAction{Of: a, Reason: fmt.Sprintf("%s %q must be a string, got %s", f.of, "command", describe(v))}
-}
-
-func (a RunAction) encodeArgs(w *writer) {
-	w.text("command", a.Command)
-	w.flag("is_input", a.IsInput)
-	w.flag("blocking", a.Blocking)
-	w.flag("is_static", a.IsStatic)
-	if a.Cwd == "" {
-		w.null("cwd")
-	} else {
-		w.text("cwd", a.Cwd)
-	}
-	w.flag("hidden", a.Hidden)
-	if a.Reset { // unknown to the reference server
-		w.flag("reset", true)
-	}
-	a.encodeCommon(w)
+	return InvalidAction{Of: a, Reason: wrong.text}, nil
 }
 
 // RunObservation is the outcome of a RunAction, or of a part of it.
 type RunObservation struct {
 	// Content is what a person would have seen on the terminal.
-	Content string
+	Content string `json:"-"`
 	// Command is the command as it was sent, without white space around it.
-	Command  string
-	Metadata RunMetadata
-	Hidden   bool
+	Command  string      `json:"command"`
+	Metadata RunMetadata `json:"metadata"`
+	Hidden   bool        `json:"hidden"`
+	// Outcome is Ended, Running or NotStarted, "" where it is not known.
+	Outcome Outcome `json:"-"`
 }
 
 // RunMetadata says how a command ended and in what state it left the shell.
 // The pointers are nil while the command still runs.
 type RunMetadata struct {
 	// ExitCode is the shell's $?, or -1 while the command still runs.
-	ExitCode int
+	ExitCode int `json:"exit_code"`
 	// PID is the shell's $!, -1 when there never was a background job.
-	PID               int
-	Username          *string
-	Hostname          *string
-	WorkingDir        *string
-	PyInterpreterPath *string
+	PID               int     `json:"pid"`
+	Username          *string `json:"username"`
+	Hostname          *string `json:"hostname"`
+	WorkingDir        *string `json:"working_dir"`
+	PyInterpreterPath *string `json:"py_interpreter_path"`
 	// Prefix and Suffix are notes of the server, put around Content by the client.
-	Prefix string
-	Suffix string
+	Prefix string `json:"prefix"`
+	Suffix string `json:"suffix"`
+}
+
+var (
+	unknownMetadata = RunMetadata{ExitCode: -1, PID: -1}
+	metadataShape   = openShapeOf(unknownMetadata)
+)
+
+// UnmarshalJSON reads metadata as the protocol has them: absent numbers are -1.
+func (m *RunMetadata) UnmarshalJSON(data []byte) (err error) {
+	*m, err = decodeInner[RunMetadata](metadataShape, "an object", data, false)
+	return err
 }
 
 // Kind returns "run".
 func (RunObservation) Kind() string { return "run" }
-func (RunObservation) observation() {}
 
-func (o RunObservation) encode(w *writer) {
-	exit := strconv.Itoa(o.Metadata.ExitCode)
-	w.head("Command `"+o.Command+"` executed with exit code "+exit+".", o.Kind(), o.Content)
-	w.text("command", o.Command)
-	w.open("metadata")
-	o.Metadata.encode(w)
-	w.close()
-	w.flag("hidden", o.Hidden)
-	w.close()
-	w.flag("success", o.Metadata.ExitCode == 0)
-	w.close()
-}
-
-func (m RunMetadata) encode(w *writer) {
-	w.integer("exit_code", m.ExitCode)
-	w.integer("pid", m.PID)
-	w.textOrNull("username", m.Username)
-	w.textOrNull("hostname", m.Hostname)
-	w.textOrNull("working_dir", m.WorkingDir)
-	w.textOrNull("py_interpreter_path", m.PyInterpreterPath)
-	w.text("prefix", m.Prefix)
-	w.text("suffix", m.Suffix)
-}
-
-func decodeRunObservation(content string, f *fields) (Observation, error) {
-	o := RunObservation{Content: content, Command: f.needText("command"), Hidden: f.flag("hidden", false)}
-	meta := fields{of: "observation \"run\": metadata", values: f.object("metadata")}
-	o.Metadata = RunMetadata{
-		ExitCode:          meta.integer("exit_code", -1),
-		PID:               meta.integer("pid", -1),
-		Username:          meta.textOrNil("username"),
-		Hostname:          meta.textOrNil("hostname"),
-		WorkingDir:        meta.textOrNil("working_dir"),
-		PyInterpreterPath: meta.textOrNil("py_interpreter_path"),
-		Prefix:            meta.text("prefix", ""),
-		Suffix:            meta.text("suffix", ""),
-	}
-	return o, meta.check()
+func (o RunObservation) wire() wire {
+	message := fmt.Sprintf("Command `%s` executed with exit code %d.", o.Command, o.Metadata.ExitCode)
+	return wire{Message: message, Content: o.Content, Extras: o, Success: new(o.Metadata.ExitCode == 0), Outcome: o.Outcome}
 }

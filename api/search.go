@@ -2,182 +2,104 @@ package api
 
 // GlobAction finds files by a pattern of their paths.
 type GlobAction struct {
-	Common
 	// Pattern is matched against paths below Path: * and ? stay within a name,
 	// ** goes over directories, [a-z] and {a,b} choose.
-	Pattern string
+	Pattern string `json:"pattern"`
 	// Path is the directory, absolute or relative to the session's working
 	// directory, which it is when empty.
-	Path string
+	Path string `json:"path"`
 	// IgnoreCase makes letters of both cases alike.
-	IgnoreCase bool
+	IgnoreCase bool `json:"ignore_case"`
 	// NoIgnore finds what .gitignore and its like leave out, too.
-	NoIgnore bool
+	NoIgnore bool `json:"no_ignore"`
+	Common
 }
 
 // Kind returns "glob".
 func (GlobAction) Kind() string { return "glob" }
 func (GlobAction) action()      {}
 
-func decodeGlob(f *fields) GlobAction {
-	return GlobAction{
-		Common:     decodeCommon(f),
-		Pattern:    f.needText("pattern"),
-		Path:       f.text("path", ""),
-		IgnoreCase: f.flag("ignore_case", false),
-		NoIgnore:   f.flag("no_ignore", false),
-	}
-}
-
-func (a GlobAction) encodeArgs(w *writer) {
-	w.text("pattern", a.Pattern)
-	w.text("path", a.Path)
-	w.flag("ignore_case", a.IgnoreCase)
-	w.flag("no_ignore", a.NoIgnore)
-	a.encodeCommon(w)
-}
-
 // GrepAction finds lines of files by a regular expression.
 type GrepAction struct {
-	Common
 	// Pattern is a regular expression in RE2's syntax, for one line.
-	Pattern string
+	Pattern string `json:"pattern"`
 	// Path is a directory or a file, absolute or relative to the session's
 	// working directory, which it is when empty.
-	Path string
+	Path string `json:"path"`
 	// Include is a pattern of paths, as in GlobAction; one without a slash is
-	// for names. Exclude is a regular expression for lines that do not count.
-	// Both may be empty.
-	Include, Exclude string
-	// IgnoreCase makes letters of both cases alike; Fixed takes the pattern as
-	// it is; NamesOnly wants the files alone; NoIgnore searches what .gitignore
-	// and its like leave out, too.
-	IgnoreCase, Fixed, NamesOnly, NoIgnore bool
-	// Limit is how many lines (files, with NamesOnly) are wanted, and FileLimit
-	// how many of one file; 0 means 100, and no limit.
-	Limit, FileLimit int
+	// for names. Empty means all.
+	Include string `json:"include"`
+	// Exclude is a regular expression for lines that do not count, "" for none.
+	Exclude string `json:"exclude"`
+	// IgnoreCase makes letters of both cases alike.
+	IgnoreCase bool `json:"ignore_case"`
+	// Fixed takes the pattern as it is.
+	Fixed bool `json:"fixed_strings"`
+	// NamesOnly wants the files alone.
+	NamesOnly bool `json:"names_only"`
+	// NoIgnore searches what .gitignore and its like leave out, too.
+	NoIgnore bool `json:"no_ignore"`
+	// Limit is how many lines (files, with NamesOnly) are wanted; 0 means 100.
+	Limit int `json:"limit"`
+	// FileLimit is how many lines of one file are wanted; 0 means no limit.
+	FileLimit int `json:"file_limit"`
 	// Before and After are how many lines around a match are wanted; where both
 	// are nil, few matches come with lines around them.
-	Before, After *int
+	Before *int `json:"before,omitzero"`
+	After  *int `json:"after,omitzero"`
+	Common
 }
 
 // Kind returns "grep".
 func (GrepAction) Kind() string { return "grep" }
 func (GrepAction) action()      {}
 
-func decodeGrep(f *fields) GrepAction {
-	return GrepAction{
-		Common:     decodeCommon(f),
-		Pattern:    f.needText("pattern"),
-		Path:       f.text("path", ""),
-		Include:    f.text("include", ""),
-		Exclude:    f.text("exclude", ""),
-		IgnoreCase: f.flag("ignore_case", false),
-		Fixed:      f.flag("fixed_strings", false),
-		NamesOnly:  f.flag("names_only", false),
-		NoIgnore:   f.flag("no_ignore", false),
-		Limit:      f.count("limit"),
-		FileLimit:  f.count("file_limit"),
-		Before:     f.countOrNil("before"),
-		After:      f.countOrNil("after"),
+// settle refuses negative numbers.
+func (a GrepAction) settle(d *decoding) (Action, error) {
+	for _, count := range []struct {
+		name string
+		n    *int
+	}{{"limit", &a.Limit}, {"file_limit", &a.FileLimit}, {"before", a.Before}, {"after", a.After}} {
+		if count.n != nil && *count.n < 0 {
+			d.refuse(count.name, "an integer that is not negative")
+		}
 	}
-}
-
-func (a GrepAction) encodeArgs(w *writer) {
-	w.text("pattern", a.Pattern)
-	w.text("path", a.Path)
-	w.text("include", a.Include)
-	w.text("exclude", a.Exclude)
-	w.flag("ignore_case", a.IgnoreCase)
-	w.flag("fixed_strings", a.Fixed)
-	w.flag("names_only", a.NamesOnly)
-	w.flag("no_ignore", a.NoIgnore)
-	w.integer("limit", a.Limit)
-	w.integer("file_limit", a.FileLimit)
-	w.integerIfAny("before", a.Before)
-	w.integerIfAny("after", a.After)
-	a.encodeCommon(w)
+	return a, d.check()
 }
 
 // ListAction lists what is in a directory.
 type ListAction struct {
-	Common
 	// Path is absolute or relative to the session's working directory, which it
 	// is when empty.
-	Path string
+	Path string `json:"path"`
 	// Ignore are patterns of names to leave out.
-	Ignore []string
+	Ignore []string `json:"ignore"`
 	// NoIgnore lists what .gitignore and its like leave out, too.
-	NoIgnore bool
+	NoIgnore bool `json:"no_ignore"`
+	Common
 }
 
 // Kind returns "list_directory".
 func (ListAction) Kind() string { return "list_directory" }
 func (ListAction) action()      {}
 
-func decodeList(f *fields) ListAction {
-	return ListAction{
-		Common:   decodeCommon(f),
-		Path:     f.text("path", ""),
-		Ignore:   f.texts("ignore"),
-		NoIgnore: f.flag("no_ignore", false),
-	}
-}
-
-func (a ListAction) encodeArgs(w *writer) {
-	w.text("path", a.Path)
-	w.texts("ignore", a.Ignore)
-	w.flag("no_ignore", a.NoIgnore)
-	a.encodeCommon(w)
-}
-
-// count takes a number that is not negative, 0 when absent.
-func (f *fields) count(name string) int {
-	if n := f.countOrNil(name); n != nil {
-		return *n
-	}
-	return 0
-}
-
-func (f *fields) countOrNil(name string) *int {
-	v := f.values[name]
-	n := f.integerOrNil(name)
-	if n != nil && *n < 0 {
-		f.complain(name, v, "an integer that is not negative")
-	}
-	return n
-}
-
 // SearchObservation is what a search found.
 type SearchObservation struct {
 	// Content is for the agent to read.
-	Content string
-	// Action is the kind of the action, Path the absolute path that was
-	// searched.
-	Action, Path string
+	Content string `json:"-"`
+	// Action is the kind of the action.
+	Action string `json:"action"`
+	// Path is the absolute path that was searched.
+	Path string `json:"path"`
 	// Count is how many files, lines or entries there are in the content.
-	Count int
+	Count int `json:"count"`
 	// Truncated says that there are more, or may be.
-	Truncated bool
+	Truncated bool `json:"truncated"`
 }
 
 // Kind returns "search".
 func (SearchObservation) Kind() string { return "search" }
-func (SearchObservation) observation() {}
 
-func (o SearchObservation) encode(w *writer) {
-	w.head("I searched "+o.Path+".", o.Kind(), o.Content)
-	w.text("action", o.Action)
-	w.text("path", o.Path)
-	w.integer("count", o.Count)
-	w.flag("truncated", o.Truncated)
-	w.close()
-	w.close()
-}
-
-func decodeSearchObservation(content string, f *fields) Observation {
-	return SearchObservation{
-		Content: content, Action: f.text("action", ""), Path: f.text("path", ""),
-		Count: f.integer("count", 0), Truncated: f.flag("truncated", false),
-	}
+func (o SearchObservation) wire() wire {
+	return wire{Message: "I searched " + o.Path + ".", Content: o.Content, Extras: o}
 }

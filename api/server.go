@@ -1,12 +1,16 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // KeyHeader carries the session key of a sandbox.
@@ -14,19 +18,6 @@ const KeyHeader = "X-Session-API-Key"
 
 // PrefixHeader says what a proxy took off the path of a request.
 const PrefixHeader = "X-Forwarded-Prefix"
-
-// Encode returns the JSON of an answer that is a plain type of this package:
-// compact, UTF-8 unescaped, without a newline at its end. Observations and
-// refusals have encoders of their own.
-func Encode(answer any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(answer); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
 
 // Broken answers where the server is wrong.
 type Broken struct {
@@ -40,7 +31,9 @@ type Status struct {
 	// Status is "ok" for /alive and /healthz, "ready" or "starting" for /readyz.
 	Status string `json:"status"`
 	// WaitingFor names what a starting sandbox still waits for.
-	WaitingFor string `json:"waiting_for,omitempty"`
+	WaitingFor string `json:"waiting_for,omitzero"`
+	// Journal says why what is recorded of actions will not last.
+	Journal string `json:"journal,omitzero"`
 }
 
 // ServerInfo answers /server_info.
@@ -108,6 +101,11 @@ type UploadResult struct {
 	Recursive   bool   `json:"recursive"`
 }
 
+// Unpacked answers /v1/unpack.
+type Unpacked struct {
+	Entries int `json:"entries"` // of the archive: files, directories and links
+}
+
 // ConnectionToken answers /vscode/connection_token; nil means no VS Code.
 type ConnectionToken struct {
 	Token *string `json:"token"`
@@ -131,81 +129,54 @@ type MCPServer struct {
 	// Name is letters, digits, dashes and underscores.
 	Name string `json:"name"`
 	// Command is one word, a program.
-	Command string            `json:"command"`
-	Args    []string          `json:"args"`
-	Env     map[string]string `json:"env"`
+	Command string        `json:"command"`
+	Args    Words         `json:"args"`
+	Env     VariablePairs `json:"env"`
 }
 
 // DecodeListFiles reads the body of a list_files call and returns the path,
-// "" when absent or null. An error is an *Error.
+// "" when absent or null. An error is an *[Error].
 func DecodeListFiles(body []byte) (string, error) {
-	p, err := newParser(body)
+	sent, err := readMembers(body, maxValues, "an object", "path")
 	if err != nil {
 		return "", badBody(err)
 	}
-	if p.peek() != '{' {
-		return "", badBody(p.noObject("an object"))
-	}
-	f := fields{of: "member", values: map[string]any{}}
-	err = p.object(func(name string) (err error) {
-		if name != "path" {
-			return p.skip()
-		}
-		f.values[name], err = p.value()
-		return err
-	})
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
+	v, d := decode(listFilesShape, "member", sent, true)
+	if err := d.check(); err != nil {
 		return "", badBody(err)
 	}
-	path := f.text("path", "")
-	if err := f.check(); err != nil {
-		return "", badBody(err)
-	}
-	return path, nil
+	return v.(listFiles).Path, nil
 }
 
-// decodeBody reads a body that is one JSON value. An error is an *Error with
-// status 400.
-func decodeBody(body []byte) (any, error) {
-	p, err := newParser(body)
-	if err != nil {
-		return nil, badBody(err)
-	}
-	p.budget = maxArgs
-	v, err := p.value()
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, badBody(err)
-	}
-	return v, nil
+type listFiles struct {
+	Path string `json:"path"`
 }
+
+var listFilesShape = openShapeOf(listFiles{})
 
 func badBody(err error) error {
 	return &Error{Status: http.StatusBadRequest, Detail: "body: " + err.Error()}
 }
 
+var mcpServerShape = openShapeOf(MCPServer{Args: Words{}}, "name", "command")
+
 // DecodeMCPServers reads the body of an update_mcp_server call. The arguments
 // of a server may also come as one string, split as a shell would, and its
-// environment as "K=V,K2=V2". An error is an *Error with status 400.
+// environment as "K=V,K2=V2". An error is an *[Error] with status 400.
 func DecodeMCPServers(body []byte) ([]MCPServer, error) {
-	v, err := decodeBody(body)
+	raw, err := readValue(body, maxValues)
 	if err != nil {
-		return nil, err
+		return nil, badBody(err)
 	}
-	list, ok := v.([]any)
-	if !ok {
-		return nil, &Error{Status: http.StatusBadRequest, Detail: "Request must be a list of MCP tools to sync"}
+	var list []jsontext.Value
+	if err := json.Unmarshal(raw, &list, lax); err != nil || list == nil {
+		return nil, BadRequest("Request must be a list of MCP tools to sync")
 	}
 	servers := make([]MCPServer, 0, len(list))
 	for i, e := range list {
 		s, err := decodeMCPServer(e)
 		if err != nil {
-			return nil, &Error{Status: http.StatusBadRequest, Detail: fmt.Sprintf("MCP server %d: %s", i, err)}
+			return nil, BadRequest(fmt.Sprintf("MCP server %d: %s", i, err))
 		}
 		servers = append(servers, s)
 	}
@@ -217,73 +188,83 @@ var (
 	envName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 )
 
-func decodeMCPServer(v any) (MCPServer, error) {
-	members, ok := v.(map[string]any)
-	if !ok {
-		return MCPServer{}, fmt.Errorf("must be an object, got %s", describe(v))
-	}
-	f := fields{of: "member", values: members}
-	s := MCPServer{
-		Name:    strings.TrimSpace(f.needText("name")),
-		Command: strings.TrimSpace(f.needText("command")),
-		Args:    f.words("args"),
-		Env:     f.environment("env"),
-	}
-	if err := f.check(); err != nil {
+func decodeMCPServer(raw jsontext.Value) (MCPServer, error) {
+	sent, err := readMembers(raw, unlimited, "an object")
+	if err != nil {
 		return MCPServer{}, err
 	}
+	v, d := decode(mcpServerShape, "member", sent, true)
+	if err := d.check(); err != nil {
+		return MCPServer{}, err
+	}
+	s := v.(MCPServer)
+	s.Name, s.Command = strings.TrimSpace(s.Name), strings.TrimSpace(s.Command)
+	if s.Env == nil {
+		s.Env = VariablePairs{}
+	}
 	if !mcpName.MatchString(s.Name) {
-		return MCPServer{}, fmt.Errorf("name must be letters, digits, - and _, got %s", excerpt(s.Name))
+		return MCPServer{}, fmt.Errorf("name must be letters, digits, - and _, got %s", Excerpt(s.Name))
 	}
 	if len(strings.Fields(s.Command)) != 1 {
-		return MCPServer{}, fmt.Errorf("command must be one word, with its arguments in args, got %s", excerpt(s.Command))
+		return MCPServer{}, fmt.Errorf("command must be one word, with its arguments in args, got %s", Excerpt(s.Command))
 	}
 	return s, nil
 }
 
-// words takes a list of strings, or one string in shell quoting.
-func (f *fields) words(name string) []string {
-	line, ok := f.values[name].(string)
-	if !ok {
-		return orEmpty(f.texts(name))
+// Words come as a list of strings, or as one string in shell quoting.
+type Words []string
+
+// UnmarshalJSON splits a string into words.
+func (w *Words) UnmarshalJSON(data []byte) error {
+	if jsontext.Value(data).Kind() != '"' {
+		var list []string
+		if err := json.Unmarshal(data, &list, strict); err != nil {
+			if want, ok := errors.AsType[*wantError](err); ok { // for one of the strings
+				data = want.got
+			}
+			return &wantError{"a list of strings", data}
+		}
+		*w = list
+		return nil
 	}
-	f.take(name)
-	words, ok := splitWords(line)
-	if !ok {
-		f.complain(name, line, "a list of strings, or words whose quotes are closed")
+	line, err := text(data, true)
+	var closed bool
+	if *w, closed = splitWords(line); err != nil || !closed {
+		return &wantError{"a list of strings, or words whose quotes are closed", data}
 	}
-	return words
+	return nil
 }
 
-// environment takes an object of strings, or one string of K=V pairs with
-// commas between them. A value is never part of a message: it may be a secret.
-func (f *fields) environment(name string) map[string]string {
-	v, _ := f.take(name)
-	env := map[string]string{}
-	switch v := v.(type) {
-	case nil:
+// VariablePairs are environment variables that come as an object of strings, or as one
+// string of K=V pairs with commas between them.
+type VariablePairs map[string]string
+
+// UnmarshalJSON makes no value a part of an error: it may be a secret.
+func (p *VariablePairs) UnmarshalJSON(data []byte) error {
+	*p = VariablePairs{}
+	switch v := anyOf(data).(type) {
 	case map[string]any:
-		for key, value := range v {
-			text, ok := value.(string)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			value, ok := v[name].(string)
 			if !ok {
-				f.complain(name+"."+key, value, "a string")
+				return &ownError{fmt.Sprintf("the value of %s must be a string, got %s", name, Describe(v[name]))}
 			}
-			env[key] = text
+			(*p)[name] = value
 		}
 	case string:
 		for pair := range strings.SplitSeq(v, ",") {
 			pair = strings.TrimSpace(pair)
 			key, value, ok := strings.Cut(pair, "=")
 			if key = strings.TrimSpace(key); ok && envName.MatchString(key) {
-				env[key] = value
-			} else if pair != "" && f.wrong == "" {
-				f.wrong = fmt.Sprintf("%s %q must be an object, or KEY=VALUE pairs with commas between them", f.of, name)
+				(*p)[key] = value
+			} else if pair != "" {
+				return &wantError{want: "an object, or KEY=VALUE pairs with commas between them"}
 			}
 		}
 	default:
-		f.complain(name, v, "an object of strings")
+		return &wantError{"an object of strings", data}
 	}
-	return env
+	return nil
 }
 
 // splitWords splits a line as a POSIX shell splits its words, without

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 )
 
 // The types of the endpoints are what the document says.
 func TestServerTypes(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	tests := []struct {
 		name, method, path string
 		status             int
@@ -42,6 +42,7 @@ func TestServerTypes(t *testing.T) {
 		},
 		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},
+		{"unpacked", "POST", "/v1/unpack", 200, api.Unpacked{Entries: 3}, `{"entries":3}`},
 		{"no token", "GET", "/vscode/connection_token", 200, api.ConnectionToken{}, `{"token":null}`},
 		{"mcp", "POST", "/update_mcp_server", 200, api.MCPUpdate{Detail: "MCP server updated successfully"}, `{"detail":"MCP server updated successfully","router_error_log":""}`},
 		{"no sessions", "GET", "/v1/sessions", 200, api.SessionList{Sessions: []api.Session{}}, `{"sessions":[]}`},
@@ -156,7 +157,7 @@ func TestDecodeMCPServers(t *testing.T) {
 		{"args of numbers", `[{"name":"a","command":"b","args":[1]}]`, nil, `member "args" must be a list of strings, got the number 1`},
 		{"env without value", `[{"name":"a","command":"b","env":"secret"}]`, nil, `member "env" must be an object, or KEY=VALUE pairs`},
 		{"env of an odd name", `[{"name":"a","command":"b","env":"1K=secret"}]`, nil, `KEY=VALUE pairs`},
-		{"env of numbers", `[{"name":"a","command":"b","env":{"K":1}}]`, nil, `member "env.K" must be a string, got the number 1`},
+		{"env of numbers", `[{"name":"a","command":"b","env":{"K":1}}]`, nil, `member "env": the value of K must be a string, got the number 1`},
 		{"env as a list", `[{"name":"a","command":"b","env":["K=V"]}]`, nil, `member "env" must be an object of strings, got a list`},
 	}
 	for _, tt := range tests {
@@ -186,5 +187,23 @@ func checkRefusal(t *testing.T, err error, want string) {
 	refusal, ok := errors.AsType[*api.Error](err)
 	if !ok || refusal.Status != 400 || !strings.Contains(refusal.Detail, want) {
 		t.Errorf("got %v, want a 400 with %q", err, want)
+	}
+}
+
+// Under /v1/ a refusal has one shape, and its detail is the useful sentence.
+func TestNewRefusal(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  api.Error
+		id   string
+		want string
+	}{
+		{api.Error{Status: 404, Detail: "no such session"}, "", `{"detail":"no such session","errors":[]}`},
+		{api.Error{Status: 422, Detail: "Invalid request parameters", Errors: "body: x"}, "", `{"detail":"body: x","errors":["body: x"]}`},
+		{api.Error{Status: 500, Detail: "broken"}, "7", `{"detail":"broken","errors":[],"id":"7"}`},
+	} {
+		if got, err := api.Encode(api.NewRefusal(&tt.err, tt.id)); err != nil || string(got) != tt.want {
+			t.Errorf("got %s, %v, want %s", got, err, tt.want)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type Session struct {
 	// OutputBytes counts the raw bytes that came from the terminal.
 	OutputBytes int64 `json:"output_bytes"`
 	// Kernel is nil where no cell was run.
-	Kernel *Kernel `json:"kernel,omitempty"`
+	Kernel *Kernel `json:"kernel,omitzero"`
 }
 
 // Kernel describes what runs the cells of a session.
@@ -40,8 +40,8 @@ type Kernel struct {
 	Since time.Time `json:"since"`
 	// Python is the interpreter's path, and PID its process id; absent where none
 	// runs.
-	Python string `json:"python,omitempty"`
-	PID    int    `json:"pid,omitempty"`
+	Python string `json:"python,omitzero"`
+	PID    int    `json:"pid,omitzero"`
 }
 
 // CheckSession refuses, with an *Error of status 400, what cannot be the name of
@@ -56,44 +56,23 @@ func CheckSession(name string) error {
 // TerminalSize asks for the size of a terminal: what a client of one sends as
 // text, where what it types goes as bytes.
 type TerminalSize struct {
-	Rows int
-	Cols int
+	Rows int `json:"rows"`
+	Cols int `json:"cols"`
 }
 
-// EncodeTerminalSize returns the JSON of a size.
-func EncodeTerminalSize(s TerminalSize) []byte {
-	var w writer
-	w.open("")
-	w.integer("rows", s.Rows)
-	w.integer("cols", s.Cols)
-	w.close()
-	return w.buf
-}
+var terminalSizeShape = shapeOf(TerminalSize{})
 
 // DecodeTerminalSize reads a size; both numbers must be positive.
 func DecodeTerminalSize(data []byte) (TerminalSize, error) {
-	p, err := newParser(data)
+	sent, err := readMembers(data, maxValues, `an object {"rows": 24, "cols": 80}`)
 	if err != nil {
 		return TerminalSize{}, err
 	}
-	p.budget = maxArgs
-	if p.peek() != '{' {
-		return TerminalSize{}, p.noObject(`an object {"rows": 24, "cols": 80}`)
-	}
-	f := &fields{of: "size: member", values: map[string]any{}}
-	if err := p.object(func(name string) (err error) {
-		f.values[name], err = p.value()
-		return err
-	}); err != nil {
+	v, d := decode(terminalSizeShape, "size: member", sent, true)
+	if err := d.check(); err != nil {
 		return TerminalSize{}, err
 	}
-	if err := p.end(); err != nil {
-		return TerminalSize{}, err
-	}
-	s := TerminalSize{Rows: f.integer("rows", 0), Cols: f.integer("cols", 0)}
-	if err := f.checkAll(); err != nil {
-		return TerminalSize{}, err
-	}
+	s := v.(TerminalSize)
 	if s.Rows < 1 || s.Cols < 1 {
 		return TerminalSize{}, fmt.Errorf("size of %d rows and %d columns: both must be positive", s.Rows, s.Cols)
 	}

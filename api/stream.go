@@ -1,12 +1,12 @@
 package api
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Event is one thing that the answer of a streamed action tells: an Output, a
@@ -18,19 +18,53 @@ type Event interface {
 	// Kind returns the name of the event on the wire, such as "output".
 	Kind() string
 	event()
-	encode(w *writer) error
 }
 
 // Output is what came out of a session's terminal, as it came: with the
-// carriage returns, colours and echoes that the observation leaves out.
+// carriage returns, colours and echoes that the observation leaves out. Or it is what
+// a program wrote, whose first one has no Data and says that it runs.
 type Output struct {
-	// Offset is that of the first byte of Data, in bytes since the session began.
+	// Seq is the place of the event among those of its action, from 1 on; 0 where it
+	// is not known.
+	Seq uint64
+	// PID is the process id of a program in its first output, otherwise 0.
+	PID int
+	// Stream is StreamStdout or StreamStderr, of a program; empty for a session's terminal.
+	Stream string
+	// Offset is that of the first byte of Data, in bytes since the action, or the
+	// stream of the program, began.
 	Offset int64
-	// Missed counts the bytes before Offset that nobody will get: the reader was
-	// so slow that they are no longer kept.
+	// Missed counts the bytes before Offset that nobody will get: they are not kept.
 	Missed int64
-	// Data is empty only where the last bytes were missed.
+	// Data is empty only where the last bytes were missed, and with a PID.
 	Data []byte
+}
+
+// The streams of a program. What it writes to a terminal is its standard output.
+const (
+	StreamStdout = "stdout"
+	StreamStderr = "stderr"
+)
+
+// Watch hears how an action goes on. Fields that are nil are not called; the others are
+// called one after another, and not after the action was answered.
+type Watch struct {
+	// Queue is called before the action waits for its turn in its session.
+	Queue func()
+	// Begin is called before the action does anything. If it returns an error, the
+	// action does nothing and fails with it.
+	Begin func() error
+	// Output gets the output as it comes. The command waits for it, and Data is only
+	// valid during the call.
+	Output func(Output)
+}
+
+// Begins calls Begin.
+func (w Watch) Begins() error {
+	if w.Begin == nil {
+		return nil
+	}
+	return w.Begin()
 }
 
 // Heartbeat says that the action goes on.
@@ -38,18 +72,22 @@ type Heartbeat struct{}
 
 // Finished is the end of an action.
 type Finished struct {
+	// Seq is as in Output.
+	Seq         uint64
 	Observation Observation
 }
 
 // Failed is the end of an answer without an observation: what an answer that is
 // no stream would say with its status.
 type Failed struct {
+	// Seq is as in Output.
+	Seq uint64 `json:"-"`
 	// Status is 4xx where the action was refused and nothing was done, and 500
 	// where the outcome is unknown.
-	Status int
-	Detail string
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
 	// ID finds the failure in the server's log; empty where there is nothing to find.
-	ID string
+	ID string `json:"id,omitzero"`
 }
 
 // Kind returns "output".
@@ -69,46 +107,73 @@ func (Heartbeat) event() {}
 func (Finished) event()  {}
 func (Failed) event()    {}
 
+// wireEvent is what every event has on the wire.
+type wireEvent struct {
+	Event string `json:"event"`
+	Seq   uint64 `json:"seq,omitzero"`
+}
+
+// wireOutput is an Output on the wire: its data is text, or in base64 where it is
+// not UTF-8.
+type wireOutput struct {
+	PID    int     `json:"pid,omitzero"`
+	Stream string  `json:"stream,omitzero"`
+	Offset int64   `json:"offset"`
+	Missed int64   `json:"missed,omitzero"`
+	Text   *string `json:"text,omitzero"`
+	Base64 []byte  `json:"base64,omitzero"`
+}
+
+// An event is decoded by the members of its own kind alone: a newer server may
+// give the others another meaning.
+var (
+	eventShape  = openShapeOf(wireEvent{}, "event")
+	outputShape = openShapeOf(wireOutput{Offset: -1})
+	failedShape = openShapeOf(Failed{Status: http.StatusInternalServerError})
+)
+
+// EncodeFinished is EncodeEvent of a Finished with the encoded observation of an answer.
+func EncodeFinished(seq uint64, observation []byte) ([]byte, error) {
+	return Encode(struct {
+		wireEvent
+		Observation jsontext.Value `json:"observation"`
+	}{wireEvent{Event: Finished{}.Kind(), Seq: seq}, observation})
+}
+
 // EncodeEvent returns the JSON of an event, on one line and without a newline
 // at its end. It fails where EncodeObservation does.
 func EncodeEvent(e Event) ([]byte, error) {
-	var w writer
-	w.open("")
-	w.text("event", e.Kind())
-	if err := e.encode(&w); err != nil {
-		return nil, err
+	head := wireEvent{Event: e.Kind()}
+	switch e := e.(type) {
+	case Output:
+		head.Seq = e.Seq
+		o := wireOutput{PID: e.PID, Stream: e.Stream, Offset: e.Offset, Missed: e.Missed, Base64: e.Data}
+		if utf8.Valid(e.Data) {
+			o.Text, o.Base64 = new(string(e.Data)), nil
+		}
+		return Encode(struct {
+			wireEvent
+			wireOutput
+		}{head, o})
+	case Finished:
+		head.Seq = e.Seq
+		o, err := wireOf(e.Observation)
+		if err != nil {
+			return nil, err
+		}
+		return Encode(struct {
+			wireEvent
+			Observation wire `json:"observation"`
+		}{head, o})
+	case Failed:
+		head.Seq = e.Seq
+		return Encode(struct {
+			wireEvent
+			Failed
+		}{head, e})
+	case Heartbeat:
 	}
-	w.close()
-	return w.buf, nil
-}
-
-func (o Output) encode(w *writer) error {
-	w.grow(len(o.Data)*4/3 + 128)
-	w.literal("offset", strconv.FormatInt(o.Offset, 10))
-	if o.Missed > 0 {
-		w.literal("missed", strconv.FormatInt(o.Missed, 10))
-	}
-	if utf8.Valid(o.Data) {
-		w.text("text", string(o.Data))
-	} else {
-		w.text("base64", base64.StdEncoding.EncodeToString(o.Data))
-	}
-	return nil
-}
-
-func (Heartbeat) encode(*writer) error { return nil }
-
-func (e Finished) encode(w *writer) error {
-	observation, err := EncodeObservation(e.Observation)
-	w.literal("observation", string(observation))
-	return err
-}
-
-func (e Failed) encode(w *writer) error {
-	w.integer("status", e.Status)
-	w.text("detail", e.Detail)
-	w.textIfAny("id", e.ID)
-	return nil
+	return Encode(head)
 }
 
 // DecodeEvent reads one event. Members that it does not know are ignored, and
@@ -123,65 +188,51 @@ func DecodeEvent(data []byte) (Event, error) {
 }
 
 func decodeEvent(data []byte) (Event, error) {
-	p, err := newParser(data)
+	sent, err := readMembers(data, unlimited, "an object")
 	if err != nil {
 		return nil, err
 	}
-	if p.peek() != '{' {
-		return nil, p.noObject("an object")
-	}
-	f := &fields{of: "member", values: map[string]any{}}
-	var observation []byte
-	if err := p.object(func(name string) (err error) {
-		if name != "observation" {
-			f.values[name], err = p.value()
-			return err
-		}
-		begin := p.pos
-		err = p.skip()
-		observation = data[begin:p.pos]
-		return err
-	}); err != nil {
+	v, d := decode(eventShape, "member", sent, false)
+	if err := d.check(); err != nil {
 		return nil, err
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	kind := f.needText("event")
-	if err := f.check(); err != nil {
-		return nil, err
-	}
-	switch kind {
+	seq := v.(wireEvent).Seq
+	switch v.(wireEvent).Event {
 	case "output":
-		return decodeOutput(f)
+		v, d := decode(outputShape, "member", sent, false)
+		if err := d.check(); err != nil {
+			return nil, err
+		}
+		o, err := v.(wireOutput).output()
+		o.Seq = seq
+		return o, err
 	case "observation":
-		o, err := DecodeObservation(observation)
-		return Finished{Observation: o}, err
+		o, err := DecodeObservation(sent["observation"])
+		return Finished{Seq: seq, Observation: o}, err
 	case "error":
-		e := Failed{Status: f.integer("status", http.StatusInternalServerError), Detail: f.text("detail", ""), ID: f.text("id", "")}
-		return e, f.check()
+		v, d := decode(failedShape, "member", sent, false)
+		failed := v.(Failed)
+		failed.Seq = seq
+		return failed, d.check()
 	}
 	return Heartbeat{}, nil
 }
 
-func decodeOutput(f *fields) (Event, error) {
-	o := Output{Offset: int64(f.integer("offset", -1)), Missed: int64(f.integer("missed", 0))}
-	text, encoded := f.text("text", ""), f.text("base64", "")
-	if err := f.check(); err != nil {
-		return nil, err
+// output checks what came.
+func (w wireOutput) output() (Output, error) {
+	if w.Offset < 0 || w.Missed < 0 || w.Missed > w.Offset {
+		return Output{}, fmt.Errorf("output at offset %d, %d missed: no such place", w.Offset, w.Missed)
 	}
-	o.Data = []byte(text)
-	if encoded != "" {
-		var err error
-		if o.Data, err = base64.StdEncoding.DecodeString(encoded); err != nil {
-			return nil, fmt.Errorf("output: %w", err)
-		}
+	text := ""
+	if w.Text != nil {
+		text = *w.Text
 	}
-	if o.Offset < 0 || o.Missed < 0 || o.Missed > o.Offset {
-		return nil, fmt.Errorf("output at offset %d, %d missed: no such place", o.Offset, o.Missed)
+	if text != "" && len(w.Base64) > 0 || text == "" && len(w.Base64) == 0 && w.Missed == 0 && w.PID == 0 {
+		return Output{}, errors.New("output must have one of text and base64")
 	}
-	if len(o.Data) == 0 && o.Missed == 0 || text != "" && encoded != "" {
-		return nil, errors.New("output must have one of text and base64")
+	data := w.Base64
+	if len(data) == 0 {
+		data = []byte(text)
 	}
-	return o, nil
+	return Output{PID: w.PID, Stream: w.Stream, Offset: w.Offset, Missed: w.Missed, Data: data}, nil
 }

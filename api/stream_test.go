@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 )
 
 var events = []struct {
@@ -20,11 +20,13 @@ var events = []struct {
 	{"bytes", api.Output{Data: []byte{0xff, 'a'}}, `{"event":"output","offset":0,"base64":"/2E="}`},
 	{"half a character", api.Output{Data: []byte("\xc3")}, `{"event":"output","offset":0,"base64":"ww=="}`},
 	{"a character sent", api.Output{Data: []byte("\uFFFD")}, `{"event":"output","offset":0,"text":"` + "\uFFFD" + `"}`},
+	{"a program begins", api.Output{PID: 7, Stream: "stdout", Data: []byte{}}, `{"event":"output","pid":7,"stream":"stdout","offset":0,"text":""}`},
+	{"a program's complaint", api.Output{Stream: "stderr", Offset: 3, Data: []byte("x")}, `{"event":"output","stream":"stderr","offset":3,"text":"x"}`},
 	{"heartbeat", api.Heartbeat{}, `{"event":"heartbeat"}`},
 	{
 		"observation",
 		api.Finished{Observation: api.ErrorObservation{Content: "no"}},
-		`{"event":"observation","observation":{"message":"no","observation":"error","content":"no","extras":{"error_id":""}}}`,
+		`{"event":"observation","observation":{"message":"no","observation":"error","content":"no","extras":{"error_id":""},"outcome":"failed"}}`,
 	},
 	{"refusal", api.Failed{Status: 429, Detail: "later"}, `{"event":"error","status":429,"detail":"later"}`},
 	{"failure", api.Failed{Status: 500, Detail: "see the log", ID: "AB"}, `{"event":"error","status":500,"detail":"see the log","id":"AB"}`},
@@ -32,7 +34,7 @@ var events = []struct {
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	for _, tt := range events {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,8 +77,10 @@ func TestDecodeEventErrors(t *testing.T) {
 			t.Errorf("%s: got %v, error %v, want one with %q", tt.body, e, err, tt.want)
 		}
 	}
-	if e, err := api.DecodeEvent([]byte(`{"event":"news","more":[1]}`)); err != nil || e != (api.Heartbeat{}) {
-		t.Errorf("an unknown event: got %v, %v", e, err)
+	for _, unknown := range []string{`{"event":"news","more":[1]}`, `{"event":"news","offset":"x","text":1,"detail":[],"observation":5}`, "\n{\"event\":\"news\"}"} {
+		if e, err := api.DecodeEvent([]byte(unknown)); err != nil || e != (api.Heartbeat{}) {
+			t.Errorf("%s: got %v, %v", unknown, e, err)
+		}
 	}
 }
 
@@ -106,8 +110,8 @@ func FuzzDecodeEvent(f *testing.F) {
 func TestTerminalSize(t *testing.T) {
 	t.Parallel()
 	want := api.TerminalSize{Rows: 24, Cols: 80}
-	body := api.EncodeTerminalSize(want)
-	if err := apitest.NewSpec(t).Check("TerminalSize", body); err != nil {
+	body, _ := api.Encode(want)
+	if err := contract.NewSpec(t).Check("TerminalSize", body); err != nil {
 		t.Error(err)
 	}
 	if got, err := api.DecodeTerminalSize(body); err != nil || got != want {

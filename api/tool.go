@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -12,43 +13,39 @@ import (
 type ToolCall struct {
 	// Dialect is the family of tools that the model was given, such as
 	// "gemini"; empty means the default one.
-	Dialect string
+	Dialect string `json:"dialect,omitzero"`
 	// Name is the tool's.
-	Name string
+	Name string `json:"name"`
 	// Arguments is the text of a JSON object, as the model wrote it; it may be
 	// no JSON at all. Empty means that there were none.
-	Arguments string
+	Arguments string `json:"arguments"`
 	// ID is the model's name for the call, echoed in the answer; nil when absent.
-	ID *string
+	ID *string `json:"tool_call_id,omitzero"`
 	// Session and Timeout are those of a Request.
-	Session string
-	Timeout *float64
+	Session string   `json:"session,omitzero"`
+	Timeout *float64 `json:"timeout,omitzero"`
 }
 
-var toolCallMembers = []string{"dialect", "name", "arguments", "tool_call_id", "session", "timeout"}
+var toolCallShape = shapeOf(ToolCall{}, "name")
 
 // DecodeToolCall reads the body of a tool call. The arguments may be an object
-// or a string that holds one, and are not looked into. Every error is an *Error
+// or a string that holds one, and are not looked into. Every error is an *[Error]
 // with status 422 where the body has not the form of a call, and 400 where a
 // member is wrong.
 func DecodeToolCall(body []byte) (ToolCall, error) {
-	f := &fields{of: "member", values: map[string]any{}}
-	arguments, err := parseToolCall(body, f.values)
+	sent, arguments, err := scanToolCall(body)
 	if err != nil {
 		return ToolCall{}, &Error{
 			Status: http.StatusUnprocessableEntity, Detail: "Invalid request parameters", Errors: "body: " + err.Error(),
 		}
 	}
-	call := ToolCall{
-		Dialect:   f.text("dialect", ""),
-		Name:      f.needText("name"),
-		Arguments: arguments,
-	}
-	f.take("arguments") // for the list of what is allowed
-	call.ID = f.textOrNil("tool_call_id")
-	session, _ := f.take("session")
-	timeout, _ := f.take("timeout")
-	if err := f.check(); err != nil {
+	session, timeout := sent["session"], sent["timeout"]
+	delete(sent, "session") // whose sentences are those of a request
+	delete(sent, "timeout")
+	v, d := decode(toolCallShape, "member", sent, true)
+	call := v.(ToolCall)
+	call.Arguments = arguments
+	if err := d.check(); err != nil {
 		return ToolCall{}, badBody(err)
 	}
 	if call.Session, err = decodeSession(session); err != nil {
@@ -60,143 +57,109 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 	return call, nil
 }
 
+// scanToolCall finds the members of a tool call, and the arguments as they were
+// written, or the text in them.
+func scanToolCall(body []byte) (sent members, arguments string, err error) {
+	scan, err := newScanner(body, maxValues)
+	if err != nil {
+		return nil, "", err
+	}
+	sent = members{}
+	err = scan.object(`an object {"name": …, "arguments": …}`, func(name string) (err error) {
+		if name == "arguments" {
+			arguments, err = scan.arguments()
+			return err
+		}
+		if known := toolCallShape.names(); !slices.Contains(known, name) { // a misspelt timeout must not become none
+			return fmt.Errorf("member %s is unknown; allowed are %s", Excerpt(name), strings.Join(known, ", "))
+		}
+		return sent.read(scan, name)
+	})
+	if err == nil {
+		err = scan.end()
+	}
+	return sent, arguments, err
+}
+
+// arguments reads the next value and returns it as it was written, but the text
+// of a string, and nothing for null.
+func (s *scanner) arguments() (string, error) {
+	raw, err := s.uncounted()
+	switch {
+	case err != nil || raw.Kind() == 'n':
+		return "", err
+	case raw.Kind() != '"':
+		return string(raw), nil
+	}
+	said, half := unquote(raw)
+	if half {
+		return "", fmt.Errorf("the arguments are %s", describe(raw))
+	}
+	return said, nil
+}
+
 // EncodeToolCall returns the body of a tool call. It refuses what the other side
 // would.
 func EncodeToolCall(c ToolCall) ([]byte, error) {
-	var w writer
-	w.grow(len(c.Arguments) + len(c.Arguments)/16 + 256)
-	w.open("")
-	w.textIfAny("dialect", c.Dialect)
-	w.text("name", c.Name)
-	w.text("arguments", c.Arguments)
-	if c.ID != nil {
-		w.text("tool_call_id", *c.ID)
+	if _, err := checkLimits(c.Session, c.Timeout); err != nil {
+		return nil, fmt.Errorf("encoding the call of %s: %w", Excerpt(c.Name), err)
 	}
-	w.limits(Request{Session: c.Session, Timeout: c.Timeout})
-	w.close()
-	if w.replaced {
-		w.fail("%w", errInvalidText)
-	}
-	if w.err != nil {
-		return nil, fmt.Errorf("encoding the call of %s: %w", excerpt(c.Name), w.err)
-	}
-	return w.buf, nil
-}
-
-// parseToolCall reads the members into values, and returns the arguments as
-// they were written, or the text in them.
-func parseToolCall(body []byte, values map[string]any) (arguments string, err error) {
-	p, err := newParser(body)
-	if err != nil {
-		return "", err
-	}
-	p.halves = true
-	p.budget = maxArgs
-	if p.peek() != '{' {
-		return "", p.noObject(`an object {"name": …, "arguments": …}`)
-	}
-	err = p.object(func(name string) (err error) {
-		switch name {
-		case "arguments":
-			arguments, err = p.raw()
-		case "dialect", "name", "tool_call_id", "session", "timeout":
-			values[name], err = p.value()
-		default: // a misspelt timeout must not become none
-			err = fmt.Errorf("member %s is unknown; allowed are %s", excerpt(name), strings.Join(toolCallMembers, ", "))
-		}
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	return arguments, p.end()
-}
-
-// raw reads the next value and returns it as it was written, but the text of a
-// string, and nothing for null.
-func (p *parser) raw() (string, error) {
-	switch p.peek() {
-	case '"':
-		s, half, err := p.text()
-		if half {
-			return "", fmt.Errorf("the arguments are %s", describe(halfPair(s)))
-		}
-		return s, err
-	case 'n':
-		return "", p.word("null")
-	}
-	start := p.pos
-	err := p.skip()
-	return string(p.data[start:p.pos]), err
+	return encodeStrictly(c, "the call of "+Excerpt(c.Name))
 }
 
 // ToolAnswer is what came of a tool call.
 type ToolAnswer struct {
 	// Observation is for the model to read; in a translation it is nil where
 	// there is an action to run instead.
-	Observation Observation
-	// IsError says that the call failed; ErrorCode is a machine word for how, ""
-	// where there is none.
-	IsError   bool
-	ErrorCode string
+	Observation Observation `json:"-"`
 	// SHA256 is the hash of the bytes of the file that was read or changed, ""
 	// where there is none; when encoded, "" means the one in the observation.
-	SHA256 string
+	SHA256 string `json:"sha256,omitzero"`
+	// IsError says that the call failed; ErrorCode is a machine word for how, ""
+	// where there is none.
+	IsError   bool   `json:"is_error"`
+	ErrorCode string `json:"error_code,omitzero"`
 	// ID is the call's; nil when it had none.
-	ID *string
+	ID *string `json:"tool_call_id,omitzero"`
 	// Repaired says what of the arguments was no JSON and what was made of it;
 	// nil when they were in order.
-	Repaired []string
+	Repaired []string `json:"repaired,omitzero"`
 }
+
+var toolAnswerShape = openShapeOf(ToolAnswer{})
 
 // EncodeToolAnswer returns the JSON of an observation with sha256, is_error,
 // error_code, tool_call_id and repaired beside it, as far as there are any.
 func EncodeToolAnswer(a ToolAnswer) ([]byte, error) {
-	body, err := EncodeObservation(a.Observation)
+	w, err := wireOf(a.Observation)
 	if err != nil {
 		return nil, err
 	}
-	w := writer{buf: body[:len(body)-1]}
-	w.textIfAny("sha256", cmp.Or(a.SHA256, hashOf(a.Observation)))
-	a.encodeOutcome(&w)
-	return w.buf, nil
+	a.SHA256 = cmp.Or(a.SHA256, hashOf(a.Observation))
+	return Encode(struct {
+		wire
+		ToolAnswer
+	}{w, a})
 }
 
 // DecodeToolAnswer reads the answer of a tool call. Members that it does not
 // know are ignored.
 func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
-	o, err := DecodeObservation(data)
+	e, err := scanObservation(data, "sha256", "is_error", "error_code", "tool_call_id", "repaired")
 	if err != nil {
-		return ToolAnswer{}, err
-	}
-	f := &fields{of: "member", values: map[string]any{}}
-	if err := parseMembers(data, f.values); err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
-	a := ToolAnswer{
-		Observation: o, IsError: f.flag("is_error", false), ErrorCode: f.text("error_code", ""), SHA256: f.text("sha256", ""),
-		ID: f.textOrNil("tool_call_id"), Repaired: f.texts("repaired"),
-	}
-	if err := f.check(); err != nil {
+	o, err := e.observation()
+	if err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
+	v, d := decode(toolAnswerShape, "member", e.members, false)
+	if err := d.check(); err != nil {
+		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
+	}
+	a := v.(ToolAnswer)
+	a.Observation = o
 	return a, nil
-}
-
-// parseMembers reads what stands beside an observation into values.
-func parseMembers(data []byte, values map[string]any) error {
-	p, err := newParser(data)
-	if err != nil {
-		return err
-	}
-	return p.object(func(name string) (err error) {
-		switch name {
-		case "is_error", "error_code", "sha256", "tool_call_id", "repaired":
-			values[name], err = p.value()
-			return err
-		}
-		return p.skip()
-	})
 }
 
 // hashOf returns the hash of the file that was read or changed, "" where there
@@ -219,38 +182,24 @@ func hashOf(o Observation) string {
 // is to be run, a null action and the observation that answers the call. The
 // request's action is nil then.
 func EncodeTranslation(r Request, a ToolAnswer) ([]byte, error) {
-	var w writer
+	a.SHA256 = ""
 	if r.Action != nil {
-		body, err := EncodeRequest(r)
+		w, err := r.wire()
 		if err != nil {
 			return nil, err
 		}
-		w.buf = body[:len(body)-1]
-	} else {
-		observation, err := EncodeObservation(a.Observation)
-		if err != nil {
-			return nil, err
-		}
-		w.open("")
-		w.null("action")
-		w.literal("observation", string(observation))
+		return encodeStrictly(struct {
+			wireRequest
+			ToolAnswer
+		}{w, a}, r.Action.Kind()+" action")
 	}
-	a.encodeOutcome(&w)
-	return w.buf, nil
-}
-
-// encodeOutcome writes what stands beside an observation, and closes the
-// object.
-func (a ToolAnswer) encodeOutcome(w *writer) {
-	w.flag("is_error", a.IsError)
-	if a.ErrorCode != "" {
-		w.text("error_code", a.ErrorCode)
+	w, err := wireOf(a.Observation)
+	if err != nil {
+		return nil, err
 	}
-	if a.ID != nil {
-		w.text("tool_call_id", *a.ID)
-	}
-	if a.Repaired != nil {
-		w.texts("repaired", a.Repaired)
-	}
-	w.close()
+	return Encode(struct {
+		wireRequest
+		Observation wire `json:"observation"`
+		ToolAnswer
+	}{Observation: w, ToolAnswer: a})
 }

@@ -69,6 +69,10 @@ func TestToolAnswerComesBack(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
+	// White space may surround an answer.
+	if got, err := api.DecodeToolAnswer([]byte("\n {\"observation\":\"think\",\"content\":\"x\",\"is_error\":true} ")); err != nil || !got.IsError {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	// The observation knows the hash.
 	body, err := api.EncodeToolAnswer(api.ToolAnswer{Observation: api.EditObservation{Path: "/a", SHA256: sum}})
 	if got, _ := api.DecodeToolAnswer(body); err != nil || got.SHA256 != sum {

@@ -1,14 +1,19 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // Create makes a sandbox and returns when a command ran in its shell. With a
@@ -16,33 +21,58 @@ import (
 // resumed if need be, or a new one. ErrConflict says that the key belongs to a
 // sandbox of another specification. Whatever goes wrong, nothing is left, unless
 // the engine cannot be reached or this process dies: then Prune removes it.
-func (h *Host) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
-	if err := h.complete(&spec); err != nil {
+func (h *Host) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	if err := h.complete(ctx, &spec); err != nil {
 		return nil, err
 	}
-	return h.create(ctx, &spec, birth{key: orElse(spec.Key, "\x00"+randomHex(16))})
+	made, err := h.create(ctx, &spec, creation{key: cmp.Or(spec.Key, "\x00"+random.Hex(16))})
+	if err != nil {
+		return nil, err
+	}
+	return made.Sandbox, nil
 }
 
-// complete is Spec.complete with a look at this host.
-func (h *Host) complete(spec *Spec) (err error) {
-	if err := spec.complete(); err != nil {
+// Platform is [sandbox.Driver]'s.
+func (h *Host) Platform() string { return "the Docker engine" }
+
+// Check is [sandbox.Driver]'s.
+func (h *Host) Check(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
+	if err := h.complete(ctx, spec); err != nil {
+		return "", err
+	}
+	return spec.Hash(), nil
+}
+
+// complete is [sandbox.Spec.Complete] with a look at this host.
+func (h *Host) complete(ctx context.Context, spec *sandbox.Spec) error {
+	if err := complete(spec); err != nil {
 		return err
 	}
-	if spec.Mounts, err = resolveMounts(spec.Mounts, h.view); err != nil {
+	mounts, owner, err := resolveMounts(spec.Mounts, h.view, h.trust(ctx))
+	if err != nil {
 		return err
 	}
-	if spec.UserID == 0 && spec.User != "root" {
-		spec.UserID = defaultUserID
-		if uid, ok := mountOwner(spec.Mounts); ok {
-			spec.UserID = uid
-		}
+	spec.Mounts = mounts
+	writable := slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return !m.ReadOnly })
+	if spec.UserID == 0 && spec.User != "root" && writable {
+		spec.UserID = cmp.Or(owner, mountUserID)
 	}
 	return nil
 }
 
-func (h *Host) create(ctx context.Context, spec *Spec, b birth) (*Sandbox, error) {
-	b.id = idOf(b.key)
-	h.config.Progress(b.id, Pending, "whoever works on the same sandbox")
+func (h *Host) create(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
+	unlock, err := h.lockName(ctx, spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return h.createNamed(ctx, spec, b)
+}
+
+// createNamed is create with the lock of the name held.
+func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
+	b.id = sandbox.ID(b.key)
+	h.config.Progress(b.id, sandbox.Pending, "whoever works on the same sandbox")
 	unlock, err := h.state.lock(ctx, b.id)
 	if err != nil {
 		return nil, err
@@ -51,7 +81,10 @@ func (h *Host) create(ctx context.Context, spec *Spec, b birth) (*Sandbox, error
 	if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
 		return found, err
 	}
-	h.config.Progress(b.id, Pending, fmt.Sprintf("one of %d places for creations", cap(h.slots)))
+	if err := sandbox.NameIsFree(ctx, h, spec.Name); err != nil {
+		return nil, err
+	}
+	h.config.Progress(b.id, sandbox.Pending, fmt.Sprintf("one of %d places for creations", cap(h.slots)))
 	release, err := h.slot(ctx)
 	if err != nil {
 		return nil, err
@@ -82,11 +115,11 @@ const (
 )
 
 // errTaken: the engine has a container of the name already.
-var errTaken = fmt.Errorf("%w: the engine has a container of this name already", ErrConflict)
+var errTaken = fmt.Errorf("%w: the engine has a container of this name already", sandbox.ErrConflict)
 
 // existing gives the sandbox of that id, brought to life, or nothing. What a
 // creator who died left half done is removed.
-func (h *Host) existing(ctx context.Context, spec *Spec, id string) (*Sandbox, error) {
+func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*instance, error) {
 	name := h.config.Prefix + id
 	info, err := safely(ctx, "looking for container "+name, func() (container.InspectResponse, error) {
 		return h.engine.ContainerInspect(ctx, name)
@@ -99,16 +132,16 @@ func (h *Host) existing(ctx context.Context, spec *Spec, id string) (*Sandbox, e
 	}
 	s, ours := h.sandbox(info.Name, info.ID, info.Config.Image, info.Config.Labels)
 	if !ours {
-		return nil, fmt.Errorf("%w: container %s stands in the way and is none of ours; remove or rename it", ErrConflict, name)
+		return nil, fmt.Errorf("%w: container %s stands in the way and is none of ours; remove or rename it", sandbox.ErrConflict, name)
 	}
-	if s.birth != id { // claimed from a pool: its lock has the name of its birth
-		unlock, err := h.state.lock(ctx, s.birth)
+	if s.origin != id { // claimed from a pool: its lock has the id it was created with
+		unlock, err := h.state.lock(ctx, s.origin)
 		if err != nil {
 			return nil, err
 		}
 		defer unlock()
 	}
-	n, err := h.state.load(s.birth)
+	n, err := h.state.load(s.origin)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -116,30 +149,30 @@ func (h *Host) existing(ctx context.Context, spec *Spec, id string) (*Sandbox, e
 		return nil, h.destroy(ctx, s)
 	}
 	if err := h.refresh(ctx, s); err != nil {
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil, nil //nolint:nilnil // it was removed just now
 		}
 		return nil, err
 	}
-	if s.Spec != spec.hash() {
-		return nil, fmt.Errorf("%w: sandbox %s has this key and another specification", ErrConflict, id)
+	if s.Spec != spec.Hash() {
+		return nil, fmt.Errorf("%w: sandbox %s has this key and another specification", sandbox.ErrConflict, id)
 	}
 	return s, h.wake(ctx, s, n)
 }
 
 // wake brings a finished sandbox to life again.
-func (h *Host) wake(ctx context.Context, s *Sandbox, n note) error {
+func (h *Host) wake(ctx context.Context, s *instance, n note) error {
 	switch s.State {
-	case Stopped:
+	case sandbox.Stopped:
 		if err := h.relaunch(ctx, s, n); err != nil {
 			return err
 		}
-	case Ready: // whoever started it again may have died before the claim
+	case sandbox.Ready: // the caller that started it again may have died before the claim
 		if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
 			return fmt.Errorf("claiming sandbox %s again: %w", s.ID, err)
 		}
-	case Paused:
-		if err := h.engine.ContainerUnpause(ctx, s.Container); err != nil {
+	case sandbox.Paused:
+		if err := h.engine.ContainerUnpause(ctx, s.Instance); err != nil {
 			return engineError(ctx, "resuming sandbox "+s.ID, err)
 		}
 	}
@@ -147,12 +180,12 @@ func (h *Host) wake(ctx context.Context, s *Sandbox, n note) error {
 }
 
 // make makes the sandbox of b; its lock is held. It leaves all or nothing.
-func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, err error) {
+func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *instance, err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h.config.Progress(b.id, Pending, "the image "+spec.Image)
+	h.config.Progress(b.id, sandbox.Pending, "the image "+spec.Image)
 	arch, err := h.image(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -161,17 +194,18 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 	if err != nil {
 		return nil, err
 	}
-	h.config.Progress(b.id, Pending, "the server for "+arch)
+	h.config.Progress(b.id, sandbox.Pending, "the server for "+arch)
 	b.binary, b.name, b.controller, b.created, b.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
+	b.remapped, b.terminals = learned.remapped, learned.terminals
 	if b.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
 		return nil, err
 	}
 	if spec.Network == "none" && !learned.socket {
-		return nil, refuse("without a network the sandbox is reached by a socket, and none can be had with this engine")
+		return nil, sandbox.Invalid("without a network the sandbox is reached by a socket, and none can be had with this engine")
 	}
-	h.config.Progress(b.id, Creating, "its directory")
-	b.ticket = randomHex(32)
-	n := note{Ticket: b.ticket, Key: orElse(spec.Secret, randomHex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
+	h.config.Progress(b.id, sandbox.Creating, "its directory")
+	b.ticket = random.Hex(32)
+	n := note{Ticket: b.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
 	if b.pool != "" {
 		n.Key = "" // the claimer brings it
 	}
@@ -191,18 +225,22 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 			return nil, err
 		}
 	}
-	if err := h.state.save(b.id, n); err != nil {
+	if err := h.pickUserID(ctx, spec, b.id, &n); err != nil {
 		return nil, err
 	}
+	if err := h.state.addMounted(spec.Mounts); err != nil {
+		return nil, err
+	}
+	b.userID = n.UserID
 	if made, err = h.container(ctx, spec, b); err != nil {
 		return made, err
 	}
 	if b.volume == "" {
-		h.config.Progress(b.id, Creating, "the server to be copied")
-		if err := h.copyServer(ctx, made.Container, binary); err != nil {
+		h.config.Progress(b.id, sandbox.Creating, "the server to be copied")
+		if err := h.copyServer(ctx, made.Instance, binary); err != nil {
 			return made, err
 		}
-		if err := h.checkServer(ctx, made.Container, binary); err != nil {
+		if err := h.checkServer(ctx, made.Instance, binary); err != nil {
 			return made, err
 		}
 	}
@@ -210,12 +248,12 @@ func (h *Host) make(ctx context.Context, spec *Spec, b birth) (made *Sandbox, er
 		return made, err
 	}
 	n.Done = true
-	h.config.Progress(b.id, Starting, "the note that it is done")
+	h.config.Progress(b.id, sandbox.Starting, "the note that it is done")
 	if err := h.state.save(b.id, n); err != nil {
 		return made, err
 	}
-	made.State = Ready
-	h.config.Progress(b.id, Ready, "")
+	made.State = sandbox.Ready
+	h.config.Progress(b.id, sandbox.Ready, "")
 	return made, nil
 }
 
@@ -226,7 +264,7 @@ func (h *Host) delivery(ctx context.Context, binary server, image string) (volum
 		return "", nil
 	}
 	volume, err = h.volumeWith(ctx, binary, image)
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrUnknown) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, sandbox.ErrUnknown) {
 		return volume, err
 	}
 	h.config.Logger.WarnContext(ctx, "cannot keep the server in a volume and copies it instead", "error", err)
@@ -234,10 +272,10 @@ func (h *Host) delivery(ctx context.Context, binary server, image string) (volum
 }
 
 // undo removes what a failed creation left.
-func (h *Host) undo(ctx context.Context, id string, made *Sandbox) error {
+func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 	target := h.config.Prefix + id
 	if made != nil {
-		target = made.Container
+		target = made.Instance
 	} else if info, err := h.engine.ContainerInspect(context.WithoutCancel(ctx), target); err == nil {
 		// The engine may have made it although its answer did not arrive. What
 		// squats the name stays.
@@ -252,18 +290,18 @@ func (h *Host) undo(ctx context.Context, id string, made *Sandbox) error {
 }
 
 // container makes the container and does not start it.
-func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, error) {
+func (h *Host) container(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
 	config, host := plan(spec, b)
 	name := h.config.Prefix + b.id
-	h.config.Progress(b.id, Creating, "the container "+name)
+	h.config.Progress(b.id, sandbox.Creating, "the container "+name)
 	response, err := h.createContainer(ctx, config, host, name)
 	switch {
 	case isConflict(err):
 		return nil, fmt.Errorf("making container %s: %w", name, errTaken)
 	case isNotFound(err):
-		return nil, fmt.Errorf("making container %s: %w: %w", name, ErrNoImage, err)
+		return nil, fmt.Errorf("making container %s: %w: %w", name, sandbox.ErrNoImage, err)
 	case isInvalid(err):
-		return nil, fmt.Errorf("%w: making container %s: %w", ErrInvalid, name, err)
+		return nil, fmt.Errorf("%w: making container %s: %w", sandbox.ErrInvalid, name, err)
 	case err != nil:
 		return nil, engineError(ctx, "making container "+name, err)
 	}
@@ -271,7 +309,7 @@ func (h *Host) container(ctx context.Context, spec *Spec, b birth) (*Sandbox, er
 	if !ours {
 		return nil, fmt.Errorf("making container %s: it does not look like ours", name)
 	}
-	s.State = Creating
+	s.State = sandbox.Creating
 	return s, nil
 }
 
@@ -292,7 +330,7 @@ func (h *Host) createContainer(ctx context.Context, config *container.Config, ho
 }
 
 // image makes sure that the image is there and tells its architecture.
-func (h *Host) image(ctx context.Context, spec *Spec) (arch string, err error) {
+func (h *Host) image(ctx context.Context, spec *sandbox.Spec) (arch string, err error) {
 	look := func() (image.InspectResponse, error) {
 		return safely(ctx, "looking for image "+spec.Image, func() (image.InspectResponse, error) {
 			return h.engine.ImageInspect(ctx, spec.Image)
@@ -302,12 +340,12 @@ func (h *Host) image(ctx context.Context, spec *Spec) (arch string, err error) {
 	absent := isNotFound(err)
 	switch {
 	case isInvalid(err):
-		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+		return "", fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 	case err != nil && !absent:
 		return "", err
-	case absent && spec.Pull == PullNever:
-		return "", fmt.Errorf("%w: %s is not on this host, and it is not to be pulled", ErrNoImage, spec.Image)
-	case absent || spec.Pull == PullAlways:
+	case absent && spec.Pull == sandbox.PullNever:
+		return "", fmt.Errorf("%w: %s is not on this host, and it is not to be pulled", sandbox.ErrNoImage, spec.Image)
+	case absent || spec.Pull == sandbox.PullAlways:
 		if err := h.pull(ctx, spec.Image, absent); err != nil {
 			return "", err
 		}
@@ -328,11 +366,11 @@ func (h *Host) pull(ctx context.Context, name string, absent bool) error {
 		if absent {
 			name += " is not on this host and"
 		}
-		return fmt.Errorf("%w: %s cannot be pulled: %w", ErrNoImage, name, err)
+		return fmt.Errorf("%w: %s cannot be pulled: %w", sandbox.ErrNoImage, name, err)
 	}
-	err = errors.Join(readPull(report, h.config.PullOutput), report.Close())
+	err = errors.Join(readReport(report, pullProgress(h.config.Pulling)), report.Close())
 	if err != nil {
-		return fmt.Errorf("%w: pulling %s: %w", ErrNoImage, name, err)
+		return fmt.Errorf("%w: pulling %s: %w", sandbox.ErrNoImage, name, err)
 	}
 	return nil
 }

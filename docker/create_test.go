@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,13 +20,14 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	h := fakeHost(t, f)
-	spec := docker.Spec{Image: "debian", Key: "k", Name: "one", Owner: "me", Env: map[string]string{"A": "secret value"}}
+	spec := sandbox.Spec{Image: "debian", Key: "k", Name: "one", Owner: "me", Env: map[string]string{"A": "secret value"}}
 	s, err := h.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
@@ -35,23 +37,23 @@ func TestCreate(t *testing.T) {
 		t.Errorf("Key: %d digits, %v, want 64", len(key), err)
 	}
 	f.mu.Lock()
-	everything := fmt.Sprintf("%+v %+v", f.containers[s.Container].config, f.containers[s.Container].host)
+	everything := fmt.Sprintf("%+v %+v", f.containers[s.Instance].config, f.containers[s.Instance].host)
 	f.mu.Unlock()
 	if strings.Contains(everything, key) || strings.Contains(everything, "secret value") {
 		t.Error("the container's configuration holds the key or the owner's variables")
 	}
 	again, err := h.Create(t.Context(), spec)
-	if err != nil || again.Container != s.Container || again.Name != "one" || again.State != docker.Ready {
+	if err != nil || again.Instance != s.Instance || again.Name != "one" || again.State != sandbox.Ready {
 		t.Errorf("the same key again: got %+v, %v", again, err)
 	}
 	spec.CPUs = 1
-	if _, err := h.Create(t.Context(), spec); !errors.Is(err, docker.ErrConflict) {
+	if _, err := h.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("another specification: got %v, want ErrConflict", err)
 	}
 	if err := errors.Join(h.Delete(t.Context(), s), h.Delete(t.Context(), s)); err != nil {
 		t.Errorf("deleting twice: %v", err)
 	}
-	if _, err := h.Get(t.Context(), s.ID); !errors.Is(err, docker.ErrNotFound) {
+	if _, err := h.Get(t.Context(), s.ID); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("Get after Delete: got %v, want ErrNotFound", err)
 	}
 }
@@ -63,12 +65,12 @@ func TestSecret(t *testing.T) {
 	h := fakeHost(t, newFake())
 	first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	for _, secret := range []string{first, second} {
-		s, err := h.Create(t.Context(), docker.Spec{Image: "i", Key: "k", Secret: secret})
+		s, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k", Secret: secret})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key, err := s.Key(); err != nil || key != first || s.ID != docker.ID("k") {
-			t.Errorf("got %s, %q, %v, want %s, %q", s.ID, key, err, docker.ID("k"), first)
+		if key, err := s.Key(); err != nil || key != first || s.ID != sandbox.ID("k") {
+			t.Errorf("got %s, %q, %v, want %s, %q", s.ID, key, err, sandbox.ID("k"), first)
 		}
 	}
 }
@@ -78,13 +80,13 @@ func TestNameOfTheUnborn(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	h := fakeHost(t, f)
-	if err := h.Prepare(t.Context(), docker.Spec{Image: "i"}); err != nil {
+	if err := h.Prepare(t.Context(), sandbox.Spec{Image: "i"}); err != nil {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
 	f.unborn = 2
 	f.mu.Unlock()
-	if s, err := h.Create(t.Context(), docker.Spec{Image: "i", Key: "k"}); err != nil || s.State != docker.Ready {
+	if s, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k"}); err != nil || s.State != sandbox.Ready {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
@@ -94,7 +96,7 @@ func TestNameOfTheUnborn(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	count := newFake()
-	if _, err := fakeHost(t, count).Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil {
+	if _, err := fakeHost(t, count).Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	steps := slices.Clone(count.calls)
@@ -106,11 +108,11 @@ func TestFaults(t *testing.T) {
 				f.failAt, f.fault = at+1, broken
 				state := t.TempDir()
 				h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
-				s, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 				if (s == nil) == (err == nil) {
 					t.Fatalf("got %v and %v", s, err)
 				}
-				if broken == down && err != nil && !errors.Is(err, docker.ErrUnknown) {
+				if broken == down && err != nil && !errors.Is(err, sandbox.ErrUnknown) {
 					t.Errorf("an engine that is down: got %v, want ErrUnknown", err)
 				}
 				f.heal()
@@ -119,7 +121,7 @@ func TestFaults(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkSettled(t, f, h, state, s != nil)
-				if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil {
+				if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil {
 					t.Errorf("the key cannot be used again: %v", err)
 				}
 			})
@@ -161,10 +163,10 @@ func checkSettled(t *testing.T, f *fakeEngine, h *docker.Host, state string, wan
 // TestFaultyClaims does the same with each call of a claim.
 func TestFaultyClaims(t *testing.T) {
 	t.Parallel()
-	prepare := func(t *testing.T, f *fakeEngine, state string) (*docker.Host, *docker.Pool) {
+	prepare := func(t *testing.T, f *fakeEngine, state string) (*docker.Host, *sandbox.Pool) {
 		t.Helper()
 		h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
-		pool, err := h.Pool("warm", docker.Spec{Image: "debian"}, 1)
+		pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +176,7 @@ func TestFaultyClaims(t *testing.T) {
 	count := newFake()
 	_, pool := prepare(t, count, t.TempDir())
 	before := len(count.calls)
-	if _, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"}); err != nil || !warm {
+	if _, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil || !warm {
 		t.Fatalf("Claim: warm %v, %v", warm, err)
 	}
 	steps := slices.Clone(count.calls[before:])
@@ -188,7 +190,7 @@ func TestFaultyClaims(t *testing.T) {
 				f.mu.Lock()
 				f.failAt, f.fault = len(f.calls)+at+1, broken
 				f.mu.Unlock()
-				s, _, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				s, _, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 				if (s == nil) == (err == nil) {
 					t.Fatalf("got %v and %v", s, err)
 				}
@@ -211,11 +213,11 @@ func TestFaultyClaims(t *testing.T) {
 				if mine > 1 || waiting > 1 || (mine == 1) != (s != nil) {
 					t.Errorf("left: %d claimed, %d in the pool; the claim gave %v", mine, waiting, s)
 				}
-				again, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+				again, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 				if s == nil && warm != (waiting == 1) {
 					t.Errorf("%d wait in the pool, and a claim gets a warm one: %v", waiting, warm)
 				}
-				if err != nil || s != nil && again.Container != s.Container {
+				if err != nil || s != nil && again.Instance != s.Instance {
 					t.Errorf("the key again: got %v, %v, want %v", again, err, s)
 				}
 			})
@@ -224,7 +226,7 @@ func TestFaultyClaims(t *testing.T) {
 }
 
 // fillOnce lets the pool fill itself until size are ready.
-func fillOnce(t *testing.T, h *docker.Host, pool *docker.Pool, size int) {
+func fillOnce(t *testing.T, h *docker.Host, pool *sandbox.Pool, size int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -236,7 +238,7 @@ func fillOnce(t *testing.T, h *docker.Host, pool *docker.Pool, size int) {
 		}
 		ready := 0
 		for _, s := range all {
-			if s.Pool != "" && s.State == docker.Ready {
+			if s.Pool != "" && s.State == sandbox.Ready {
 				ready++
 			}
 		}
@@ -262,7 +264,7 @@ func TestPoolRace(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	h := fakeHost(t, f)
-	pool, err := h.Pool("warm", docker.Spec{Image: "debian"}, 5)
+	pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,14 +275,14 @@ func TestPoolRace(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 20 {
 		group.Go(func() {
-			s, warm, err := pool.Claim(t.Context(), docker.Spec{Image: "debian", Name: fmt.Sprint("n", i), Env: map[string]string{"X": "y"}})
+			s, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Name: fmt.Sprint("n", i), Env: map[string]string{"X": "y"}})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			got[s.Container] = true
+			got[s.Instance] = true
 			if warm {
 				warmOnes++
 			}
@@ -296,15 +298,15 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	h := fakeHost(t, f)
-	old, err := h.Pool("warm", docker.Spec{Image: "debian:1"}, 2)
+	old, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian:1"}, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fillOnce(t, h, old, 2)
-	if _, warm, err := old.Claim(t.Context(), docker.Spec{Image: "other"}); err != nil || warm {
+	if _, warm, err := old.Claim(t.Context(), sandbox.Spec{Image: "other"}); err != nil || warm {
 		t.Errorf("another specification: warm %v, %v, want a new one", warm, err)
 	}
-	renewed, err := h.Pool("warm", docker.Spec{Image: "debian:2"}, 1)
+	renewed, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian:2"}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +320,7 @@ func TestPoolDrainsWhatIsStale(t *testing.T) {
 		}
 		var images []string
 		for _, s := range all {
-			if s.State == docker.Ready {
+			if s.State == sandbox.Ready {
 				images = append(images, s.Image)
 			}
 		}
@@ -345,7 +347,7 @@ func TestProcessorsOfTheHost(t *testing.T) {
 	}{{0, 0, 2}, {1, 0, 1}, {1, 0.5, 0.5}, {4, 0, 2}, {4, 8, 4}} {
 		f := newFake()
 		f.cpus = test.there
-		if _, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian", CPUs: test.wanted}); err != nil {
+		if _, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian", CPUs: test.wanted}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range f.containers {
@@ -362,8 +364,8 @@ func TestCreateFails(t *testing.T) {
 		t.Parallel()
 		f := newFake()
 		f.dies = true
-		_, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian"})
-		start, ok := errors.AsType[*docker.StartError](err)
+		_, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian"})
+		start, ok := errors.AsType[*sandbox.StartError](err)
 		if !ok || start.Logs != "server: last words" || !strings.Contains(start.Hint, "no shell") || !strings.Contains(start.Err.Error(), "status 1") {
 			t.Errorf("got %#v", err)
 		}
@@ -372,10 +374,10 @@ func TestCreateFails(t *testing.T) {
 		t.Parallel()
 		f := newFake()
 		h := fakeHost(t, f, func(c *docker.Config) {
-			c.ReadyTimeout, c.Agent = 50*time.Millisecond, stuckAgent{}
+			c.ReadyTimeout, c.Agent = 2*time.Second, stuckAgent{}
 		})
-		_, err := h.Create(t.Context(), docker.Spec{Image: "debian"})
-		if err == nil || !strings.Contains(err.Error(), "waiting for the first command in its shell: nothing after 50ms") {
+		_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
+		if err == nil || !strings.Contains(err.Error(), "waiting for the first command in its shell: nothing after 2s") {
 			t.Errorf("got %v, want what was waited for", err)
 		}
 		if len(f.containers) != 0 {
@@ -387,10 +389,10 @@ func TestCreateFails(t *testing.T) {
 		f := newFake()
 		f.noImage = true
 		h := fakeHost(t, f)
-		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Pull: docker.PullNever}); !errors.Is(err, docker.ErrNoImage) {
+		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Pull: sandbox.PullNever}); !errors.Is(err, sandbox.ErrNoImage) {
 			t.Errorf("not to be pulled: got %v, want ErrNoImage", err)
 		}
-		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err != nil {
+		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err != nil {
 			t.Errorf("pulled: %v", err)
 		}
 	})
@@ -402,14 +404,14 @@ func TestCreateFails(t *testing.T) {
 			is   error // nil: none of ours
 			says string
 		}{
-			{"image", fmt.Errorf("invalid reference format: %w", cerrdefs.ErrInvalidArgument), docker.ErrInvalid, "invalid specification: looking for image debian: invalid reference format"},
-			{"create", fmt.Errorf("range of CPUs is from 0.01 to 2.00: %w", cerrdefs.ErrInvalidArgument), docker.ErrInvalid, "invalid specification: making container actiond-"},
-			{"pull", errors.New("no route to host"), docker.ErrNoImage, "no such image: debian cannot be pulled: no route to host"},
+			{"image", fmt.Errorf("invalid reference format: %w", cerrdefs.ErrInvalidArgument), sandbox.ErrInvalid, "invalid specification: looking for image debian: invalid reference format"},
+			{"create", fmt.Errorf("range of CPUs is from 0.01 to 2.00: %w", cerrdefs.ErrInvalidArgument), sandbox.ErrInvalid, "invalid specification: making container actiond-"},
+			{"pull", errors.New("no route to host"), sandbox.ErrNoImage, "no such image: debian cannot be pulled: no route to host"},
 			{"start", fmt.Errorf("network build not found: %w", cerrdefs.ErrNotFound), nil, ": starting the container: network build not found"},
 		} {
 			f := newFake()
 			f.refusals = map[string]error{test.call: test.err}
-			_, err := fakeHost(t, f).Create(t.Context(), docker.Spec{Image: "debian", Network: "build", Pull: docker.PullAlways})
+			_, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian", Network: "build", Pull: sandbox.PullAlways})
 			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Count(err.Error(), "starting") > 1 || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("%s: got %v, want %q", test.call, err, test.says)
 			}
@@ -424,13 +426,13 @@ func TestCreateFails(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		h := fakeHost(t, f, func(c *docker.Config) {
 			c.Agent = stuckAgent{}
-			c.Progress = func(_ string, _ docker.State, waiting string) {
+			c.Progress = func(_ string, _ sandbox.State, waiting string) {
 				if strings.Contains(waiting, "first command") {
 					cancel()
 				}
 			}
 		})
-		if _, err := h.Create(ctx, docker.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
+		if _, err := h.Create(ctx, sandbox.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want Canceled", err)
 		}
 		if len(f.containers) != 0 {
@@ -441,7 +443,7 @@ func TestCreateFails(t *testing.T) {
 		t.Parallel()
 		f := newFake()
 		h := fakeHost(t, f)
-		s, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -452,7 +454,7 @@ func TestCreateFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); !errors.Is(err, docker.ErrConflict) {
+		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); !errors.Is(err, sandbox.ErrConflict) {
 			t.Errorf("got %v, want ErrConflict", err)
 		}
 		if _, err := h.Prune(t.Context(), false); err != nil {
@@ -467,31 +469,31 @@ func TestCreateFails(t *testing.T) {
 // stuckAgent is of a server whose shell does not come.
 type stuckAgent struct{}
 
-func (stuckAgent) Claim(context.Context, docker.DialFunc, docker.Claim) error { return nil }
+func (stuckAgent) Claim(context.Context, sandbox.DialFunc, sandbox.Claim) error { return nil }
 
-func (stuckAgent) Ready(ctx context.Context, _ docker.DialFunc, _ string) error {
+func (stuckAgent) Ready(ctx context.Context, _ sandbox.DialFunc, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (stuckAgent) Renew(context.Context, docker.DialFunc, string, time.Duration) error { return nil }
+func (stuckAgent) Renew(context.Context, sandbox.DialFunc, string, time.Duration) error { return nil }
 
-func (stuckAgent) Status(context.Context, docker.DialFunc, string) (docker.Status, error) {
-	return docker.Status{}, nil
+func (stuckAgent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
+	return sandbox.Status{}, nil
 }
 
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		status docker.Status
+		status sandbox.Status
 		idle   time.Duration
 		want   bool // it is removed
 	}{
-		{"no limit", docker.Status{Since: time.Unix(0, 0)}, 0, false},
-		{"long ago", docker.Status{Since: time.Unix(0, 0)}, time.Hour, true},
-		{"just now", docker.Status{Since: time.Now()}, time.Hour, false},
-		{"busy", docker.Status{Since: time.Unix(0, 0), Busy: true}, time.Hour, false},
+		{"no limit", sandbox.Status{Since: time.Unix(0, 0)}, 0, false},
+		{"long ago", sandbox.Status{Since: time.Unix(0, 0)}, time.Hour, true},
+		{"just now", sandbox.Status{Since: time.Now()}, time.Hour, false},
+		{"busy", sandbox.Status{Since: time.Unix(0, 0), Busy: true}, time.Hour, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -499,7 +501,7 @@ func TestIdle(t *testing.T) {
 			h := fakeHost(t, f, func(c *docker.Config) {
 				c.Agent = &fakeAgent{keys: map[string]string{}, status: tt.status}
 			})
-			if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Idle: tt.idle}); err != nil {
+			if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Idle: tt.idle}); err != nil {
 				t.Fatal(err)
 			}
 			removed, err := h.Prune(t.Context(), false)
@@ -515,10 +517,10 @@ func TestReap(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	h := fakeHost(t, f)
-	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", TTL: time.Nanosecond}); err != nil {
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", TTL: time.Nanosecond}); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := h.Create(t.Context(), docker.Spec{Image: "debian", TTL: time.Hour})
+	kept, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -528,7 +530,7 @@ func TestReap(t *testing.T) {
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	var reaping sync.WaitGroup
-	reaping.Go(func() { h.Reap(ctx, time.Millisecond) })
+	reaping.Go(func() { sandbox.Reap(ctx, h, time.Millisecond, slog.New(slog.DiscardHandler)) })
 	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.calls) > before })
 	f.heal()
 	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.containers) == 1 })
@@ -570,7 +572,7 @@ func TestInterruptedWhileCreating(t *testing.T) {
 	f := &lateEngine{fakeEngine: newFake(), interrupt: cancel}
 	h := fakeHost(t, f.fakeEngine, func(c *docker.Config) { c.CopyServer = true })
 	docker.SetEngine(h, f)
-	if _, err := h.Create(ctx, docker.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
+	if _, err := h.Create(ctx, sandbox.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the interruption", err)
 	}
 	f.late.Wait()
@@ -585,7 +587,7 @@ func TestStartThatFails(t *testing.T) {
 	agent := &fakeAgent{keys: map[string]string{}}
 	f := newFake()
 	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
-	spec := docker.Spec{Image: "debian", Key: "k"}
+	spec := sandbox.Spec{Image: "debian", Key: "k"}
 	s, err := h.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
@@ -597,14 +599,14 @@ func TestStartThatFails(t *testing.T) {
 	if err := h.Start(t.Context(), s); err == nil || !strings.Contains(err.Error(), "no shell today") {
 		t.Errorf("got %v", err)
 	}
-	if s, err = h.Get(t.Context(), s.ID); err != nil || s.State != docker.Stopped {
+	if s, err = h.Get(t.Context(), s.ID); err != nil || s.State != sandbox.Stopped {
 		t.Errorf("after a start that failed: got %+v, %v, want it stopped", s, err)
 	}
 	agent.fail(nil)
 
 	// Now whoever starts it dies before the claim.
 	agent.forget()
-	if err := f.ContainerStart(t.Context(), s.Container, container.StartOptions{}); err != nil {
+	if err := f.ContainerStart(t.Context(), s.Instance, container.StartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Create(t.Context(), spec); err != nil {
@@ -620,7 +622,7 @@ func TestUnreachable(t *testing.T) {
 	f := newFake()
 	state := t.TempDir()
 	h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
-	s, err := h.Create(t.Context(), docker.Spec{Image: "debian"})
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -632,7 +634,7 @@ func TestUnreachable(t *testing.T) {
 	_, pruneErr := h.Prune(t.Context(), false)
 	deleteErr := h.Delete(t.Context(), s)
 	for call, err := range map[string]error{"List": listErr, "Get": getErr, "Prune": pruneErr, "Delete": deleteErr} {
-		if !errors.Is(err, docker.ErrUnknown) || errors.Is(err, docker.ErrNotFound) {
+		if !errors.Is(err, sandbox.ErrUnknown) || errors.Is(err, sandbox.ErrNotFound) {
 			t.Errorf("%s: got %v, want ErrUnknown", call, err)
 		}
 	}
@@ -656,11 +658,11 @@ func TestPruneServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	newer := fakeHost(t, f, func(c *docker.Config) { c.Servers = map[string]string{runtime.GOARCH: other} })
-	old, err := older.Create(t.Context(), docker.Spec{Image: "debian"})
+	old, err := older.Create(t.Context(), sandbox.Spec{Image: "debian"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := newer.Create(t.Context(), docker.Spec{Image: "debian"})
+	made, err := newer.Create(t.Context(), sandbox.Spec{Image: "debian"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -679,7 +681,7 @@ func TestPruneServers(t *testing.T) {
 		f.mu.Lock()
 		inUse := false
 		for _, c := range f.containers {
-			inUse = inUse || c.id == old.Container
+			inUse = inUse || c.id == old.Instance
 		}
 		left := len(f.volumes)
 		f.mu.Unlock()

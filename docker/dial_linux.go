@@ -12,10 +12,10 @@ import (
 )
 
 // dialSocket connects to the socket in dir and to nothing else. The directory
-// is mounted into the sandbox, so what stands there may be the agent's work:
-// no link is followed, the socket is looked at and connected to through one
-// descriptor, so that nothing can be swapped in between, and whoever listens on
-// it must be the sandbox's server.
+// is mounted into the sandbox, so the agent may have made what is in it: no link
+// is followed, the socket is examined and connected to through one descriptor, so
+// that nothing can be swapped in between, and the process that listens on it must
+// be the sandbox's server.
 func dialSocket(ctx context.Context, dir string, serverUID int) (net.Conn, error) {
 	path := filepath.Join(dir, filepath.Base(insideSocket))
 	dirFD, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func listen(t *testing.T, path string) {
@@ -145,11 +146,11 @@ func TestCheckMounts(t *testing.T) {
 	}{
 		{"as it was", a, a, func() {}, nil},
 		{"by a link of the image", a, link, func() {}, nil},
-		{"something else", a, b, func() {}, docker.ErrInvalid},
-		{"a link on the host", link, a, func() {}, docker.ErrInvalid},
-		{"swapped in between", a, a, swap, docker.ErrInvalid}, // the last: it stays so
+		{"something else", a, b, func() {}, sandbox.ErrInvalid},
+		{"a link on the host", link, a, func() {}, sandbox.ErrInvalid},
+		{"swapped in between", a, a, swap, sandbox.ErrInvalid}, // the last: it stays so
 	} {
-		err := docker.CheckMounts([]docker.Mount{{Source: tt.source, Target: tt.target}}, os.Getpid(), tt.between)
+		err := docker.CheckMounts([]sandbox.Mount{{Source: tt.source, Target: tt.target}}, os.Getpid(), tt.between)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}

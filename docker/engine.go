@@ -22,6 +22,8 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 // engine is what this package asks of a Docker engine. The real one is
@@ -126,29 +128,9 @@ func (e *dockerEngine) negotiate(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Sentinels of this package; each is wrapped with what was done and with what.
-var (
-	// ErrNotFound: there is no such sandbox.
-	ErrNotFound = errors.New("no such sandbox")
-	// ErrAmbiguous: more than one sandbox answers to the short id.
-	ErrAmbiguous = errors.New("ambiguous")
-	// ErrConflict: the key is taken by a sandbox of another specification, or
-	// the name by a container that is none of ours.
-	ErrConflict = errors.New("conflict")
-	// ErrInvalid: the specification asks for something it may not.
-	ErrInvalid = errors.New("invalid specification")
-	// ErrNoImage: the image is not on this host and could not be pulled.
-	ErrNoImage = errors.New("no such image")
-	// ErrClaimed: somebody else claimed the sandbox first. A claim callback
-	// returns it (or wraps it) to say so.
-	ErrClaimed = errors.New("claimed by somebody else")
-	// ErrUnknown: the engine cannot be reached, so nothing is known about the
-	// sandboxes. They may well live on.
-	ErrUnknown = errors.New("the Docker engine cannot be reached, the state of the sandboxes is unknown")
-	// ErrUnsafeSocket: what stands in the place of a sandbox's socket is not
-	// the socket of its server.
-	ErrUnsafeSocket = errors.New("unsafe socket")
-)
+// ErrUnsafeSocket reports that the file at the path of a sandbox's socket is not the socket of
+// its server.
+var ErrUnsafeSocket = errors.New("unsafe socket")
 
 // engineError wraps what an engine call returned, so that "cannot be reached"
 // is told from an answer. A wait that the caller ended is the caller's.
@@ -159,7 +141,7 @@ func engineError(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	case unreachable(err):
-		return fmt.Errorf("%s: %w: %w", what, ErrUnknown, err)
+		return fmt.Errorf("%s: the Docker engine cannot be reached, %w: %w", what, sandbox.ErrUnknown, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -1,9 +1,14 @@
 package docker
 
 import (
+	"os"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // Engine is what a fake must be able to do.
@@ -15,13 +20,13 @@ func OpenWith(config Config, e Engine) (*Host, error) {
 }
 
 // Plan is plan for a sandbox born at a fixed time.
-func Plan(s Spec, runDir, volume, pool string) (*container.Config, *container.HostConfig, error) {
-	if err := s.complete(); err != nil {
+func Plan(s sandbox.Spec, runDir, volume, pool string) (*container.Config, *container.HostConfig, error) {
+	if err := complete(&s); err != nil {
 		return nil, nil, err
 	}
-	config, host := plan(&s, birth{
+	config, host := plan(&s, creation{
 		id: "0123456789ab", name: s.Name, controller: "c0ffee", created: time.Unix(1e9, 0),
-		runDir: runDir, volume: volume, binary: "feed", pool: pool, ticket: "admit one",
+		runDir: runDir, volume: volume, binary: "feed", pool: pool, ticket: "admit one", userID: s.UserID,
 	})
 	return config, host, nil
 }
@@ -33,37 +38,53 @@ func Forbids(source string) string {
 }
 
 var (
-	ResolveMounts = func(mounts []Mount) ([]Mount, error) { return resolveMounts(mounts, hostView{}) }
-	DialSocket    = dialSocket
-	ServerUID     = serverUID
-	ContextHost   = contextHost
-	ReadPull      = readPull
-	StatsOf       = statsOf
-	Profile       = seccompProfile
-	Hint          = hint
-	Findings      = findings
-	DetailsOf     = details
+	DialSocket      = dialSocket
+	ServerUID       = serverUID
+	ContextHost     = contextHost
+	ReadReport      = readReport
+	PullProgress    = pullProgress
+	StatsOf         = statsOf
+	Profile         = seccompProfile
+	Hint            = hint
+	Findings        = findings
+	UnownedMemory   = unownedMemory
+	LimitsTerminals = limitsTerminals
+	DetailsOf       = details
 )
 
 // SetEngine gives the host another engine before its first use.
 func SetEngine(h *Host, e Engine) { h.engine = e }
 
 // Hash is a completed specification's hash.
-func Hash(s Spec) string {
-	if err := s.complete(); err != nil {
+func Hash(s sandbox.Spec) string {
+	if err := complete(&s); err != nil {
 		return err.Error()
 	}
-	return s.hash()
+	return s.Hash()
 }
 
 // CheckMounts holds the sources and compares them with what a process sees at
 // the targets, after between ran.
-func CheckMounts(mounts []Mount, pid int, between func()) error {
+func CheckMounts(mounts []sandbox.Mount, pid int, between func()) error {
 	held, err := holdMounts(mounts)
 	if err != nil {
 		return err
 	}
 	defer held.release()
 	between()
-	return held.check(pid)
+	return held.check(pid, os.Geteuid())
+}
+
+// ResolveMounts resolves mounts without a look at a host.
+func ResolveMounts(mounts []sandbox.Mount) ([]sandbox.Mount, error) {
+	resolved, _, err := resolveMounts(mounts, hostView{}, hostpath.OwnLinks)
+	return resolved, err
+}
+
+// Pick picks an id that is not used.
+func (r IDRange) Pick(used map[int]int) (int, error) { return r.pick(used) }
+
+// SharedQuotas is sharedQuotas on a local engine that says this of itself.
+func SharedQuotas(info system.Info, users map[int]int, sysctls string) []Finding {
+	return sharedQuotas(&facts{terminals: limitsTerminals(info), remapped: remapped(info)}, users, sysctls)
 }

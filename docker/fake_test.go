@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // errDown is what a client gets from an engine that died in mid-call.
@@ -60,6 +62,10 @@ type fakeEngine struct {
 	unborn     int              // so many creations find their name taken by what cannot be seen
 	cpus       int              // 0: the engine does not say
 	refusals   map[string]error // what calls of a name are answered with
+	pid        int              // of every container that runs
+	foreign    []container.Summary
+	paths      map[string]container.PathStat // what there is in containers; nil: nothing
+	copied     []string                      // names in archives for containers
 }
 
 type fakeContainer struct {
@@ -70,6 +76,7 @@ type fakeContainer struct {
 	created  time.Time
 	files    map[string][]byte
 	listener net.Listener
+	served   bool            // the server was let start
 	exits    []chan struct{} // each is closed at the end of the next run
 	removed  chan struct{}
 }
@@ -160,10 +167,34 @@ func (f *fakeEngine) ContainerStart(ctx context.Context, id string, _ container.
 			c.end()
 			return nil
 		}
-		var config net.ListenConfig
-		c.listener, err = config.Listen(context.WithoutCancel(ctx), "unix", filepath.Join(c.runDir(), "sock"))
-		return err
+		if !slices.Contains(c.config.Cmd, "--start-fifo") {
+			return c.listen(ctx)
+		}
+		fifo, err := os.OpenFile(filepath.Join(c.runDir(), "start"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		go func() { // ends when the controller writes or closes
+			_, err := fifo.Read(make([]byte, 1))
+			_ = fifo.Close()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if err == nil && c.state == "running" {
+				err = c.listen(ctx)
+			}
+			if err != nil {
+				c.end()
+			}
+		}()
+		return nil
 	})
+}
+
+func (c *fakeContainer) listen(ctx context.Context) (err error) {
+	var config net.ListenConfig
+	c.listener, err = config.Listen(context.WithoutCancel(ctx), "unix", filepath.Join(c.runDir(), "sock"))
+	c.served = true
+	return err
 }
 
 func (c *fakeContainer) end() {
@@ -250,7 +281,7 @@ func (f *fakeEngine) ContainerInspect(_ context.Context, id string) (r container
 		r = container.InspectResponse{
 			ContainerJSONBase: &container.ContainerJSONBase{
 				ID: c.id, Name: "/" + c.name, Created: c.created.Format(time.RFC3339Nano),
-				State: &container.State{Status: c.state, FinishedAt: time.Now().Format(time.RFC3339Nano)},
+				State: &container.State{Status: c.state, Pid: f.pid, FinishedAt: time.Now().Format(time.RFC3339Nano)},
 			},
 			Config: c.config,
 		}
@@ -261,17 +292,27 @@ func (f *fakeEngine) ContainerInspect(_ context.Context, id string) (r container
 
 func (f *fakeEngine) ContainerList(_ context.Context, options container.ListOptions) (all []container.Summary, err error) {
 	err = f.do("list", func() error {
+		if options.Filters.Len() == 0 {
+			all = append(all, f.foreign...)
+		}
 		for _, c := range f.containers {
 			if options.Filters.MatchKVList("label", c.config.Labels) {
 				all = append(all, container.Summary{
 					ID: c.id, Names: []string{"/" + c.name}, Image: c.config.Image, Labels: c.config.Labels,
-					State: c.state, Created: c.created.Unix(),
+					State: c.state, Created: c.created.Unix(), Mounts: c.mountPoints(),
 				})
 			}
 		}
 		return nil
 	})
 	return all, err
+}
+
+func (c *fakeContainer) mountPoints() (points []container.MountPoint) {
+	for _, m := range c.host.Mounts {
+		points = append(points, container.MountPoint{Type: m.Type, Source: m.Source, Destination: m.Target, RW: !m.ReadOnly})
+	}
+	return points
 }
 
 func (f *fakeEngine) ContainerLogs(_ context.Context, id string, _ container.LogsOptions) (r io.ReadCloser, err error) {
@@ -298,8 +339,12 @@ func (f *fakeEngine) Info(context.Context) (info system.Info, err error) {
 }
 
 func (f *fakeEngine) ContainerStatPath(_ context.Context, id, path string) (container.PathStat, error) {
-	return container.PathStat{}, f.with("stat", id, func(*fakeContainer) error {
-		return fmt.Errorf("%s: %w", path, cerrdefs.ErrNotFound)
+	stat, ok := f.paths[path]
+	return stat, f.with("stat", id, func(*fakeContainer) error {
+		if !ok {
+			return fmt.Errorf("%s: %w", path, cerrdefs.ErrNotFound)
+		}
+		return nil
 	})
 }
 
@@ -313,6 +358,7 @@ func (f *fakeEngine) CopyToContainer(_ context.Context, id, _ string, content io
 			if err != nil {
 				return err
 			}
+			f.copied = append(f.copied, header.Name)
 			if c.files["/"+header.Name], err = io.ReadAll(r); err != nil {
 				return err
 			}
@@ -409,12 +455,12 @@ func (f *fakeEngine) VolumeRemove(_ context.Context, name string, _ bool) error 
 type fakeAgent struct {
 	mu      sync.Mutex
 	keys    map[string]string // by what the sandbox's socket is
-	status  docker.Status
+	status  sandbox.Status
 	renewed []time.Duration
 	err     error
 }
 
-func (a *fakeAgent) Ready(ctx context.Context, dial docker.DialFunc, _ string) error {
+func (a *fakeAgent) Ready(ctx context.Context, dial sandbox.DialFunc, _ string) error {
 	conn, err := dial(ctx)
 	if err != nil {
 		return err
@@ -424,7 +470,7 @@ func (a *fakeAgent) Ready(ctx context.Context, dial docker.DialFunc, _ string) e
 	return errors.Join(a.err, conn.Close())
 }
 
-func (a *fakeAgent) Claim(ctx context.Context, dial docker.DialFunc, c docker.Claim) error {
+func (a *fakeAgent) Claim(ctx context.Context, dial sandbox.DialFunc, c sandbox.Claim) error {
 	conn, err := dial(ctx)
 	if err != nil {
 		return err
@@ -434,7 +480,7 @@ func (a *fakeAgent) Claim(ctx context.Context, dial docker.DialFunc, c docker.Cl
 	defer a.mu.Unlock()
 	at := conn.RemoteAddr().String() // the path that the listener was bound to
 	if key, ok := a.keys[at]; ok && key != c.Key {
-		return docker.ErrClaimed
+		return sandbox.ErrClaimed
 	}
 	a.keys[at] = c.Key
 	return nil
@@ -460,14 +506,14 @@ func (a *fakeAgent) claimed() int {
 	return len(a.keys)
 }
 
-func (a *fakeAgent) Renew(_ context.Context, _ docker.DialFunc, _ string, ttl time.Duration) error {
+func (a *fakeAgent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.renewed = append(a.renewed, ttl)
 	return a.err
 }
 
-func (a *fakeAgent) Status(context.Context, docker.DialFunc, string) (docker.Status, error) {
+func (a *fakeAgent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.status, nil

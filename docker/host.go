@@ -3,65 +3,32 @@
 //
 // It knows containers and not actions. What is said to a server goes through a
 // connection that Sandbox.Dial opens, and is said by the Agent that the program
-// brings along. What is fixed at a sandbox's birth stands in labels of its
-// container; its key stands in a directory of this host that only the
+// brings along. What is fixed when a sandbox is created is in labels of its
+// container; its key is in a directory of this host that only the
 // controller's user can open.
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/system"
+
+	"github.com/actiond/actiond/sandbox"
 )
-
-// DialFunc opens a connection to the server of one sandbox. ctx bounds the
-// opening.
-type DialFunc func(ctx context.Context) (net.Conn, error)
-
-// Agent speaks to the server of a sandbox. It must be safe for concurrent use.
-type Agent interface {
-	// Ready returns nil as soon as a real command ran in the sandbox's shell,
-	// or, where nobody claimed it yet and the key is empty, as soon as one could.
-	// It may try again until ctx ends.
-	Ready(ctx context.Context, dial DialFunc, key string) error
-	// Claim binds the sandbox to its owner. The same claim may be made again;
-	// another one fails with ErrClaimed.
-	Claim(ctx context.Context, dial DialFunc, claim Claim) error
-	// Renew gives the server a deadline, ttl from now; 0 means none.
-	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
-	// Status asks what changes while a sandbox lives.
-	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
-}
-
-// Claim is what binds a sandbox to its owner, and the limits that count from
-// then on; they replace those the server was started with.
-type Claim struct {
-	Ticket     string // shows that the claimer may; empty for a sandbox that asks for none
-	Key, Owner string
-	Env        map[string]string
-	TTL, Idle  time.Duration // 0: none
-}
-
-// Status is what a server says of itself.
-type Status struct {
-	Busy     bool      // an action is running
-	Claimed  bool      // it has an owner
-	Since    time.Time // of the last action's end, or of the start
-	Deadline time.Time // zero: none
-}
 
 // Config says how a Host is kept.
 type Config struct {
@@ -78,7 +45,7 @@ type Config struct {
 	// "arm64").
 	Servers map[string]string
 	// Agent speaks to the servers. Required.
-	Agent Agent
+	Agent sandbox.Agent
 	// Transport is "socket", "port", or "" for a socket where it can be had.
 	Transport string
 	// CopyServer copies the server into each container instead of keeping it in
@@ -86,12 +53,17 @@ type Config struct {
 	CopyServer bool
 	// ReadyTimeout bounds the wait for a started sandbox. Default one minute.
 	ReadyTimeout time.Duration
-	// PullOutput gets the engine's report of a pull, a JSON value per line.
-	// Default: thrown away.
-	PullOutput io.Writer
+	// Pulling is called while an image is pulled, with the engine's word for
+	// what it does, and the bytes downloaded of all the bytes known so far; the
+	// total is 0 for a step that is not a download. It must be safe for
+	// concurrent use.
+	Pulling func(status string, done, total int64)
+	// UserIDs are those that sandboxes get whose id nothing else decides. Default
+	// DefaultUserIDs.
+	UserIDs IDRange
 	// Progress is told before each step of a creation or claim what is waited
 	// for next. It must be safe for concurrent use.
-	Progress func(id string, state State, waiting string)
+	Progress func(id string, state sandbox.State, waiting string)
 	// Logger gets what happens in the background. Default: nothing.
 	Logger *slog.Logger
 }
@@ -112,11 +84,32 @@ type Host struct {
 	hashes map[string]server // by architecture
 }
 
+var (
+	_ sandbox.Driver       = (*Host)(nil)
+	_ sandbox.Watcher      = (*Host)(nil)
+	_ sandbox.Renewer      = (*Host)(nil)
+	_ sandbox.Starter      = (*Host)(nil)
+	_ sandbox.Pauser       = (*Host)(nil)
+	_ sandbox.Files        = (*Host)(nil)
+	_ sandbox.Logger       = (*Host)(nil)
+	_ sandbox.Meter        = (*Host)(nil)
+	_ sandbox.Inspector    = (*Host)(nil)
+	_ sandbox.Pruner       = (*Host)(nil)
+	_ sandbox.ServerPruner = (*Host)(nil)
+	_ sandbox.Images       = (*Host)(nil)
+	_ sandbox.Doctor       = (*Host)(nil)
+	_ sandbox.Opener       = (*Host)(nil)
+	_ sandbox.Warmer       = (*Host)(nil)
+)
+
 // facts are what had to be asked of the engine.
 type facts struct {
-	socket    bool // a directory of this host can be mounted, and its socket reached
+	local     bool // the engine mounts directories of this host
+	socket    bool // and a socket in one can be reached
 	serverUID int  // what uid 0 of a sandbox is on this host
 	cpus      int  // 0: the engine does not say
+	terminals bool // a devpts with a limit can be mounted
+	remapped  bool // users of a sandbox are others on this host
 }
 
 // Open prepares for the engine and opens the state directory. It does not
@@ -133,16 +126,20 @@ func open(config Config, engine engine, address string) (*Host, error) {
 	if config.Agent == nil {
 		return nil, errors.New("opening the host: no agent to speak to the servers")
 	}
-	config.Prefix = orElse(config.Prefix, "actiond-")
-	config.ReadyTimeout = orElse(config.ReadyTimeout, time.Minute)
+	config.Prefix = cmp.Or(config.Prefix, "actiond-")
+	config.UserIDs = cmp.Or(config.UserIDs, DefaultUserIDs)
+	if err := config.UserIDs.check(); err != nil {
+		return nil, fmt.Errorf("opening the host: %w", err)
+	}
+	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, time.Minute)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	if config.Progress == nil {
-		config.Progress = func(string, State, string) {}
+		config.Progress = func(string, sandbox.State, string) {}
 	}
-	if config.PullOutput == nil {
-		config.PullOutput = io.Discard
+	if config.Pulling == nil {
+		config.Pulling = func(string, int64, int64) {}
 	}
 	if !regexp.MustCompile(`^[a-z][a-z0-9]*-$`).MatchString(config.Prefix) {
 		return nil, fmt.Errorf("opening the host: prefix %q must be a lowercase word with a dash at its end", config.Prefix)
@@ -152,7 +149,7 @@ func open(config Config, engine engine, address string) (*Host, error) {
 	default:
 		return nil, fmt.Errorf("opening the host: transport %q: socket or port", config.Transport)
 	}
-	config.StateDir = orElse(config.StateDir, defaultStateDir())
+	config.StateDir = cmp.Or(config.StateDir, sandbox.DefaultStateDir())
 	state, err := openState(config.StateDir)
 	if err != nil {
 		return nil, err
@@ -169,22 +166,6 @@ func open(config Config, engine engine, address string) (*Host, error) {
 		view:   view(config.StateDir, address),
 		hashes: map[string]server{},
 	}, nil
-}
-
-// defaultStateDir outlives a reboot, because stopped sandboxes do and their keys
-// are in it.
-func defaultStateDir() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/actiond"
-	}
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "actiond")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return filepath.Join(os.TempDir(), "actiond-"+strconv.Itoa(os.Geteuid()))
-	}
-	return filepath.Join(home, ".local", "state", "actiond")
 }
 
 // Close lets go of the state directory and of the connections to the engine.
@@ -215,11 +196,12 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	learned := &facts{serverUID: serverUID(info), cpus: info.NCPU}
+	learned := &facts{serverUID: serverUID(info), cpus: info.NCPU, remapped: remapped(info)}
 	// The server's socket is for its own user alone, and only root and a
 	// rootless engine's user are that on this side.
-	local := len(h.view.sockets) > 0 && runtime.GOOS == "linux" && info.OperatingSystem != "Docker Desktop"
-	learned.socket = local && (os.Geteuid() == 0 || os.Geteuid() == learned.serverUID)
+	learned.local = len(h.view.sockets) > 0 && runtime.GOOS == "linux" && info.OperatingSystem != "Docker Desktop"
+	learned.terminals = learned.local && limitsTerminals(info)
+	learned.socket = learned.local && (os.Geteuid() == 0 || os.Geteuid() == learned.serverUID)
 	switch {
 	case h.config.Transport == "port":
 		learned.socket = false
@@ -228,6 +210,21 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	}
 	h.facts = learned
 	return learned, nil
+}
+
+// limitsTerminals reports whether the engine, on this Linux host, can give each
+// container a devpts of its own making. SELinux would let containers use only one
+// that the engine labels.
+func limitsTerminals(info system.Info) bool {
+	selinux := slices.ContainsFunc(info.SecurityOptions, func(option string) bool { return strings.Contains(option, "name=selinux") })
+	return !selinux && !remapped(info) && plainRuntime(info.DefaultRuntime)
+}
+
+// remapped reports whether the engine's containers have a user namespace.
+func remapped(info system.Info) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(option string) bool {
+		return strings.Contains(option, "name=rootless") || strings.Contains(option, "name=userns")
+	})
 }
 
 // serverUID is what uid 0 of a container is outside.

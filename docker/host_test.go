@@ -1,7 +1,6 @@
 package docker_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +21,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -54,7 +55,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := fakeHost(t, newFake(), func(c *docker.Config) { c.StateDir = state })
-	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err != nil {
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err != nil {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
@@ -81,11 +82,11 @@ func TestControllers(t *testing.T) {
 	one := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	same := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	other := fakeHost(t, f)
-	s, err := one.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"})
+	s, err := one.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := same.Get(t.Context(), s.ID); err != nil || got.Container != s.Container {
+	if got, err := same.Get(t.Context(), s.ID); err != nil || got.Instance != s.Instance {
 		t.Errorf("the same controller: got %v, %v", got, err)
 	}
 	if all, err := other.List(t.Context()); err != nil || len(all) != 0 {
@@ -94,7 +95,7 @@ func TestControllers(t *testing.T) {
 	if removed, err := other.Prune(t.Context(), false); err != nil || len(removed) != 0 {
 		t.Errorf("another controller removes %v, %v", removed, err)
 	}
-	if _, err := other.Create(t.Context(), docker.Spec{Image: "debian", Key: "k"}); !errors.Is(err, docker.ErrConflict) {
+	if _, err := other.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("another controller with the key: got %v, want ErrConflict", err)
 	}
 }
@@ -102,15 +103,21 @@ func TestControllers(t *testing.T) {
 func TestGetAmbiguous(t *testing.T) {
 	t.Parallel()
 	h := fakeHost(t, newFake())
-	for range 2 {
-		if _, err := h.Create(t.Context(), docker.Spec{Image: "debian", Name: "twin"}); err != nil {
+	first := map[byte]bool{} // digits that ids begin with
+	for i := 0; ; i++ {
+		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: fmt.Sprint(i)})
+		if err != nil {
 			t.Fatal(err)
 		}
+		if first[s.ID[0]] {
+			if _, err := h.Get(t.Context(), s.ID[:1]); !errors.Is(err, sandbox.ErrAmbiguous) {
+				t.Errorf("got %v, want ErrAmbiguous", err)
+			}
+			break
+		}
+		first[s.ID[0]] = true
 	}
-	if _, err := h.Get(t.Context(), "twin"); !errors.Is(err, docker.ErrAmbiguous) {
-		t.Errorf("got %v, want ErrAmbiguous", err)
-	}
-	if _, err := h.Get(t.Context(), ""); !errors.Is(err, docker.ErrNotFound) {
+	if _, err := h.Get(t.Context(), ""); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("nothing: got %v, want ErrNotFound", err)
 	}
 }
@@ -155,8 +162,8 @@ func TestFindings(t *testing.T) {
 
 func TestDetails(t *testing.T) {
 	t.Parallel()
-	config, host, err := docker.Plan(docker.Spec{
-		Image: "i", UserID: 1000, SecurityOpts: []string{"apparmor=unconfined"}, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
+	config, host, err := docker.Plan(sandbox.Spec{
+		Image: "i", UserID: 1000, SecurityOpts: []string{"apparmor=unconfined"}, Mounts: []sandbox.Mount{{Source: "/srv/x", Target: "/x"}},
 	}, "/r", "v", "")
 	if err != nil {
 		t.Fatal(err)
@@ -168,9 +175,9 @@ func TestDetails(t *testing.T) {
 		},
 		Config: config,
 	})
-	want := &docker.Details{
+	want := &sandbox.Details{
 		ImageID: "sha256:1", Started: time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC), OutOfMemory: true,
-		Network: "bridge", WorkDir: "/workspace", Memory: 2 << 30, Pids: 512, CPUs: 2, Mounts: []docker.Mount{{"/srv/x", "/x", false}},
+		Network: "bridge", WorkDir: "/workspace", Memory: 2 << 30, Pids: 512, CPUs: 2, Mounts: []sandbox.Mount{{Source: "/srv/x", Target: "/x"}},
 		SecurityOpts:   []string{"apparmor=unconfined", "no-new-privileges", "seccomp=(built in)"},
 		LostProtection: []string{"apparmor is off", "the agent changes /srv/x on the host"}, Server: "feed",
 	}
@@ -213,23 +220,35 @@ func TestOpenBadAddress(t *testing.T) {
 	}
 }
 
-func TestReadPull(t *testing.T) {
+func TestPullProgress(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, report string
-		fails        bool
+		name, report, err string
+		want              []string
 	}{
-		{"fine", `{"status":"Pulling"}` + "\n" + `{"status":"Done"}`, false},
-		{"an error in it", `{"status":"Pulling"}` + "\n" + `{"error":"manifest unknown","errorDetail":{}}`, true},
-		{"cut", `{"status":`, true},
-		{"empty", "", false},
+		{"fine", `{"status":"Pulling from x"}` + "\n" + `{"status":"Digest: y"}`, "", []string{"Pulling from x 0/0", "Digest: y 0/0"}},
+		{
+			"layers", `{"status":"Downloading","progressDetail":{"current":1,"total":10},"id":"a"}` +
+				`{"status":"Downloading","progressDetail":{"current":5,"total":30},"id":"b"}` +
+				`{"status":"Downloading","progressDetail":{"current":7,"total":10},"id":"a"}` +
+				`{"status":"Downloading","progressDetail":{"current":7},"id":"c"}` +
+				`{"status":"Extracting","progressDetail":{"current":7,"total":10},"id":"a"}`,
+			"",
+			[]string{"Downloading 1/10", "Downloading 6/40", "Downloading 12/40", "Downloading 0/0", "Extracting 0/0"},
+		},
+		{"an error in it", `{"status":"Pulling"}` + "\n" + `{"error":"manifest unknown","errorDetail":{"message":"manifest unknown"}}`, "manifest unknown", []string{"Pulling 0/0"}},
+		{"cut", `{"status":`, "reading the engine's report: unexpected EOF", nil},
+		{"empty", "", "", nil},
 	} {
-		var out bytes.Buffer
-		if err := docker.ReadPull(strings.NewReader(tt.report), &out); (err != nil) != tt.fails {
-			t.Errorf("%s: got %v, want an error: %v", tt.name, err, tt.fails)
+		var got []string
+		err := docker.ReadReport(strings.NewReader(tt.report), docker.PullProgress(func(status string, done, total int64) {
+			got = append(got, fmt.Sprintf("%s %d/%d", status, done, total))
+		}))
+		if message := fmt.Sprint(err); err == nil && tt.err != "" || err != nil && message != tt.err {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.err)
 		}
-		if out.String() != tt.report {
-			t.Errorf("%s: passed on %q", tt.name, out.String())
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
@@ -243,7 +262,7 @@ func TestStats(t *testing.T) {
 	raw.PidsStats.Current = 3
 	raw.Networks = map[string]container.NetworkStats{"a": {RxBytes: 1, TxBytes: 2}, "b": {RxBytes: 10, TxBytes: 20}}
 	raw.BlkioStats.IoServiceBytesRecursive = []container.BlkioStatEntry{{Op: "Read", Value: 5}, {Op: "write", Value: 6}, {Op: "Total", Value: 11}}
-	want := docker.Stats{
+	want := sandbox.Stats{
 		Time: time.Unix(11, 0), CPU: 1.5, Memory: 70, MemoryLimit: 1000, Pids: 3, NetIn: 11, NetOut: 22, DiskIn: 5, DiskOut: 6,
 	}
 	if got := docker.StatsOf(raw); got != want {
@@ -296,7 +315,7 @@ func TestDamagedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %v, want a damaged server", err)
 	}
 	for name := range f.volumes {
@@ -322,7 +341,7 @@ func (l *losingEngine) CopyFromContainer(ctx context.Context, id, path string) (
 func TestArchitecture(t *testing.T) {
 	t.Parallel()
 	h := fakeHost(t, newFake(), func(c *docker.Config) { c.Servers = map[string]string{"mips": "/nowhere"} })
-	if _, err := h.Create(t.Context(), docker.Spec{Image: "debian"}); !errors.Is(err, docker.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "mips") {
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "mips") {
 		t.Errorf("got %v, want what there is", err)
 	}
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,45 +13,39 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/system"
-)
 
-// Details are what the engine tells about one sandbox.
-type Details struct {
-	ImageID          string
-	Started, Ended   time.Time // zero: not yet
-	ExitCode         int       // of the server, where it ended
-	OutOfMemory      bool      // the memory limit ended something in it
-	Network          string
-	Addresses        []string // in its networks
-	WorkDir          string   // where shells start
-	Memory, Pids     int64    // limits
-	CPUs             float64  // limit
-	Runtime          string
-	ReadOnly         bool
-	Mounts           []Mount // the caller's
-	SecurityOpts     []string
-	LostProtection   []string // compared with the defaults
-	GainedProtection []string
-	Server           string // SHA-256 of the server in it
-}
+	"github.com/actiond/actiond/sandbox"
+)
 
 // Inspect asks the engine about a sandbox. It fails with ErrNotFound if that is
 // gone.
-func (h *Host) Inspect(ctx context.Context, s *Sandbox) (*Details, error) {
+func (h *Host) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Details, error) {
 	info, err := safely(ctx, "looking at sandbox "+s.ID, func() (container.InspectResponse, error) {
-		return h.engine.ContainerInspect(ctx, s.Container)
+		return h.engine.ContainerInspect(ctx, s.Instance)
 	})
 	if isNotFound(err) {
-		return nil, fmt.Errorf("sandbox %s: %w", s.ID, ErrNotFound)
+		return nil, fmt.Errorf("sandbox %s: %w", s.ID, sandbox.ErrNotFound)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return details(info), nil
+	d := details(info)
+	d.Instance = s.Instance
+	return d, nil
 }
 
-func details(info container.InspectResponse) *Details {
-	d := &Details{ImageID: info.Image}
+// WorkDir returns where the shells of a sandbox start. It fails with ErrNotFound if
+// the sandbox is gone.
+func (h *Host) WorkDir(ctx context.Context, s *sandbox.Sandbox) (string, error) {
+	d, err := h.Inspect(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return d.WorkDir, nil
+}
+
+func details(info container.InspectResponse) *sandbox.Details {
+	d := &sandbox.Details{ImageID: info.Image}
 	if state := info.State; state != nil {
 		d.ExitCode, d.OutOfMemory = state.ExitCode, state.OOMKilled
 		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
@@ -71,7 +66,7 @@ func details(info container.InspectResponse) *Details {
 		}
 		for _, m := range host.Mounts {
 			if m.Type == mount.TypeBind && m.Target != insideRun {
-				d.Mounts = append(d.Mounts, Mount{m.Source, m.Target, m.ReadOnly})
+				d.Mounts = append(d.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
 			}
 		}
 		for _, opt := range host.SecurityOpt {
@@ -89,7 +84,7 @@ func details(info container.InspectResponse) *Details {
 		}
 	}
 	chosen := slices.DeleteFunc(slices.Clone(d.SecurityOpts), func(opt string) bool { return opt == "seccomp=(built in)" })
-	d.LostProtection, d.GainedProtection = Protection(Spec{
+	d.LostProtection, d.GainedProtection = Protection(sandbox.Spec{
 		User: user, Mounts: d.Mounts, Network: d.Network, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
 	})
 	return d
@@ -113,6 +108,8 @@ type EngineInfo struct {
 	Runtimes                      []string
 	Transport                     string // how sandboxes are reached: "socket" or "port"
 	Findings                      []Finding
+	// Shared is what the sandboxes share although each has its limits.
+	Shared []Finding
 }
 
 // Finding is something about the engine that takes away from what is promised.
@@ -134,13 +131,20 @@ func (h *Host) Engine(ctx context.Context) (*EngineInfo, error) {
 	}
 	e := &EngineInfo{
 		Version: info.ServerVersion, Kernel: info.KernelVersion, System: info.OperatingSystem, Arch: info.Architecture,
-		StorageDriver: info.Driver, CgroupVersion: orElse(info.CgroupVersion, "1"), CPUs: info.NCPU, Memory: info.MemTotal,
+		StorageDriver: info.Driver, CgroupVersion: cmp.Or(info.CgroupVersion, "1"), CPUs: info.NCPU, Memory: info.MemTotal,
 		Runtimes: slices.Sorted(maps.Keys(info.Runtimes)), Transport: "port",
 	}
 	if learned.socket {
 		e.Transport = "socket"
 	}
 	e.Findings = findings(info, learned.socket)
+	if learned.local {
+		users, err := h.usedUserIDs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		e.Shared = sharedQuotas(learned, users, "/proc/sys")
+	}
 	return e, nil
 }
 
@@ -165,6 +169,8 @@ func findings(info system.Info, socket bool) []Finding {
 	add(!info.LiveRestoreEnabled, "live-restore is off", "sandboxes end when the engine is restarted: set \"live-restore\": true in daemon.json")
 	add(!socket, "sandboxes are reached by a port on 127.0.0.1", fmt.Sprintf(
 		"slower than a socket, and other users of this host can knock: for a socket the engine must run on this Linux host, and this program as root (it is user %d)", os.Geteuid()))
+	add(remapped(info), "limits of interprocess communication cannot be set",
+		"an agent can fill its sandbox's memory with shared memory that no process owns, until its server ends; other sandboxes do not notice")
 	add(info.CgroupVersion == "1", "control groups are of version 1", "memory is counted less exactly; everything else holds")
 	for _, warning := range info.Warnings {
 		add(strings.HasPrefix(warning, "WARNING: API is accessible on http"), warning, "whoever reaches that port owns the host: close it")
@@ -174,8 +180,8 @@ func findings(info system.Info, socket bool) []Finding {
 
 // Prepare pulls the image if need be and puts the server into its volume, so
 // that the first creation does not wait for them.
-func (h *Host) Prepare(ctx context.Context, spec Spec) error {
-	if err := h.complete(&spec); err != nil {
+func (h *Host) Prepare(ctx context.Context, spec sandbox.Spec) error {
+	if err := h.complete(ctx, &spec); err != nil {
 		return err
 	}
 	arch, err := h.image(ctx, &spec)

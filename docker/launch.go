@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,47 +16,25 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
-// StartError says why a sandbox did not come to life. Nothing is left of it.
-type StartError struct {
-	ID   string
-	Step string // what was waited for, empty: it was not started
-	Hint string // what to do, empty if that is not known
-	Logs string // the container's last lines
-	Err  error
-}
-
-func (e *StartError) Error() string {
-	text := "sandbox " + e.ID + ": "
-	if e.Step != "" {
-		text += e.Step + ": "
-	}
-	text += e.Err.Error()
-	if e.Hint != "" {
-		text += "\n" + e.Hint
-	}
-	if e.Logs != "" {
-		text += "\nits last words:\n  " + strings.ReplaceAll(e.Logs, "\n", "\n  ")
-	}
-	return text
-}
-
-func (e *StartError) Unwrap() error { return e.Err }
-
 // launch starts the container and returns when a command ran in its shell.
-func (h *Host) launch(ctx context.Context, s *Sandbox, n note) error {
+func (h *Host) launch(ctx context.Context, s *instance, n note) error {
 	limit := fmt.Errorf("nothing after %v", h.config.ReadyTimeout)
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, h.config.ReadyTimeout, limit)
 	defer cancelTimeout()
 	waitCtx, died := context.WithCancelCause(ctx)
 	defer died(nil)
-	exited, failed := h.engine.ContainerWait(waitCtx, s.Container, container.WaitConditionNextExit)
+	exited, failed := h.engine.ContainerWait(waitCtx, s.Instance, container.WaitConditionNextExit)
 
-	h.config.Progress(s.ID, Creating, "the container to start")
-	if err := h.start(ctx, s, n.Mounts); err != nil {
+	h.config.Progress(s.ID, sandbox.Creating, "the container to start")
+	release, err := h.start(ctx, s, n.Mounts)
+	if err != nil {
 		return h.startError(ctx, s, "", err)
 	}
+	defer release()
 	over := make(chan struct{})
 	watching := make(chan struct{})
 	defer func() { close(over); <-watching }()
@@ -78,13 +57,15 @@ func (h *Host) launch(ctx context.Context, s *Sandbox, n note) error {
 			if n.Key == "" {
 				return nil
 			}
-			return h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now()))
+			// A busy engine's proxy may cut a connection later than settled waits. The same
+			// key may claim again.
+			return untilTaken(ctx, func() error { return h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())) })
 		}},
 		{"waiting for the first command in its shell", func(ctx context.Context) error {
 			return h.config.Agent.Ready(ctx, s.Dial, n.Key)
 		}},
 	} {
-		h.config.Progress(s.ID, Starting, next.step)
+		h.config.Progress(s.ID, sandbox.Starting, next.step)
 		if err := next.do(waitCtx); err != nil {
 			if waitCtx.Err() != nil {
 				err = context.Cause(waitCtx)
@@ -95,49 +76,94 @@ func (h *Host) launch(ctx context.Context, s *Sandbox, n note) error {
 	return nil
 }
 
-// start starts the container and makes sure that what was mounted into it is
-// what was checked; otherwise it is stopped before anybody can use it.
-func (h *Host) start(ctx context.Context, s *Sandbox, mounts []Mount) error {
+// start starts the container. Where it has mounts, its server waits until they
+// were compared with what was checked: an agent may have put a link in the place
+// of one meanwhile, and the server gives the working directory to the user.
+// Where they differ the container is stopped. The caller calls release once the
+// server listens, or is not waited for any more.
+func (h *Host) start(ctx context.Context, s *instance, mounts []sandbox.Mount) (release func(), err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !learned.socket || len(mounts) == 0 { // the host's files are elsewhere, or none are mounted
-		return engineError(ctx, "starting the container", h.engine.ContainerStart(ctx, s.Container, container.StartOptions{}))
+	run := func() error {
+		return engineError(ctx, "starting the container", h.engine.ContainerStart(ctx, s.Instance, container.StartOptions{}))
+	}
+	if !learned.local || len(mounts) == 0 {
+		return func() {}, run()
 	}
 	held, err := holdMounts(mounts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer held.release()
-	if err := h.engine.ContainerStart(ctx, s.Container, container.StartOptions{}); err != nil {
-		return engineError(ctx, "starting the container", err)
+	if !learned.socket || s.transport != "socket" {
+		if err := h.uncheckable(ctx, held); err != nil {
+			return nil, err
+		}
+		return func() {}, run()
 	}
-	info, err := h.engine.ContainerInspect(ctx, s.Container)
+	fifo, err := h.state.startFIFO(s.origin, learned.serverUID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = fifo.Close()
+		}
+	}()
+	if err := run(); err != nil {
+		return nil, err
+	}
+	if err := h.checkMounts(ctx, s, held, learned.serverUID); err != nil {
+		now := 0
+		stopCtx := context.WithoutCancel(ctx)
+		return nil, errors.Join(err, h.engine.ContainerStop(stopCtx, s.Instance, container.StopOptions{Timeout: &now}))
+	}
+	if _, err := fifo.Write([]byte{'\n'}); err != nil {
+		return nil, fmt.Errorf("letting the server start: %w", err)
+	}
+	return func() { _ = fifo.Close() }, nil
+}
+
+// checkMounts compares the mounts of a container that was just started with what
+// is held.
+func (h *Host) checkMounts(ctx context.Context, s *instance, held *heldMounts, serverUID int) error {
+	info, err := h.engine.ContainerInspect(ctx, s.Instance)
 	if err != nil {
 		return engineError(ctx, "looking at the container", err)
 	}
 	if info.State.Pid == 0 {
-		return nil // it ended already, which is told elsewhere
+		return nil // it ended already, which is reported elsewhere
 	}
-	switch err := held.check(info.State.Pid); {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrInvalid):
-		now := 0
-		stopCtx := context.WithoutCancel(ctx)
-		return errors.Join(err, h.engine.ContainerStop(stopCtx, s.Container, container.StopOptions{Timeout: &now}))
-	default: // a rootless engine's processes may be out of sight
-		h.config.Logger.WarnContext(ctx, "cannot check the mounts of a sandbox", "sandbox", s.ID, "error", err)
-		return nil
+	err = held.check(info.State.Pid, serverUID)
+	if err == nil || errors.Is(err, sandbox.ErrInvalid) {
+		return err
 	}
+	// The processes of some runtimes are out of sight.
+	h.config.Logger.WarnContext(ctx, "cannot check the mounts of a sandbox", "sandbox", s.ID, "error", err)
+	return h.uncheckable(ctx, held)
+}
+
+// uncheckable refuses mounts below a directory that sandboxes can write, where
+// nothing tells what the engine mounts in the end.
+func (h *Host) uncheckable(ctx context.Context, held *heldMounts) error {
+	dirs, err := h.agentDirs(ctx)
+	if err != nil {
+		return err
+	}
+	if source, dir := held.below(dirs); source != "" {
+		return sandbox.Invalid("mount %s lies in %s, which a sandbox can change, and what the engine mounts cannot be checked here: run this program as root, or mount %s itself",
+			source, dir, dir)
+	}
+	return nil
 }
 
 // claim is what the server is told: what the note says, or else what the
-// sandbox was born with.
-func (n note) claim(s *Sandbox, now time.Time) Claim {
-	c := Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: orElse(n.Idle, s.IdleLimit)}
-	deadline := orElse(n.Deadline, s.Deadline)
+// sandbox was created with.
+func (n note) claim(s *instance, now time.Time) sandbox.Claim {
+	c := sandbox.Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: cmp.Or(n.Idle, s.IdleLimit)}
+	deadline := cmp.Or(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {
 		c.TTL = max(deadline.Sub(now), time.Second)
 	}
@@ -145,26 +171,31 @@ func (n note) claim(s *Sandbox, now time.Time) Claim {
 }
 
 // listening returns when the server takes connections.
-func (h *Host) listening(ctx context.Context, s *Sandbox) error {
-	if s.Transport == "port" {
+func (h *Host) listening(ctx context.Context, s *instance) error {
+	if s.transport == "port" {
 		if err := h.refresh(ctx, s); err != nil {
 			return err
 		}
 	}
-	wait := time.Millisecond
-	for {
+	return untilTaken(ctx, func() error {
 		conn, err := s.Dial(ctx)
 		if err == nil {
-			err = settled(conn, s.Transport)
+			err = settled(conn, s.transport)
 			_ = conn.Close()
 		}
-		if err == nil {
-			return nil
-		}
-		if !notYet(err) {
+		return err
+	})
+}
+
+// untilTaken repeats do while it fails because no server takes connections yet.
+func untilTaken(ctx context.Context, do func() error) error {
+	wait := time.Millisecond
+	for {
+		err := do()
+		if err == nil || !notYet(err) {
 			return err
 		}
-		// The kernel can tell when a socket appears but not when somebody listens
+		// The kernel reports when a socket appears but not when a process listens
 		// on it, so this looks: at first often, then every 20 ms.
 		pause := time.NewTimer(wait)
 		select {
@@ -184,8 +215,8 @@ func notYet(err error) bool {
 }
 
 // settled tells whether a connection that was opened leads to a server. On a
-// published port the engine's proxy takes every connection, and cuts those that
-// nobody in the sandbox takes; a server waits for the request.
+// published port the engine's proxy accepts every connection, and closes those that
+// no process in the sandbox accepts; a server waits for the request.
 func settled(conn net.Conn, transport string) error {
 	if transport == "socket" {
 		return nil
@@ -201,16 +232,16 @@ func settled(conn net.Conn, transport string) error {
 }
 
 // startError collects why a container did not come to life, while it is there.
-func (h *Host) startError(ctx context.Context, s *Sandbox, step string, err error) error {
+func (h *Host) startError(ctx context.Context, s *instance, step string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	e := &StartError{ID: s.ID, Step: step, Err: err}
-	e.Logs = h.lastWords(ctx, s.Container)
-	info, inspectErr := h.engine.ContainerInspect(ctx, s.Container)
+	e := &sandbox.StartError{ID: s.ID, Step: step, Err: err}
+	e.Logs = h.lastWords(ctx, s.Instance)
+	info, inspectErr := h.engine.ContainerInspect(ctx, s.Instance)
 	if inspectErr != nil {
 		return e
 	}
-	e.Hint = hint(info, h.hasShell(ctx, s.Container), err)
+	e.Hint = hint(info, h.hasShell(ctx, s.Instance), err)
 	return e
 }
 

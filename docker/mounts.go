@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // Where things stand inside a sandbox.
@@ -18,8 +20,9 @@ const (
 	insideSocket = insideRun + "/sock" // and its name
 	insideBin    = "/.actiond"         // the server
 	insideServer = insideBin + "/server"
-	insideState  = "/var/lib/actiond" // undo history, results
-	insidePort   = "8000/tcp"         // where a socket cannot be had
+	insideState  = "/var/lib/actiond"   // undo history, results
+	insidePort   = "8000/tcp"           // where a socket cannot be had
+	insideStart  = insideRun + "/start" // FIFO that lets the server start
 )
 
 // keepOut are paths of the host that give away the host, or secrets of its
@@ -74,38 +77,80 @@ type hostView struct {
 	sockets  []string // of the engine
 }
 
-// resolveMounts puts every source in the place its links lead to and refuses
-// what may not be mounted, with the reason. It returns the mounts that the
-// engine is to get.
-func resolveMounts(mounts []Mount, view hostView) ([]Mount, error) {
-	var resolved []Mount
+// resolveMounts replaces every source by the path that its links lead to and
+// refuses what may not be mounted, with the reason. follow is asked before a link
+// is followed. It returns the mounts for the engine, and the owner of the first
+// writable one, or 0.
+func resolveMounts(mounts []sandbox.Mount, view hostView, follow func(hostpath.Link) error) (resolved []sandbox.Mount, owner int, err error) {
+	writable := false
 	for _, m := range mounts {
-		if !filepath.IsAbs(m.Source) {
-			return nil, refuse("mount %s: the source must be an absolute path", m.Source)
-		}
-		source, err := filepath.EvalSymlinks(m.Source)
+		source, uid, err := view.resolve(m, follow)
 		if err != nil {
-			return nil, fmt.Errorf("%w: mount %s: %w", ErrInvalid, m.Source, err)
-		}
-		info, err := os.Lstat(source)
-		if err != nil {
-			return nil, fmt.Errorf("%w: mount %s: %w", ErrInvalid, m.Source, err)
-		}
-		if why := view.forbids(source, info.Mode()); why != "" {
-			if source != m.Source {
-				return nil, refuse("mount %s (which leads to %s): %s", m.Source, source, why)
-			}
-			return nil, refuse("mount %s: %s", m.Source, why)
-		}
-		if name := secretIn(source); name != "" {
-			return nil, refuse("mount %s: there is %s in it, which holds secrets", m.Source, name)
+			return nil, 0, err
 		}
 		if err := checkTarget(m.Target, resolved); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		resolved = append(resolved, Mount{source, m.Target, m.ReadOnly})
+		if !m.ReadOnly && !writable {
+			writable, owner = true, uid
+		}
+		resolved = append(resolved, sandbox.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
-	return resolved, nil
+	return resolved, owner, checkNested(resolved)
+}
+
+// resolve returns the path of a mount's source without links, and its owner.
+func (v hostView) resolve(m sandbox.Mount, follow func(hostpath.Link) error) (source string, uid int, err error) {
+	if !filepath.IsAbs(m.Source) {
+		return "", 0, sandbox.Invalid("mount %s: the source must be an absolute path", m.Source)
+	}
+	file, err := hostpath.Open(m.Source, follow)
+	if errors.Is(err, sandbox.ErrUnknown) {
+		return "", 0, err
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: mount %s: %w", sandbox.ErrInvalid, m.Source, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: mount %s: %w", sandbox.ErrInvalid, m.Source, err)
+	}
+	source = file.Path()
+	if why := v.forbids(source, info.Mode()); why != "" {
+		if source != m.Source {
+			return "", 0, sandbox.Invalid("mount %s (which leads to %s): %s", m.Source, source, why)
+		}
+		return "", 0, sandbox.Invalid("mount %s: %s", m.Source, why)
+	}
+	if name := secretIn(source); name != "" {
+		return "", 0, sandbox.Invalid("mount %s: there is %s in it, which holds secrets", m.Source, name)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		uid = int(stat.Uid)
+	}
+	return source, uid, nil
+}
+
+// checkNested refuses a target inside of another mount that a link in that mount
+// leads elsewhere: an agent made it, or could have.
+func checkNested(mounts []sandbox.Mount) error {
+	for _, m := range mounts {
+		for _, outer := range mounts {
+			if !under(m.Target, outer.Target) {
+				continue
+			}
+			below := strings.TrimPrefix(m.Target, outer.Target)
+			file, err := hostpath.Open(outer.Source+below, hostpath.NoLinks)
+			if err == nil {
+				_ = file.Close()
+			}
+			if errors.Is(err, hostpath.ErrLink) {
+				return fmt.Errorf("%w: mount target %s, in the mount of %s: %w", sandbox.ErrInvalid, m.Target, outer.Source, err)
+			}
+		}
+	}
+	return nil
 }
 
 // forbids says why a source may not be mounted, or nothing.
@@ -164,45 +209,21 @@ func within(source, forbidden, why string) string {
 func under(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
 // checkTarget refuses places that the sandbox needs for itself.
-func checkTarget(target string, others []Mount) error {
-	if err := cleanAbsolute("mount target", target); err != nil {
+func checkTarget(target string, others []sandbox.Mount) error {
+	if err := sandbox.CleanAbsolute("mount target", target); err != nil {
 		return err
 	}
 	for _, own := range []string{"/", "/proc", "/sys", "/dev", insideRun, insideBin, insideState} {
 		if target == own || (own != "/" && (under(target, own) || under(own, target))) {
-			return refuse("mount target %s: the sandbox needs %s for itself", target, own)
+			return sandbox.Invalid("mount target %s: the sandbox needs %s for itself", target, own)
 		}
 	}
 	for _, other := range others {
 		if other.Target == target {
-			return refuse("mount target %s is given twice", target)
+			return sandbox.Invalid("mount target %s is given twice", target)
 		}
 	}
 	return nil
-}
-
-func cleanAbsolute(what, p string) error {
-	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsAny(p, "\x00\n") {
-		return refuse("%s %q must be an absolute path without '..', doubled or trailing slashes", what, p)
-	}
-	return nil
-}
-
-// mountOwner is the owner of the first writable mount, unless there is none or
-// it is root.
-func mountOwner(mounts []Mount) (uid int, ok bool) {
-	for _, m := range mounts {
-		if m.ReadOnly {
-			continue
-		}
-		info, err := os.Lstat(m.Source)
-		if err != nil {
-			return 0, false
-		}
-		stat, isUnix := info.Sys().(*syscall.Stat_t)
-		return int(stat.Uid), isUnix && stat.Uid != 0
-	}
-	return 0, false
 }
 
 // view looks at this host once.

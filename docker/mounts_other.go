@@ -2,12 +2,22 @@
 
 package docker
 
+import (
+	"os"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
 // heldMounts are for Linux: elsewhere the engine runs in a virtual machine,
 // which sees only what is shared with it.
 type heldMounts struct{}
 
-func holdMounts([]Mount) (*heldMounts, error) { return &heldMounts{}, nil }
+func holdMounts([]sandbox.Mount) (*heldMounts, error) { return &heldMounts{}, nil }
 
 func (*heldMounts) release() {}
 
-func (*heldMounts) check(int) error { return nil }
+func (*heldMounts) below([]agentDir) (source, dir string) { return "", "" }
+
+func (*heldMounts) check(int, int) error { return nil }
+
+func (*stateDir) startFIFO(string, int) (*os.File, error) { return os.Open(os.DevNull) }

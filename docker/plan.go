@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // the seccomp profile
 	"encoding/hex"
@@ -14,24 +15,25 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-connections/nat"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
-// Labels of every sandbox. They hold the facts that are fixed at birth.
+// Labels of every sandbox. They hold the facts that are fixed at creation.
 const (
-	labelPrefix     = "dev.actiond."
-	labelManaged    = labelPrefix + "managed" // "sandbox", or "filler"
-	labelID         = labelPrefix + "id"      // as born; the id of its directory on the host
-	labelName       = labelPrefix + "name"
-	labelOwner      = labelPrefix + "owner"
-	labelSpec       = labelPrefix + "spec"       // hash of the specification
-	labelController = labelPrefix + "controller" // who made it
-	labelCreated    = labelPrefix + "created"    // RFC 3339
-	labelDeadline   = labelPrefix + "deadline"   // RFC 3339, empty: none
-	labelIdle       = labelPrefix + "idle"       // a duration, empty: none
-	labelPool       = labelPrefix + "pool"       // name of the warm pool it was born into
-	labelTransport  = labelPrefix + "transport"  // "socket" or "port"
-	labelUser       = labelPrefix + "user"
-	labelBinary     = labelPrefix + "server" // SHA-256 of the server in it
+	labelManaged    = sandbox.LabelPrefix + "managed" // "sandbox", or "filler"
+	labelID         = sandbox.LabelPrefix + "id"      // at creation; the id of its directory on the host
+	labelName       = sandbox.LabelPrefix + "name"
+	labelOwner      = sandbox.LabelPrefix + "owner"
+	labelSpec       = sandbox.LabelPrefix + "spec"       // hash of the specification
+	labelController = sandbox.LabelPrefix + "controller" // who made it
+	labelCreated    = sandbox.LabelPrefix + "created"    // RFC 3339
+	labelDeadline   = sandbox.LabelPrefix + "deadline"   // RFC 3339, empty: none
+	labelIdle       = sandbox.LabelPrefix + "idle"       // a duration, empty: none
+	labelPool       = sandbox.LabelPrefix + "pool"       // name of the warm pool it was created for
+	labelTransport  = sandbox.LabelPrefix + "transport"  // "socket" or "port"
+	labelUser       = sandbox.LabelPrefix + "user"
+	labelBinary     = sandbox.LabelPrefix + "server" // SHA-256 of the server in it
 )
 
 // seccompProfile is the current default of Moby (github.com/moby/profiles,
@@ -43,8 +45,8 @@ const (
 var seccompProfile string
 
 // capabilities are what a server with uid 0 needs to run commands and open
-// files as somebody else. Without any one of them a sandbox does not start or
-// cannot be tidied up. DAC_OVERRIDE and FOWNER are not among them: the server
+// files as another user. Without any one of them a sandbox does not start or
+// cannot be cleaned up. DAC_OVERRIDE and FOWNER are not among them: the server
 // opens what is the user's with the user's rights, but see rootCapabilities.
 var capabilities = []string{
 	"CAP_SETUID", // start commands, and open files, as the user
@@ -54,13 +56,18 @@ var capabilities = []string{
 }
 
 // rootCapabilities are for commands that run as root, too: without them root
-// cannot write what is somebody else's, such as a working directory that the
-// image gave to its own user. They open nothing: who may become anybody, and
-// give away any file, gets there without them.
+// cannot write the files of other users, such as a working directory that the
+// image gave to its own user. They weaken nothing: a process that can become any
+// user and give away any file does not need them.
 var rootCapabilities = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 
-// birth is what a container is made from besides the specification.
-type birth struct {
+// sudoCapabilities are for sandboxes whose set-uid programs gain privileges:
+// what root needs, and the permission to write to the audit log, without which
+// sudo warns with every command.
+var sudoCapabilities = append(slices.Clone(rootCapabilities), "CAP_AUDIT_WRITE")
+
+// creation is what a container is made from besides the specification.
+type creation struct {
 	id, name   string // of the sandbox; its human name
 	key        string
 	controller string
@@ -71,11 +78,14 @@ type birth struct {
 	pool       string
 	ticket     string // that a claim must bring
 	cpus       int    // of the host, 0: not known
+	userID     int    // of the commands
+	terminals  bool   // the engine can limit pseudo-terminals
+	remapped   bool   // the engine maps users: uid 0 of the sandbox is another one outside
 }
 
 // plan turns a completed specification into what the engine wants to know. It
 // looks at nothing else.
-func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
+func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image:       s.Image,
 		User:        "0:0", // whatever the image says; commands run as s.User
@@ -108,15 +118,19 @@ func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, // no swap on top
-			NanoCPUs:  nanoCPUs(cpus),
+			NanoCPUs:  sandbox.NanoCPUs(cpus),
 			PidsLimit: &pids,
+			Ulimits:   []*container.Ulimit{{Name: "nofile", Soft: s.OpenFiles, Hard: s.OpenFiles}},
 		},
 		Mounts: mounts(s, b),
 	}
-	if s.User == "root" {
+	switch {
+	case gainsPrivileges(s.SecurityOpts):
+		host.CapAdd = slices.Concat(capabilities, sudoCapabilities)
+	case s.User == "root":
 		host.CapAdd = slices.Concat(capabilities, rootCapabilities)
 	}
-	memoryFiles(s, host)
+	unownedMemory(s, host, !b.remapped)
 	if b.runDir == "" {
 		config.ExposedPorts = nat.PortSet{insidePort: {}}
 		host.PortBindings = nat.PortMap{insidePort: {{HostIP: "127.0.0.1"}}} // the engine chooses the port
@@ -124,17 +138,20 @@ func plan(s *Spec, b birth) (*container.Config, *container.HostConfig) {
 	return config, host
 }
 
-func arguments(s *Spec, b birth) []string {
+func arguments(s *sandbox.Spec, b creation) []string {
 	addr := "unix:" + insideSocket
 	if b.runDir == "" {
 		addr = "0.0.0.0:" + strings.TrimSuffix(insidePort, "/tcp")
 	}
-	// Neighbours on its network reach a port too. Only the hash stands where
-	// whoever may look at the container sees it.
+	// Other containers of its network reach a port too. Only the hash is where
+	// other users of the engine can see it.
 	ticket := sha256.Sum256([]byte(b.ticket))
 	args := []string{
 		"--addr", addr, "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(s.UserID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+		"--username", s.User, "--user-id", strconv.Itoa(b.userID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+	}
+	if b.runDir != "" && len(s.Mounts) > 0 { // see Host.start
+		args = append(args, "--start-fifo", insideStart)
 	}
 	ttl, idle := limits(s, b)
 	if ttl > 0 {
@@ -150,9 +167,9 @@ func arguments(s *Spec, b birth) []string {
 // its place.
 const poolAge = time.Hour
 
-// limits are those that a sandbox is born with. What waits in a pool gets its
+// limits are those that a sandbox is created with. What waits in a pool gets its
 // owner's limits with the claim.
-func limits(s *Spec, b birth) (ttl, idle time.Duration) {
+func limits(s *sandbox.Spec, b creation) (ttl, idle time.Duration) {
 	if b.pool != "" {
 		return poolAge, 0
 	}
@@ -161,16 +178,16 @@ func limits(s *Spec, b birth) (ttl, idle time.Duration) {
 
 // labels sets every label of ours, also the empty ones: otherwise one that the
 // image carries would count.
-func labels(s *Spec, b birth) map[string]string {
+func labels(s *sandbox.Spec, b creation) map[string]string {
 	all := maps.Clone(s.Labels)
 	if all == nil {
 		all = map[string]string{}
 	}
 	maps.Copy(all, map[string]string{
-		labelManaged: "sandbox", labelID: b.id, labelName: orElse(b.name, b.id), labelOwner: s.Owner,
-		labelSpec: s.hash(), labelController: b.controller, labelCreated: b.created.UTC().Format(time.RFC3339),
+		labelManaged: "sandbox", labelID: b.id, labelName: cmp.Or(b.name, b.id), labelOwner: s.Owner,
+		labelSpec: s.Hash(), labelController: b.controller, labelCreated: b.created.UTC().Format(time.RFC3339),
 		labelDeadline: "", labelIdle: "", labelPool: b.pool, labelTransport: "socket",
-		labelUser: s.User + ":" + strconv.Itoa(s.UserID), labelBinary: b.binary,
+		labelUser: s.User + ":" + strconv.Itoa(b.userID), labelBinary: b.binary,
 	})
 	ttl, idle := limits(s, b)
 	if ttl > 0 {
@@ -185,13 +202,16 @@ func labels(s *Spec, b birth) map[string]string {
 	return all
 }
 
-func mounts(s *Spec, b birth) []mount.Mount {
+func mounts(s *sandbox.Spec, b creation) []mount.Mount {
 	var all []mount.Mount
 	if b.volume != "" {
 		all = append(all, mount.Mount{
 			Type: mount.TypeVolume, Source: b.volume, Target: insideBin, ReadOnly: true,
 			VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 		})
+	}
+	if b.terminals && plainRuntime(s.Runtime) {
+		all = append(all, terminals())
 	}
 	if b.runDir != "" {
 		all = append(all, bind(b.runDir, insideRun, false))
@@ -202,34 +222,35 @@ func mounts(s *Spec, b birth) []mount.Mount {
 	return all
 }
 
+// maxTerminals is how many pseudo-terminals a sandbox gets: twice what the
+// server's sessions need. Without a limit one takes all that the host has for
+// containers, and no sandbox there can start a session.
+const maxTerminals = 128
+
+// terminals replaces the engine's /dev/pts, whose options cannot be chosen, by a
+// volume with the same ones and a limit. The volume has no name and is removed
+// with its container.
+func terminals() mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeVolume, Target: "/dev/pts",
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
+			"type": "devpts", "device": "devpts",
+			"o": fmt.Sprintf("nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5,max=%d", maxTerminals),
+		}}},
+	}
+}
+
+// plainRuntime reports whether containers of the OCI runtime share this kernel's
+// file systems, devpts among them. An empty name is the engine's default.
+func plainRuntime(name string) bool {
+	return slices.Contains([]string{"", "runc", "crun", "io.containerd.runc.v2"}, name)
+}
+
 func bind(source, target string, readOnly bool) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly,
 		// What is mounted in it later, on either side, stays on that side.
 		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
-	}
-}
-
-// memoryFiles bounds what the sandbox can keep in file systems in memory: that
-// counts as memory, and filling it must not kill the sandbox. All together get
-// a quarter of the limit.
-func memoryFiles(s *Spec, host *container.HostConfig) {
-	quarter := s.Memory / 4
-	host.ShmSize = min(64<<20, quarter/4)
-	if !s.ReadOnly {
-		return
-	}
-	share := (quarter - host.ShmSize) / 4
-	size := func(n int64, mode string) string {
-		return "rw,nosuid,nodev,size=" + strconv.FormatInt(n, 10) + ",mode=" + mode
-	}
-	host.Tmpfs = map[string]string{
-		"/tmp":      size(share, "1777"),
-		insideState: size(share/2, "0700"),
-		"/home":     size(share/2, "0755") + ",exec",
-	}
-	if !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Target == s.WorkDir }) {
-		host.Tmpfs[s.WorkDir] = size(2*share, "0775") + ",exec"
 	}
 }
 
@@ -248,16 +269,25 @@ func securityOpts(own []string) []string {
 	return all
 }
 
+// gainsPrivileges tells whether set-uid programs in the sandbox gain privileges.
+func gainsPrivileges(securityOpts []string) bool {
+	return slices.ContainsFunc(securityOpts, func(opt string) bool {
+		kind, value := splitOpt(opt)
+		set, err := strconv.ParseBool(value)
+		return kind == "no-new-privileges" && err == nil && !set
+	})
+}
+
 // Protection says in sentences what protects the host from a sandbox of this
 // specification differently from the defaults: what is lost and what is gained.
-func Protection(s Spec) (lost, gained []string) {
+func Protection(s sandbox.Spec) (lost, gained []string) {
 	for _, opt := range s.SecurityOpts {
 		switch kind, value := splitOpt(opt); {
 		case kind == "seccomp" && value == "unconfined":
 			lost = append(lost, "seccomp is off: every system call reaches the host's kernel")
 		case kind == "seccomp":
 			lost = append(lost, "the seccomp profile is the caller's")
-		case kind == "no-new-privileges" && value == "false":
+		case gainsPrivileges([]string{opt}):
 			lost = append(lost, "set-uid programs such as sudo gain privileges")
 		case kind == "apparmor" && value == "unconfined", kind == "label" && value == "disable":
 			lost = append(lost, fmt.Sprintf("%s is off", kind))
@@ -266,7 +296,8 @@ func Protection(s Spec) (lost, gained []string) {
 		}
 	}
 	if s.User == "root" {
-		lost = append(lost, "commands run with the server's own user: the agent can stop the server and read its memory")
+		lost = append(lost, "commands run with the server's own user: the agent can stop the server and read its memory, "+
+			"and uses quotas of the host's root, such as inotify instances")
 	}
 	for _, m := range s.Mounts {
 		if !m.ReadOnly {

@@ -1,243 +1,134 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
+
+	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
 )
 
-// Pool keeps sandboxes warm: created, ready, and nobody's. What is in it stands
-// in the labels of the containers, so that every process of this controller
-// may claim from it; Run, in one of them, fills it.
-type Pool struct {
-	host *Host
-	name string
-	spec Spec
-	size int
-	kick chan struct{} // somebody took one
+// The labels of containers say which sandboxes are in a warm pool.
+
+// Warm is [sandbox.Warmer]'s.
+func (h *Host) Warm(ctx context.Context, pool string, spec sandbox.Spec) error {
+	if err := h.complete(ctx, &spec); err != nil {
+		return err
+	}
+	_, err := h.create(ctx, &spec, creation{key: "\x00pool " + random.Hex(16), pool: pool})
+	return err
 }
 
-// Pool prepares a pool of size sandboxes of one specification, whose Key, Secret,
-// Name, Owner and Env do not count: those are the claimers'.
-func (h *Host) Pool(name string, spec Spec, size int) (*Pool, error) {
-	if !namePattern.MatchString(name) || size < 0 {
-		return nil, refuse("a pool %q of %d", name, size)
-	}
-	spec.Key, spec.Secret, spec.Name, spec.Owner, spec.Env = "", "", "", "", nil
-	if err := h.complete(&spec); err != nil {
-		return nil, err
-	}
-	return &Pool{host: h, name: name, spec: spec, size: size, kick: make(chan struct{}, 1)}, nil
-}
-
-// Claim gives a sandbox of the specification: a warm one if there is one that
-// nobody else gets, otherwise a new one. Like Create it gives the same sandbox
-// for the same key. spec must ask for what the pool has; anything else is
-// created. warm tells which it was.
-func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
-	h := p.host
-	if err := h.complete(&spec); err != nil {
+// Claim is [sandbox.Warmer]'s.
+func (h *Host) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.Sandbox) (*sandbox.Sandbox, bool, error) {
+	if err := h.complete(ctx, &spec); err != nil {
 		return nil, false, err
 	}
-	b := birth{key: orElse(spec.Key, "\x00"+randomHex(16))}
-	b.id = idOf(b.key)
-	bare := spec
-	bare.Env = nil
-	if bare.hash() != p.spec.hash() {
-		s, err = h.create(ctx, &spec, b)
-		return s, false, err
-	}
-	unlock, err := h.state.lock(ctx, b.id)
+	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
+	unlockName, err := h.lockName(ctx, spec.Name)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err = h.existing(ctx, &spec, b.id)
-	if s == nil && err == nil {
-		s, err = p.take(ctx, &spec, b.id)
-		warm = s != nil
-	}
-	unlock()
-	if s == nil && err == nil {
-		s, err = h.create(ctx, &spec, b)
-	}
-	p.refill()
-	return s, warm, err
-}
-
-// refill tells Run that one is missing.
-func (p *Pool) refill() {
-	select {
-	case p.kick <- struct{}{}:
-	default: // it knows already
-	}
-}
-
-// take claims one of the warm sandboxes, or gives nothing if there is none.
-func (p *Pool) take(ctx context.Context, spec *Spec, id string) (*Sandbox, error) {
-	members, err := p.members(ctx)
+	defer unlockName()
+	unlock, err := h.state.lock(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	for _, s := range members {
-		if !p.fits(s, time.Now()) {
-			continue
-		}
-		taken, err := p.takeOne(ctx, s, spec, id)
+	defer unlock()
+	found, err := h.existing(ctx, &spec, id)
+	if err != nil {
+		return nil, false, err
+	}
+	if found != nil {
+		return found.Sandbox, false, nil
+	}
+	if err := sandbox.NameIsFree(ctx, h, spec.Name); err != nil {
+		return nil, false, err
+	}
+	for _, s := range from {
+		taken, err := h.take(ctx, s, &spec, id)
 		switch {
 		case err == nil && taken:
-			return s, nil
+			return s, true, nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrUnknown):
-			return nil, err
+			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
+		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown):
+			return nil, false, err
 		case err != nil:
-			p.host.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed",
+			h.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed",
 				slog.String("sandbox", s.ID), slog.Any("error", err))
 		}
 	}
-	return nil, nil //nolint:nilnil // none is a possible answer
+	return nil, false, nil
 }
 
-// takeOne claims s and gives it the id. The note is written before the server
-// is asked, and the name changed after it answered: whoever dies in between
-// leaves a sandbox that stands in the pool and is claimed, and Prune removes
-// it. One that could not be claimed after all is removed too: who knows whose
-// it is.
-func (p *Pool) takeOne(ctx context.Context, s *Sandbox, spec *Spec, id string) (taken bool, err error) {
-	h := p.host
-	unlock, err := h.state.tryLock(s.birth)
-	if errors.Is(err, errLocked) {
-		return false, nil // somebody else is taking it
+// take claims s and gives it the id. The note is written before the server
+// is asked, and the name changed after it answered: a controller that dies in
+// between leaves a sandbox that is in the pool and claimed, and Prune removes
+// it. One that could not be claimed after all is removed too: its owner is not
+// known.
+func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spec, id string) (taken bool, err error) {
+	s, err := h.own(box)
+	if err != nil {
+		return false, err
+	}
+	unlock, err := h.state.tryLock(s.origin)
+	if errors.Is(err, filelock.ErrLocked) {
+		return false, nil // another claimer is taking it
 	}
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	n, err := h.state.load(s.birth)
+	n, err := h.state.load(s.origin)
 	if err != nil || n.Claimed {
 		return false, err
 	}
-	n.Claimed, n.Owner, n.Name, n.Env, n.Spec, n.Idle = true, spec.Owner, orElse(spec.Name, id), spec.Env, spec.hash(), spec.Idle
-	n.Key = orElse(n.Key, orElse(spec.Secret, randomHex(32)))
+	n.Claimed, n.Owner, n.Name, n.Env, n.Spec, n.Idle = true, spec.Owner, cmp.Or(spec.Name, id), spec.Env, spec.Hash(), spec.Idle
+	n.Key = cmp.Or(n.Key, cmp.Or(spec.Secret, random.Hex(32)))
 	n.Deadline = forever
 	if spec.TTL > 0 {
 		n.Deadline = time.Now().Add(spec.TTL)
 	}
-	h.config.Progress(s.ID, Ready, "the note of the claim")
-	if err := h.state.save(s.birth, n); err != nil {
+	h.config.Progress(s.ID, sandbox.Ready, "the note of the claim")
+	if err := h.state.save(s.origin, n); err != nil {
 		return false, err
 	}
-	if err := p.bind(ctx, s, n, id); err != nil {
+	if err := h.bind(ctx, s, n, id); err != nil {
 		return false, errors.Join(err, h.destroy(ctx, s))
 	}
-	h.config.Progress(id, Ready, "")
+	h.config.Progress(id, sandbox.Ready, "")
 	s.ID, s.Pool = id, ""
-	return true, s.settle("running")
+	s.settle("running")
+	return true, nil
 }
 
-func (p *Pool) bind(ctx context.Context, s *Sandbox, n note, id string) error {
-	h := p.host
-	h.config.Progress(s.ID, Ready, "claiming it")
+func (h *Host) bind(ctx context.Context, s *instance, n note, id string) error {
+	h.config.Progress(s.ID, sandbox.Ready, "claiming it")
 	if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
 		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)
 	}
-	h.config.Progress(s.ID, Ready, "its new name")
-	err := h.engine.ContainerRename(ctx, s.Container, h.config.Prefix+id)
+	h.config.Progress(s.ID, sandbox.Ready, "its new name")
+	err := h.engine.ContainerRename(ctx, s.Instance, h.config.Prefix+id)
 	if isConflict(err) {
-		return fmt.Errorf("%w: container %s%s stands in the way", ErrConflict, h.config.Prefix, id)
+		return fmt.Errorf("%w: container %s%s stands in the way", sandbox.ErrConflict, h.config.Prefix, id)
 	}
 	return engineError(ctx, "naming sandbox "+id, err)
 }
 
-// members are the sandboxes in the pool.
-func (p *Pool) members(ctx context.Context) ([]*Sandbox, error) {
-	all, err := p.host.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var members []*Sandbox
-	for _, s := range all {
-		if s.Pool == p.name {
-			members = append(members, s)
-		}
-	}
-	return members, nil
-}
-
-// fits tells whether the sandbox can be claimed.
-func (p *Pool) fits(s *Sandbox, now time.Time) bool {
-	return s.State == Ready && s.Spec == p.spec.hash() && (s.Deadline.IsZero() || now.Before(s.Deadline.Add(-time.Minute)))
-}
-
-// Run keeps the pool full until ctx ends, and waits for the creations it began.
-// Members of another specification, dead ones and old ones are removed. The
-// pool's sandboxes stay: Drain removes them.
-func (p *Pool) Run(ctx context.Context, every time.Duration) {
-	for failures := 0; ; {
-		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
-			failures++
-			p.host.config.Logger.ErrorContext(ctx, "cannot fill the pool", slog.String("pool", p.name), slog.Any("error", err))
-		} else {
-			failures = 0
-		}
-		// After failures a claim alone does not make it try again at once.
-		kick := p.kick
-		if failures > 0 {
-			kick = nil
-		}
-		timer := time.NewTimer(every * time.Duration(1<<min(failures, 5)))
-		select {
-		case <-kick:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-	}
-}
-
-// fill removes what does not fit and creates what is missing, side by side.
-func (p *Pool) fill(ctx context.Context) error {
-	members, err := p.members(ctx)
+// Discard is [sandbox.Warmer]'s.
+func (h *Host) Discard(ctx context.Context, box *sandbox.Sandbox) error {
+	s, err := h.own(box)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	missing := p.size
-	for _, s := range members {
-		switch {
-		case !p.fits(s, time.Now()):
-			errs = append(errs, p.drop(ctx, s))
-		case missing == 0: // the pool got smaller
-			errs = append(errs, p.drop(ctx, s))
-		default:
-			missing--
-		}
-	}
-	created := make([]error, missing)
-	var group sync.WaitGroup
-	for i := range missing {
-		group.Go(func() { created[i] = p.addOne(ctx) })
-	}
-	group.Wait()
-	return errors.Join(append(errs, created...)...)
-}
-
-func (p *Pool) addOne(ctx context.Context) error {
-	spec := p.spec
-	_, err := p.host.create(ctx, &spec, birth{key: "\x00pool " + randomHex(16), pool: p.name})
-	return err
-}
-
-// drop removes a member unless somebody is just taking or making it.
-func (p *Pool) drop(ctx context.Context, s *Sandbox) error {
-	h := p.host
-	unlock, err := h.state.tryLock(s.birth)
-	if errors.Is(err, errLocked) {
+	unlock, err := h.state.tryLock(s.origin)
+	if errors.Is(err, filelock.ErrLocked) {
 		return nil
 	}
 	if err != nil {
@@ -245,21 +136,27 @@ func (p *Pool) drop(ctx context.Context, s *Sandbox) error {
 	}
 	defer unlock()
 	// A claimer who was faster has given it another name, or noted its claim.
-	if n, err := h.state.load(s.birth); err == nil && n.Claimed {
+	if n, err := h.state.load(s.origin); err == nil && n.Claimed {
 		return nil
 	}
 	return h.destroy(ctx, s)
 }
 
-// Drain removes all sandboxes that wait in the pool.
-func (p *Pool) Drain(ctx context.Context) error {
-	members, err := p.members(ctx)
+// Lead is [sandbox.Warmer]'s. Two processes that filled a pool from different
+// specifications would remove each other's members forever.
+func (h *Host) Lead(ctx context.Context, pool string, wait bool, work func(context.Context)) error {
+	lock := h.state.lock
+	if !wait {
+		lock = func(_ context.Context, name string) (func(), error) { return h.state.tryLock(name) }
+	}
+	unlock, err := lock(ctx, "pool-"+pool)
+	if errors.Is(err, filelock.ErrLocked) {
+		return fmt.Errorf("%w: another process fills the pool %s", sandbox.ErrConflict, pool)
+	}
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, s := range members {
-		errs = append(errs, p.drop(ctx, s))
-	}
-	return errors.Join(errs...)
+	defer unlock()
+	work(ctx)
+	return nil
 }

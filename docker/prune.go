@@ -13,35 +13,34 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/volume"
+
+	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/sandbox"
 )
 
-// Removal is something that Prune removed, or would.
-type Removal struct {
-	ID     string // of the sandbox; a container's name for what is none
-	Name   string
-	Reason string
-}
-
-// Prune settles what creators and claimers who died have left, and removes
-// sandboxes whose time is up. Afterwards each creation has left exactly one
-// sandbox or none. What somebody works on at the moment is left to them, and
-// containers that are none of this controller's are never touched. With dryRun
-// it only tells. Something that cannot be removed does not keep it from the
-// rest.
-func (h *Host) Prune(ctx context.Context, dryRun bool) ([]Removal, error) {
+// Prune completes or removes what controllers left that died while they created or
+// claimed a sandbox, and removes sandboxes whose time is up. Afterwards each creation
+// has left exactly one sandbox or none. It leaves alone what another caller works on,
+// and the containers of other controllers. With dryRun it only reports. If something
+// cannot be removed, it goes on with the rest.
+func (h *Host) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
 	all, err := h.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var removed []Removal
+	var removed []sandbox.Removal
 	var errs []error
-	note := func(r *Removal, err error) {
+	note := func(r *sandbox.Removal, err error) {
 		if r != nil {
 			removed = append(removed, *r)
 		}
 		errs = append(errs, err)
 	}
-	for _, s := range all {
+	for _, box := range all {
+		s, err := h.own(box)
+		if err != nil {
+			return nil, err
+		}
 		note(h.pruneSandbox(ctx, s, dryRun))
 	}
 	ids, err := h.state.ids()
@@ -59,15 +58,15 @@ func (h *Host) Prune(ctx context.Context, dryRun bool) ([]Removal, error) {
 		if !dryRun {
 			err = h.discard(ctx, c.ID)
 		}
-		note(&Removal{nameOf(c), "", "its creator died while putting the server into a volume"}, err)
+		note(&sandbox.Removal{ID: nameOf(c), Reason: "its creator died while putting the server into a volume"}, err)
 	}
 	return removed, errors.Join(errs...)
 }
 
 // pruneSandbox removes the sandbox if there is a reason.
-func (h *Host) pruneSandbox(ctx context.Context, s *Sandbox, dryRun bool) (*Removal, error) {
-	unlock, err := h.state.tryLock(s.birth)
-	if errors.Is(err, errLocked) {
+func (h *Host) pruneSandbox(ctx context.Context, s *instance, dryRun bool) (*sandbox.Removal, error) {
+	unlock, err := h.state.tryLock(s.origin)
+	if errors.Is(err, filelock.ErrLocked) {
 		return nil, nil //nolint:nilnil // nothing to remove
 	}
 	if err != nil {
@@ -76,7 +75,7 @@ func (h *Host) pruneSandbox(ctx context.Context, s *Sandbox, dryRun bool) (*Remo
 	defer unlock()
 	// It may have changed since it was listed; a claim gives it another name.
 	if err := h.refresh(ctx, s); err != nil {
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil, nil //nolint:nilnil // nothing to remove
 		}
 		return nil, err
@@ -90,12 +89,12 @@ func (h *Host) pruneSandbox(ctx context.Context, s *Sandbox, dryRun bool) (*Remo
 			return nil, err
 		}
 	}
-	return &Removal{s.ID, s.Name, reason}, nil
+	return &sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason}, nil
 }
 
-// reason says why a sandbox that nobody works on is to be removed, or nothing.
-func (h *Host) reason(ctx context.Context, s *Sandbox, now time.Time) (string, error) {
-	n, err := h.state.load(s.birth)
+// reason says why a sandbox that no caller works on is to be removed; "" for others.
+func (h *Host) reason(ctx context.Context, s *instance, now time.Time) (string, error) {
+	n, err := h.state.load(s.origin)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "its key is lost", nil
@@ -105,11 +104,11 @@ func (h *Host) reason(ctx context.Context, s *Sandbox, now time.Time) (string, e
 		return "its creator died", nil
 	case s.Pool != "" && n.Claimed:
 		return "its claimer died", nil
-	case s.Pool != "" && s.State == Stopped:
+	case s.Pool != "" && s.State == sandbox.Stopped:
 		return "it died in the pool", nil
-	case !s.Deadline.IsZero() && !now.Before(s.Deadline):
-		return "its time was up at " + s.Deadline.UTC().Format(time.RFC3339), nil
-	case s.State == Gone:
+	case s.Overdue(now) != "":
+		return s.Overdue(now), nil
+	case s.State == sandbox.Gone:
 		return "its removal was not finished", nil
 	}
 	idle, err := h.idleSince(ctx, s)
@@ -121,14 +120,14 @@ func (h *Host) reason(ctx context.Context, s *Sandbox, now time.Time) (string, e
 
 // idleSince is the end of the last action, or of the container if that ended.
 // Zero says that it is busy, or does not tell.
-func (h *Host) idleSince(ctx context.Context, s *Sandbox) (time.Time, error) {
+func (h *Host) idleSince(ctx context.Context, s *instance) (time.Time, error) {
 	switch {
 	case s.IdleLimit <= 0:
 		return time.Time{}, nil
-	case s.State == Ready:
+	case s.State == sandbox.Ready:
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		status, err := s.Status(ctx)
+		status, err := s.status(ctx)
 		if err != nil {
 			h.config.Logger.WarnContext(ctx, "a sandbox does not tell how it is", slog.String("sandbox", s.ID), slog.Any("error", err))
 			return time.Time{}, nil
@@ -137,8 +136,8 @@ func (h *Host) idleSince(ctx context.Context, s *Sandbox) (time.Time, error) {
 			return time.Time{}, nil
 		}
 		return status.Since, nil
-	case s.State == Stopped:
-		info, err := h.engine.ContainerInspect(ctx, s.Container)
+	case s.State == sandbox.Stopped:
+		info, err := h.engine.ContainerInspect(ctx, s.Instance)
 		if err != nil {
 			return time.Time{}, engineError(ctx, "looking at sandbox "+s.ID, err)
 		}
@@ -152,12 +151,12 @@ func (h *Host) idleSince(ctx context.Context, s *Sandbox) (time.Time, error) {
 }
 
 // pruneDirectory removes the directory of a sandbox that has no container.
-func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*Removal, error) {
-	if !idPattern.MatchString(id) {
+func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*sandbox.Removal, error) {
+	if !sandbox.IsID(id) {
 		return nil, nil //nolint:nilnil // not made by this package
 	}
 	unlock, err := h.state.tryLock(id)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return nil, nil //nolint:nilnil // nothing to remove
 	}
 	if err != nil {
@@ -176,7 +175,7 @@ func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*Rem
 			return nil, err
 		}
 	}
-	return &Removal{id, "", "it has a directory and no container"}, nil
+	return &sandbox.Removal{ID: id, Reason: "it has a directory and no container"}, nil
 }
 
 // PruneServers removes the volumes with servers of other versions that no
@@ -213,32 +212,4 @@ func (h *Host) PruneServers(ctx context.Context) ([]string, error) {
 		}
 	}
 	return removed, nil
-}
-
-// Reap prunes now and then until ctx ends. While that fails it does so less
-// often: an engine that comes back is not to be met by a crowd.
-func (h *Host) Reap(ctx context.Context, every time.Duration) {
-	wait := every
-	for {
-		removed, err := h.Prune(ctx, false)
-		for _, r := range removed {
-			h.config.Logger.InfoContext(ctx, "removed a sandbox", slog.String("sandbox", r.ID), slog.String("reason", r.Reason))
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			wait = min(2*wait, 10*every)
-			h.config.Logger.ErrorContext(ctx, "cannot prune", slog.Any("error", err), slog.Duration("next", wait))
-		default:
-			wait = every
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-	}
 }

@@ -3,6 +3,7 @@ package docker
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +19,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 // server is a static server binary on this host.
@@ -37,7 +40,7 @@ func (h *Host) serverFor(arch string) (server, error) {
 	path, ok := h.config.Servers[arch]
 	if !ok {
 		have := strings.Join(slices.Sorted(maps.Keys(h.config.Servers)), ", ")
-		return server{}, refuse("the image is for %s, and there is a server for %s only", orElse(arch, "no architecture"), orElse(have, "nothing"))
+		return server{}, sandbox.Invalid("the image is for %s, and there is a server for %s only", cmp.Or(arch, "no architecture"), cmp.Or(have, "nothing"))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,7 +70,7 @@ func (h *Host) volumeWith(ctx context.Context, s server, image string) (string, 
 			return name, err
 		}
 		err = h.fill(ctx, name, s, image)
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, errFilling) {
 			return name, err
 		}
 		if err := h.awaitFiller(ctx, name+"-fill"); err != nil {
@@ -76,8 +79,8 @@ func (h *Host) volumeWith(ctx context.Context, s server, image string) (string, 
 	}
 }
 
-// labelVolume of the marking volume names the birth of the volume it speaks of.
-const labelVolume = labelPrefix + "volume"
+// labelVolume of the marking volume holds the creation time of the volume that it marks.
+const labelVolume = sandbox.LabelPrefix + "volume"
 
 func (h *Host) filled(ctx context.Context, name string) (bool, error) {
 	look := func(name string) (volume.Volume, error) {
@@ -98,9 +101,12 @@ func (h *Host) filled(ctx context.Context, name string) (bool, error) {
 	return v.Name != "" && marker.Labels[labelVolume] == v.CreatedAt, nil
 }
 
+// errFilling reports that another process fills the volume.
+var errFilling = errors.New("another process fills the volume")
+
 // fill puts the server into the volume by way of a container that is never
-// started, and checks what arrived. It fails with errLocked while somebody else
-// does so.
+// started, and checks what arrived. It fails with errFilling while another
+// process does so.
 func (h *Host) fill(ctx context.Context, name string, s server, image string) (err error) {
 	config := &container.Config{
 		Image: image, Entrypoint: []string{insideServer},
@@ -112,14 +118,14 @@ func (h *Host) fill(ctx context.Context, name string, s server, image string) (e
 	}}}
 	made, err := h.createContainer(ctx, config, host, name+"-fill")
 	if isConflict(err) {
-		return errLocked
+		return errFilling
 	}
 	if err != nil {
 		return engineError(ctx, "making the container that fills volume "+name, err)
 	}
 	defer func() { err = errors.Join(err, h.discard(ctx, made.ID)) }()
 	if filled, err := h.filled(ctx, name); err != nil || filled {
-		return err // somebody finished just before the lock was ours
+		return err // another filler finished just before we got the lock
 	}
 	if err := h.copyServer(ctx, made.ID, s); err != nil {
 		return err
@@ -190,10 +196,10 @@ func (h *Host) checkServer(ctx context.Context, id string, s server) error {
 }
 
 // fillTime is how long filling may take; a filler that is older was left behind
-// by somebody who died.
+// by a controller that died.
 const fillTime = time.Minute
 
-// awaitFiller returns when the container of whoever fills the volume is gone,
+// awaitFiller returns when the container that fills the volume is gone,
 // and removes it if it was left behind.
 func (h *Host) awaitFiller(ctx context.Context, name string) error {
 	info, err := h.engine.ContainerInspect(ctx, name)
@@ -238,7 +244,7 @@ func (h *Host) discard(ctx context.Context, id string) error {
 		switch {
 		case isNotFound(err):
 			return struct{}{}, nil
-		case isConflict(err): // somebody else is removing it: wait for them
+		case isConflict(err): // another caller is removing it: wait
 			return struct{}{}, h.awaitRemoval(ctx, id)
 		}
 		return struct{}{}, err

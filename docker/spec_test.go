@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestPlan(t *testing.T) {
@@ -27,7 +28,7 @@ func TestPlan(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name           string
-		spec           docker.Spec
+		spec           sandbox.Spec
 		runDir, volume string
 		pool           string
 		wantCmd        []string
@@ -47,43 +48,43 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
-			name: "copied server, port", spec: docker.Spec{Name: "n", Owner: "o"},
+			name: "copied server, port", spec: sandbox.Spec{Name: "n", Owner: "o"},
 			wantCmd:    append([]string{"--addr", "0.0.0.0:8000"}, server...),
 			wantLabels: map[string]string{"dev.actiond.transport": "port", "dev.actiond.name": "n", "dev.actiond.owner": "o"},
 		},
 		{
 			name: "limits", runDir: "/r", volume: "v",
-			spec:       docker.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}},
+			spec:       sandbox.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}},
 			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s", "--idle-limit", "1m0s", "--soft-timeout=3s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": "1m0s", "mine": "x"},
 		},
 		{
 			name: "in a pool the limits are the pool's", runDir: "/r", volume: "v", pool: "p",
-			spec:       docker.Spec{TTL: time.Minute, Idle: time.Minute},
+			spec:       sandbox.Spec{TTL: time.Minute, Idle: time.Minute},
 			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.pool": "p", "dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": ""},
 		},
 		{
 			name: "read-only, with mounts", runDir: "/r", volume: "v",
-			spec:       docker.Spec{ReadOnly: true, Mounts: []docker.Mount{{"/a", "/data", true}, {"/b", "/workspace", false}}},
-			wantCmd:    append([]string{"--addr", "unix:/run/actiond/sock"}, server...),
+			spec:       sandbox.Spec{ReadOnly: true, Mounts: []sandbox.Mount{{Source: "/a", Target: "/data", ReadOnly: true}, {Source: "/b", Target: "/workspace"}}},
+			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--start-fifo", "/run/actiond/start"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw", "/a /data ro", "/b /workspace rw"},
-			wantTmpfs:  3,
+			wantTmpfs:  4,
 		},
 		{
-			name: "root", runDir: "/r", volume: "v", spec: docker.Spec{User: "root"},
+			name: "root", runDir: "/r", volume: "v", spec: sandbox.Spec{User: "root"},
 			wantCmd: append([]string{
 				"--addr", "unix:/run/actiond/sock", "--working-dir", "/workspace", "--username", "root", "--user-id", "0",
 			}, server[6:]...),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 		},
 		{
-			name: "read-only without mounts", runDir: "/r", volume: "v", spec: docker.Spec{ReadOnly: true},
+			name: "read-only without mounts", runDir: "/r", volume: "v", spec: sandbox.Spec{ReadOnly: true},
 			wantCmd:    append([]string{"--addr", "unix:/run/actiond/sock"}, server...),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
-			wantTmpfs:  4,
+			wantTmpfs:  5,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,8 +119,8 @@ func TestPlan(t *testing.T) {
 					t.Errorf("label %s: got %q (there: %v), want %q", name, got, ok, want)
 				}
 			}
-			if len(host.Tmpfs) != tt.wantTmpfs {
-				t.Errorf("file systems in memory: got %v, want %d", host.Tmpfs, tt.wantTmpfs)
+			if want := max(1, tt.wantTmpfs); len(host.Tmpfs) != want {
+				t.Errorf("file systems in memory: got %v, want %d", host.Tmpfs, want)
 			}
 			if published := len(host.PortBindings) > 0; published != (tt.runDir == "") {
 				t.Errorf("a port is published: %v", published)
@@ -137,7 +138,7 @@ func TestPlan(t *testing.T) {
 }
 
 // checkSafe checks what holds for every sandbox.
-func checkSafe(t *testing.T, spec docker.Spec, user string, host *container.HostConfig) {
+func checkSafe(t *testing.T, spec sandbox.Spec, user string, host *container.HostConfig) {
 	t.Helper()
 	wantCaps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"}
 	if spec.User == "root" {
@@ -176,9 +177,38 @@ func checkSafe(t *testing.T, spec docker.Spec, user string, host *container.Host
 	}
 }
 
+// Where set-uid programs gain privileges, sudo has what root needs.
+func TestSudoCapabilities(t *testing.T) {
+	t.Parallel()
+	server := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"}
+	root := append(slices.Clone(server), "CAP_DAC_OVERRIDE", "CAP_FOWNER")
+	sudo := append(slices.Clone(root), "CAP_AUDIT_WRITE")
+	for _, tt := range []struct {
+		user, option string
+		want         []string
+	}{
+		{"agent", "no-new-privileges=false", sudo},
+		{"agent", "no-new-privileges:false", sudo},
+		{"root", "no-new-privileges=0", sudo},
+		{"agent", "no-new-privileges", server},
+		{"agent", "no-new-privileges=true", server},
+		{"root", "no-new-privileges=true", root},
+		{"agent", "seccomp=false", server},
+	} {
+		spec := sandbox.Spec{Image: "i", User: tt.user, SecurityOpts: []string{tt.option}}
+		_, host, err := docker.Plan(spec, "", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(host.CapAdd, tt.want) {
+			t.Errorf("%s with %s: got %v, want %v", tt.user, tt.option, host.CapAdd, tt.want)
+		}
+	}
+}
+
 func TestSpecRefuses(t *testing.T) {
 	t.Parallel()
-	for name, spec := range map[string]docker.Spec{
+	for name, spec := range map[string]sandbox.Spec{
 		"no image":             {},
 		"name":                 {Image: "i", Name: "-x"},
 		"user":                 {Image: "i", User: "a b"},
@@ -211,7 +241,7 @@ func TestSpecRefuses(t *testing.T) {
 		"secret in two lines":  {Image: "i", Secret: strings.Repeat("a", 32) + "\n"},
 		"long key":             {Image: "i", Key: strings.Repeat("k", 513)},
 	} {
-		if _, _, err := docker.Plan(spec, "/r", "v", ""); !errors.Is(err, docker.ErrInvalid) {
+		if _, _, err := docker.Plan(spec, "/r", "v", ""); !errors.Is(err, sandbox.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
 	}
@@ -219,29 +249,29 @@ func TestSpecRefuses(t *testing.T) {
 
 func TestSpecHash(t *testing.T) {
 	t.Parallel()
-	base := docker.Spec{Image: "i"}
-	same := map[string]docker.Spec{
-		"defaults written out": {Image: "i", User: "agent", WorkDir: "/workspace", Memory: 2 << 30, CPUs: 2, Pids: 512, Network: "bridge"},
+	base := sandbox.Spec{Image: "i"}
+	same := map[string]sandbox.Spec{
+		"defaults written out": {Image: "i", User: "agent", WorkDir: "/workspace", Memory: 2 << 30, CPUs: 2, Pids: 512, OpenFiles: 2560, Network: "bridge"},
 		"empty, not absent": {
-			Image: "i", Env: map[string]string{}, Mounts: []docker.Mount{}, Labels: map[string]string{},
+			Image: "i", Env: map[string]string{}, Mounts: []sandbox.Mount{}, Labels: map[string]string{},
 			SecurityOpts: []string{}, Flags: []string{},
 		},
-		"key, name, owner": {Image: "i", Key: "k", Secret: strings.Repeat("s", 32), Name: "n", Owner: "o", Pull: docker.PullAlways},
+		"key, name, owner": {Image: "i", Key: "k", Secret: strings.Repeat("s", 32), Name: "n", Owner: "o", Pull: sandbox.PullAlways},
 	}
 	for name, spec := range same {
 		if docker.Hash(spec) != docker.Hash(base) {
 			t.Errorf("%s changes the hash", name)
 		}
 	}
-	secret := docker.Spec{Image: "i", Env: map[string]string{"TOKEN": "a"}}
-	if docker.Hash(secret) != docker.Hash(docker.Spec{Image: "i", Env: map[string]string{"TOKEN": "b"}}) {
+	secret := sandbox.Spec{Image: "i", Env: map[string]string{"TOKEN": "a"}}
+	if docker.Hash(secret) != docker.Hash(sandbox.Spec{Image: "i", Env: map[string]string{"TOKEN": "b"}}) {
 		t.Error("the hash tells about a variable's value")
 	}
 	// Each field but those makes another sandbox.
 	ignored := []string{"Key", "Secret", "Name", "Owner", "Pull"}
-	changed := docker.Spec{
-		Image: "j", Env: map[string]string{"A": ""}, Mounts: []docker.Mount{{"/a", "/b", true}}, User: "u", UserID: 5, WorkDir: "/w",
-		Memory: 1 << 30, CPUs: 1, Pids: 100, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
+	changed := sandbox.Spec{
+		Image: "j", Env: map[string]string{"A": ""}, Mounts: []sandbox.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, User: "u", UserID: 5, WorkDir: "/w",
+		Memory: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
 		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
 	}
 	from := reflect.ValueOf(changed)
@@ -291,10 +321,10 @@ func TestMountsFollowLinks(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"etc": "leads to /etc", "twice": "leads to /etc", "etc/../etc": "leads to /etc", "etc/ssl": "leads to /etc/ssl",
-		"nowhere": "no such file", "loop": "too many links",
+		"nowhere": "no such file", "loop": "too many levels of symbolic links",
 	} {
-		_, err := docker.ResolveMounts([]docker.Mount{{Source: dir + "/" + name, Target: "/x"}})
-		if !errors.Is(err, docker.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		_, err := docker.ResolveMounts([]sandbox.Mount{{Source: dir + "/" + name, Target: "/x"}})
+		if !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want ErrInvalid that says %q", name, err, want)
 		}
 	}
@@ -302,19 +332,19 @@ func TestMountsFollowLinks(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(home, ".ssh"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := docker.ResolveMounts([]docker.Mount{{Source: home, Target: "/x"}}); !errors.Is(err, docker.ErrInvalid) {
+	if _, err := docker.ResolveMounts([]sandbox.Mount{{Source: home, Target: "/x"}}); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("a home in an unusual place: got %v, want ErrInvalid", err)
 	}
-	got, err := docker.ResolveMounts([]docker.Mount{{Source: filepath.Join(dir, "fine"), Target: "/x"}})
-	if want := []docker.Mount{{Source: inside, Target: "/x"}}; err != nil || !slices.Equal(got, want) {
+	got, err := docker.ResolveMounts([]sandbox.Mount{{Source: filepath.Join(dir, "fine"), Target: "/x"}})
+	if want := []sandbox.Mount{{Source: inside, Target: "/x"}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	for _, target := range []string{"", "x", "/", "/proc", "/proc/self", "/run", "/run/actiond", "/run/actiond/x", "/.actiond", "/a/../b", "/a/", "/var/lib"} {
-		if _, err := docker.ResolveMounts([]docker.Mount{{Source: inside, Target: target}}); !errors.Is(err, docker.ErrInvalid) {
+		if _, err := docker.ResolveMounts([]sandbox.Mount{{Source: inside, Target: target}}); !errors.Is(err, sandbox.ErrInvalid) {
 			t.Errorf("target %q: got %v, want ErrInvalid", target, err)
 		}
 	}
-	if _, err := docker.ResolveMounts([]docker.Mount{{Source: inside, Target: "/x"}, {Source: dir, Target: "/x"}}); !errors.Is(err, docker.ErrInvalid) {
+	if _, err := docker.ResolveMounts([]sandbox.Mount{{Source: inside, Target: "/x"}, {Source: dir, Target: "/x"}}); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("one target twice: got %v, want ErrInvalid", err)
 	}
 }
@@ -376,13 +406,13 @@ func TestProfile(t *testing.T) {
 
 func TestProtection(t *testing.T) {
 	t.Parallel()
-	lost, gained := docker.Protection(docker.Spec{})
+	lost, gained := docker.Protection(sandbox.Spec{})
 	if len(lost) != 0 || len(gained) != 0 {
 		t.Errorf("defaults: lost %q, gained %q", lost, gained)
 	}
-	lost, gained = docker.Protection(docker.Spec{
+	lost, gained = docker.Protection(sandbox.Spec{
 		User: "root", SecurityOpts: []string{"seccomp=unconfined", "no-new-privileges:false"}, Runtime: "runsc", ReadOnly: true, Network: "none",
-		Mounts: []docker.Mount{{Source: "/srv/x", Target: "/x"}, {Source: "/srv/y", Target: "/y", ReadOnly: true}},
+		Mounts: []sandbox.Mount{{Source: "/srv/x", Target: "/x"}, {Source: "/srv/y", Target: "/y", ReadOnly: true}},
 	})
 	if len(lost) != 4 || len(gained) != 3 {
 		t.Errorf("got lost %q, gained %q, want 4 and 3", lost, gained)

@@ -2,8 +2,6 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,12 +12,19 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // stateDir is a directory that only the controller's user can open:
 //
 //	controller            who this is
-//	locks/ID              held while somebody makes or ends that sandbox
+//	locks/ID              held while a process makes or ends that sandbox
+//	locks/name-NAME       held while a process makes a sandbox of that name
+//	locks/users           held while a user id is picked
+//	locks/pool-NAME       held by the process that fills that warm pool
 //	sandboxes/ID/claim    key, name, owner of the sandbox
 //	sandboxes/ID/run/     mounted into the sandbox
 //
@@ -70,10 +75,10 @@ func (s *stateDir) mkdir(name string) error {
 	return nil
 }
 
-// controller is the name of whoever uses this directory. Two controllers on one
+// controller is the name of the controller that uses this directory. Two controllers on one
 // engine leave each other's sandboxes alone.
 func (s *stateDir) controller() (string, error) {
-	unlock, err := s.flock("controller", syscall.LOCK_EX) // held for the time of a small write
+	unlock, err := filelock.LockBriefly(s.root, "locks/controller")
 	if err != nil {
 		return "", err
 	}
@@ -85,28 +90,36 @@ func (s *stateDir) controller() (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("reading who this controller is: %w", err)
 	}
-	id := randomHex(8)
+	id := random.Hex(8)
 	return id, s.write("controller", []byte(id))
 }
 
-// randomHex is 2n random hexadecimal digits.
-func randomHex(n int) string {
-	data := make([]byte, n)
-	_, _ = rand.Read(data) // never fails
-	return hex.EncodeToString(data)
-}
-
-// write puts a whole file in place or changes nothing.
+// write puts a whole file in place or changes nothing, also where the machine loses
+// power meanwhile.
 func (s *stateDir) write(name string, data []byte) error {
-	temp := name + "." + randomHex(4) + ".tmp"
-	if err := s.root.WriteFile(temp, data, 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
+	temp := name + "." + random.Hex(4) + ".tmp"
+	err := s.writeThrough(temp, data)
+	if err == nil {
+		err = s.root.Rename(temp, name)
 	}
-	if err := s.root.Rename(temp, name); err != nil {
+	if err != nil {
 		_ = s.root.Remove(temp)
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil
+}
+
+// writeThrough makes a file and returns when its data is on the disk.
+func (s *stateDir) writeThrough(name string, data []byte) error {
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // note is what a controller keeps of a sandbox that must not stand in labels,
@@ -118,11 +131,12 @@ type note struct {
 	Name     string            `json:"name,omitempty"`
 	Env      map[string]string `json:"env,omitempty"` // to claim it again after a restart
 	Done     bool              `json:"done"`          // the sandbox was ready once
-	Claimed  bool              `json:"claimed"`       // a warm one is somebody's, or about to be
+	Claimed  bool              `json:"claimed"`       // a warm one has an owner, or is about to
 	Spec     string            `json:"spec,omitempty"`
 	Deadline time.Time         `json:"deadline,omitzero"` // after a claim or a renewal
 	Idle     time.Duration     `json:"idle,omitempty"`
-	Mounts   []Mount           `json:"mounts,omitempty"` // as they were checked
+	Mounts   []sandbox.Mount   `json:"mounts,omitempty"` // as they were checked
+	UserID   int               `json:"user_id,omitempty"`
 }
 
 // forever is the deadline of a sandbox whose deadline was taken away.
@@ -179,7 +193,7 @@ func (s *stateDir) save(id string, n note) error {
 	return s.write(path.Join("sandboxes", id, "claim"), data)
 }
 
-// load is the note of a sandbox; fs.ErrNotExist says that there is none here.
+// load is the note of a sandbox; it fails with fs.ErrNotExist if there is no note.
 func (s *stateDir) load(id string) (note, error) {
 	var n note
 	data, err := s.root.ReadFile(path.Join("sandboxes", id, "claim"))
@@ -207,73 +221,13 @@ func (s *stateDir) ids() ([]string, error) {
 	return ids, nil
 }
 
-// errLocked: somebody else holds the lock.
-var errLocked = errors.New("locked")
-
-// lock waits until nobody else, in this process or another, holds the lock of
-// that name. It is let go by unlock, or by the death of this process.
+// lock waits until no other caller, in this process or another, holds the lock of
+// that name. It is released by unlock, or by the death of this process.
 func (s *stateDir) lock(ctx context.Context, name string) (unlock func(), err error) {
-	type result struct {
-		unlock func()
-		err    error
-	}
-	got := make(chan result)
-	go func() { // ends with the other holder, even if nobody waits any more
-		unlock, err := s.flock(name, syscall.LOCK_EX)
-		select {
-		case got <- result{unlock, err}:
-		case <-ctx.Done():
-			if err == nil {
-				unlock()
-			}
-		}
-	}()
-	select {
-	case r := <-got:
-		return r.unlock, r.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for whoever works on sandbox %s: %w", name, context.Cause(ctx))
-	}
+	return filelock.Lock(ctx, s.root, path.Join("locks", name))
 }
 
-// tryLock is lock without waiting; it fails with errLocked.
+// tryLock is lock without waiting; it fails with filelock.ErrLocked.
 func (s *stateDir) tryLock(name string) (unlock func(), err error) {
-	return s.flock(name, syscall.LOCK_EX|syscall.LOCK_NB)
-}
-
-func (s *stateDir) flock(name string, how int) (func(), error) {
-	file := path.Join("locks", name)
-	for {
-		f, err := s.root.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("opening the lock of %s: %w", name, err)
-		}
-		err = syscall.Flock(int(f.Fd()), how)
-		for errors.Is(err, syscall.EINTR) {
-			err = syscall.Flock(int(f.Fd()), how)
-		}
-		if err != nil {
-			_ = f.Close()
-			if errors.Is(err, syscall.EWOULDBLOCK) {
-				return nil, errLocked
-			}
-			return nil, fmt.Errorf("locking %s: %w", name, err)
-		}
-		if s.same(f, file) {
-			return func() {
-				_ = s.root.Remove(file) // while it is held: whoever waits sees that it is gone
-				_ = f.Close()
-			}, nil
-		}
-		_ = f.Close() // the last holder removed it
-	}
-}
-
-func (s *stateDir) same(f *os.File, file string) bool {
-	held, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := s.root.Lstat(file)
-	return err == nil && os.SameFile(held, there)
+	return filelock.TryLock(s.root, path.Join("locks", name))
 }

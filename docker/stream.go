@@ -7,46 +7,57 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
-// readPull passes the engine's report of a pull on and finds out how it ended:
-// the engine tells of a failure in the report itself.
-func readPull(report io.Reader, output io.Writer) error {
-	decoder := json.NewDecoder(bufio.NewReader(io.TeeReader(report, output)))
+// readReport calls each with every message of the engine's report of a pull or a
+// build. It returns the error that the report ends with, if the work failed.
+func readReport(report io.Reader, each func(jsonmessage.JSONMessage)) error {
+	decoder := json.NewDecoder(bufio.NewReader(report))
 	for {
-		var line struct {
-			Error string `json:"error"`
-		}
-		err := decoder.Decode(&line)
+		var message jsonmessage.JSONMessage
+		err := decoder.Decode(&message)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("reading the report of the pull: %w", err)
-		case line.Error != "":
-			return errors.New(line.Error)
+			return fmt.Errorf("reading the engine's report: %w", err)
+		case message.Error != nil:
+			return message.Error
 		}
+		each(message)
 	}
 }
 
-// LogOptions say which lines of a server's log are wanted.
-type LogOptions struct {
-	Follow     bool
-	Tail       int       // the last so many lines; 0: all
-	Since      time.Time // zero: from the start
-	Timestamps bool
+// pullProgress adds up what the layers of a pull report, and tells the sum.
+func pullProgress(tell func(status string, done, total int64)) func(jsonmessage.JSONMessage) {
+	type layer struct{ done, total int64 }
+	layers := map[string]layer{}
+	return func(m jsonmessage.JSONMessage) {
+		if m.Status != "Downloading" || m.Progress == nil || m.Progress.Total <= 0 {
+			tell(m.Status, 0, 0)
+			return
+		}
+		layers[m.ID] = layer{m.Progress.Current, m.Progress.Total}
+		var sum layer
+		for _, l := range layers {
+			sum.done, sum.total = sum.done+l.done, sum.total+l.total
+		}
+		tell(m.Status, sum.done, sum.total)
+	}
 }
 
 // Logs writes what the server of the sandbox logged, and with Follow what it
 // will, until ctx or the sandbox ends.
-func (h *Host) Logs(ctx context.Context, s *Sandbox, o LogOptions, stdout, stderr io.Writer) error {
+func (h *Host) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, stdout, stderr io.Writer) error {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: o.Follow, Timestamps: o.Timestamps}
 	if o.Tail > 0 {
 		options.Tail = fmt.Sprint(o.Tail)
@@ -54,7 +65,7 @@ func (h *Host) Logs(ctx context.Context, s *Sandbox, o LogOptions, stdout, stder
 	if !o.Since.IsZero() {
 		options.Since = o.Since.Format(time.RFC3339Nano)
 	}
-	logs, err := h.engine.ContainerLogs(ctx, s.Container, options)
+	logs, err := h.engine.ContainerLogs(ctx, s.Instance, options)
 	if err != nil {
 		return engineError(ctx, "reading the log of sandbox "+s.ID, err)
 	}
@@ -63,18 +74,9 @@ func (h *Host) Logs(ctx context.Context, s *Sandbox, o LogOptions, stdout, stder
 	return engineError(ctx, "reading the log of sandbox "+s.ID, err)
 }
 
-// Event is something that happened to a sandbox.
-type Event struct {
-	Time time.Time
-	ID   string // of the sandbox
-	Name string // as at birth
-	What string // the engine's word: create, start, die, oom, pause, unpause, rename, destroy …
-	Code string // exit status, where it died
-}
-
 // Events tells each what happens to this controller's sandboxes from now on,
 // until ctx ends or each returns an error, which is passed on.
-func (h *Host) Events(ctx context.Context, each func(Event) error) error {
+func (h *Host) Events(ctx context.Context, each func(sandbox.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	messages, failed := h.engine.Events(ctx, events.ListOptions{Filters: filters.NewArgs(
@@ -87,7 +89,7 @@ func (h *Host) Events(ctx context.Context, each func(Event) error) error {
 			if !ours {
 				continue
 			}
-			event := Event{time.Unix(0, m.TimeNano), s.ID, s.Name, string(m.Action), m.Actor.Attributes["exitCode"]}
+			event := sandbox.Event{Time: time.Unix(0, m.TimeNano), ID: s.ID, Name: s.Name, What: string(m.Action), Code: m.Actor.Attributes["exitCode"]}
 			if err := each(event); err != nil {
 				return err
 			}
@@ -97,22 +99,12 @@ func (h *Host) Events(ctx context.Context, each func(Event) error) error {
 	}
 }
 
-// Stats is what a sandbox uses.
-type Stats struct {
-	Time                time.Time
-	CPU                 float64 // processors busy since the last one; 0 in the first
-	Memory, MemoryLimit uint64  // bytes; what the kernel could give back does not count
-	Pids                uint64
-	NetIn, NetOut       uint64 // bytes since the start
-	DiskIn, DiskOut     uint64 // bytes since the start
-}
-
 // Stats tells each about once a second what the sandbox uses, or once if stream
 // is false, until ctx or the sandbox ends or each returns an error, which is
 // passed on.
-func (h *Host) Stats(ctx context.Context, s *Sandbox, stream bool, each func(Stats) error) error {
+func (h *Host) Stats(ctx context.Context, s *sandbox.Sandbox, stream bool, each func(sandbox.Stats) error) error {
 	what := "measuring sandbox " + s.ID
-	reader, err := h.engine.ContainerStats(ctx, s.Container, stream)
+	reader, err := h.engine.ContainerStats(ctx, s.Instance, stream)
 	if err != nil {
 		return engineError(ctx, what, err)
 	}
@@ -135,12 +127,12 @@ func (h *Host) Stats(ctx context.Context, s *Sandbox, stream bool, each func(Sta
 	}
 }
 
-func statsOf(raw *container.StatsResponse) Stats {
-	s := Stats{
+func statsOf(raw *container.StatsResponse) sandbox.Stats {
+	s := sandbox.Stats{
 		Time: raw.Read, Memory: raw.MemoryStats.Usage, MemoryLimit: raw.MemoryStats.Limit, Pids: raw.PidsStats.Current,
 	}
 	// Version 1 and 2 of control groups have different names for file pages that
-	// nobody used for a while.
+	// were not used for a while.
 	for _, name := range []string{"total_inactive_file", "inactive_file"} {
 		if v, ok := raw.MemoryStats.Stats[name]; ok && v < s.Memory {
 			s.Memory -= v
@@ -163,50 +155,4 @@ func statsOf(raw *container.StatsResponse) Stats {
 		}
 	}
 	return s
-}
-
-// FileInfo is a file or directory of a sandbox, itself and not what it leads to.
-type FileInfo struct {
-	Name string // the last element of its path
-	Size int64
-	Mode fs.FileMode
-	// LinkTarget is where a symbolic link leads, as the agent wrote it.
-	LinkTarget string
-}
-
-// Stat looks at a file or directory of the sandbox, running or not. It fails
-// with fs.ErrNotExist if there is none.
-func (h *Host) Stat(ctx context.Context, s *Sandbox, path string) (FileInfo, error) {
-	what := "looking at " + path + " in sandbox " + s.ID
-	stat, err := safely(ctx, what, func() (container.PathStat, error) {
-		return h.engine.ContainerStatPath(ctx, s.Container, path)
-	})
-	if isNotFound(err) {
-		return FileInfo{}, fmt.Errorf("%s: %w", what, fs.ErrNotExist)
-	}
-	return FileInfo{stat.Name, stat.Size, stat.Mode, stat.LinkTarget}, err
-}
-
-// CopyOut reads a file or directory of the sandbox, running or not, as a tar
-// archive whose entries begin with its last name. The archive is the agent's
-// work: unpack it with care.
-func (h *Host) CopyOut(ctx context.Context, s *Sandbox, path string) (io.ReadCloser, error) {
-	archive, _, err := h.engine.CopyFromContainer(ctx, s.Container, path)
-	if isNotFound(err) {
-		return nil, fmt.Errorf("copying %s out of sandbox %s: %w: %w", path, s.ID, fs.ErrNotExist, err)
-	}
-	if err != nil {
-		return nil, engineError(ctx, "copying "+path+" out of sandbox "+s.ID, err)
-	}
-	return archive, nil
-}
-
-// CopyIn unpacks a tar archive into a directory of the sandbox, running or not.
-// Owners are those that the archive names.
-func (h *Host) CopyIn(ctx context.Context, s *Sandbox, dir string, archive io.Reader) error {
-	err := h.engine.CopyToContainer(ctx, s.Container, dir, archive, container.CopyToContainerOptions{})
-	if isNotFound(err) {
-		return fmt.Errorf("copying into %s of sandbox %s: %w: %w", dir, s.ID, fs.ErrNotExist, err)
-	}
-	return engineError(ctx, "copying into "+dir+" of sandbox "+s.ID, err)
 }

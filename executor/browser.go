@@ -13,11 +13,11 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/browse"
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
 )
 
 // The words of the browse observation are the reference's: clients and their
-// tests match on them (openhands.md, section 8).
+// tests match on them (docs/openhands.md, section 8).
 const (
 	noBrowser = "Browser functionality is not supported or disabled."
 
@@ -51,14 +51,14 @@ func newBrowser(cfg Config) *browse.Browser {
 	}
 	b := browse.New(browserConfig(cfg))
 	if cfg.WorkingDir == referenceDir && b.Program() != "" {
-		_ = cfg.User.As(func() error { return os.Mkdir(filepath.Join(cfg.WorkingDir, downloadDir), 0o755) }) //nolint:gosec // the user's own; it may be there
+		_ = cfg.User.Do(func() error { return os.Mkdir(filepath.Join(cfg.WorkingDir, downloadDir), 0o755) }) //nolint:gosec // the user's own; it may be there
 	}
 	return b
 }
 
 func browserConfig(cfg Config) browse.Config {
 	return browse.Config{
-		Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), As: cfg.User.As, Dir: cfg.WorkingDir,
+		Env: environment(cfg.Env, cfg.User, nil), User: cfg.User, Dir: cfg.WorkingDir,
 	}
 }
 
@@ -102,7 +102,7 @@ func (e *Executor) fetch(ctx context.Context, step browse.Step) (browse.Page, er
 		return browse.Fetch(ctx, browserConfig(e.cfg), step.URL, step.Timeout), nil
 	}
 	if strings.HasPrefix(step.URL, "file:") {
-		return onFiles(ctx, e.places, get)
+		return onFiles(ctx, e.files, get)
 	}
 	return get()
 }
@@ -160,6 +160,8 @@ func (e *Executor) noPage(ctx context.Context, program string, page browse.Page,
 		}, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, browse.ErrStarting):
+		return api.ErrorObservation{Content: "The browser is still starting: nothing was done, and the next step will find it."}, nil
 	case errors.Is(err, browse.ErrBusy):
 		return nil, api.TooMany("the browser still takes another step: wait for it")
 	}
@@ -225,11 +227,11 @@ func (e *Executor) saveScreenshot(data []byte) *string {
 	dir := filepath.Join(e.cfg.WorkingDir, screenshotDir)
 	now := time.Now()
 	path := filepath.Join(dir, fmt.Sprintf("screenshot_%s_%06d.png", now.Format("20060102_150405"), now.Nanosecond()/1000))
-	err := e.cfg.User.As(func() error {
+	err := e.cfg.User.Do(func() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the user's own, like all in the workspace
 			return err
 		}
-		return nowait.WriteNew(path, data, 0o644)
+		return fsutil.WriteNew(path, data, 0o644)
 	})
 	if err != nil {
 		return nil

@@ -4,6 +4,7 @@ package executor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,20 +18,25 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/browse"
-	"github.com/actiond/actiond/executor/draft"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/llm"
 	"github.com/actiond/actiond/executor/mcp"
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/executor/ports"
+	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/tempfile"
 )
 
 // Config says how an Executor works. WorkingDir is required and must exist.
 type Config struct {
 	// WorkingDir is where shells start.
 	WorkingDir string
-	// User is whose rights commands and file accesses have; nil means those of
-	// this process.
-	User *User
+	// User is the user that commands and file accesses run as; nil means the user
+	// of this process.
+	User *identity.User
 	// Shell is the program of the shells; empty means bash, or sh where there is none.
 	Shell string
 	// Env is the environment of the shells, as os.Environ gives it. Terminal,
@@ -43,10 +49,13 @@ type Config struct {
 	Logger *slog.Logger
 	// DraftModel merges the drafts of edits; nil means that they are merged by
 	// rules, and that nothing leaves the sandbox.
-	DraftModel *draft.Model
+	DraftModel *llm.Model
 	// StateDir holds what survives a restart, out of the agent's reach; empty
 	// means that nothing does.
 	StateDir string
+	// Temps records the temporary files that edits make in StateDir; nil records
+	// nothing.
+	Temps *tempfile.Ledger
 	// Plugins are the parts that the launcher asked for, by their names in the
 	// reference. nil means all; a list without "jupyter" switches run_ipython off,
 	// and one with "agent_skills" imports these into each kernel.
@@ -61,13 +70,16 @@ const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECO
 // one session wait for each other, others do not.
 type Executor struct {
 	cfg      Config
-	sessions sessions
+	sessions *sessions
 	editor   *edit.Editor
 	notebook *notebook.Notebook // nil where it is switched off
 	browser  *browse.Browser    // nil where it is switched off
 	searcher *search.Searcher
 	mcp      *mcp.Proxy
-	places   places
+	programs *process.Engine
+	files    fileWork
+	python   *proc.Finder
+	ports    *ports.Finder
 	hostname string
 }
 
@@ -80,8 +92,10 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.SoftTimeout == 0 {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
+	mark := markName + "=" + rand.Text()
+	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), func(v string) bool { return strings.HasPrefix(v, markName+"=") }), mark)
 	editor, err := edit.New(edit.Config{
-		Root: cfg.WorkingDir, StateDir: cfg.StateDir, As: cfg.User.As, NewFileOwner: cfg.User.owner(),
+		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User,
 	})
 	if err != nil {
 		return nil, err
@@ -89,14 +103,17 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _ := os.Hostname()
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{
-		cfg: cfg, editor: editor, notebook: newNotebook(cfg), browser: newBrowser(cfg), searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
-		places: make(places, maxFileWork),
+		cfg: cfg, editor: editor, notebook: newNotebook(cfg),
+		browser:  newBrowser(cfg), //nolint:contextcheck // ctx bounds the start of the default session
+		searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
+		programs: process.New(process.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}),
+		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
+		ports: &ports.Finder{User: cfg.User, Mark: mark},
 	}
-	e.sessions.starting = make(places, maxStarts)
-	e.sessions.config = bash.Config{
-		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil),
-		User: cfg.User.credential(), As: cfg.User.As,
-	}
+	e.sessions = newSessions(bash.Config{
+		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
+		List: e.names,
+	})
 	if _, err := e.sessions.get(ctx, ""); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the default session: %w", err), editor.Close())
 	}
@@ -113,8 +130,10 @@ func (e *Executor) Close() error {
 		others.Go(e.browser.Close)
 	}
 	others.Go(e.mcp.Close)
+	others.Go(e.programs.Close)
 	e.sessions.closeAll()
 	others.Wait()
+	e.python.Close()
 	return e.editor.Close()
 }
 
@@ -123,26 +142,41 @@ func (e *Executor) Close() error {
 // cause of ctx's end where the outcome is unknown, and anything else where the
 // executor broke.
 func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, error) {
+	return e.Watch(ctx, req, api.Watch{})
+}
+
+// Watch is Do that tells how the action goes on. A run that must wait for its turn says
+// so, and begins when it has it; other actions begin at once. Cells do not wait for their
+// output to be told, and a slow one is told what it missed.
+func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	if run, ok := req.Action.(api.RunAction); !ok || run.Reset {
+		if err := w.Begins(); err != nil {
+			return nil, err
+		}
+		w.Begin = nil
+	}
 	switch a := req.Action.(type) {
 	case api.RunAction:
-		return e.run(ctx, a, req, nil)
+		return e.run(ctx, a, req, w)
+	case api.ExecAction:
+		return e.exec(ctx, a, req, w.Output)
 	case api.ReadAction:
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.read(a, req), nil })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.read(a, req), nil })
 	case api.WriteAction:
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.write(ctx, a, req), nil })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.write(ctx, a, req), nil })
 	case api.EditAction:
 		if a.ImplSource == implDraft && e.cfg.DraftModel != nil { // it waits for the model most of the time
 			return e.edit(ctx, a, req), nil
 		}
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.edit(ctx, a, req), nil })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.edit(ctx, a, req), nil })
 	case api.GlobAction:
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.glob(ctx, a, req) })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.glob(ctx, a, req) })
 	case api.GrepAction:
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.grep(ctx, a, req) })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.grep(ctx, a, req) })
 	case api.ListAction:
-		return onFiles(ctx, e.places, func() (api.Observation, error) { return e.list(ctx, a, req) })
+		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.list(ctx, a, req) })
 	case api.IPythonAction:
-		return e.ipython(ctx, a, req)
+		return e.ipython(ctx, a, req, w.Output)
 	case api.BrowseAction:
 		return e.browse(ctx, a, req)
 	case api.BrowseInteractiveAction:
@@ -153,16 +187,6 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 		return invalid(a), nil
 	}
 	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
-}
-
-// Stream is Do that also tells the output of a run as it comes, one call after
-// another and none after it returned. The command does not wait for output,
-// whose Data is only valid during the call; a slow one is told what it missed.
-func (e *Executor) Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
-	if a, ok := req.Action.(api.RunAction); ok {
-		return e.run(ctx, a, req, output)
-	}
-	return e.Do(ctx, req)
 }
 
 // codeUnsupported is the machine word for what this sandbox cannot do.
@@ -181,7 +205,7 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 	files := api.Capability{Available: true, Detail: "in process"}
 	page, interactive := e.browserCapabilities()
 	return map[string]api.Capability{
-		"run": run, "read": files, "write": files, "edit": files,
+		"run": run, "exec": {Available: true, Detail: "in pipes or on a terminal"}, "read": files, "write": files, "edit": files,
 		"glob": files, "grep": files, "list_directory": files,
 		"run_ipython":        e.notebookCapability(),
 		"browse":             page,
@@ -238,7 +262,7 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 // the first action.
 func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 	e.setEnv(env)
-	err := e.sessions.renew(ctx, defaultSession)
+	err := e.sessions.shells.Renew(ctx, defaultSession)
 	if err != nil { // nobody's variables for whoever comes next
 		e.setEnv(nil)
 	}
@@ -247,11 +271,12 @@ func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 
 func (e *Executor) setEnv(owners map[string]string) {
 	variables := environment(e.cfg.Env, e.cfg.User, owners)
-	e.sessions.setEnv(variables)
+	e.sessions.shells.SetEnv(variables)
 	if e.notebook != nil {
 		e.notebook.SetEnv(variables)
 	}
 	e.mcp.SetEnv(variables)
+	e.programs.SetEnv(variables)
 	if e.browser != nil {
 		e.browser.SetEnv(variables)
 	}
@@ -260,7 +285,7 @@ func (e *Executor) setEnv(owners map[string]string) {
 // environment is what shells start with. It holds nothing that changes from
 // one command to the next, and no secret of the server. What the owner set
 // counts most.
-func environment(env []string, user *User, owners map[string]string) []string {
+func environment(env []string, user *identity.User, owners map[string]string) []string {
 	set := map[string]string{
 		"TERM": "xterm-256color",
 		// A pager would wait for a person at every git log.

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/executor"
 )
 
 // start starts an executor in a fresh directory, unless one is given, with an
 // empty home.
-func start(t *testing.T, cfg executor.Config) (*executor.Executor, string) {
+func start(t *testing.T, cfg executor.Config, env ...string) (*executor.Executor, string) {
 	t.Helper()
 	if cfg.WorkingDir == "" {
 		cfg.WorkingDir = t.TempDir()
@@ -30,7 +30,7 @@ func start(t *testing.T, cfg executor.Config) (*executor.Executor, string) {
 		t.Fatal(err)
 	}
 	cfg.WorkingDir = dir
-	cfg.Env = append(cfg.Env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir())
+	cfg.Env = append(append(cfg.Env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir()), env...)
 	e, err := executor.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func run(t *testing.T, e *executor.Executor, session, command string) api.RunObs
 func TestContract(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
-	apitest.Suite(t, e.Do, dir)
+	contract.Suite(t, e.Do, dir)
 }
 
 // The environment of commands has no secret of the server, and nothing of the
@@ -225,6 +225,21 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
+// Where a shell can no longer report, the answer says so and gives no number that
+// could be a status.
+func TestUnknownExitCode(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	o := run(t, e, "", "builtin() { :; }; readonly -f builtin")
+	const want = "\n[The command ended, and its exit code is unknown.]\n[The shell was replaced, because "
+	if o.Metadata.ExitCode != -1 || !strings.HasPrefix(o.Metadata.Suffix, want) {
+		t.Errorf("got %+v, want -1 and %q", o.Metadata, want)
+	}
+	if o = run(t, e, "", "echo back"); o.Content != "back" || o.Metadata.ExitCode != 0 {
+		t.Errorf("afterwards: got %+v", o)
+	}
+}
+
 // White space around a command is not part of it, in the answer either.
 func TestCommandIsStripped(t *testing.T) {
 	t.Parallel()
@@ -280,7 +295,7 @@ func TestStatic(t *testing.T) {
 		{"exit 3", "", "exit", dir},
 	} {
 		limit := 60.0
-		o, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: c.command, IsStatic: true, Cwd: c.cwd}, Timeout: &limit})
+		o, err := e.Do(t.Context(), api.Request{Action: api.RunAction{Command: c.command, IsStatic: true, Cwd: api.Directory(c.cwd)}, Timeout: &limit})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,10 @@
 package executor
 
 // What tests need to see from inside.
-type Places = places
+const MaxFileWork = maxFileWork
+
+// NewFileWork returns a semaphore for file work.
+var NewFileWork = newFileWork
 
 // OnFiles is file work with a number for a result.
 var OnFiles = onFiles[int]

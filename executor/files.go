@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
+	"syscall"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/edit"
-	"github.com/actiond/actiond/executor/lint"
+	"github.com/actiond/actiond/executor/syntaxcheck"
 )
 
 const (
@@ -43,7 +45,7 @@ func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 	switch {
 	case err != nil && a.Dialect != "":
 		return complaint(err)
-	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (openhands.md, section 5.1)
+	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (docs/openhands.md, section 5.1)
 		return api.ErrorObservation{Content: edit.BinaryFile, Code: editorCode(err)}
 	}
 	return api.ReadObservation{
@@ -51,19 +53,23 @@ func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 	}
 }
 
-// write writes a file, or a range of its lines.
+// write writes a file, or a range of its lines. In OpenHands' dialect the
+// history of the editor knows edits only (docs/openhands.md, section 5).
 func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request) api.Observation {
 	var r edit.Result
 	var err error
-	if dir := e.workingDir(req.Session); a.Dialect == api.DialectGemini {
+	switch dir := e.workingDir(req.Session); {
+	case a.Dialect == api.DialectGemini:
 		r, err = e.editor.Overwrite(a.Path, dir, a.Content, a.IfSHA256)
-	} else {
-		r, err = e.editor.WriteIf(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
+	case a.Exact != nil && *a.Exact:
+		r, err = e.editor.WriteExact(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
+	default:
+		r, err = e.editor.WriteUnrecorded(a.IfSHA256, a.Path, dir, a.Content, a.Start, a.End)
 	}
 	if err != nil {
 		return complaint(err)
 	}
-	e.noteHistory(ctx, r)
+	e.noteHistory(ctx, &r)
 	return api.WriteObservation{Content: r.Text, Path: r.Path, Diff: r.Diff, SHA256: r.SHA256}
 }
 
@@ -79,7 +85,7 @@ func (e *Executor) edit(ctx context.Context, a api.EditAction, req api.Request) 
 	} else {
 		r, err = e.editor.Do(editCommand(a, e.workingDir(req.Session)))
 	}
-	e.noteHistory(ctx, r)
+	e.noteHistory(ctx, &r)
 	return edited(a, r, err)
 }
 
@@ -126,11 +132,11 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 	if err != nil {
 		return complaint(err)
 	}
-	e.noteHistory(ctx, m.Result)
+	e.noteHistory(ctx, &m.Result)
 	content := m.Text
 	if a.Lint {
-		if issues, known := lint.New(ctx, m.Path, m.Before, m.After, e.cfg.User.lint()); known {
-			content += "\n" + lint.Format(issues)
+		if issues, known := syntaxcheck.New(ctx, m.Path, m.Before, m.After, e.cfg.User); known {
+			content += "\n" + syntaxcheck.Format(issues)
 		}
 	}
 	return api.EditObservation{
@@ -143,7 +149,7 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 func editCommand(a api.EditAction, dir string) edit.Command {
 	c := edit.Command{
 		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
-		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: a.InsertLine,
+		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: (*string)(a.InsertLine),
 		Expected: a.ExpectedReplacements, AllowMultiple: a.AllowMultiple, Fuzzy: a.Fuzzy, IfSHA256: a.IfSHA256,
 		Content: a.Content, Start: a.Start, End: a.End,
 	}
@@ -176,15 +182,24 @@ func complaint(err error) api.Observation {
 	return api.ErrorObservation{Content: err.Error(), Code: editorCode(err)}
 }
 
-// noteHistory logs that a change was made which cannot be undone.
-func (e *Executor) noteHistory(ctx context.Context, r edit.Result) {
-	if r.HistoryErr != nil {
-		e.cfg.Logger.WarnContext(ctx, "an edit cannot be undone", slog.String("path", r.Path), slog.Any("error", r.HistoryErr))
+// noteHistory says in a result that its change cannot be undone, and logs why.
+func (e *Executor) noteHistory(ctx context.Context, r *edit.Result) {
+	if r.HistoryErr == nil {
+		return
 	}
+	e.cfg.Logger.WarnContext(ctx, "an edit cannot be undone", slog.String("path", r.Path), slog.Any("error", r.HistoryErr))
+	why := "it could not be recorded"
+	if errors.Is(r.HistoryErr, syscall.ENOSPC) || errors.Is(r.HistoryErr, syscall.EDQUOT) {
+		why = "there is no space left to record it"
+	}
+	if r.Text != "" && !strings.HasSuffix(r.Text, "\n") {
+		r.Text += "\n"
+	}
+	r.Text += "[This change cannot be undone: " + why + ".]"
 }
 
 // editorText is what the agent reads of an editor command: its complaints come
-// as contents too (openhands.md, section 5.3).
+// as contents too (docs/openhands.md, section 5.3).
 func editorText(r edit.Result, err error) string {
 	if err != nil {
 		return "ERROR:\n" + err.Error()
@@ -196,6 +211,9 @@ func editorText(r edit.Result, err error) string {
 func editorCode(err error) string {
 	if complaint, ok := errors.AsType[*edit.Error](err); ok {
 		return string(complaint.Code)
+	}
+	if err != nil {
+		return "failed"
 	}
 	return ""
 }

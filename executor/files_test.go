@@ -13,7 +13,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
-	"github.com/actiond/actiond/executor/draft"
+	"github.com/actiond/actiond/executor/llm"
 )
 
 func act(t *testing.T, e *executor.Executor, a api.Action) api.Observation {
@@ -32,6 +32,56 @@ func content(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// The undo history of OpenHands' editor knows the edits of that editor, and not
+// what the action write did (docs/openhands.md, section 5).
+func TestWriteHasNoHistory(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{StateDir: t.TempDir()})
+	file := filepath.Join(dir, "f.txt")
+	write := func(text string) { act(t, e, api.WriteAction{Path: file, Content: text, End: -1}) }
+	edit := func(command, old, now string) string {
+		t.Helper()
+		o := act(t, e, api.EditAction{Command: command, Path: file, FileText: &now, OldStr: &old, NewStr: &now, ImplSource: "oh_aci", Start: 1, End: -1})
+		answer, ok := o.(api.EditObservation)
+		if !ok {
+			t.Fatalf("%s: got %+v", command, o)
+		}
+		return answer.Content
+	}
+	undo := func(want, left string) {
+		t.Helper()
+		if got := edit("undo_edit", "", ""); !strings.HasPrefix(got, want) || content(t, file) != left {
+			t.Errorf("got %q and %q in the file, want %q and %q", got, content(t, file), want, left)
+		}
+	}
+	none := "ERROR:\nNo edit history found for " + file
+	write("")
+	undo(none, "\n")
+	write("one")
+	undo(none, "one\n")
+	edit("str_replace", "one", "two")
+	undo("Last edit to "+file, "one\n")
+	undo(none, "one\n")
+	// An edit below a later write is not undone over it.
+	edit("str_replace", "one", "two")
+	write("three")
+	undo("ERROR:\nThe file "+file+" was changed by other means", "three\n")
+	write("two")
+	undo("Last edit to "+file, "one\n")
+	// A file that the editor made is not removed after a write either.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	edit("create", "", "")
+	write("five")
+	undo("ERROR:\nThe file "+file+" was changed by other means", "five\n")
+	write("one")
+
+	// Tool calls of other models write with a history.
+	act(t, e, api.WriteAction{Dialect: api.DialectGemini, Path: file, Content: "four"})
+	undo("Last edit to "+file, "one\n")
 }
 
 // Each dialect reaches the editor: with its rules, from the session's directory, and with what tool calls need of the
@@ -63,17 +113,22 @@ func TestFileDialects(t *testing.T) {
 	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "conflict" || !strings.Contains(c.Content, w.SHA256) {
 		t.Errorf("stale edit: got %+v", o)
 	}
+	exact := filepath.Join(dir, "exact")
+	act(t, e, api.WriteAction{Path: exact, Content: "no line end", End: -1, Exact: new(true)})
+	if got, err := os.ReadFile(exact); err != nil || string(got) != "no line end" {
+		t.Errorf("exact write: got %q, %v", got, err)
+	}
 	o = act(t, e, api.WriteAction{Path: file, Content: "x", End: -1, IfSHA256: strings.Repeat("0", 64)})
 	if c, ok := o.(api.ErrorObservation); !ok || c.Code != "conflict" {
 		t.Errorf("stale write: got %+v", o)
 	}
-	for _, dialect := range []string{api.DialectOpenHandsV1, api.DialectStrands, api.DialectAnthropic} {
-		o = act(t, e, api.EditAction{Dialect: dialect, Command: "str_replace", Path: file, OldStr: new("a"), NewStr: new(dialect)})
+	for _, dialect := range []api.Dialect{api.DialectOpenHandsV1, api.DialectStrands, api.DialectAnthropic} {
+		o = act(t, e, api.EditAction{Dialect: dialect, Command: "str_replace", Path: file, OldStr: new("a"), NewStr: new(string(dialect))})
 		if ed, ok := o.(api.EditObservation); !ok || ed.Code != "" || len(ed.SHA256) != 64 {
 			t.Errorf("%s: got %+v", dialect, o)
 		}
 		o = act(t, e, api.ReadAction{Dialect: dialect, Path: file, ViewRange: []int{1, 1}})
-		if r, ok := o.(api.ReadObservation); !ok || !strings.HasSuffix(r.Content, dialect+"\n") {
+		if r, ok := o.(api.ReadObservation); !ok || !strings.HasSuffix(r.Content, string(dialect)+"\n") {
 			t.Errorf("%s: got %+v", dialect, o)
 		}
 		o = act(t, e, api.EditAction{Dialect: dialect, Command: "undo_edit", Path: file})
@@ -217,7 +272,7 @@ func TestDraftModel(t *testing.T) {
 		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"<updated_code>ONE</updated_code>"}}]}`)
 	}))
 	defer server.Close()
-	model, err := draft.New(draft.Config{URL: server.URL})
+	model, err := llm.New(llm.Config{URL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,5 +284,34 @@ func TestDraftModel(t *testing.T) {
 	o := act(t, e, api.EditAction{ImplSource: "llm_based_edit", Path: file, Content: new("a draft"), Start: 1, End: 1})
 	if content(t, file) != "ONE\ntwo\n" {
 		t.Errorf("got %q and %+v", content(t, file), o)
+	}
+}
+
+// An edit that cannot be undone says so in its answer.
+func TestAnswerWithoutHistory(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	e, dir := start(t, executor.Config{StateDir: state})
+	if err := os.RemoveAll(state); err != nil {
+		t.Fatal(err)
+	}
+	file, text, after := filepath.Join(dir, "f"), "a\n", "b"
+	for _, a := range []api.Action{
+		api.EditAction{Command: "create", Path: file, FileText: &text, ImplSource: "oh_aci"},
+		api.EditAction{Command: "str_replace", Path: file, OldStr: new("a"), NewStr: &after, ImplSource: "oh_aci"},
+		api.WriteAction{Path: file, Content: "c", Dialect: api.DialectGemini, End: -1},
+	} {
+		var got string
+		switch o := act(t, e, a).(type) {
+		case api.EditObservation:
+			got = o.Content
+		case api.WriteObservation:
+			got = o.Content
+		default:
+			t.Fatalf("got %+v", o)
+		}
+		if want := "[This change cannot be undone: it could not be recorded.]"; !strings.HasSuffix(got, want) {
+			t.Errorf("%+v: got %q, want %q at its end", a, got, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // The words of the run_ipython observation are the reference's: clients and
-// their tests match on them (openhands.md, section 6).
+// their tests match on them (docs/openhands.md, section 6).
 const (
 	noOutput     = "[Code executed successfully with no output]"
 	cellTimedOut = "[Execution timed out (%s seconds).]"
@@ -24,11 +25,17 @@ const (
 )
 
 // agentSkills is the cell that the reference runs first where the plugin was
-// asked for; openhandsCode is where its images keep the package.
+// asked for; openhandsCode is where its images keep the package. An image without
+// the package has no skills, which is no failure.
 const (
 	openhandsCode = "/openhands/code"
-	agentSkills   = "import sys\nsys.path.append('" + openhandsCode + "')\n" +
-		"from openhands.runtime.plugins.agent_skills.agentskills import *"
+	agentSkills   = "import sys\nsys.path.append('" + openhandsCode + "')\n" + `try:
+    import openhands
+except ModuleNotFoundError as e:
+    if e.name != 'openhands': raise
+else:
+    from openhands.runtime.plugins.agent_skills.agentskills import *
+`
 )
 
 // newNotebook returns the notebook, which starts nothing yet; nil where the
@@ -37,15 +44,16 @@ func newNotebook(cfg Config) *notebook.Notebook {
 	if cfg.Plugins != nil && !slices.Contains(cfg.Plugins, "jupyter") {
 		return nil
 	}
-	n := notebook.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), As: cfg.User.As}
+	n := notebook.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}
 	if slices.Contains(cfg.Plugins, "agent_skills") {
 		n.Init = agentSkills
 	}
 	return notebook.New(n)
 }
 
-// ipython runs a cell in the kernel of its session.
-func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request) (api.Observation, error) {
+// ipython runs a cell in the kernel of its session and tells its output, unless that
+// is nil.
+func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, output func(api.Output)) (api.Observation, error) {
 	if e.notebook == nil {
 		return nil, api.BadRequest(noJupyter)
 	}
@@ -57,9 +65,18 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	if name == "" {
 		name = defaultSession
 	}
-	result, err := e.notebook.Run(ctx, name, cell)
+	var result notebook.Result
+	var err error
+	if output == nil {
+		result, err = e.notebook.Run(ctx, name, cell)
+	} else {
+		result, err = e.notebook.Stream(ctx, name, cell, func(c notebook.Chunk) { output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
+	}
 	switch {
 	case err == nil:
+		if result.InitFailed != "" {
+			e.cfg.Logger.WarnContext(ctx, "a kernel has no agent_skills", slog.String("session", name), slog.String("reason", result.InitFailed))
+		}
 		return observeCell(a, cell, req, result), nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -68,11 +85,11 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	case errors.Is(err, notebook.ErrBusy):
 		return nil, api.TooMany(fmt.Sprintf("session %q still runs another cell: wait for it, use another session, or close this one (DELETE /v1/sessions/NAME)", name))
 	case errors.Is(err, notebook.ErrClosed):
-		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name)}, nil
+		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name), Outcome: api.NotStarted}, nil
 	case errors.Is(err, notebook.ErrAbsent):
-		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported}, nil
+		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported, Outcome: api.NotStarted}, nil
 	}
-	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error()}, nil
+	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error(), Outcome: api.NotStarted}, nil
 }
 
 // kernelStates are the words for what a kernel may be at.
@@ -111,6 +128,12 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	if r.TimedOut {
 		notes = append(notes, fmt.Sprintf(cellTimedOut, api.FormatSeconds(*req.Timeout)))
 	}
+	if r.Starting {
+		notes = append(notes, "[The cell did not run: the kernel is still starting, and the next cell will find it.]")
+	}
+	if r.InitFailed != "" {
+		notes = append(notes, fmt.Sprintf("[agent_skills could not be imported, and this kernel does not have them: %s]", r.InitFailed))
+	}
 	if r.Ended != "" {
 		notes = append(notes, fmt.Sprintf("[The kernel %s. The next cell runs in a new one, without the variables and imports of this one.]", r.Ended))
 	}
@@ -128,7 +151,10 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	if a.IncludeExtra {
 		content += fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
 	}
-	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
+	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images, Outcome: api.Ended}
+	if r.Starting {
+		o.Outcome = api.NotStarted
+	}
 	switch {
 	case r.TimedOut:
 		o.Failure = "timed_out"

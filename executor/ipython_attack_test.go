@@ -12,6 +12,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 // The agent's processes own the directory in which the server looks for a
@@ -31,7 +32,7 @@ func TestIPythonPlantedSocket(t *testing.T) {
 	}
 }
 
-func plantSocket(t *testing.T, u *executor.User, mode os.FileMode, plant string) {
+func plantSocket(t *testing.T, u *identity.User, mode os.FileMode, plant string) {
 	t.Helper()
 	if _, err := os.Stat(debianPython); err != nil {
 		t.Skip("there is no " + debianPython)

@@ -75,6 +75,7 @@ func TestIPython(t *testing.T) {
 		}
 	}
 
+	cell(t, e, "", api.IPythonAction{Code: "import time"}) // the start is part of the time
 	short := 1.0
 	o, err := e.Do(t.Context(), api.Request{Timeout: &short, Action: api.IPythonAction{Code: "import time; print('s', flush=True); time.sleep(300)"}})
 	if c, ok := o.(api.IPythonObservation); err != nil || !ok || c.Content != "s\n[Execution timed out (1.0 seconds).]" || c.Failure != "timed_out" {
@@ -98,6 +99,23 @@ func sessionsOf(e *executor.Executor) string {
 		all = append(all, text)
 	}
 	return strings.Join(all, "\n")
+}
+
+// A cell's text is told while it comes, before the observation.
+func TestIPythonStreams(t *testing.T) { //nolint:paralleltest // it sets PATH
+	e, _ := startNotebook(t, executor.Config{})
+	timeout := 60.0
+	var told strings.Builder
+	req := api.Request{Timeout: &timeout, Action: api.IPythonAction{Code: "print('one')\nprint('two')"}}
+	o, err := e.Watch(t.Context(), req, api.Watch{Output: func(p api.Output) {
+		if p.Offset != int64(told.Len()) || p.Missed != 0 {
+			t.Errorf("got %+v after %q", p, told.String())
+		}
+		told.Write(p.Data)
+	}})
+	if err != nil || o.(api.IPythonObservation).Content != "one\ntwo" || told.String() != "one\ntwo\n" {
+		t.Errorf("got %+v, %v, told %q", o, err, told.String())
+	}
 }
 
 // A session shows its kernel, beside its shell or alone, and can be closed

@@ -15,7 +15,7 @@ const noMCP = "no MCP servers are configured: post a list of them to /update_mcp
 // newMCP returns the keeper of MCP servers, which starts nothing yet.
 func newMCP(cfg Config) *mcp.Proxy {
 	return mcp.New(mcp.Config{
-		Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User.processCredential(), As: cfg.User.As, Logger: cfg.Logger,
+		Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User, Logger: cfg.Logger,
 	})
 }
 
@@ -81,7 +81,8 @@ func (e *Executor) callMCPTool(ctx context.Context, a api.MCPAction, req api.Req
 	case errors.Is(err, mcp.ErrClosed):
 		return nil, err
 	}
-	return api.ErrorObservation{Content: err.Error()}, nil
+	// The call may have reached the server.
+	return api.ErrorObservation{Content: err.Error(), Outcome: api.NotKnown}, nil
 }
 
 // mcpCapability counts the servers. It names none, as everybody may read it.

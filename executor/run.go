@@ -10,15 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
-	"github.com/actiond/actiond/executor/lookpath"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 // The words of the run observation are the reference's: clients and their
-// tests match on them (openhands.md, sections 3.2 and 4).
+// tests match on them (docs/openhands.md, sections 3.2 and 4).
 const (
 	stillRunningHint = "You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, " +
 		`send keys ("C-c", "C-z", "C-d") to interrupt/kill the previous command before sending your new command, ` +
@@ -30,35 +29,38 @@ const (
 	shortened     = "\n[... Observation truncated due to length ...]\n"
 )
 
-// maxContent is how many code points of output an observation holds (section 4.8).
+// maxContent is how many code points of output an observation holds
+// (docs/openhands.md, section 4.8).
 const maxContent = 30000
 
-// run runs a command in its session and tells its output, unless that is nil.
-func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, output func(api.Output)) (api.Observation, error) {
-	a.Command = strings.TrimSpace(a.Command) // openhands.md, section 4.3
+// run runs a command in its session.
+func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch) (api.Observation, error) {
+	a.Command = strings.TrimSpace(a.Command) // docs/openhands.md, section 4.3
 	if a.Reset {
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req)
+	command.Queue, command.Begin = w.Queue, w.Begin
+	if w.Output != nil {
+		command.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
+	}
 	var result bash.Result
-	var err error
-	if a.IsStatic {
-		result, err = e.runStatic(ctx, a.Cwd, command, output)
-	} else {
-		var session *bash.Session
-		session, err = e.sessions.get(ctx, req.Session)
-		switch {
-		case err == nil && a.Reset && a.Command == "":
-			return e.restarted(a, session), nil
-		case err == nil:
-			result, err = runIn(ctx, session, command, output)
-		}
+	shell, release, err := e.shell(ctx, a, req, &command)
+	switch {
+	case err == nil && a.IsStatic:
+		result, err = shell.Run(ctx, command)
+		result.Restarted = "" // no shell comes after this one
+		release()
+	case err == nil && a.Reset && a.Command == "":
+		return e.restarted(a, shell), nil
+	case err == nil:
+		result, err = shell.Run(ctx, command)
 	}
 	var refused *api.Error
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.Is(err, bash.ErrNotBegun):
 		return nil, err
 	case err == nil:
 		return e.observe(a, command, req, result), nil
@@ -69,16 +71,16 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, ou
 
 // restarted answers a reset that runs nothing.
 func (e *Executor) restarted(a api.RunAction, session *bash.Session) api.RunObservation {
-	dir, name := session.Info().Dir, e.cfg.User.name()
+	dir, name := session.Info().Dir, e.cfg.User.Username()
 	return api.RunObservation{
-		Content: "A new shell was started in " + dir + ".", Hidden: a.Hidden,
+		Content: "A new shell was started in " + dir + ".", Hidden: a.Hidden, Outcome: api.Ended,
 		Metadata: api.RunMetadata{PID: -1, Username: &name, Hostname: &e.hostname, WorkingDir: &dir},
 	}
 }
 
 // command turns the action's limits into the session's.
 func (e *Executor) command(a api.RunAction, req api.Request) bash.Command {
-	c := bash.Command{Text: a.Command, Input: a.IsInput, Hard: -1}
+	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1}
 	if !a.Blocking {
 		c.Soft = e.cfg.SoftTimeout
 	}
@@ -108,37 +110,45 @@ func seconds(f float64) time.Duration {
 	return time.Duration(f * float64(time.Second))
 }
 
-// runStatic runs a command in a shell of its own, which ends with it. A relative
-// directory is below the initial one, which also stands in for one that is not
-// there.
-func (e *Executor) runStatic(ctx context.Context, dir string, c bash.Command, output func(api.Output)) (bash.Result, error) {
-	cfg := e.sessions.config
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(cfg.Dir, dir)
+// shell returns the shell of an action, started within the action's limit, and
+// takes the time that it took off the command's. A static command has a shell of its
+// own, which release ends.
+func (e *Executor) shell(ctx context.Context, a api.RunAction, req api.Request, c *bash.Command) (shell *bash.Session, release func(), err error) {
+	if c.Hard >= 0 {
+		begun := time.Now()
+		defer func() { c.Hard = max(0, c.Hard-time.Since(begun)) }()
+		late := fmt.Errorf("the shell did not start within %s seconds, and the command did not run; the start goes on", api.FormatSeconds(*req.Timeout))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Hard, late)
+		defer cancel()
 	}
-	if info, err := e.stat(dir); err == nil && info.IsDir() {
-		cfg.Dir = dir
+	if !a.IsStatic {
+		shell, err = e.sessions.get(ctx, req.Session)
+		return shell, nil, err
 	}
-	session, err := e.sessions.launch(ctx, cfg)
+	dir, err := e.staticDir(ctx, string(a.Cwd))
 	if err != nil {
-		return bash.Result{}, err
+		return nil, nil, err
 	}
-	defer session.Close()
-	result, err := runIn(ctx, session, c, output)
-	result.Restarted = "" // no shell comes after this one
-	return result, err
+	return e.sessions.single(ctx, dir)
 }
 
-// runIn runs a command in a session and tells its output, unless that is nil.
-func runIn(ctx context.Context, session *bash.Session, c bash.Command, output func(api.Output)) (bash.Result, error) {
-	if output == nil {
-		return session.Run(ctx, c)
+// staticDir is where a static command runs: a relative directory is below the
+// initial one, which also takes the place of one that does not exist.
+func (e *Executor) staticDir(ctx context.Context, dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(e.cfg.WorkingDir, dir)
 	}
-	return session.Stream(ctx, c, func(p bash.Chunk) { output(api.Output(p)) })
+	return onFiles(ctx, e.files, func() (string, error) {
+		if info, err := e.stat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
+		return e.cfg.WorkingDir, nil
+	})
 }
 
 func (e *Executor) stat(path string) (info fs.FileInfo, err error) {
-	err = e.cfg.User.As(func() error {
+	err = e.cfg.User.Do(func() error {
 		info, err = os.Stat(path)
 		return err
 	})
@@ -159,7 +169,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		if a.Hidden {
 			return runFailed(a, multiple(r.Commands))
 		}
-		return api.ErrorObservation{Content: multiple(r.Commands)}
+		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.NotStarted}
 	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused:
 	}
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
@@ -169,13 +179,17 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	}
 	switch r.Outcome {
 	case bash.Completed:
+		o.Outcome = api.Ended
 		o.Hidden = a.Hidden
 		e.completed(&o, r)
 	case bash.Silent:
+		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft), stillRunningHint)
 	case bash.TimedOut:
+		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
 	case bash.Refused:
+		o.Outcome = api.NotStarted
 		o.Hidden = a.Hidden
 		o.Metadata.Suffix = "\n[Your command \"" + a.Command + refusedSuffix + stillRunningHint + "]"
 	}
@@ -183,7 +197,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix
 	}
 	if !o.Hidden {
-		o.Content = shorten(o.Content)
+		o.Content = shorten.Middle(o.Content, maxContent/2, maxContent/2, shortened)
 	}
 	return o
 }
@@ -204,12 +218,15 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 	}
 	o.Metadata.ExitCode, o.Metadata.PID = r.Status, r.Background
 	o.Metadata.Suffix = fmt.Sprintf("\n[The command completed with exit code %d.%s]", r.Status, key)
+	if r.Status < 0 {
+		o.Metadata.Suffix = "\n[The command ended, and its exit code is unknown." + key + "]"
+	}
 	if r.Restarted != "" {
 		o.Metadata.Suffix += fmt.Sprintf("\n[The shell %s. A new one takes its place in %s, with the exported variables, functions and aliases that were saved.]",
 			r.Restarted, r.Dir)
 	}
-	name := e.cfg.User.name()
-	python := e.lookPath("python", r.Path, r.Dir)
+	name := e.cfg.User.Username()
+	python := e.python.Find(r.Path, r.Dir)
 	o.Metadata.Username, o.Metadata.Hostname = &name, &e.hostname
 	o.Metadata.WorkingDir, o.Metadata.PyInterpreterPath = &r.Dir, &python
 }
@@ -217,7 +234,7 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 // runFailed is the observation of a command that did not run.
 func runFailed(a api.RunAction, text string) api.RunObservation {
 	return api.RunObservation{
-		Content: text, Command: a.Command, Hidden: a.Hidden,
+		Content: text, Command: a.Command, Hidden: a.Hidden, Outcome: api.NotStarted,
 		Metadata: api.RunMetadata{ExitCode: -1, PID: -1},
 	}
 }
@@ -231,22 +248,6 @@ func multiple(commands []string) string {
 	return b.String()
 }
 
-// shorten keeps the first and the last half of a long text, counted in code
-// points.
-func shorten(text string) string {
-	if len(text) <= maxContent || utf8.RuneCountInString(text) <= maxContent {
-		return text
-	}
-	head, tail := 0, len(text)
-	for range maxContent / 2 {
-		_, size := utf8.DecodeRuneInString(text[head:])
-		head += size
-		_, size = utf8.DecodeLastRuneInString(text[:tail])
-		tail -= size
-	}
-	return text[:head] + shortened + text[tail:]
-}
-
 // wholeSeconds prints the soft limit as the reference prints its integer, and
 // a fraction as a float.
 func wholeSeconds(d time.Duration) string {
@@ -254,26 +255,4 @@ func wholeSeconds(d time.Duration) string {
 		return fmt.Sprint(int64(d / time.Second))
 	}
 	return api.FormatSeconds(d.Seconds())
-}
-
-// lookPath finds a program as which would for the user, "" where there is none.
-func (e *Executor) lookPath(name, path, dir string) (found string) {
-	_ = e.cfg.User.As(func() error {
-		found = lookPath(name, path, dir)
-		return nil
-	})
-	return found
-}
-
-func lookPath(name, path, dir string) string {
-	for _, d := range filepath.SplitList(path) {
-		if !filepath.IsAbs(d) {
-			d = filepath.Join(dir, d)
-		}
-		file := filepath.Join(d, name)
-		if lookpath.Executable(file) {
-			return file
-		}
-	}
-	return ""
 }

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"syscall"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/identity"
 )
 
-// What a search answers with at most: the originals' numbers (editing.md,
-// section 1.13), and a bound on text that a model can take.
+// The bounds of a search's answer: those of the tools that the dialects come
+// from, and a bound on the text that a model can take.
 const (
 	maxFound   = 100
 	maxListed  = 500
@@ -22,13 +22,9 @@ const (
 )
 
 // newSearcher returns a searcher with the user's rights.
-func newSearcher(user *User) *search.Searcher {
-	cfg := search.Config{As: user.As}
-	cfg.Ripgrep, _ = exec.LookPath("rg")
-	if c := user.credential(); c != nil {
-		cfg.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}
-	}
-	return search.New(cfg)
+func newSearcher(user *identity.User) *search.Searcher {
+	ripgrep, _ := exec.LookPath("rg")
+	return search.New(search.Config{User: user, Ripgrep: ripgrep})
 }
 
 // glob finds files. It never waits for a shell.
@@ -137,7 +133,7 @@ func writeFileLines(b *strings.Builder, f search.FileLines, nameOnly bool) {
 }
 
 // around gives few matches lines around them where none are asked for: it saves
-// the model the next call (editing.md, section 1.13).
+// the model the next call.
 func around(before, after *int) func(matches int) (int, int) {
 	const most = 1000
 	if before != nil || after != nil {
@@ -159,6 +155,22 @@ func around(before, after *int) func(matches int) (int, int) {
 		}
 		return 0, 0
 	}
+}
+
+// names returns the names in a directory, with a slash behind those of
+// directories, for the completion of paths.
+func (e *Executor) names(ctx context.Context, dir, path string) ([]string, error) {
+	l, err := e.searcher.List(ctx, dir, path, nil, true, maxListed)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(l.Entries))
+	for i, entry := range l.Entries {
+		if names[i] = entry.Name; entry.Dir {
+			names[i] += "/"
+		}
+	}
+	return names, nil
 }
 
 // list lists a directory. It never waits for a shell.
@@ -184,11 +196,14 @@ func (e *Executor) list(ctx context.Context, a api.ListAction, req api.Request) 
 	if more := l.Total - len(l.Entries); more > 0 {
 		fmt.Fprintf(&b, "[%d more are not shown.]\n", more)
 	}
+	if l.Cut {
+		b.WriteString(strings.TrimPrefix(searchCut, "\n") + "\n")
+	}
 	if l.Ignored > 0 {
 		fmt.Fprintf(&b, "(%d ignored)\n", l.Ignored)
 	}
 	return api.SearchObservation{
-		Action: a.Kind(), Path: l.Dir, Count: len(l.Entries), Truncated: l.Total > len(l.Entries),
+		Action: a.Kind(), Path: l.Dir, Count: len(l.Entries), Truncated: l.Cut || l.Total > len(l.Entries),
 		Content: strings.ToValidUTF8(strings.TrimSuffix(b.String(), "\n"), "�"),
 	}, nil
 }

@@ -1,31 +1,25 @@
 package executor_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 // nobody is a user that every Debian has.
 const nobody = "nobody"
 
-func other(t *testing.T) *executor.User {
+func other(t *testing.T) *identity.User {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can take on the rights of another user")
 	}
-	u, err := executor.LookupUser(nobody)
+	u, err := identity.Lookup(nobody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,65 +38,6 @@ func openDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-func TestLookupUser(t *testing.T) {
-	t.Parallel()
-	u, err := executor.LookupUser("root")
-	if err != nil || u.UID != 0 || u.Home == "" {
-		t.Errorf("got %+v, %v", u, err)
-	}
-	if _, err := executor.LookupUser("no-such-user"); !errors.As(err, new(user.UnknownUserError)) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// Files are opened with the user's rights, many at a time, and the server gets
-// its own back.
-func TestAs(t *testing.T) {
-	t.Parallel()
-	u := other(t)
-	dir := openDir(t)
-	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			made := filepath.Join(dir, strconv.Itoa(i))
-			err := u.As(func() error {
-				if _, err := os.ReadFile(secret); !errors.Is(err, fs.ErrPermission) {
-					t.Errorf("reading the secret: got %v", err)
-				}
-				return os.WriteFile(made, nil, 0o600)
-			})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			info, err := os.Stat(made)
-			if err != nil || info.Sys().(*syscall.Stat_t).Uid != u.UID {
-				t.Errorf("got %v, %v; want the user's file", info, err)
-			}
-			if _, err := os.ReadFile(secret); err != nil {
-				t.Errorf("the server's own rights: %v", err)
-			}
-		})
-	}
-	all.Wait()
-	want := errors.New("as is")
-	if err := u.As(func() error { return want }); !errors.Is(err, want) {
-		t.Errorf("got %v", err)
-	}
-	func() {
-		defer func() {
-			if got := recover(); got != "boom" {
-				t.Errorf("got panic %v", got)
-			}
-		}()
-		_ = u.As(func() error { panic("boom") })
-	}()
 }
 
 // A server of root's that runs commands as a user: the agent has the user's

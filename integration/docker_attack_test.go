@@ -14,10 +14,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // TestDockerAgentAgainstServer lets the agent try what worked while it shared
@@ -25,7 +27,7 @@ import (
 func TestDockerAgentAgainstServer(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, debianImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +65,7 @@ func TestDockerAgentAgainstServer(t *testing.T) {
 	if got != "0\n0" {
 		t.Errorf("got %q, want no line with the key", got)
 	}
-	for _, args := range [][]string{{"inspect", s.Container}, {"logs", s.Container}, {"top", s.Container, "aux"}} {
+	for _, args := range [][]string{{"inspect", s.Instance}, {"logs", s.Instance}, {"top", s.Instance, "aux"}} {
 		if out := dockerCLI(t, args...); strings.Contains(out, key) {
 			t.Errorf("docker %s shows the key", args[0])
 		}
@@ -76,8 +78,8 @@ func TestDockerAgentAgainstServer(t *testing.T) {
 func TestDockerKeys(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	a := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
-	b := create(t, h, docker.Spec{Image: busyboxImage})
+	a := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
+	b := create(t, h, sandbox.Spec{Image: busyboxImage})
 	keyA, err := a.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +96,7 @@ func TestDockerSwappedSocket(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	h := testHost(t, func(c *docker.Config) { c.StateDir = state })
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	run := filepath.Join(state, "sandboxes", s.ID, "run")
 	sock := filepath.Join(run, "sock")
 	if err := os.Rename(sock, sock+".real"); err != nil {
@@ -152,7 +154,7 @@ func TestDockerListenerOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	h := testHost(t, func(c *docker.Config) { c.StateDir = state })
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	sock := filepath.Join(state, "sandboxes", s.ID, "run", "sock")
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil {
@@ -190,7 +192,7 @@ func TestDockerBombs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := create(t, h, docker.Spec{Image: image(t, debianImage), Memory: 128 << 20, Pids: 128})
+			s := create(t, h, sandbox.Spec{Image: image(t, debianImage), Memory: 128 << 20, Pids: 128})
 			key, err := s.Key()
 			if err != nil {
 				t.Fatal(err)
@@ -202,7 +204,7 @@ func TestDockerBombs(t *testing.T) {
 				t.Errorf("the server died of it: %v", err)
 			}
 			var info []struct{ State struct{ Status string } }
-			if err := json.Unmarshal([]byte(dockerCLI(t, "inspect", s.Container)), &info); err != nil || info[0].State.Status != "running" {
+			if err := json.Unmarshal([]byte(dockerCLI(t, "inspect", s.Instance)), &info); err != nil || info[0].State.Status != "running" {
 				t.Errorf("the container is %+v, %v", info, err)
 			}
 		})
@@ -214,7 +216,7 @@ func TestDockerBombs(t *testing.T) {
 func TestDockerAllProcesses(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, debianImage), Pids: 128})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage), Pids: 128})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +238,7 @@ func TestDockerAllProcesses(t *testing.T) {
 	}
 	all.Wait()
 	if _, err := call(t.Context(), s.Dial, key, http.MethodGet, "/alive", nil); err != nil {
-		t.Errorf("the server died of it: %v\n%.1000s", err, dockerCLI(t, "logs", s.Container))
+		t.Errorf("the server died of it: %v\n%.1000s", err, dockerCLI(t, "logs", s.Instance))
 	}
 }
 
@@ -269,7 +271,7 @@ func main() {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/calls", ReadOnly: true}}})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Mounts: []sandbox.Mount{{Source: dir, Target: "/calls", ReadOnly: true}}})
 	want := "io_uring_setup true\nvsock true\nalg true\nkeyctl true\nuserfaultfd true\nbpf true\ninet false"
 	if got, _ := run(t, s, "/calls/calls"); got != want {
 		t.Errorf("refused with EPERM:\ngot\n%s\nwant\n%s", got, want)
@@ -277,36 +279,30 @@ func main() {
 }
 
 // TestDockerSwappedMount has an agent that replaces the mount of another
-// sandbox, which lies in its own, by a link to where it may not look: a home,
-// since a link to what may be mounted is followed like any path.
+// sandbox, which lies in its own, by a link to a directory of root's, which
+// might be mounted.
 func TestDockerSwappedMount(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	dir := t.TempDir()
-	sub, secret := filepath.Join(dir, "sub"), t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir), filepath.Dir(secret), secret} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(secret, "secret"), nil, 0o600),
-		os.Mkdir(filepath.Join(secret, ".ssh"), 0o700)); err != nil {
+	dir, victim := openDir(t), openDir(t)
+	sub := filepath.Join(dir, "sub")
+	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(victim, "secret"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	mallory := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/workspace"}}})
-	spec := docker.Spec{Image: busyboxImage, Key: t.Name(), Mounts: []docker.Mount{{Source: sub, Target: "/data"}}}
+	mallory := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Mounts: []sandbox.Mount{{Source: dir, Target: "/workspace"}}})
+	spec := sandbox.Spec{Image: busyboxImage, Key: t.Name(), Mounts: []sandbox.Mount{{Source: sub, Target: "/workspace"}}}
 	s := create(t, h, spec)
 	if err := h.Stop(ctx, s, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := run(t, mallory, "mv sub old && ln -s "+secret+" sub"); code != 0 {
+	if out, code := run(t, mallory, "mv sub old && ln -s "+victim+" sub"); code != 0 {
 		t.Fatal(out)
 	}
-	if err := h.Start(ctx, s); !errors.Is(err, docker.ErrInvalid) {
+	if err := h.Start(ctx, s); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("Start after the swap: got %v, want ErrInvalid", err)
 	}
-	if got, err := h.Get(ctx, s.ID); err != nil || got.State != docker.Stopped {
+	if got, err := h.Get(ctx, s.ID); err != nil || got.State != sandbox.Stopped {
 		t.Errorf("afterwards: got %+v, %v, want it stopped", got, err)
 	}
 	if out, code := run(t, mallory, "rm sub && mv old sub"); code != 0 {
@@ -316,7 +312,8 @@ func TestDockerSwappedMount(t *testing.T) {
 		t.Errorf("Start after the swap was undone: %v", err)
 	}
 
-	// And back and forth while sandboxes are made.
+	// And back and forth while sandboxes are made. A server that began before the
+	// mount was checked would give root's directory to its user.
 	key, err := mallory.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -325,14 +322,14 @@ func TestDockerSwappedMount(t *testing.T) {
 	swap, stop := context.WithCancel(ctx)
 	go func() {
 		defer close(swapping)
-		_, _ = runIn(swap, mallory.Dial, key, "touch on; while test -e on; do mv sub old; ln -s "+secret+" sub; rm sub; mv old sub; done")
+		_, _ = runIn(swap, mallory.Dial, key, "touch on; while test -e on; do mv sub old; ln -s "+victim+" sub; rm sub; mv old sub; done")
 	}()
-	for range 10 {
-		other, err := h.Create(ctx, docker.Spec{Image: busyboxImage, Mounts: []docker.Mount{{Source: sub, Target: "/data"}}})
+	for range 20 {
+		other, err := h.Create(ctx, sandbox.Spec{Image: busyboxImage, Mounts: []sandbox.Mount{{Source: sub, Target: "/workspace"}}})
 		if err != nil {
 			continue // refused, at one of the checks
 		}
-		if out, _ := run(t, other, "ls /data"); strings.Contains(out, "secret") {
+		if out, _ := run(t, other, "ls /workspace"); strings.Contains(out, "secret") {
 			t.Error("a sandbox got what the link leads to")
 		}
 		if err := h.Delete(ctx, other); err != nil {
@@ -344,14 +341,107 @@ func TestDockerSwappedMount(t *testing.T) {
 	}
 	<-swapping
 	stop()
+	for _, name := range []string{victim, filepath.Join(victim, "secret")} {
+		if info, err := os.Stat(name); err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 {
+			t.Errorf("%s: got %+v, %v, want it root's", name, info, err)
+		}
+	}
+}
+
+// TestDockerMountThroughLink has an agent that leaves links in what it mounts,
+// for sandboxes that are made later, also after its own is gone.
+func TestDockerMountThroughLink(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	ctx := t.Context()
+	dir, victim := openDir(t), openDir(t)
+	if err := errors.Join(os.Chown(dir, 1000, 1000), os.Chown(victim, 1234, 1234), os.Mkdir(filepath.Join(victim, "d"), 0o700), os.Mkdir(filepath.Join(dir, "real"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"agent", "root"} { // the second one's links belong to root
+		mallory := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), User: user, Mounts: []sandbox.Mount{{Source: dir, Target: "/share"}}})
+		if out, code := run(t, mallory, "cd /share && rm -f sub env && ln -s "+victim+" sub && ln -s /etc/passwd env"); code != 0 {
+			t.Fatal(out)
+		}
+		check := func(when string) {
+			t.Helper()
+			for _, source := range []string{"sub", "sub/d", "real/../sub"} {
+				other, err := h.Create(ctx, sandbox.Spec{Image: busyboxImage, Mounts: []sandbox.Mount{{Source: dir + "/" + source, Target: "/data"}}})
+				if !errors.Is(err, sandbox.ErrInvalid) {
+					t.Errorf("%s, %s, %s: got %+v, %v, want ErrInvalid", user, when, source, other, err)
+				}
+			}
+			if f, err := h.Open(ctx, filepath.Join(dir, "env")); !errors.Is(err, sandbox.ErrInvalid) {
+				t.Errorf("%s, %s: a file of variables: got %v, %v, want ErrInvalid", user, when, f, err)
+			}
+		}
+		check("while it runs")
+		if err := h.Stop(ctx, mallory, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		check("stopped")
+		if err := h.Delete(ctx, mallory); err != nil {
+			t.Fatal(err)
+		}
+		check("removed")
+	}
+	if other, err := h.Create(ctx, sandbox.Spec{Image: busyboxImage, Mounts: []sandbox.Mount{{Source: filepath.Join(dir, "real"), Target: "/data"}}}); err != nil {
+		t.Errorf("a directory without a link on the way: %v", err)
+	} else if err := h.Delete(ctx, other); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDockerLinkAtTarget has an agent that puts links where its own sandbox, or
+// the next one, mounts something.
+func TestDockerLinkAtTarget(t *testing.T) {
+	t.Parallel()
+	h := testHost(t)
+	ctx := t.Context()
+	dir, inner := openDir(t), openDir(t)
+	if err := errors.Join(os.Chown(dir, 1000, 1000), os.Mkdir(filepath.Join(dir, "a"), 0o755), os.Chown(filepath.Join(dir, "a"), 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Mounts: []sandbox.Mount{{Source: dir, Target: "/share"}, {Source: inner, Target: "/share/a/etc"}}})
+	if out, code := run(t, s, "cd /share && mv a b && ln -s / a"); code != 0 {
+		t.Fatal(out)
+	}
+	if err := h.Stop(ctx, s, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(ctx, s); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("Start: got %v, want ErrInvalid", err)
+	}
+	if got, err := h.Get(ctx, s.ID); err != nil || got.State != sandbox.Stopped {
+		t.Errorf("afterwards: got %+v, %v, want it stopped", got, err)
+	}
+	_, err := h.Create(ctx, sandbox.Spec{Image: busyboxImage, Mounts: []sandbox.Mount{{Source: dir, Target: "/share"}, {Source: inner, Target: "/share/a/etc"}}})
+	if !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("Create: got %v, want ErrInvalid", err)
+	}
+}
+
+// openDir is a new directory that all users can enter.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // TestDockerForeign has containers that look like ours and are not.
 func TestDockerForeign(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Key: t.Name()})
-	labels := dockerCLI(t, "inspect", "-f", `{{range $k, $v := .Config.Labels}}{{$k}}={{$v}}{{"\n"}}{{end}}`, s.Container)
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Key: t.Name()})
+	labels := dockerCLI(t, "inspect", "-f", `{{range $k, $v := .Config.Labels}}{{$k}}={{$v}}{{"\n"}}{{end}}`, s.Instance)
 	args := []string{"create", "--name", "not-" + s.ID}
 	for line := range strings.Lines(labels) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -371,7 +461,7 @@ func TestDockerForeign(t *testing.T) {
 	if removed, err := h.Prune(t.Context(), false); err != nil || len(removed) != 0 {
 		t.Errorf("Prune: got %+v, %v, want none", removed, err)
 	}
-	if _, err := h.Create(t.Context(), docker.Spec{Image: busyboxImage, Key: t.Name()}); !errors.Is(err, docker.ErrConflict) {
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: busyboxImage, Key: t.Name()}); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("Create with a squatted name: got %v, want ErrConflict", err)
 	}
 	for _, id := range []string{spoofed, squatter} {
@@ -389,7 +479,7 @@ func TestDockerRoot(t *testing.T) {
 	if err := errors.Join(os.Chown(mounted, 1000, 1000), os.Chmod(mounted, 0o700)); err != nil {
 		t.Skipf("needs root: %v", err)
 	}
-	s := create(t, h, docker.Spec{Image: image(t, debianImage), User: "root", Mounts: []docker.Mount{{Source: mounted, Target: "/data"}}})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage), User: "root", Mounts: []sandbox.Mount{{Source: mounted, Target: "/data"}}})
 	const server = `S=$(for p in /proc/[0-9]*; do read -r n < $p/comm; test "$n" = server && echo ${p#/proc/}; done); `
 	for _, tt := range []struct {
 		name, command string

@@ -4,7 +4,10 @@ package integration
 
 import (
 	"context"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,7 +17,9 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // BenchmarkDockerCreate measures from Create to the first command's answer, and
@@ -23,17 +28,17 @@ func BenchmarkDockerCreate(b *testing.B) {
 	var steps []string
 	var at []time.Time
 	h := testHost(b, func(c *docker.Config) {
-		c.Progress = func(_ string, _ docker.State, waiting string) {
+		c.Progress = func(_ string, _ sandbox.State, waiting string) {
 			steps, at = append(steps, waiting), append(at, time.Now())
 		}
 	})
-	create(b, h, docker.Spec{Image: image(b, debianImage)}) // delivers the server
+	create(b, h, sandbox.Spec{Image: image(b, debianImage)}) // delivers the server
 	b.Run("sandbox", func(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			steps, at = nil, nil
 			start := time.Now()
-			s := create(b, h, docker.Spec{Image: debianImage})
+			s := create(b, h, sandbox.Spec{Image: debianImage})
 			took = append(took, time.Since(start))
 			b.StopTimer()
 			if os.Getenv("STEPS") != "" {
@@ -76,14 +81,14 @@ func BenchmarkDockerClaim(b *testing.B) {
 	var last time.Time
 	var step string
 	h := testHost(b, func(c *docker.Config) {
-		c.Progress = func(_ string, _ docker.State, waiting string) {
+		c.Progress = func(_ string, _ sandbox.State, waiting string) {
 			if now := time.Now(); step != "" {
 				steps[step] = append(steps[step], now.Sub(last))
 			}
 			step, last = waiting, time.Now()
 		}
 	})
-	pool, err := h.Pool("bench", docker.Spec{Image: busyboxImage}, 1)
+	pool, err := sandbox.NewPool(b.Context(), h, "bench", sandbox.Spec{Image: busyboxImage}, 1, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -98,14 +103,14 @@ func BenchmarkDockerClaim(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			ready = len(all) == 1 && all[0].State == docker.Ready
+			ready = len(all) == 1 && all[0].State == sandbox.Ready
 		}
 		cancel()
 		<-done
 		step, last = "look", time.Now()
 		b.StartTimer()
 		start := time.Now()
-		s, warm, err := pool.Claim(b.Context(), docker.Spec{Image: busyboxImage})
+		s, warm, err := pool.Claim(b.Context(), sandbox.Spec{Image: busyboxImage})
 		if err != nil || !warm {
 			b.Fatalf("warm %v, %v", warm, err)
 		}
@@ -128,21 +133,66 @@ func BenchmarkDockerClaim(b *testing.B) {
 	}
 }
 
-// BenchmarkDockerTrue measures a command through a sandbox's socket, over one
-// connection that is kept.
+// BenchmarkDockerTrue measures a command over one connection that is kept: in a
+// sandbox as its user and as root, and on the host, in turns.
 func BenchmarkDockerTrue(b *testing.B) {
-	s := create(b, testHost(b), docker.Spec{Image: image(b, debianImage)})
-	c := clientOf(b, s)
-	var took []time.Duration
-	for b.Loop() {
-		start := time.Now()
-		if _, err := c.Do(b.Context(), api.Request{Action: api.RunAction{Command: "true"}}); err != nil {
-			b.Fatal(err)
-		}
-		took = append(took, time.Since(start))
+	h := testHost(b)
+	clients := map[string]*client.Client{
+		"user": clientOf(b, create(b, h, sandbox.Spec{Image: image(b, debianImage)})),
+		"root": clientOf(b, create(b, h, sandbox.Spec{Image: debianImage, User: "root"})),
+		"host": hostServer(b),
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for name, c := range clients {
+			start := time.Now()
+			if _, err := c.Do(b.Context(), api.Request{Action: api.RunAction{Command: "true"}}); err != nil {
+				b.Fatal(err)
+			}
+			took[name] = append(took[name], time.Since(start))
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of three commands
+	for name := range took {
+		slices.Sort(took[name])
+		b.ReportMetric(float64(took[name][b.N/2].Microseconds()), name+"-p50-µs")
+	}
+	b.ReportMetric(float64(took["user"][b.N/2])/float64(took["host"][b.N/2]), "user/host")
+}
+
+// hostServer starts a server on this machine that commands run as this user in.
+func hostServer(b *testing.B) *client.Client {
+	b.Helper()
+	binary, err := serverBinary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	socket := filepath.Join(dir, "socket")
+	cmd := exec.Command(binary, "--addr", "unix:"+socket, "--working-dir", dir)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	for ready := false; !ready; time.Sleep(time.Millisecond) {
+		conn, err := dial(b.Context(), "", "")
+		if ready = err == nil; ready {
+			_ = conn.Close()
+		}
+	}
+	c, err := client.New(client.Config{BaseURL: "http://sandbox", HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(c.Close)
+	return c
 }
 
 // BenchmarkDockerIdle measures what 50 idle sandboxes with their shells take of
@@ -151,7 +201,7 @@ func BenchmarkDockerTrue(b *testing.B) {
 func BenchmarkDockerIdle(b *testing.B) {
 	const many = 50
 	h := testHost(b)
-	spec := docker.Spec{Image: image(b, debianImage)}
+	spec := sandbox.Spec{Image: image(b, debianImage)}
 	create(b, h, spec) // what is there once for all of them
 	for b.Loop() {
 		before := memAvailable(b)
@@ -184,7 +234,7 @@ func BenchmarkDockerChurn(b *testing.B) {
 	const many = 200
 	state := b.TempDir()
 	h := testHost(b, func(c *docker.Config) { c.StateDir = state })
-	spec := docker.Spec{Image: image(b, busyboxImage)}
+	spec := sandbox.Spec{Image: image(b, busyboxImage)}
 	for b.Loop() {
 		var group sync.WaitGroup
 		for range 8 {

@@ -15,17 +15,18 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // browserBox is a sandbox with Chromium that is spoken to as the client of the
 // protocol does it: whole envelopes, with a time limit in each.
 type browserBox struct {
 	*testing.T
-	s   *docker.Sandbox
+	s   *sandbox.Sandbox
 	key string
 }
 
-func newBrowserBox(t *testing.T, spec docker.Spec) *browserBox {
+func newBrowserBox(t *testing.T, spec sandbox.Spec) *browserBox {
 	t.Helper()
 	spec.Image = image(t, browserImage)
 	s := create(t, testHost(t), spec)
@@ -180,7 +181,7 @@ func (b *browserBox) wantSaid(o observed, bid string, one ...string) {
 func newPortBox(t *testing.T) *browserBox {
 	t.Helper()
 	h := testHost(t, func(c *docker.Config) { c.Transport = "port" })
-	s := create(t, h, docker.Spec{Image: image(t, browserImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, browserImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func newPortBox(t *testing.T) *browserBox {
 }
 
 // TestDockerBrowse has every assertion of the browser tests of the protocol
-// (openhands.md, section 11.7), each in a sandbox of its own.
+// (docs/openhands.md, section 11), each in a sandbox of its own.
 func TestDockerBrowse(t *testing.T) {
 	t.Parallel()
 	image(t, browserImage)
@@ -208,12 +209,12 @@ func TestDockerBrowse(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.test(newBrowserBox(t, docker.Spec{}))
+			c.test(newBrowserBox(t, sandbox.Spec{}))
 		})
 	}
 	t.Run("disabled", func(t *testing.T) {
 		t.Parallel()
-		b := newBrowserBox(t, docker.Spec{Flags: []string{"--no-enable-browser"}})
+		b := newBrowserBox(t, sandbox.Spec{Flags: []string{"--no-enable-browser"}})
 		b.serve()
 		if o := b.open("http://localhost:8000"); o.Observation != "error" || !strings.Contains(o.Content, "Browser functionality is not supported or disabled") {
 			t.Errorf("got %+v", o)
@@ -458,7 +459,7 @@ func (b *browserBox) serveHostile(pages map[string]string) {
 // answer meanwhile, the server stays small, and the browser comes back.
 func TestDockerHostilePages(t *testing.T) { //nolint:tparallel // its pages share a browser, one after the other
 	t.Parallel()
-	b := newBrowserBox(t, docker.Spec{})
+	b := newBrowserBox(t, sandbox.Spec{})
 	b.serveHostile(map[string]string{
 		"/fine":    "<title>Fine</title><h1>Fine</h1>",
 		"/dialogs": `<script>setTimeout(() => { for (;;) alert("again") })</script>`,
@@ -513,7 +514,7 @@ func TestDockerHostilePages(t *testing.T) { //nolint:tparallel // its pages shar
 		t.Errorf("a shell answered %d times meanwhile, want 50 at least", count)
 	}
 	// It takes what downloads may have, and not the disk.
-	b.want(b.try(120, `goto("http://localhost:9000/zeros")`), "was broken off: downloads may have 1073741824 bytes in all")
+	b.want(b.try(120, `goto("http://localhost:9000/zeros")`), "was cancelled: all downloads together may have at most 1073741824 bytes")
 	if got := b.run("du -sm /tmp /workspace 2>/dev/null | awk '$1 > 500'"); got != "" {
 		t.Errorf("the downloads have left %s MiB", got)
 	}

@@ -18,13 +18,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/actiond/actiond/api/apitest"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // transport dials the sandbox's server.
-func transport(s *docker.Sandbox) *http.Transport {
+func transport(s *sandbox.Sandbox) *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx) }}
 }
 
@@ -33,7 +33,7 @@ func transport(s *docker.Sandbox) *http.Transport {
 func TestDockerContract(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, debianImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestDockerContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	apitest.Suite(t, c.Do, "/workspace")
+	contract.Suite(t, c.Do, "/workspace")
 }
 
 // TestDockerReplay replays what was recorded of the reference against a
@@ -72,7 +72,7 @@ func TestDockerReplay(t *testing.T) {
 			args = append(args, "--only", kind+"/")
 		}
 	}
-	s := create(t, testHost(t), docker.Spec{Image: image(t, fullImage)})
+	s := create(t, testHost(t), sandbox.Spec{Image: image(t, fullImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)

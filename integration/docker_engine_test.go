@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // ownEngine is a Docker engine of a test's own, which can be killed without
@@ -165,12 +166,12 @@ func TestDockerEngineRestart(t *testing.T) {
 		signal      syscall.Signal
 		liveRestore bool
 		lives       bool // the sandbox, while the engine is away
-		after       docker.State
+		after       sandbox.State
 	}{
-		{"killed, with live restore", syscall.SIGKILL, true, true, docker.Ready},
-		{"stopped, with live restore", syscall.SIGTERM, true, true, docker.Ready},
-		{"killed", syscall.SIGKILL, false, true, docker.Stopped},
-		{"stopped", syscall.SIGTERM, false, false, docker.Stopped},
+		{"killed, with live restore", syscall.SIGKILL, true, true, sandbox.Ready},
+		{"stopped, with live restore", syscall.SIGTERM, true, true, sandbox.Ready},
+		{"killed", syscall.SIGKILL, false, true, sandbox.Stopped},
+		{"stopped", syscall.SIGTERM, false, false, sandbox.Stopped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,22 +179,22 @@ func TestDockerEngineRestart(t *testing.T) {
 			e := newEngine(t, map[string]any{"live-restore": tt.liveRestore})
 			e.load(t, busyboxImage)
 			h := testHost(t, func(c *docker.Config) { c.Engine = e.address })
-			spec := docker.Spec{Image: busyboxImage, Network: "none", Key: t.Name()}
+			spec := sandbox.Spec{Image: busyboxImage, Network: "none", Key: t.Name()}
 			s := create(t, h, spec)
 			run(t, s, "lives=same; echo kept > /workspace/file")
 			e.stop(t, tt.signal)
 
 			// Nothing is known now, which is not the same as nothing being there.
-			if _, err := h.List(ctx); !errors.Is(err, docker.ErrUnknown) {
+			if _, err := h.List(ctx); !errors.Is(err, sandbox.ErrUnknown) {
 				t.Errorf("List: got %v, want ErrUnknown", err)
 			}
-			if _, err := h.Get(ctx, s.ID); !errors.Is(err, docker.ErrUnknown) {
+			if _, err := h.Get(ctx, s.ID); !errors.Is(err, sandbox.ErrUnknown) {
 				t.Errorf("Get: got %v, want ErrUnknown", err)
 			}
-			if _, err := h.Create(ctx, spec); !errors.Is(err, docker.ErrUnknown) {
+			if _, err := h.Create(ctx, spec); !errors.Is(err, sandbox.ErrUnknown) {
 				t.Errorf("Create: got %v, want ErrUnknown", err)
 			}
-			if removed, err := h.Prune(ctx, false); !errors.Is(err, docker.ErrUnknown) || len(removed) > 0 {
+			if removed, err := h.Prune(ctx, false); !errors.Is(err, sandbox.ErrUnknown) || len(removed) > 0 {
 				t.Errorf("Prune: removed %+v, %v, want nothing and ErrUnknown", removed, err)
 			}
 			if tt.lives {
@@ -204,18 +205,18 @@ func TestDockerEngineRestart(t *testing.T) {
 
 			e.start(t)
 			got, err := h.Get(ctx, s.ID)
-			if err != nil || got.Container != s.Container || got.State != tt.after {
+			if err != nil || got.Instance != s.Instance || got.State != tt.after {
 				t.Fatalf("afterwards: got %+v, %v, want the same sandbox, %s", got, err, tt.after)
 			}
 			if removed, err := h.Prune(ctx, false); err != nil || len(removed) > 0 {
 				t.Errorf("Prune afterwards: removed %+v, %v, want nothing", removed, err)
 			}
 			want := "same kept"
-			if tt.after == docker.Stopped {
+			if tt.after == sandbox.Stopped {
 				want = " kept"
 			}
 			again := create(t, h, spec) // the controller tries again
-			if again.Container != s.Container {
+			if again.Instance != s.Instance {
 				t.Errorf("the key gives another sandbox")
 			}
 			if out, _ := run(t, again, `echo "$lives $(cat /workspace/file)"`); out != want {
@@ -241,7 +242,7 @@ func tmpfs(t *testing.T, size int) string {
 }
 
 // runLong runs a command that may be silent for long, and gives its output.
-func runLong(t *testing.T, s *docker.Sandbox, command string) string {
+func runLong(t *testing.T, s *sandbox.Sandbox, command string) string {
 	t.Helper()
 	o, err := clientOf(t, s).Do(t.Context(), api.Request{Action: api.RunAction{Command: command, Blocking: true}})
 	if err != nil {
@@ -260,7 +261,7 @@ func TestDockerWorkspaceFull(t *testing.T) {
 	if err := os.Chown(dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Mounts: []docker.Mount{{Source: dir, Target: "/workspace"}}})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Mounts: []sandbox.Mount{{Source: dir, Target: "/workspace"}}})
 	c := clientOf(t, s)
 	text := strings.Repeat("a line of the file\n", 50_000) // 950 KB
 	if o, err := c.Do(t.Context(), api.Request{Action: api.WriteAction{Path: "/workspace/f", Content: text, End: -1}}); err != nil || o.Kind() != "write" {
@@ -277,7 +278,7 @@ func TestDockerWorkspaceFull(t *testing.T) {
 	for name, action := range map[string]api.Action{
 		"write": api.WriteAction{Path: "/workspace/f", Content: text + text, End: -1},
 		"edit": api.EditAction{
-			Path: "/workspace/f", Command: "insert", ImplSource: "oh_aci", InsertLine: new("0"), NewStr: &text, Start: 1, End: -1,
+			Path: "/workspace/f", Command: "insert", ImplSource: "oh_aci", InsertLine: new(api.LineNumber("0")), NewStr: &text, Start: 1, End: -1,
 		},
 	} {
 		o, err := c.Do(t.Context(), api.Request{Action: action})

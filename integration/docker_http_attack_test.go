@@ -18,11 +18,11 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // clientOf speaks to the sandbox's server.
-func clientOf(tb testing.TB, s *docker.Sandbox) *client.Client {
+func clientOf(tb testing.TB, s *sandbox.Sandbox) *client.Client {
 	tb.Helper()
 	key, err := s.Key()
 	if err != nil {
@@ -40,7 +40,7 @@ func clientOf(tb testing.TB, s *docker.Sandbox) *client.Client {
 func TestDockerZipSlip(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	c := clientOf(t, s)
 	run(t, s, "mkdir in")
 	for name, members := range map[string][]struct {
@@ -86,7 +86,7 @@ func TestDockerZipSlip(t *testing.T) {
 func TestDockerSymlinkRace(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, debianImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
 	c := clientOf(t, s)
 	ctx := t.Context()
 	run(t, s, "mkdir d; echo mine > d/shadow; echo mine > d/passwd; touch on")
@@ -139,7 +139,7 @@ func TestDockerSymlinkRace(t *testing.T) {
 func TestDockerFloods(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Memory: 128 << 20})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Memory: 128 << 20})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
@@ -147,14 +147,14 @@ func TestDockerFloods(t *testing.T) {
 	run(t, s, "lives=same")
 	for _, tt := range []struct {
 		name   string
-		attack func(t *testing.T, s *docker.Sandbox, key string)
+		attack func(t *testing.T, s *sandbox.Sandbox, key string)
 	}{
 		{"slowloris", slowloris},
-		{"a body said to be large", func(t *testing.T, s *docker.Sandbox, key string) {
+		{"a body said to be large", func(t *testing.T, s *sandbox.Sandbox, key string) {
 			t.Helper()
 			largeBody(t, s, key, 4<<30)
 		}},
-		{"a body without end", func(t *testing.T, s *docker.Sandbox, key string) {
+		{"a body without end", func(t *testing.T, s *sandbox.Sandbox, key string) {
 			t.Helper()
 			largeBody(t, s, key, -1)
 		}},
@@ -170,7 +170,7 @@ func TestDockerFloods(t *testing.T) {
 
 // slowloris opens connections that never finish their request. While they are
 // there others are answered, and they are closed in the end.
-func slowloris(t *testing.T, s *docker.Sandbox, _ string) {
+func slowloris(t *testing.T, s *sandbox.Sandbox, _ string) {
 	t.Helper()
 	ended := make(chan error, 100)
 	for range cap(ended) {
@@ -205,7 +205,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // largeBody sends more than the sandbox has memory for; -1 does not say how
 // much. It must be refused, and not read to its end.
-func largeBody(t *testing.T, s *docker.Sandbox, key string, size int64) {
+func largeBody(t *testing.T, s *sandbox.Sandbox, key string, size int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -231,7 +231,7 @@ func largeBody(t *testing.T, s *docker.Sandbox, key string, size int64) {
 }
 
 // wrongKeys tries 10,000 of them.
-func wrongKeys(t *testing.T, s *docker.Sandbox, key string) {
+func wrongKeys(t *testing.T, s *sandbox.Sandbox, key string) {
 	t.Helper()
 	client := &http.Client{Transport: transport(s)}
 	defer client.CloseIdleConnections()

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestDockerImages(t *testing.T) {
@@ -30,14 +31,14 @@ func TestDockerImages(t *testing.T) {
 	h := testHost(t)
 	t.Run("busybox", func(t *testing.T) {
 		t.Parallel()
-		s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+		s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 		if got, code := run(t, s, "id -un"); got != "agent" || code != 0 {
 			t.Errorf("got %q, exit code %d, want agent", got, code)
 		}
 	})
 	t.Run("of our Dockerfile", func(t *testing.T) {
 		t.Parallel()
-		s := create(t, h, docker.Spec{Image: image(t, fullImage)})
+		s := create(t, h, sandbox.Spec{Image: image(t, fullImage)})
 		for command, want := range map[string]string{
 			"python3 -c 'print(6*7)'":                                      "42",
 			"python3 -c 'import ipykernel; print(\"kernel\")'":             "kernel",
@@ -53,17 +54,17 @@ func TestDockerImages(t *testing.T) {
 	})
 	t.Run("scratch", func(t *testing.T) {
 		t.Parallel()
-		_, err := h.Create(t.Context(), docker.Spec{Image: image(t, scratchImage)})
-		var start *docker.StartError
+		_, err := h.Create(t.Context(), sandbox.Spec{Image: image(t, scratchImage)})
+		var start *sandbox.StartError
 		if !errors.As(err, &start) || !strings.Contains(start.Hint, "no shell") || start.Logs == "" {
 			t.Errorf("got %v, want a StartError that says that there is no shell, with the last log lines", err)
 		}
 	})
 	t.Run("missing", func(t *testing.T) {
 		t.Parallel()
-		for _, pull := range []docker.Pull{docker.PullNever, docker.PullMissing} {
-			_, err := h.Create(t.Context(), docker.Spec{Image: "127.0.0.1:1/not/there:1", Pull: pull})
-			if !errors.Is(err, docker.ErrNoImage) {
+		for _, pull := range []sandbox.Pull{sandbox.PullNever, sandbox.PullMissing} {
+			_, err := h.Create(t.Context(), sandbox.Spec{Image: "127.0.0.1:1/not/there:1", Pull: pull})
+			if !errors.Is(err, sandbox.ErrNoImage) {
 				t.Errorf("pull %s: got %v, want ErrNoImage", pull, err)
 			}
 		}
@@ -71,7 +72,7 @@ func TestDockerImages(t *testing.T) {
 	t.Run("copied server", func(t *testing.T) {
 		t.Parallel()
 		h := testHost(t, func(c *docker.Config) { c.CopyServer = true })
-		s := create(t, h, docker.Spec{Image: busyboxImage})
+		s := create(t, h, sandbox.Spec{Image: busyboxImage})
 		if got, _ := run(t, s, "echo $((6*7))"); got != "42" {
 			t.Errorf("got %q, want 42", got)
 		}
@@ -79,11 +80,11 @@ func TestDockerImages(t *testing.T) {
 	t.Run("port", func(t *testing.T) {
 		t.Parallel()
 		h := testHost(t, func(c *docker.Config) { c.Transport = "port" })
-		s := create(t, h, docker.Spec{Image: busyboxImage})
+		s := create(t, h, sandbox.Spec{Image: busyboxImage})
 		if got, _ := run(t, s, "echo $((6*7))"); got != "42" {
 			t.Errorf("got %q, want 42", got)
 		}
-		if got := dockerCLI(t, "port", s.Container); !strings.Contains(got, "127.0.0.1:") || strings.Contains(got, "0.0.0.0") {
+		if got := dockerCLI(t, "port", s.Instance); !strings.Contains(got, "127.0.0.1:") || strings.Contains(got, "0.0.0.0") {
 			t.Errorf("published on %q, want the loopback only", got)
 		}
 		if _, err := runIn(t.Context(), s.Dial, "", "true"); err == nil {
@@ -98,7 +99,7 @@ func TestDockerImages(t *testing.T) {
 	})
 	t.Run("read-only without a network", func(t *testing.T) {
 		t.Parallel()
-		s := create(t, h, docker.Spec{Image: busyboxImage, User: "nobody", Network: "none", ReadOnly: true})
+		s := create(t, h, sandbox.Spec{Image: busyboxImage, User: "nobody", Network: "none", ReadOnly: true})
 		for command, want := range map[string]string{
 			"touch /x || echo no":                   "no",
 			"touch /workspace/x /tmp/x && echo yes": "yes",
@@ -115,9 +116,9 @@ func TestDockerImages(t *testing.T) {
 		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, 1234, 1234)); err != nil {
 			t.Fatal(err)
 		}
-		s := create(t, h, docker.Spec{Image: busyboxImage, Mounts: []docker.Mount{{Source: dir, Target: "/workspace"}}})
-		if got, _ := run(t, s, "id -u; touch x; stat -c %u x"); got != "1234\n1234" {
-			t.Errorf("got %q, want the owner of the mount twice", got)
+		s := create(t, h, sandbox.Spec{Image: busyboxImage, Mounts: []sandbox.Mount{{Source: dir, Target: "/workspace"}}})
+		if got, _ := run(t, s, "id -u; id -un; touch x; stat -c '%u %U' x"); got != "1234\nagent\n1234 agent" {
+			t.Errorf("got %q, want the id of the mount's owner, called agent", got)
 		}
 	})
 }
@@ -126,35 +127,35 @@ func TestDockerLife(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	spec := docker.Spec{Image: image(t, debianImage), Key: t.Name(), Name: "life", Owner: "somebody"}
+	spec := sandbox.Spec{Image: image(t, debianImage), Key: t.Name(), Name: "life", Owner: "somebody"}
 	s := create(t, h, spec)
-	if again := create(t, h, spec); again.ID != s.ID || again.Container != s.Container {
-		t.Errorf("the same key gave %s and %s", s.Container, again.Container)
+	if again := create(t, h, spec); again.ID != s.ID || again.Instance != s.Instance {
+		t.Errorf("the same key gave %s and %s", s.Instance, again.Instance)
 	}
 	other := spec
 	other.Memory = 1 << 30
-	if _, err := h.Create(ctx, other); !errors.Is(err, docker.ErrConflict) {
+	if _, err := h.Create(ctx, other); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("the same key with another specification: got %v, want ErrConflict", err)
 	}
 	for _, ref := range []string{s.ID, s.ID[:4], "life"} {
-		if got, err := h.Get(ctx, ref); err != nil || got.Container != s.Container || got.Owner != "somebody" || got.State != docker.Ready {
+		if got, err := h.Get(ctx, ref); err != nil || got.Instance != s.Instance || got.Owner != "somebody" || got.State != sandbox.Ready {
 			t.Errorf("Get(%q): got %+v, %v", ref, got, err)
 		}
 	}
 	run(t, s, "echo kept > /workspace/file")
-	if err := h.Pause(ctx, s); err != nil || s.State != docker.Paused {
+	if err := h.Pause(ctx, s); err != nil || s.State != sandbox.Paused {
 		t.Errorf("Pause: %v, %s", err, s.State)
 	}
-	if err := h.Stop(ctx, s, time.Second); !errors.Is(err, docker.ErrConflict) {
+	if err := h.Stop(ctx, s, time.Second); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("Stop while paused: got %v, want ErrConflict", err)
 	}
-	if err := h.Resume(ctx, s); err != nil || s.State != docker.Ready {
+	if err := h.Resume(ctx, s); err != nil || s.State != sandbox.Ready {
 		t.Errorf("Resume: %v, %s", err, s.State)
 	}
-	if err := h.Stop(ctx, s, 5*time.Second); err != nil || s.State != docker.Stopped {
+	if err := h.Stop(ctx, s, 5*time.Second); err != nil || s.State != sandbox.Stopped {
 		t.Errorf("Stop: %v, %s", err, s.State)
 	}
-	if err := h.Start(ctx, s); err != nil || s.State != docker.Ready {
+	if err := h.Start(ctx, s); err != nil || s.State != sandbox.Ready {
 		t.Errorf("Start: %v, %s", err, s.State)
 	}
 	if got, _ := run(t, s, "cat /workspace/file"); got != "kept" {
@@ -163,13 +164,13 @@ func TestDockerLife(t *testing.T) {
 	if err := h.Stop(ctx, s, 5*time.Second); err != nil {
 		t.Error(err)
 	}
-	if again := create(t, h, spec); again.Container != s.Container || again.State != docker.Ready {
-		t.Errorf("Create of a stopped one: got %s, %s", again.Container, again.State)
+	if again := create(t, h, spec); again.Instance != s.Instance || again.State != sandbox.Ready {
+		t.Errorf("Create of a stopped one: got %s, %s", again.Instance, again.State)
 	}
 	if err := errors.Join(h.Pause(ctx, s), h.Delete(ctx, s)); err != nil {
 		t.Errorf("deleting a paused one: %v", err)
 	}
-	if _, err := h.Get(ctx, s.ID); !errors.Is(err, docker.ErrNotFound) {
+	if _, err := h.Get(ctx, s.ID); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("after Delete: got %v, want ErrNotFound", err)
 	}
 }
@@ -179,7 +180,7 @@ func TestDockerKilledInside(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
 	run(t, s, "echo kept > /workspace/file")
 	key, err := s.Key()
 	if err != nil {
@@ -196,12 +197,12 @@ func TestDockerKilledInside(t *testing.T) {
 			out.Close()
 		}
 	}
-	dockerCLI(t, "kill", s.Container)
+	dockerCLI(t, "kill", s.Instance)
 	if err := <-ended; err == nil {
 		t.Error("the action ended well although its sandbox was killed")
 	}
 	got, err := h.Get(ctx, s.ID)
-	if err != nil || got.State != docker.Stopped {
+	if err != nil || got.State != sandbox.Stopped {
 		t.Fatalf("got %+v, %v, want a stopped sandbox", got, err)
 	}
 	if _, err := got.Dial(ctx); err == nil {
@@ -222,7 +223,7 @@ func TestDockerKilledInside(t *testing.T) {
 func TestDockerInspect(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), User: "root", Memory: 64 << 20, CPUs: 0.5, Pids: 64})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), User: "root", Memory: 64 << 20, CPUs: 0.5, Pids: 64})
 	got, err := h.Inspect(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -244,19 +245,19 @@ func TestDockerStreams(t *testing.T) {
 	h := testHost(t)
 	ctx := t.Context()
 	watch, stopWatching := context.WithCancel(ctx)
-	events := make(chan docker.Event, 100)
+	events := make(chan sandbox.Event, 100)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		_ = h.Events(watch, func(e docker.Event) error { events <- e; return nil })
+		_ = h.Events(watch, func(e sandbox.Event) error { events <- e; return nil })
 	})
 	defer watching.Wait()
 	defer stopWatching()
-	s := create(t, h, docker.Spec{Image: image(t, busyboxImage), Name: "streams"})
+	s := create(t, h, sandbox.Spec{Image: image(t, busyboxImage), Name: "streams"})
 	var logs bytes.Buffer
-	if err := h.Logs(ctx, s, docker.LogOptions{Tail: 5}, &logs, &logs); err != nil || !strings.Contains(logs.String(), "serving") {
+	if err := h.Logs(ctx, s, sandbox.LogOptions{Tail: 5}, &logs, &logs); err != nil || !strings.Contains(logs.String(), "serving") {
 		t.Errorf("Logs: %q, %v", logs.String(), err)
 	}
-	err := h.Stats(ctx, s, false, func(st docker.Stats) error {
+	err := h.Stats(ctx, s, false, func(st sandbox.Stats) error {
 		if st.Memory == 0 || st.MemoryLimit != 2<<30 || st.Pids < 2 {
 			t.Errorf("Stats: got %+v", st)
 		}
@@ -275,7 +276,7 @@ func TestDockerStreams(t *testing.T) {
 	if err := h.CopyIn(ctx, s, "/workspace", &archive); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := run(t, s, "cat in.txt; stat -c %u in.txt"); got != "hello1000" {
+	if got, _ := run(t, s, "cat in.txt; [ $(stat -c %u in.txt) = $(id -u) ] && echo mine"); got != "hellomine" {
 		t.Errorf("CopyIn: got %q", got)
 	}
 	out, err := h.CopyOut(ctx, s, "/workspace")
@@ -326,7 +327,7 @@ func TestDockerMany(t *testing.T) {
 	start := time.Now()
 	for i := range many {
 		group.Go(func() {
-			s, err := h.Create(t.Context(), docker.Spec{Image: busyboxImage, Memory: 64 << 20})
+			s, err := h.Create(t.Context(), sandbox.Spec{Image: busyboxImage, Memory: 64 << 20})
 			if err != nil {
 				t.Error(err)
 				return
@@ -363,12 +364,12 @@ func TestDockerSameKey(t *testing.T) {
 	for i := range containers {
 		h := testHost(t, func(c *docker.Config) { c.StateDir = state })
 		group.Go(func() {
-			s, err := h.Create(t.Context(), docker.Spec{Image: busyboxImage, Key: t.Name()})
+			s, err := h.Create(t.Context(), sandbox.Spec{Image: busyboxImage, Key: t.Name()})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			containers[i] = s.Container
+			containers[i] = s.Instance
 		})
 	}
 	group.Wait()
@@ -404,7 +405,7 @@ func TestDockerFillers(t *testing.T) {
 	for range 6 {
 		h := testHost(t, func(c *docker.Config) { c.Servers = map[string]string{runtime.GOARCH: changed} })
 		group.Go(func() {
-			s, err := h.Create(t.Context(), docker.Spec{Image: busyboxImage})
+			s, err := h.Create(t.Context(), sandbox.Spec{Image: busyboxImage})
 			if err != nil {
 				t.Error(err)
 				return
@@ -441,7 +442,7 @@ func TestDockerChild(t *testing.T) {
 	step := 0
 	h, err := docker.Open(docker.Config{
 		StateDir: os.Getenv(childState), Servers: map[string]string{runtime.GOARCH: binary}, Agent: agent{},
-		Progress: func(string, docker.State, string) {
+		Progress: func(string, sandbox.State, string) {
 			if step++; step == die {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
@@ -451,9 +452,9 @@ func TestDockerChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := docker.Spec{Image: busyboxImage, Key: os.Getenv(childKey)}
+	spec := sandbox.Spec{Image: busyboxImage, Key: os.Getenv(childKey)}
 	if os.Getenv(childDoes) == "claim" {
-		pool, err := h.Pool("p", docker.Spec{Image: busyboxImage}, 1)
+		pool, err := sandbox.NewPool(t.Context(), h, "p", sandbox.Spec{Image: busyboxImage}, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -531,7 +532,7 @@ func killedBefore(t *testing.T, what string, step int) bool {
 	if mine > 1 || len(left) > 1+pooled || survived && mine != 1 {
 		t.Errorf("%s: left are %d of the key, %d in all", name, mine, len(left))
 	}
-	s := create(t, h, docker.Spec{Image: busyboxImage, Key: name})
+	s := create(t, h, sandbox.Spec{Image: busyboxImage, Key: name})
 	if got, _ := run(t, s, "echo again"); got != "again" {
 		t.Errorf("%s: the sandbox of the key answers %q", name, got)
 	}
@@ -539,21 +540,21 @@ func killedBefore(t *testing.T, what string, step int) bool {
 }
 
 // fillPool puts one sandbox into the pool and waits until it is ready.
-func fillPool(t *testing.T, h *docker.Host) *docker.Pool {
+func fillPool(t *testing.T, h *docker.Host) *sandbox.Pool {
 	t.Helper()
-	pool, err := h.Pool("p", docker.Spec{Image: busyboxImage}, 1)
+	pool, err := sandbox.NewPool(t.Context(), h, "p", sandbox.Spec{Image: busyboxImage}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { pool.Run(ctx, time.Minute) })
+	running.Go(func() { pool.Run(ctx, time.Second) })
 	for {
 		all, err := h.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(all) == 1 && all[0].State == docker.Ready {
+		if len(all) == 1 && all[0].State == sandbox.Ready {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -576,7 +577,7 @@ func TestDockerPool(t *testing.T) {
 	for i := range 6 {
 		group.Go(func() {
 			start := time.Now()
-			s, warm, err := pool.Claim(t.Context(), docker.Spec{Image: busyboxImage, Name: "claimed-" + strconv.Itoa(i), Owner: "me"})
+			s, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: busyboxImage, Name: "claimed-" + strconv.Itoa(i), Owner: "me"})
 			if err != nil {
 				t.Error(err)
 				return
@@ -589,7 +590,7 @@ func TestDockerPool(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			containers[s.Container] = true
+			containers[s.Instance] = true
 			if warm {
 				warmOnes++
 			}
@@ -610,13 +611,13 @@ func TestDockerEndsByItself(t *testing.T) {
 	image(t, busyboxImage)
 	h := testHost(t)
 	begun := time.Now()
-	for name, spec := range map[string]docker.Spec{"time to live": {TTL: 10 * time.Second}, "idle limit": {Idle: 10 * time.Second}} {
+	for name, spec := range map[string]sandbox.Spec{"time to live": {TTL: 10 * time.Second}, "idle limit": {Idle: 10 * time.Second}} {
 		spec.Image = busyboxImage
 		s := create(t, h, spec)
 		if out, _ := run(t, s, "echo alive"); out != "alive" {
 			t.Errorf("%s: got %q", name, out)
 		}
-		for s.State != docker.Stopped {
+		for s.State != sandbox.Stopped {
 			if time.Since(begun) > 2*time.Minute {
 				t.Fatalf("%s: it is %s", name, s.State)
 			}
@@ -638,10 +639,10 @@ func TestDockerDeadlines(t *testing.T) {
 	image(t, busyboxImage)
 	h := testHost(t)
 	ctx := t.Context()
-	specs := map[string]docker.Spec{
+	specs := map[string]sandbox.Spec{
 		"short": {TTL: 15 * time.Second}, "renewed": {TTL: 15 * time.Second}, "kept": {TTL: time.Hour, Idle: time.Hour},
 	}
-	sandboxes := map[string]*docker.Sandbox{}
+	sandboxes := map[string]*sandbox.Sandbox{}
 	for name, spec := range specs {
 		spec.Image = busyboxImage
 		s := create(t, h, spec)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // A sandbox that is reached by a port is reached by its neighbours on the network
@@ -17,21 +18,21 @@ import (
 func TestDockerNeighbourClaims(t *testing.T) {
 	t.Parallel()
 	h := testHost(t, func(c *docker.Config) { c.Transport = "port" })
-	neighbour := create(t, h, docker.Spec{Image: image(t, busyboxImage)})
-	pool, err := h.Pool("warm", docker.Spec{Image: busyboxImage}, 1)
+	neighbour := create(t, h, sandbox.Spec{Image: image(t, busyboxImage)})
+	pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: busyboxImage}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { pool.Run(ctx, time.Minute) })
+	running.Go(func() { pool.Run(ctx, time.Second) })
 	defer running.Wait()
 	defer cancel()
-	var waiting *docker.Sandbox
+	var waiting *sandbox.Sandbox
 	await(t, "the pool to be full", func() bool {
 		all, err := h.List(t.Context())
 		for _, s := range all {
-			if s.Pool != "" && s.State == docker.Ready {
+			if s.Pool != "" && s.State == sandbox.Ready {
 				waiting = s
 			}
 		}
@@ -49,7 +50,7 @@ func TestDockerNeighbourClaims(t *testing.T) {
 	if !strings.Contains(got, "403") {
 		t.Errorf("a neighbour claims: got %q, want 403", got)
 	}
-	s, warm, err := pool.Claim(t.Context(), docker.Spec{Image: busyboxImage})
+	s, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: busyboxImage})
 	if err != nil || !warm {
 		t.Fatalf("the claim of the owner: warm %v, %v", warm, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // Images that the tests run in. No registry is asked: they are made here, once
@@ -162,7 +163,7 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 // agent speaks HTTP to a server.
 type agent struct{}
 
-func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error {
+func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
 	if key == "" { // nobody's yet
 		_, err := call(ctx, dial, key, http.MethodGet, "/readyz", nil)
 		return err
@@ -177,18 +178,18 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 	return nil
 }
 
-func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
+func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
 	_, err := call(ctx, dial, claim.Ticket, http.MethodPost, "/v1/claim", map[string]any{
 		"key": claim.Key, "owner": claim.Owner, "env": claim.Env,
 		"ttl_seconds": whole(claim.TTL), "idle_seconds": whole(claim.Idle),
 	})
 	if err != nil && strings.Contains(err.Error(), "409") {
-		return fmt.Errorf("%w: %w", docker.ErrClaimed, err)
+		return fmt.Errorf("%w: %w", sandbox.ErrClaimed, err)
 	}
 	return err
 }
 
-func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl time.Duration) error {
+func (agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
 	_, err := call(ctx, dial, key, http.MethodPost, "/v1/renew", map[string]any{"ttl_seconds": whole(ttl)})
 	return err
 }
@@ -196,10 +197,10 @@ func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl ti
 // whole is the duration in whole seconds, rounded up.
 func whole(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (docker.Status, error) {
+func (agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
 	body, err := call(ctx, dial, key, http.MethodGet, "/v1/status", nil)
 	if err != nil {
-		return docker.Status{}, err
+		return sandbox.Status{}, err
 	}
 	var life struct {
 		Busy, Claimed bool
@@ -207,12 +208,12 @@ func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (dock
 		Deadline      time.Time
 	}
 	if err := json.Unmarshal(body, &life); err != nil {
-		return docker.Status{}, err
+		return sandbox.Status{}, err
 	}
-	return docker.Status{Busy: life.Busy, Claimed: life.Claimed, Since: life.IdleSince, Deadline: life.Deadline}, nil
+	return sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: life.IdleSince, Deadline: life.Deadline}, nil
 }
 
-func call(ctx context.Context, dial docker.DialFunc, key, method, path string, body any) ([]byte, error) {
+func call(ctx context.Context, dial sandbox.DialFunc, key, method, path string, body any) ([]byte, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
@@ -240,7 +241,7 @@ func call(ctx context.Context, dial docker.DialFunc, key, method, path string, b
 }
 
 // runIn runs a command and gives the whole observation.
-func runIn(ctx context.Context, dial docker.DialFunc, key, command string) (map[string]any, error) {
+func runIn(ctx context.Context, dial sandbox.DialFunc, key, command string) (map[string]any, error) {
 	body, err := call(ctx, dial, key, http.MethodPost, "/execute_action",
 		map[string]any{"action": map[string]any{"action": "run", "args": map[string]any{"command": command}}})
 	if err != nil {
@@ -261,7 +262,7 @@ func exitCode(answer map[string]any) int {
 }
 
 // run runs a command in the sandbox and gives its output.
-func run(tb testing.TB, s *docker.Sandbox, command string) (string, int) {
+func run(tb testing.TB, s *sandbox.Sandbox, command string) (string, int) {
 	tb.Helper()
 	key, err := s.Key()
 	if err != nil {
@@ -275,7 +276,7 @@ func run(tb testing.TB, s *docker.Sandbox, command string) (string, int) {
 	return content, exitCode(answer)
 }
 
-func create(tb testing.TB, h *docker.Host, spec docker.Spec) *docker.Sandbox {
+func create(tb testing.TB, h *docker.Host, spec sandbox.Spec) *sandbox.Sandbox {
 	tb.Helper()
 	s, err := h.Create(tb.Context(), spec)
 	if err != nil {
@@ -287,13 +288,13 @@ func create(tb testing.TB, h *docker.Host, spec docker.Spec) *docker.Sandbox {
 func TestDockerCreate(t *testing.T) {
 	h := testHost(t)
 	start := time.Now()
-	s := create(t, h, docker.Spec{Image: image(t, debianImage), Name: "first"})
+	s := create(t, h, sandbox.Spec{Image: image(t, debianImage), Name: "first"})
 	t.Logf("first creation, server delivered: %v", time.Since(start))
 	if got, code := run(t, s, "id -un; echo $PPID"); !strings.HasPrefix(got, "agent\n") || code != 0 {
 		t.Errorf("id -un: got %q, exit code %d, want agent", got, code)
 	}
 	start = time.Now()
-	again := create(t, h, docker.Spec{Image: debianImage})
+	again := create(t, h, sandbox.Spec{Image: debianImage})
 	t.Logf("second creation: %v", time.Since(start))
 	if again.ID == s.ID {
 		t.Errorf("two creations without a key gave one sandbox, %s", s.ID)
@@ -301,7 +302,7 @@ func TestDockerCreate(t *testing.T) {
 	if err := h.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.Get(t.Context(), "first"); !errors.Is(err, docker.ErrNotFound) {
+	if got, err := h.Get(t.Context(), "first"); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("after Delete: got %v, %v, want ErrNotFound", got, err)
 	}
 }

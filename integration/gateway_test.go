@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // gatewayProcess is runtimectl serve, as a process on a state directory.
@@ -173,7 +174,7 @@ func TestGatewayOpenHands(t *testing.T) {
 	start := `{"image":"` + busyboxImage + `","command":["/openhands/micromamba/bin/micromamba","run","-n","openhands","poetry","run","python","-u","-m",
 		"openhands.runtime.action_execution_server","60000","--working-dir","/workspace","--plugins","agent_skills","jupyter",
 		"--username","openhands","--user-id","1000","--no-enable-browser"],"working_dir":"/openhands/code/",
-		"environment":{"DEBUG":"true"},"session_id":"a-session","resource_factor":1}`
+		"environment":{"DEBUG":"true","NO_CHANGE_TIMEOUT_SECONDS":"2"},"session_id":"a-session","resource_factor":1}`
 	g.want(404, "GET", "/sessions/a-session", "")
 	started := g.want(200, "POST", "/start", start)
 	id, url, key := started["runtime_id"].(string), started["url"].(string), started["session_api_key"].(string)
@@ -190,6 +191,15 @@ func TestGatewayOpenHands(t *testing.T) {
 		}
 	}
 	runs("id -un; pwd; echo $DEBUG; X=kept", "openhands\n/workspace\ntrue")
+	// The settings in the environment and the command line are the server's, too.
+	silent := fmt.Sprint(g.want(200, "POST", url+"/execute_action", runBody("read line"), "X-Session-API-Key", key))
+	if !strings.Contains(silent, "[The command has no new output after 2 seconds.") {
+		t.Errorf("a silent command: got %s", silent)
+	}
+	g.want(200, "POST", url+"/execute_action", `{"action":{"action":"run","args":{"command":"C-c","is_input":true}}}`, "X-Session-API-Key", key)
+	if info := fmt.Sprint(g.want(200, "GET", url+"/server_info", "", "X-Session-API-Key", key)); !strings.Contains(info, "--no-enable-browser") {
+		t.Errorf("the browser is not off: got %s", info)
+	}
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
 	file, _ := w.CreateFormFile("file", "up.txt")
@@ -204,7 +214,8 @@ func TestGatewayOpenHands(t *testing.T) {
 	if got := g.want(200, "GET", "/sessions/a-session", "")["status"]; got != "paused" {
 		t.Errorf("status: got %v, want paused", got)
 	}
-	g.want(503, "POST", url+"/execute_action", runBody("true"), "X-Session-API-Key", key)
+	runs("echo $X", "kept") // a request resumes it
+	g.want(200, "POST", "/pause", `{"runtime_id":"`+id+`"}`)
 	g.want(200, "POST", "/resume", `{"runtime_id":"`+id+`"}`)
 	runs("echo $X", "kept")
 
@@ -489,6 +500,6 @@ func median(took []time.Duration) float64 {
 	return float64(took[len(took)/2].Microseconds())
 }
 
-func dialerOf(s *docker.Sandbox) func(context.Context, string, string) (net.Conn, error) {
+func dialerOf(s *sandbox.Sandbox) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx) }
 }

@@ -2,64 +2,81 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // maxSmallBody bounds the bodies that hold a path or a list of programs.
 const maxSmallBody = 1 << 20
 
-// executeAction answers an action with its observation.
+// executeAction answers an action with its observation, by the rules of the legacy
+// protocol.
 func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	name, observation, err := s.act(r, begun)
-	s.metrics.action(r, name, err, time.Since(begun))
+	return s.serveAction(w, r, formLegacy)
+}
+
+// serveAction answers an action in one piece.
+func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) error {
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })
 	if err != nil {
 		return err
 	}
-	reply.Body(w, http.StatusOK, reply.JSON, observation)
-	return nil
+	return s.perform(w, r, c, leave)
 }
 
-// act runs the action in a request and returns its name, as far as it got to
-// be known, and the encoded observation.
-func (s *Server) act(r *http.Request, begun time.Time) (name string, observation []byte, err error) {
-	leave, err := s.enter()
-	if err != nil {
-		return unread, nil, err
+// enterWith takes a place, which leave gives back once, and reads the action in a
+// request.
+func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
+	begun := time.Now()
+	if leave, err = s.enter(); err == nil {
+		leave = sync.OnceFunc(leave)
+		if c, err = read(begun); err == nil {
+			return c, leave, nil
+		}
+		leave()
 	}
-	defer leave()
-	req, err := s.readAction(r, begun)
-	if err != nil {
-		return unread, nil, err
-	}
-	name = req.Action.Kind()
-	o, err := s.cfg.Executor.Do(r.Context(), req)
-	if err != nil {
-		return name, nil, err
-	}
-	observation, err = api.EncodeObservation(o)
-	return name, observation, err
+	s.metrics.action(r.Context(), unread, err, time.Since(begun))
+	return nil, nil, err
 }
 
-// readAction reads the action in a request.
-func (s *Server) readAction(r *http.Request, begun time.Time) (api.Request, error) {
+// readAction reads the action in a request, with the defaults of /v1/actions or of the
+// legacy protocol.
+func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call, error) {
 	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
-		return api.Request{}, err
+		return nil, err
 	}
 	req, err := api.DecodeRequest(body)
 	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
 		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
 	}
-	return req, err
+	if err != nil {
+		return nil, err
+	}
+	if want == formAction {
+		req = req.Native()
+	}
+	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
+		want = formHidden
+	}
+	c := &call{req: req, kind: req.Action.Kind(), form: want}
+	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
+		o, err := s.cfg.Executor.Watch(ctx, req, w)
+		if err != nil {
+			return nil, err
+		}
+		return api.EncodeObservation(o)
+	}
+	return c, c.identify(r, body)
 }
 
 // enter takes one of the places for actions in flight; leave gives it back. It
@@ -86,11 +103,11 @@ func (s *Server) enter() (leave func(), err error) {
 // such body to another origin without asking first.
 func wantJSON(r *http.Request) error {
 	sent := r.Header.Get("Content-Type")
-	if sent == reply.JSON {
+	if sent == httpserver.JSON {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(sent)
-	if err == nil && (kind == reply.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+	if err == nil && (kind == httpserver.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
 	return invalid("header.Content-Type: must be application/json, got %q", sent)
@@ -107,13 +124,13 @@ func readJSON(r *http.Request, limit int64) ([]byte, error) {
 // readBody reads a whole body of at most limit bytes.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, reply.UnreadBody(r, &http.MaxBytesError{Limit: limit})
+		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: limit})
 	}
 	// What is announced is believed up to a bound: it may never come.
 	const most = 1 << 20
 	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
-		return nil, reply.UnreadBody(r, err)
+		return nil, httpserver.UnreadBody(r, err)
 	}
 	return buf.Bytes(), nil
 }
@@ -124,7 +141,7 @@ func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
 	if sessions == nil {
 		sessions = []api.Session{} // a list, not null
 	}
-	return reply.Value(w, http.StatusOK, api.SessionList{Sessions: sessions})
+	return httpserver.WriteJSON(w, http.StatusOK, api.SessionList{Sessions: sessions})
 }
 
 // getSession answers with one session.
@@ -135,7 +152,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.Name == name {
-			return reply.Value(w, http.StatusOK, session)
+			return httpserver.WriteJSON(w, http.StatusOK, session)
 		}
 	}
 	return refuse(http.StatusNotFound, "There is no session %q", name)
@@ -154,16 +171,19 @@ func (s *Server) closeSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sessionName returns the name in the path. chi hands out the path as it was
-// sent where that differs from its usual encoding.
-func sessionName(r *http.Request) (string, error) {
-	name := r.PathValue("name")
+// sessionName returns the name in the path.
+func sessionName(r *http.Request) (string, error) { return pathValue(r, "name") }
+
+// pathValue returns a part of the path. chi hands out the path as it was sent where
+// that differs from its usual encoding.
+func pathValue(r *http.Request, name string) (string, error) {
+	value := r.PathValue(name)
 	if r.URL.RawPath == "" {
-		return name, nil
+		return value, nil
 	}
-	name, err := url.PathUnescape(name)
+	value, err := url.PathUnescape(value)
 	if err != nil {
-		return "", refuse(http.StatusBadRequest, "The name of the session: %v", err)
+		return "", refuse(http.StatusBadRequest, "The %s in the path: %v", name, err)
 	}
-	return name, nil
+	return value, nil
 }

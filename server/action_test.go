@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -285,6 +286,91 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{`actiond_build_info{go="go`, `version="v0.0.1-test"} 1`, "\nprocess_open_fds ", "\ngo_goroutines ", "\nactiond_http_request_bytes_total ", "\nactiond_http_response_bytes_total "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got no %q in the metrics", want)
+		}
+	}
+}
+
+// TestMetricsDescriptions compares names, types and help texts with those that
+// dashboards were made for.
+func TestMetricsDescriptions(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	post("/execute_action", runTrue).send(s)
+	var got strings.Builder
+	for line := range strings.Lines(get("/metrics").send(s).Body.String()) {
+		if strings.HasPrefix(line, "# HELP actiond_") || strings.HasPrefix(line, "# TYPE actiond_") {
+			got.WriteString(line)
+		}
+	}
+	const want = `# HELP actiond_action_duration_seconds Time from the request to the encoded observation.
+# TYPE actiond_action_duration_seconds histogram
+# HELP actiond_actions_in_flight Actions that run or wait.
+# TYPE actiond_actions_in_flight gauge
+# HELP actiond_actions_replayed_total Answers that were recorded before, for an identity that came again.
+# TYPE actiond_actions_replayed_total counter
+# HELP actiond_actions_total Actions by name and outcome: happened, refused, broke, or abandoned by their client.
+# TYPE actiond_actions_total counter
+# HELP actiond_build_info Always 1; the labels tell the version and what it was built with.
+# TYPE actiond_build_info gauge
+# HELP actiond_http_request_bytes_total Bytes of request bodies.
+# TYPE actiond_http_request_bytes_total counter
+# HELP actiond_http_requests_total HTTP requests by method, route and class of the status; method and route are empty where no route matched.
+# TYPE actiond_http_requests_total counter
+# HELP actiond_http_response_bytes_total Bytes of response bodies.
+# TYPE actiond_http_response_bytes_total counter
+# HELP actiond_journal_append_seconds Writes to the journal and their time.
+# TYPE actiond_journal_append_seconds summary
+# HELP actiond_journal_bytes Bytes that the kept actions take.
+# TYPE actiond_journal_bytes gauge
+# HELP actiond_journal_failing 1 where what is recorded now will not last, otherwise 0.
+# TYPE actiond_journal_failing gauge
+# HELP actiond_journal_forgotten_total Actions that were forgotten since the start.
+# TYPE actiond_journal_forgotten_total counter
+# HELP actiond_journal_oldest_seconds Age of the oldest action that is kept; 0 where there is none.
+# TYPE actiond_journal_oldest_seconds gauge
+# HELP actiond_recorded_actions Actions that are kept, by state.
+# TYPE actiond_recorded_actions gauge
+# HELP actiond_sessions Sessions that are open, each with a shell, a kernel, or both.
+# TYPE actiond_sessions gauge
+# HELP actiond_terminals Terminals that are attached.
+# TYPE actiond_terminals gauge
+# HELP actiond_tunnel_bytes_total Bytes that tunnels carried, in to a port of the sandbox, or out of it.
+# TYPE actiond_tunnel_bytes_total counter
+# HELP actiond_tunnels Tunnels to ports of the sandbox that are open.
+# TYPE actiond_tunnels gauge
+`
+	if got := got.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A write adds a newline where the legacy protocol demands it, and nowhere else.
+func TestNativeWriteIsExact(t *testing.T) {
+	t.Parallel()
+	const write, inexact = `{"action":{"action":"write","args":{"path":"f","content":"x"}}}`,
+		`{"action":{"action":"write","args":{"path":"f","content":"x","exact":false}}}`
+	for _, tt := range []struct {
+		path, accept, body string
+		want               bool
+	}{
+		{"/execute_action", "", write, false},
+		{"/v1/actions", "", write, true},
+		{"/v1/actions", linesType, write, true},
+		{"/v1/actions", "", inexact, false},
+		{"/v1/actions", eventStreamType, inexact, false},
+	} {
+		var got []bool
+		stream := func(_ context.Context, req api.Request, _ func(api.Output)) (api.Observation, error) { //nolint:unparam // the form is that of fake
+			exact := req.Action.(api.WriteAction).Exact
+			got = append(got, exact != nil && *exact)
+			return api.WriteObservation{Path: "f"}, nil
+		}
+		do := func(ctx context.Context, req api.Request) (api.Observation, error) { return stream(ctx, req, nil) }
+		s := newServer(t, withExecutor(&fake{do: do, stream: stream}))
+		r := post(tt.path, tt.body)
+		r.header = map[string]string{"Accept": tt.accept}
+		if w := r.send(s); w.Code != http.StatusOK || !slices.Equal(got, []bool{tt.want}) {
+			t.Errorf("%s, Accept %q, %s: got status %d and exact %v, want %v", tt.path, tt.accept, tt.body, w.Code, got, tt.want)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// owner is who may use the sandbox: whoever knows the key. The zero value is
-// nobody.
+// owner is the client that may use the sandbox, known by its key.
 type owner struct {
-	claiming sync.Mutex // one claim at a time
+	reading  chan struct{} // a semaphore of one: claims that are being read
+	claiming sync.Mutex    // one claim at a time
 	who      atomic.Pointer[identity]
 }
 
@@ -47,27 +47,38 @@ func (o *owner) check(key string) error {
 	return nil
 }
 
-// claim gives the sandbox to the first who asks and has its ticket. The same key
-// may ask again, as a caller does who did not get the first answer, and changes
-// nothing.
+// Bounds of a claim.
+const (
+	// maxOpenBody bounds the body of a claim that needs no ticket, which anyone who
+	// reaches the server can send.
+	maxOpenBody = 64 << 10
+	// claimTime limits how long a claim may take to arrive, since others wait for it.
+	claimTime = 10 * time.Second
+)
+
+// claim binds the sandbox to the first client that asks and has its ticket. The
+// same key may claim again, as a client does that did not get the first answer; that
+// changes nothing.
+//
+// The route is open, so everything that can be asked is asked before the body is
+// read, and one body is read at a time: an unauthenticated client must not take up
+// memory.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
+	limit := int64(maxOpenBody)
 	if hash := s.cfg.ClaimHash; hash != nil {
 		sent := sha256.Sum256([]byte(r.Header.Get(api.KeyHeader)))
 		if subtle.ConstantTimeCompare(sent[:], hash) != 1 {
 			return refuse(http.StatusForbidden, "Invalid API Key")
 		}
-		bound.Trust(r)
-	}
-	body, err := readJSON(r, maxSmallBody)
-	if err != nil {
-		return err
-	}
-	c, err := api.DecodeClaim(body)
-	if err != nil {
-		return err
+		httpserver.Trust(r)
+		limit = maxSmallBody
 	}
 	if !s.cfg.Claim {
 		return refuse(http.StatusConflict, "This server was not started with --claim: it has its key already, or needs none")
+	}
+	c, err := s.readClaim(r, limit)
+	if err != nil {
+		return err
 	}
 	if err := s.bind(r.Context(), c); err != nil {
 		return err
@@ -76,8 +87,24 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bind makes c.Key the key. Whoever comes second waits until it is known
-// whether the first one's claim held.
+// readClaim reads the body of a claim once all others have been read.
+func (s *Server) readClaim(r *http.Request, limit int64) (api.Claim, error) {
+	select {
+	case s.owner.reading <- struct{}{}:
+		defer func() { <-s.owner.reading }()
+	case <-r.Context().Done():
+		return api.Claim{}, context.Cause(r.Context())
+	}
+	httpserver.HurryBody(r, claimTime)
+	body, err := readJSON(r, limit)
+	if err != nil {
+		return api.Claim{}, err
+	}
+	return api.DecodeClaim(body)
+}
+
+// bind makes c.Key the key. A second caller waits until it is known whether the
+// first claim succeeded.
 func (s *Server) bind(ctx context.Context, c api.Claim) error {
 	s.owner.claiming.Lock()
 	defer s.owner.claiming.Unlock()

@@ -13,6 +13,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/actiond/actiond/api"
 )
 
 // downloadFiles streams a directory as a zip, or a zip with one file in it.
@@ -31,7 +33,7 @@ func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := packer{as: s.cfg.As, zip: zip.NewWriter(w), buf: make([]byte, 128<<10)}
-	info, err := p.check(name)
+	info, err := p.check(r.Context(), name)
 	if err != nil {
 		return fileError(err, name, http.StatusNotFound)
 	}
@@ -39,7 +41,7 @@ func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/zip")
 	h.Set("Content-Disposition", disposition(name))
 	if info.IsDir() {
-		err = p.directory(r.Context(), name, "")
+		err = p.directory(r.Context(), name, "", 1)
 	} else {
 		err = p.file(r.Context(), name, path.Base(name))
 	}
@@ -67,12 +69,24 @@ type packer struct {
 	buf     []byte
 	skipped []string // what could not be read, with the reason
 	missing int      // how much that is, also where the list is full
+	members int      // files so far
+	named   int      // bytes of their names
 }
 
+// Bounds of a download. The list of its members is held in memory until the end,
+// where the format wants it.
+const (
+	maxPacked      = 100_000  // files
+	maxPackedBytes = 16 << 20 // of their names
+	// maxDepth bounds the nesting of directories, each of which is open while those
+	// in it are packed.
+	maxDepth = 256
+)
+
 // check finds out before the first byte is sent whether there is something to
-// send. What is neither file nor directory is not opened: a device might act
-// on it.
-func (p *packer) check(name string) (info fs.FileInfo, err error) {
+// send, and whether it is within the bounds. A path to something else than a file or
+// a directory is not opened: a device might act on it.
+func (p *packer) check(ctx context.Context, name string) (info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
 		if info, err = statFile(name); err != nil {
 			return err
@@ -84,46 +98,96 @@ func (p *packer) check(name string) (info fs.FileInfo, err error) {
 		if err != nil {
 			return err
 		}
-		return f.Close()
+		if err := f.Close(); err != nil || !info.IsDir() {
+			return err
+		}
+		var counted packer
+		return counted.count(ctx, name, "", 1)
 	})
 	return info, err
+}
+
+// count fails where the files below a directory are beyond the bounds.
+func (p *packer) count(ctx context.Context, dir, prefix string, depth int) error {
+	err := eachEntry(dir, func(e fs.DirEntry) error {
+		switch name := prefix + e.Name(); {
+		case ctx.Err() != nil:
+			return fmt.Errorf("packing %q: %w", dir, ctx.Err())
+		case e.IsDir() && depth < maxDepth:
+			return p.count(ctx, filepath.Join(dir, e.Name()), name+"/", depth+1)
+		case e.Type().IsRegular() || e.Type()&fs.ModeSymlink != 0:
+			return p.add(name)
+		}
+		return nil
+	})
+	if _, ok := errors.AsType[*api.Error](err); ok || ctx.Err() != nil {
+		return err
+	}
+	return nil // unreadable directories are left out
+}
+
+// add counts a member.
+func (p *packer) add(name string) error {
+	p.members++
+	if p.named += len(name); p.members > maxPacked || p.named > maxPackedBytes {
+		return refuse(http.StatusRequestEntityTooLarge, "More than %d files, or very long paths, are below the directory: download parts of it", maxPacked)
+	}
+	return nil
 }
 
 // directory writes the files below dir, under names that begin with prefix.
 // Symbolic links to files are written as files, those to directories are not
 // followed, and whatever is neither file nor directory is not opened.
-func (p *packer) directory(ctx context.Context, dir, prefix string) error {
-	var entries []fs.DirEntry
-	err := p.as(func() (err error) {
-		entries, err = os.ReadDir(dir)
-		return err
-	})
-	if err != nil {
-		p.skip(prefix, err) // with what could be read of it
-	}
-	for _, e := range entries {
-		if ctx.Err() != nil {
-			return fmt.Errorf("packing %q: %w", dir, ctx.Err())
-		}
-		full, name := filepath.Join(dir, e.Name()), prefix+e.Name()
-		switch {
-		case e.IsDir():
-			err = p.directory(ctx, full, name+"/")
-		case e.Type().IsRegular():
-			err = p.file(ctx, full, name)
-		case e.Type()&fs.ModeSymlink != 0:
-			if info, statErr := p.stat(full); statErr != nil || !info.Mode().IsRegular() {
-				continue
+func (p *packer) directory(ctx context.Context, dir, prefix string, depth int) error {
+	var open *os.File
+	defer func() { _ = open.Close() }() // nil has nothing to close
+	for last := false; !last; {
+		var entries []fs.DirEntry
+		err := p.as(func() (err error) {
+			if open == nil {
+				if open, err = openDirectory(dir); err != nil {
+					return err
+				}
 			}
-			err = p.file(ctx, full, name)
-		default:
-			continue
-		}
-		if err != nil {
+			entries, last, err = readPortion(open)
 			return err
+		})
+		if err != nil {
+			p.skip(prefix, err) // with the rest of it
+			last = true
+		}
+		for _, e := range entries {
+			if err := p.entry(ctx, dir, prefix, depth, e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// entry writes an entry of dir.
+func (p *packer) entry(ctx context.Context, dir, prefix string, depth int, e fs.DirEntry) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("packing %q: %w", dir, ctx.Err())
+	}
+	full, name := filepath.Join(dir, e.Name()), prefix+e.Name()
+	switch {
+	case e.IsDir() && depth == maxDepth:
+		p.skip(name, errTooDeep)
+		return nil
+	case e.IsDir():
+		return p.directory(ctx, full, name+"/", depth+1)
+	case e.Type()&fs.ModeSymlink != 0:
+		if !p.isRegular(full) {
+			return nil
+		}
+	case !e.Type().IsRegular():
+		return nil
+	}
+	if err := p.add(name); err != nil { // there are more than there were
+		return err
+	}
+	return p.file(ctx, full, name)
 }
 
 // file writes one file as it is now: what is added to it meanwhile is left
@@ -160,7 +224,10 @@ func (p *packer) file(ctx context.Context, full, name string) error {
 	return nil
 }
 
-var errNotRegular = errors.New("is no regular file any more")
+var (
+	errNotRegular = errors.New("is no longer a regular file")
+	errTooDeep    = fmt.Errorf("has more than %d directories above it", maxDepth)
+)
 
 // open opens a regular file. It does not wait for what became a FIFO since it
 // was listed.
@@ -180,12 +247,15 @@ func (p *packer) open(full string) (f *os.File, info fs.FileInfo, err error) {
 	return f, info, err
 }
 
-func (p *packer) stat(name string) (info fs.FileInfo, err error) {
-	err = p.as(func() (err error) {
-		info, err = statFile(name)
+// isRegular tells whether a path leads to a regular file.
+func (p *packer) isRegular(name string) bool {
+	regular := false
+	err := p.as(func() error {
+		info, err := statFile(name)
+		regular = err == nil && info.Mode().IsRegular()
 		return err
 	})
-	return info, err
+	return err == nil && regular
 }
 
 // skip remembers what is missing in the zip. What went away meanwhile is not

@@ -4,21 +4,40 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 	"unsafe"
+
+	"golang.org/x/time/rate"
 )
 
 // What tests need to see from inside.
 var MemberName = memberName
 
+// FileError is fileError for an error of the system at a path.
+func FileError(errno syscall.Errno, path string) error {
+	return fileError(&fs.PathError{Op: "open", Path: path, Err: errno}, path, 404)
+}
+
 // Overwrite writes size bytes to a path.
 func Overwrite(path string, content io.Reader, size int64) error {
-	err := overwrite(target{
-		open:   func(flag int) (*os.File, error) { return openFile(path, flag) },
-		remove: func() error { return os.Remove(path) },
-	}, content, size)
+	err := new(Server).putFollowing(filepath.Dir(path), arrival{
+		name: filepath.Base(path), size: size, follow: true,
+		open: func() (io.ReadCloser, error) { return io.NopCloser(content), nil },
+	})
 	return fileError(err, path, 400)
+}
+
+// PutAsServer writes an empty file as the server does where the user may not; it calls
+// opened when it is about to write.
+func PutAsServer(owner Owner, directory, name string, opened func() error) error {
+	s := &Server{cfg: Config{Owner: &owner}}
+	return s.putAsServer(directory, arrival{name: name, open: func() (io.ReadCloser, error) {
+		return io.NopCloser(new(bytes.Buffer)), opened()
+	}})
 }
 
 // Unpack puts the content of a zip into a directory.
@@ -38,7 +57,14 @@ const (
 	SmallContent = smallContent
 	MaxConns     = maxConns
 	MaxHeader    = maxHeader
+	MaxTunnels   = maxTunnels
 )
+
+// SetTunnelIdle sets how long a tunnel may carry nothing.
+func (s *Server) SetTunnelIdle(d time.Duration) { s.tunnels.idle = d }
+
+// SetTunnelRate sets how many tunnels a second may be opened from now on.
+func (s *Server) SetTunnelRate(most rate.Limit) { s.tunnels.rate = rate.NewLimiter(most, 0) }
 
 // Route is a line of the table.
 type Route struct {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // fail answers with an error; verdict is the only place that turns errors into
@@ -18,7 +18,7 @@ import (
 // and the caller gets the id and none of the chain.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
-	if reply.Begun(w) {
+	if httpserver.Begun(w) {
 		if ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "answer broke off", "path", r.URL.Path, "error", err)
 		}
@@ -27,17 +27,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
 	h.Del("Content-Disposition")
 	refusal, id := s.verdict(r, err)
-	if id != "" {
-		_ = reply.Value(w, refusal.Status, api.Broken{Detail: refusal.Detail, ID: id}) // two strings can be encoded
-		return
-	}
 	switch refusal.Status {
 	case http.StatusTooManyRequests:
 		h.Set("Retry-After", "1")
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", api.Challenge(refusal))
 	}
-	reply.Body(w, refusal.Status, reply.JSON, api.EncodeError(refusal))
+	httpserver.WriteRefusal(w, r, refusal, id)
 }
 
 // verdict returns what a caller is told about an error, and the id under which
@@ -50,14 +46,14 @@ func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string
 	if waitEnded(ctx, err) {
 		return unanswered(ctx), ""
 	}
-	id = reply.LogBroken(s.log, r, err)
+	id = httpserver.LogBroken(s.log, r, err)
 	return &api.Error{
 		Status: http.StatusInternalServerError,
 		Detail: "Internal server error: the server's log says more under " + id,
 	}, id
 }
 
-// unanswered says why nobody waited for the end of a request.
+// unanswered says why no client waited for the end of a request.
 func unanswered(ctx context.Context) *api.Error {
 	if errors.Is(context.Cause(ctx), errStopping) {
 		return &api.Error{
@@ -66,8 +62,8 @@ func unanswered(ctx context.Context) *api.Error {
 		}
 	}
 	return &api.Error{
-		Status: reply.ClientGone,
-		Detail: "The client closed the connection before the answer was there; what was begun goes on",
+		Status: httpserver.ClientGone,
+		Detail: "The client closed the connection before the response; the action continues",
 	}
 }
 
@@ -111,7 +107,8 @@ func fileError(err error, name string, missing int) error {
 	case syscall.ENOSPC, syscall.EDQUOT:
 		return refuse(http.StatusInsufficientStorage, "%q needs more space than is left on its file system", name)
 	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
-		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG:
+		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG, syscall.ENODEV,
+		syscall.ENOTEMPTY, syscall.EBUSY, syscall.EXDEV, syscall.EMLINK, syscall.EILSEQ, syscall.EOPNOTSUPP, syscall.EOVERFLOW:
 		return refuse(http.StatusBadRequest, "%q: %v", name, errno)
 	}
 	return fmt.Errorf("file %q: %w", name, err)

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
-// unixFlags keep a FIFO that somebody put in the way from blocking us, and a
-// terminal from becoming ours.
+// unixFlags keep a FIFO at the path from blocking us, and a terminal from becoming
+// our controlling terminal.
 const unixFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
 // What is made has the permissions that the umask leaves, as with any program.
@@ -29,61 +32,47 @@ func statFile(name string) (fs.FileInfo, error) {
 // openFile opens a file that a caller named, with the mode of the umask where
 // it is made.
 func openFile(name string, flag int) (*os.File, error) {
-	return os.OpenFile(name, flag|unixFlags, newFile)
+	return userfile.Open(name, flag|unixFlags, newFile)
 }
 
-// target is a file to be written: open opens it with flags, to which
-// it adds unixFlags, and remove takes it away.
-type target struct {
-	open   func(flag int) (*os.File, error)
-	remove func() error
+// portion is how many entries of a directory are held at a time: an agent can make
+// directories that do not fit into memory.
+const portion = 128
+
+// openDirectory opens a directory and nothing else.
+func openDirectory(name string) (*os.File, error) {
+	return userfile.Open(name, os.O_RDONLY|syscall.O_DIRECTORY|unixFlags, 0)
 }
 
-// overwrite writes size bytes of content from its start. A file that is there
-// keeps its mode, owner and links; its old bytes are kept too when there is no
-// room for the new ones. A file that is not there is made, and taken away again
-// when it cannot be written.
-func overwrite(t target, content io.Reader, size int64) (err error) {
-	created := false
-	f, err := t.open(os.O_WRONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		created = true
-		f, err = t.open(os.O_WRONLY | os.O_CREATE | os.O_EXCL)
-		if errors.Is(err, fs.ErrExist) {
-			return refuse(http.StatusBadRequest, "The file to be written is a symbolic link that points to nothing")
+// readPortion returns the next entries of a directory, by name, and whether these
+// are the last ones.
+func readPortion(dir *os.File) (entries []fs.DirEntry, last bool, err error) {
+	entries, err = dir.ReadDir(portion)
+	if err == io.EOF {
+		err = nil
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, len(entries) < portion, err
+}
+
+// eachEntry calls do with each entry of a directory, in no order, until an error.
+func eachEntry(name string, do func(fs.DirEntry) error) error {
+	dir, err := openDirectory(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		entries, last, err := readPortion(dir)
+		for _, e := range entries {
+			if err := do(e); err != nil {
+				return err
+			}
+		}
+		if err != nil || last {
+			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		if err != nil && created {
-			_ = t.remove() // the first error is the one to tell
-		}
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return refuse(http.StatusBadRequest, "The file to be written is there and is no regular file but %s", fileKind(info.Mode()))
-	}
-	if err := checkSpace(f, size-occupied(info)); err != nil {
-		return err
-	}
-	if err := reserve(f, size); err != nil {
-		_ = f.Truncate(info.Size()) // gives back what was reserved
-		return err
-	}
-	n, err := io.Copy(f, io.LimitReader(content, size))
-	if err != nil {
-		return err
-	}
-	if n != size {
-		return fmt.Errorf("content ended after %d of %d bytes", n, size)
-	}
-	return f.Truncate(size)
 }
 
 // checkSpace fails with ENOSPC when need bytes are not left on the file system

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
-	"github.com/actiond/actiond/server/router"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // life says how long the sandbox may live: to a deadline, and so long without
-// work. Nobody outside has to end it.
+// work. The server ends itself.
 type life struct {
 	changed chan struct{} // holds one element after the limits were set anew
 
@@ -93,8 +92,7 @@ func (l *life) watch(ctx context.Context, running func() bool) string {
 // lateTime is later than any timer of a process that was not frozen.
 const lateTime = 10 * time.Second
 
-// thawed is called after a pause in which nobody could work: it does not count
-// as idle.
+// thawed is called after the process was frozen: that time does not count as idle.
 func (l *life) thawed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +100,8 @@ func (l *life) thawed() {
 }
 
 // next tells when to look again, or that a limit is reached and which. What
-// runs now is work up to now: nobody is told when it ends, so the next look is
-// a whole limit later.
+// runs now is work up to now: its end is not reported, so the next look is a
+// whole limit later.
 func (l *life) next(running bool) (due time.Time, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +132,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// running tells whether a command or a cell goes on, be it one that was answered for.
+// running tells whether a command or a cell goes on, also one whose observation was sent.
 func (s *Server) running() bool {
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.State == "busy" {
@@ -145,7 +143,7 @@ func (s *Server) running() bool {
 }
 
 // working counts a request as work, which keeps the sandbox from being idle.
-func (s *Server) working(h router.Handler) router.Handler {
+func (s *Server) working(h httpserver.Handler) httpserver.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		s.life.begin()
 		defer s.life.end()
@@ -177,7 +175,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		deadline = onThisClock(deadline)
 		answer.Deadline = &deadline
 	}
-	return reply.Value(w, http.StatusOK, answer)
+	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
 // onThisClock is t as the wall clock counts now. It may have been set since t was

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // listFiles answers with the names in a directory, which is empty when there
@@ -31,36 +32,44 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply.Value(w, http.StatusOK, names)
+	return httpserver.WriteJSON(w, http.StatusOK, names)
 }
+
+// Bounds of one directory's list, which is held in memory as a whole to be sorted.
+const (
+	maxListed      = 100_000 // names
+	maxListedBytes = 4 << 20
+)
 
 // names returns the entries of a directory: directories with a slash at their
 // end, then everything else, each in the order of their lower-case letters.
 // Symbolic links count as what they point to, and not at all when that is
-// missing. What cannot be read has none; the error is an *api.Error.
+// missing. A directory that cannot be read has no entries. The error is an
+// *api.Error, with status 413 for a directory beyond the bounds.
 func (s *Server) names(dir string) ([]string, error) {
 	directories, others := []string{}, []string{}
+	count, size := 0, 0
 	err := s.cfg.As(func() error {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
+		return eachEntry(dir, func(e fs.DirEntry) error {
 			isDir := e.IsDir()
 			if e.Type()&os.ModeSymlink != 0 {
 				target, err := statFile(filepath.Join(dir, e.Name()))
 				if err != nil {
-					continue
+					return nil //nolint:nilerr // it leads nowhere
 				}
 				isDir = target.IsDir()
+			}
+			count++
+			if size += len(e.Name()); count > maxListed || size > maxListedBytes {
+				return refuse(http.StatusRequestEntityTooLarge, "The directory has more than %d names, or very long ones: list it with a command", maxListed)
 			}
 			if isDir {
 				directories = append(directories, e.Name()+"/")
 			} else {
 				others = append(others, e.Name())
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 	if refusal, ok := errors.AsType[*api.Error](err); ok {
 		return nil, refusal

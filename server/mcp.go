@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"mime"
 	"net"
@@ -14,8 +13,8 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
-	"github.com/actiond/actiond/server/router"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/random"
 )
 
 // mcpSendTime bounds how long a message waits to be taken up.
@@ -34,11 +33,9 @@ type mcpClient struct {
 	conn    net.Conn
 }
 
-// join gives a connection an id, which nobody can guess.
+// join gives a connection an id that cannot be guessed.
 func (c *mcpClients) join(conn net.Conn) (id string) {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // never fails
-	id = hex.EncodeToString(random)
+	id = random.Hex(16)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID == nil {
@@ -91,14 +88,14 @@ func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
 	case len(servers) > 0:
 		problems = []string{noMCP}
 	}
-	return reply.Value(w, http.StatusOK, api.MCPUpdate{
+	return httpserver.WriteJSON(w, http.StatusOK, api.MCPUpdate{
 		Detail: "MCP server updated successfully", RouterErrorLog: strings.Join(problems, "\n"),
 	})
 }
 
 const noMCP = "This sandbox cannot run MCP servers"
 
-// The paths of the transport over events, below "/mcp" and below "/" (openhands.md,
+// The paths of the transport over events, below "/mcp" and below "/" (docs/openhands.md,
 // section 7).
 const (
 	eventsPath   = "/sse"
@@ -107,7 +104,7 @@ const (
 
 // twiceKeyed asks for the key a second time, as a bearer token, and before that
 // for servers: where there never were any, the reference has no such path.
-func (s *Server) twiceKeyed(h router.Handler) router.Handler {
+func (s *Server) twiceKeyed(h httpserver.Handler) httpserver.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.cfg.MCP == nil {
 			return api.NotFound(noMCP)
@@ -149,7 +146,7 @@ func unplain(c rune) bool {
 
 // mcpEvents connects an MCP client to the servers of the agent: the messages for
 // it are events of the answer, and its own come to mcpMessage. That is the
-// transport of the protocol's revision 2024-11-05 (openhands.md, section 7).
+// transport of the protocol's revision 2024-11-05 (docs/openhands.md, section 7).
 func (s *Server) mcpEvents(w http.ResponseWriter, r *http.Request) error {
 	prefix, err := forwardedPrefix(r)
 	if err != nil {
@@ -192,8 +189,8 @@ func readLines(ctx context.Context, conn net.Conn, lines chan<- []byte) {
 	}
 }
 
-// forwardMCP writes the events of one client until somebody leaves. The first
-// one says where the client's messages go.
+// forwardMCP writes the events of one client until the client or the server ends the
+// connection. The first event says where the client's messages go.
 func (s *Server) forwardMCP(ctx context.Context, out *events, endpoint string, lines <-chan []byte) {
 	event, data := "endpoint", []byte(endpoint)
 	ping := time.NewTicker(s.heartbeat)
@@ -229,7 +226,7 @@ func (e *events) raw(event string, data []byte) error {
 
 // mcpMessage takes a message of a connected MCP client.
 func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != reply.JSON {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != httpserver.JSON {
 		return api.BadRequest("Invalid Content-Type header: must be application/json")
 	}
 	client, err := s.mcp.get(r.URL.Query().Get("session_id"))
@@ -246,7 +243,7 @@ func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
 	if client.send(body) != nil {
 		return api.NotFound("Could not find session: its client has left, or does not read what is sent to it")
 	}
-	reply.Body(w, http.StatusAccepted, "text/plain; charset=utf-8", []byte("Accepted"))
+	httpserver.WriteBody(w, http.StatusAccepted, "text/plain; charset=utf-8", []byte("Accepted"))
 	return nil
 }
 

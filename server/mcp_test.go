@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/server"
 )
 
@@ -107,7 +107,7 @@ func TestMCPAuthentication(t *testing.T) {
 		missing   = `{"error":"invalid_token","error_description":"Authentication required"}`
 		challenge = `Bearer error="invalid_token", error_description="Authentication required"`
 	)
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	withKey := func(cfg *server.Config) { cfg.Key = right }
 	some := newServer(t, withKey, withMCP)
 	none := newServer(t, withKey, func(cfg *server.Config) { cfg.MCP = noMCPYet{} })
@@ -255,7 +255,7 @@ func TestMCPEventsOnTheWire(t *testing.T) {
 		if resp.StatusCode != message.status || message.answer != "" && string(body) != message.answer {
 			t.Errorf("%s: got %d %s", message.body, resp.StatusCode, body)
 		}
-		if err := apitest.NewSpec(t).CheckResponse("POST", "/mcp/messages/", resp.StatusCode, resp.Header.Get("Content-Type"), body); err != nil {
+		if err := contract.NewSpec(t).CheckResponse("POST", "/mcp/messages/", resp.StatusCode, resp.Header.Get("Content-Type"), body); err != nil {
 			t.Error(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/toolcall"
+	"github.com/actiond/actiond/api/tools"
 )
 
 // toolsPath is where the sandbox's tools are offered.
@@ -39,7 +39,7 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	query := r.URL.Query()
 	o := offered{request: r, dialect: query.Get("dialect"), session: query.Get("session")}
-	if !toolcall.Known(o.dialect) {
+	if !tools.Known(o.dialect) {
 		return unknownDialect(o.dialect)
 	}
 	if err := api.CheckSession(o.session); err != nil {
@@ -82,7 +82,7 @@ func (s *Server) listMCPTools(o offered) *mcp.ListToolsResult {
 	// The library fills the scope in for its own answers alone, and it may not be empty.
 	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	capabilities := s.cfg.Executor.Capabilities()
-	for _, d := range toolcall.Definitions(o.dialect, func(action string) bool { return capabilities[action].Available }) {
+	for _, d := range tools.Definitions(o.dialect, func(action string) bool { return capabilities[action].Available }) {
 		result.Tools = append(result.Tools, &mcp.Tool{Name: d.Name, Description: d.Description, InputSchema: d.Schema})
 	}
 	return result
@@ -94,20 +94,29 @@ func (s *Server) listMCPTools(o offered) *mcp.ListToolsResult {
 func (s *Server) callMCPTool(o offered, params *mcp.CallToolParamsRaw) *mcp.CallToolResult {
 	begun := time.Now()
 	s.last.Store(int64(begun.Sub(s.started)))
-	name, answer, err := s.runTool(o.request.Context(), api.ToolCall{
+	req, answer := s.understand(api.ToolCall{
 		Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session,
 	})
-	s.metrics.action(o.request, name, err, time.Since(begun))
+	var name string
+	if req.Action == nil {
+		answer.Observation = s.tasks.Answer(o.session, answer.Observation)
+		name = answer.Observation.Kind()
+	} else {
+		name = req.Action.Kind()
+	}
+	ctx := o.request.Context()
+	answer, err := s.runTool(ctx, req, answer, api.Watch{})
+	s.metrics.action(ctx, name, err, time.Since(begun))
 	if err != nil {
 		refusal, _ := s.verdict(o.request, err)
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: words(refusal)}}}
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: api.NewRefusal(refusal, "").Detail}}}
 	}
 	return &mcp.CallToolResult{IsError: answer.IsError, Content: mcpContent(answer.Observation)}
 }
 
 // mcpContent is an observation for a model to read: words, then images.
 func mcpContent(o api.Observation) []mcp.Content {
-	text, urls := toolcall.Text(o)
+	text, urls := tools.Text(o)
 	content := []mcp.Content{}
 	if text != "" || len(urls) == 0 {
 		content = append(content, &mcp.TextContent{Text: text})

@@ -1,81 +1,112 @@
 package server
 
 import (
+	"context"
 	"errors"
-	"net/http"
-	"runtime"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/metric"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // unread is the name under which actions are counted that were refused before
-// it was known what they are. All other names are those of api's types, so
-// that a caller cannot invent one.
+// their name was known. All other names are those of api's types, so that a
+// client cannot add a series.
 const unread = "unread"
 
-// metrics counts what was done.
+// metrics counts what the server does.
 type metrics struct {
-	server                            *Server
-	actions, requests, received, sent *metric.Counter
-	duration                          *metric.Histogram
+	*httpserver.Metrics
+	actions  *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	replays  prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
-	return &metrics{
-		server: s,
-		actions: metric.NewCounter("actiond_actions_total",
-			"Actions by name and by what came of them: happened, refused, broke, or abandoned by their client.", "action", "outcome"),
-		duration: metric.NewHistogram("actiond_action_duration_seconds", "Time from the request to the encoded observation.",
+	m := &metrics{
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "actiond_actions_total",
+			Help: "Actions by name and outcome: happened, refused, broke, or abandoned by their client.",
+		}, []string{"action", "outcome"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "actiond_action_duration_seconds",
+			Help: "Time from the request to the encoded observation.",
 			// From a command that does nothing to one that builds something.
-			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}, "action"),
-		requests: metric.NewCounter("actiond_http_requests_total",
-			"HTTP requests by method, route and class of the status; method and route are empty where no route matched.", "code", "method", "route"),
-		received: metric.NewCounter("actiond_http_request_bytes_total", "Bytes of request bodies."),
-		sent:     metric.NewCounter("actiond_http_response_bytes_total", "Bytes of response bodies."),
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+		}, []string{"action"}),
 	}
-}
-
-// serve answers /metrics.
-func (m *metrics) serve(w http.ResponseWriter, r *http.Request) error {
-	metric.Serve(w, r, m.expose)
-	return nil
-}
-
-func (m *metrics) expose(e *metric.Exposition) {
-	s := m.server
-	e.Add(m.actions, m.duration, m.requests, m.received, m.sent)
-	e.Gauge("actiond_build_info", "Always 1; the labels tell the version and what it was built with.", 1,
-		"go", runtime.Version(), "version", s.cfg.Version)
-	e.Gauge("actiond_sessions", "Sessions that are open, each with a shell, a kernel, or both.", float64(len(s.cfg.Executor.Sessions())))
-	e.Gauge("actiond_terminals", "Terminals that are attached.", float64(len(s.terminals)))
-	e.Gauge("actiond_actions_in_flight", "Actions that run or wait.", float64(len(s.actions)))
-	e.AddProcess()
-}
-
-// request counts one HTTP request.
-func (m *metrics) request(r *http.Request, rec *reply.Recorder) {
-	method := ""
-	if r.Pattern != "" {
-		method = r.Method // a route matched, so it is one of the table
+	m.replays = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "actiond_actions_replayed_total", Help: "Answers that were recorded before, for an identity that came again.",
+	})
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	m.requests.Add(1, rec.Class(), method, r.Pattern)
-	m.sent.Add(float64(rec.Bytes))
+	m.Metrics = httpserver.NewMetrics("actiond", s.cfg.Version,
+		m.actions, m.duration, m.replays, &recordedMetrics{s.cfg.Journal}, s.tunnels.bytes,
+		gauge("actiond_sessions", "Sessions that are open, each with a shell, a kernel, or both.",
+			func() float64 { return float64(len(s.cfg.Executor.Sessions())) }),
+		gauge("actiond_terminals", "Terminals that are attached.",
+			func() float64 { return float64(len(s.terminals)) }),
+		gauge("actiond_tunnels", "Tunnels to ports of the sandbox that are open.",
+			func() float64 { return float64(len(s.tunnels.open)) }),
+		gauge("actiond_actions_in_flight", "Actions that run or wait.",
+			func() float64 { return float64(len(s.actions)) }),
+	)
+	return m
 }
 
 // action counts one action.
-func (m *metrics) action(r *http.Request, name string, err error, took time.Duration) {
+func (m *metrics) action(ctx context.Context, name string, err error, took time.Duration) {
 	outcome := "broke"
 	switch _, refused := errors.AsType[*api.Error](err); {
 	case err == nil:
 		outcome = "happened"
 	case refused:
 		outcome = "refused"
-	case waitEnded(r.Context(), err), errors.Is(err, errReaderGone):
+	case waitEnded(ctx, err):
 		outcome = "abandoned"
 	}
-	m.actions.Add(1, name, outcome)
-	m.duration.Observe(took.Seconds(), name)
+	m.actions.WithLabelValues(name, outcome).Inc()
+	m.duration.WithLabelValues(name).Observe(took.Seconds())
+}
+
+// recordedMetrics are the counts of a journal, taken together.
+type recordedMetrics struct{ journal *journal.Journal }
+
+var (
+	recordedActions = prometheus.NewDesc("actiond_recorded_actions", "Actions that are kept, by state.", []string{"state"}, nil)
+	journalBytes    = prometheus.NewDesc("actiond_journal_bytes", "Bytes that the kept actions take.", nil, nil)
+	journalOldest   = prometheus.NewDesc("actiond_journal_oldest_seconds", "Age of the oldest action that is kept; 0 where there is none.", nil, nil)
+	journalForgot   = prometheus.NewDesc("actiond_journal_forgotten_total", "Actions that were forgotten since the start.", nil, nil)
+	journalFails    = prometheus.NewDesc("actiond_journal_failing", "1 where what is recorded now will not last, otherwise 0.", nil, nil)
+	journalWrites   = prometheus.NewDesc("actiond_journal_append_seconds", "Writes to the journal and their time.", nil, nil)
+)
+
+// Describe is of prometheus.Collector.
+func (m *recordedMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// Collect is of prometheus.Collector.
+func (m *recordedMetrics) Collect(to chan<- prometheus.Metric) {
+	stats := m.journal.Stats()
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	for state, count := range stats.States {
+		gauge(recordedActions, float64(count), state.String())
+	}
+	gauge(journalBytes, float64(stats.Bytes))
+	age, failing := 0.0, 0.0
+	if !stats.Oldest.IsZero() {
+		age = time.Since(stats.Oldest).Seconds()
+	}
+	if m.journal.Problem() != "" {
+		failing = 1
+	}
+	gauge(journalOldest, age)
+	gauge(journalFails, failing)
+	to <- prometheus.MustNewConstMetric(journalForgot, prometheus.CounterValue, float64(stats.Forgotten))
+	to <- prometheus.MustNewConstSummary(journalWrites, stats.Writes, stats.Writing.Seconds(), nil)
 }

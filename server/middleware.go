@@ -1,61 +1,28 @@
 package server
 
 import (
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/bound"
-	"github.com/actiond/actiond/server/reply"
-	"github.com/actiond/actiond/server/router"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// noSniff keeps browsers from guessing types; shared, as a header value is
-// only read.
-var noSniff = []string{"nosniff"}
-
-// observe counts every request and writes its line into the log: no query, no
-// header and no body, as these hold secrets.
-func (s *Server) observe(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begun := time.Now()
-		w.Header()["X-Content-Type-Options"] = noSniff
-		rec := &reply.Recorder{ResponseWriter: w}
-		defer func() { s.observed(r, rec, time.Since(begun)) }()
-		next.ServeHTTP(rec, r)
-	})
-}
-
-func (s *Server) observed(r *http.Request, rec *reply.Recorder, took time.Duration) {
-	s.metrics.request(r, rec)
-	if !s.log.Enabled(r.Context(), slog.LevelDebug) {
-		return
-	}
-	s.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
-		slog.String("method", r.Method),
-		slog.String("path", r.URL.Path),
-		slog.Int("status", rec.Status),
-		slog.Duration("duration", took),
-		slog.Int64("bytes", rec.Bytes))
-}
-
-// boundBodies keeps bodies coming, and counts them.
+// boundBodies bounds the time between the parts of a body, and counts the bytes.
 func (s *Server) boundBodies(next http.Handler) http.Handler {
-	return bound.Bodies(next, func(n int64) { s.metrics.received.Add(float64(n)) })
+	return httpserver.Bodies(next, s.metrics.Received)
 }
 
 // authenticate asks for the key on every path that is not open.
-func (s *Server) authenticate(routes []router.Route) func(http.Handler) http.Handler {
-	open := router.IsOpen(routes)
+func (s *Server) authenticate(routes []httpserver.Route) func(http.Handler) http.Handler {
+	open := httpserver.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := s.admits(r)
 			switch {
 			case err == nil:
-				bound.Trust(r)
+				httpserver.Trust(r)
 			case !open(r):
 				s.fail(w, r, err)
 				return
@@ -85,7 +52,7 @@ func sentKey(r *http.Request) string {
 	return r.Header.Get(api.KeyHeader)
 }
 
-// bearer is the token of a request, "" where there is none.
+// bearer is the bearer token of a request, or "".
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/server"
-	"github.com/actiond/actiond/server/bound"
 )
 
 // pipes is a listener whose connections are made of memory, so that their
@@ -215,7 +215,7 @@ func TestSlowBody(t *testing.T) {
 				if status, _ := c.hear(); status != 0 {
 					t.Errorf("got %d, want the connection closed", status)
 				}
-				within(t, begun, bound.StallTime+5*time.Second)
+				within(t, begun, httpserver.StallTime+5*time.Second)
 				c.Close()
 				<-dripped
 			})

@@ -8,26 +8,25 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/toolcall"
-	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/tempfile"
 )
 
 // Executor carries out what the server is asked for. All methods may be called
 // concurrently.
 type Executor interface {
-	// Do runs one action. An *api.Error refuses it, any other error says that
-	// the executor broke. The context bounds the wait and not the action: when
-	// it ends, Do returns its error and the command goes on.
-	Do(ctx context.Context, req api.Request) (api.Observation, error)
-	// Stream is Do that tells the output of a run as it comes, one call after
-	// another and none after it returned. The data is only valid during a call,
-	// and a command does not wait for output to return.
-	Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error)
+	// Watch runs one action and tells how it goes on. An *api.Error refuses it, any
+	// other error says that the executor broke. The context bounds the wait and not the
+	// action: when it ends, Watch returns its error and the command goes on.
+	Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error)
 	// Sessions lists the persistent shells and the kernels.
 	Sessions() []api.Session
 	// CloseSession ends one session; an *api.Error with status 404 when there is
@@ -69,6 +68,16 @@ type MCP interface {
 	OpenMCP() (net.Conn, error)
 }
 
+// Ports knows the TCP ports that processes of the sandbox listen on. Its methods may
+// be called concurrently.
+type Ports interface {
+	// Ports lists them.
+	Ports() ([]api.Port, error)
+	// DialPort connects to one; an *api.Error refuses it. ctx bounds the wait. The
+	// connection may have a CloseWrite method.
+	DialPort(ctx context.Context, port uint16) (net.Conn, error)
+}
+
 // Config says what a Server serves. Executor and Attach are required.
 type Config struct {
 	Executor Executor
@@ -77,6 +86,11 @@ type Config struct {
 	Attach func(ctx context.Context, session string, types bool) (Terminal, error)
 	// MCP is nil where no MCP servers can be kept.
 	MCP MCP
+	// Ports is nil where no port is told or forwarded.
+	Ports Ports
+	// Journal records the actions; nil records in memory. The caller closes it after
+	// Serve.
+	Journal *journal.Journal
 	// Logger takes one debug line per request and the errors; nil discards.
 	Logger *slog.Logger
 	// Key must come in the X-Session-API-Key header of every route that is not
@@ -86,7 +100,7 @@ type Config struct {
 	// then only open routes answer. Key must be empty.
 	Claim bool
 	// ClaimHash is the SHA-256 of a ticket that a claim must bring in the header
-	// of the key. nil: whoever reaches the server may claim it.
+	// of the key. nil: any client that reaches the server may claim it.
 	ClaimHash []byte
 	// TTL and Idle end Serve: so long after New, and after so long a time
 	// without work. 0 means never. A claim brings its own.
@@ -99,9 +113,14 @@ type Config struct {
 	As func(func() error) error
 	// Version is told in /server_info and in the metrics.
 	Version string
-	// TempDir is where uploads are buffered; it should be the server's own,
-	// mode 0700. Empty means os.TempDir.
+	// TempDir is where uploads are buffered: a state directory, which the agent
+	// cannot fill. Empty means os.TempDir.
 	TempDir string
+	// Temps records the temporary files of uploads; nil records nothing.
+	Temps *tempfile.Ledger
+	// Owner is the sandbox's user, where this process may write files that As may
+	// not; nil otherwise. Only requests with a key write such files.
+	Owner *Owner
 	// MaxBody bounds the body of execute_action in bytes; 0 means 64 MiB: the
 	// largest honest action carries a whole file as text, and one that is
 	// larger belongs into an upload.
@@ -119,15 +138,14 @@ const (
 	defaultMaxUpload  = 10 << 30
 	defaultMaxActions = 256
 
-	// maxHeader holds a key and a long query.
-	maxHeader = 64 << 10
+	// maxHeader holds a key and the longest path, all of it percent-encoded. It is
+	// what every connection can take up before it has shown a key.
+	maxHeader = 16 << 10
 	// maxConns leaves most of a container's descriptors to the engines.
 	maxConns = 1024
 
-	// releaseTime after the last action, memory that actions took goes back to
-	// the system. It would stay with this process for minutes (10,000 commands
-	// leave 16.6 MiB resident, and 13.7 after this), and there is one of it in
-	// every sandbox of a host.
+	// releaseTime after the last action, the free heap goes back to the system.
+	// The runtime would keep it for minutes, in every sandbox of a host.
 	releaseTime = 5 * time.Second
 
 	// drainTime and answerTime leave a second and a half of the five after
@@ -153,15 +171,20 @@ type Server struct {
 	usage     *usage
 	actions   chan struct{} // one element per action in flight
 	terminals chan struct{} // one element per terminal that is attached
-	hungUp    chan struct{} // closed when terminals and MCP clients are to end
-	attached  sync.RWMutex  // read-locked by every terminal
+	tunnels   *tunnels
+	hungUp    chan struct{} // closed when terminals, tunnels and MCP clients are to end
+	attached  sync.RWMutex  // read-locked by every terminal and tunnel
 	started   time.Time
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
 	mcp       mcpClients
 	mcpTools  func() http.Handler
-	tasks     toolcall.Tasks
+	tasks     tools.Tasks
 	heartbeat time.Duration
+	flights   flights
+	work      sync.WaitGroup  // flights
+	base      context.Context //nolint:containedctx // of the actions that outlast their callers
+	ground    context.CancelCauseFunc
 	release   *time.Timer // gives memory back once actions have been over for a while
 }
 
@@ -185,20 +208,27 @@ func New(cfg Config) *Server {
 	if cfg.MaxActions == 0 {
 		cfg.MaxActions = defaultMaxActions
 	}
+	if cfg.Journal == nil {
+		cfg.Journal, _ = journal.Open(journal.Config{}) // cannot fail in memory
+	}
 	s := &Server{
 		cfg:       cfg,
 		log:       cfg.Logger,
+		owner:     owner{reading: make(chan struct{}, 1)},
 		life:      newLife(cfg.TTL, cfg.Idle),
 		actions:   make(chan struct{}, cfg.MaxActions),
 		started:   time.Now(),
 		terminals: make(chan struct{}, maxTerminals),
+		tunnels:   newTunnels(),
 		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
+		flights:   flights{all: map[uint64]*flight{}},
 	}
+	s.base, s.ground = context.WithCancelCause(context.Background())
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
 	}
-	s.release = time.AfterFunc(releaseTime, releaseMemory)
+	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
 	s.mcpTools = sync.OnceValue(s.newMCPTools)
@@ -220,10 +250,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer end()
-	watch.Go(func() {
-		reserveThreads()
-		releaseProgram() // what only the start needed
-	})
+	watch.Go(reserveThreads)
 	watch.Go(func() {
 		if reason := s.life.watch(ctx, s.running); reason != "" {
 			s.log.InfoContext(ctx, "the sandbox ends", "reason", reason)
@@ -232,9 +259,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	})
 	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWaiting(nil)
-	srv := bound.Server(base, s, maxHeader, s.log)
+	srv := httpserver.NewServer(base, s, maxHeader, s.log)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(bound.Listener(l, maxConns)) }()
+	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxConns)) }()
 	select {
 	case err := <-served:
 		_ = srv.Close() // the error that ended serving is the one to tell
@@ -244,18 +271,37 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 	s.draining.Store(true)
 	close(s.hungUp)
-	err := bound.Shutdown(ctx, srv, drainTime)
+	err := httpserver.Shutdown(ctx, srv, drainTime)
 	if err != nil {
 		stopWaiting(errStopping)
-		err = bound.Shutdown(ctx, srv, answerTime)
+		s.ground(errStopping)
+		err = httpserver.Shutdown(ctx, srv, answerTime)
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
 		_ = srv.Close() // nothing can be done about a connection that fails to close
 	}
-	s.attached.Lock() // once the last terminal ended; net/http does not know them any more
+	s.ground(errStopping)
+	s.land(answerTime)
+	s.attached.Lock() // once the last terminal and tunnel ended; net/http does not know them any more
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}
 	return nil
+}
+
+// land waits so long at most for the actions that outlast their callers to record how
+// they end.
+func (s *Server) land(limit time.Duration) {
+	landed := make(chan struct{})
+	go func() { // ends with the last action, which may be stuck in the executor
+		s.work.Wait()
+		close(landed)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-landed:
+	case <-timer.C:
+	}
 }

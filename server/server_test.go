@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +18,8 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
+	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/server"
 )
 
@@ -36,11 +39,14 @@ func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error)
 	return f.do(ctx, req)
 }
 
-func (f *fake) Stream(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
+func (f *fake) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	if err := w.Begins(); err != nil {
+		return nil, err
+	}
 	if f.stream == nil {
 		return f.Do(ctx, req)
 	}
-	return f.stream(ctx, req, output)
+	return f.stream(ctx, req, w.Output)
 }
 
 func (f *fake) Sessions() []api.Session { return f.sessions }
@@ -140,7 +146,10 @@ func streamed(form, body string) request {
 	return q
 }
 
-const terminalRoute = "/v1/sessions/{name}/terminal"
+const (
+	terminalRoute = "/v1/sessions/{name}/terminal"
+	tunnelRoute   = "/v1/ports/{port}/tunnel"
+)
 
 // socket asks for the WebSocket of a terminal.
 func socket(query string, change map[string]string) request {
@@ -150,6 +159,13 @@ func socket(query string, change map[string]string) request {
 		"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
 	}
 	maps.Copy(q.header, change)
+	return q
+}
+
+// tunnelTo asks for a tunnel.
+func tunnelTo(port string, change map[string]string) request {
+	q := socket("", change)
+	q.path = "/v1/ports/" + port + "/tunnel"
 	return q
 }
 
@@ -177,9 +193,18 @@ func (l *logged) into(cfg *server.Config) {
 	cfg.Logger = slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
+// withRecorded is a server whose journal has an action.
+func withRecorded(cfg *server.Config) {
+	cfg.Journal, _ = journal.Open(journal.Config{})
+	a, _, _ := cfg.Journal.Reserve(journal.Intent{ID: "a", Kind: "run", Text: "text"})
+	_ = a.Begin()
+	a.Output(journal.Terminal, []byte("out"))
+	a.End(journal.Done, []byte(`{"message":"","observation":"error","content":"","extras":{"error_id":""}}`))
+}
+
 func TestRoutesAreTheDocuments(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	got := newServer(t).Routes()
 	var want []server.Route
 	for _, rt := range spec.Routes() {
@@ -197,7 +222,7 @@ func TestRoutesAreTheDocuments(t *testing.T) {
 // Every answer of every route is one that the document allows.
 func TestAnswersAreTheDocuments(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	dir := t.TempDir()
 	starting := &fake{notReady: errors.New("the shell's first prompt")}
 	broken := &fake{do: func(context.Context, api.Request) (api.Observation, error) { return nil, errors.New("inner secret") }}
@@ -231,10 +256,10 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"alive without key", withKey, get("/alive"), "", 200, `{"status":"ok"}`},
 		{"alive too early", withExecutor(starting), get("/alive"), "", 500, `{"detail":"not initialized: the shell's first prompt"}`},
 		{"healthz", withExecutor(starting), get("/healthz"), "", 200, `{"status":"ok"}`},
-		{"readyz", nil, get("/readyz"), "", 200, `{"status":"ready"}`},
+		{"readyz", nil, get("/readyz"), "", 200, `{"status":"ready","journal":"actions are recorded in memory only, and are lost when the server ends"}`},
 		{"readyz too early", withExecutor(starting), get("/readyz"), "", 503, `{"status":"starting","waiting_for":"the shell's first prompt"}`},
 		{"server info", withKey, get("/server_info"), "", 200, ""},
-		{"action", nil, post("/execute_action", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""}}`},
+		{"action", nil, post("/execute_action", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed"}`},
 		{"action without key", withKey, post("/execute_action", runTrue), "", 403, `{"detail":"Invalid API Key"}`},
 		{"action refused", withExecutor(refuses), post("/execute_action", runTrue), "", 400, `{"detail":"no such kernel"}`},
 		{"action broken", withExecutor(broken), post("/execute_action", runTrue), "", 500, ""},
@@ -246,21 +271,54 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"action form", nil, request{method: "POST", path: "/execute_action", contentType: "application/x-www-form-urlencoded", body: runTrue}, "", 422, `{"detail":"Invalid request parameters","errors":"header.Content-Type: must be application/json, got \"application/x-www-form-urlencoded\""}`},
 		{"action without type", nil, request{method: "POST", path: "/execute_action", body: runTrue}, "", 422, ""},
 		{"action from a page", nil, request{method: "POST", path: "/execute_action", contentType: jsonType, body: runTrue, header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
-		{"streamed action in one piece", nil, post("/v1/actions", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""}}`},
-		{"streamed action", withExecutor(streams), streamed(linesType, runTrue), "", 200, `{"event":"output","offset":7,"missed":3,"text":"hi\r\n"}` + "\n" + `{"event":"output","offset":11,"base64":"/w=="}` + "\n" + `{"event":"observation","observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n"},
-		{"streamed action as events", withExecutor(streams), streamed(eventStreamType, runTrue), "", 200, "event: output\ndata: " + `{"event":"output","offset":7,"missed":3,"text":"hi\r\n"}` + "\n\nevent: output\ndata: " + `{"event":"output","offset":11,"base64":"/w=="}` + "\n\nevent: observation\ndata: " + `{"event":"observation","observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n\n"},
-		{"streamed action refused", withExecutor(refuses), streamed(linesType, runTrue), "", 200, `{"event":"error","status":400,"detail":"no such kernel"}` + "\n"},
+		{"streamed action in one piece", nil, post("/v1/actions", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed"}`},
+		{"streamed action", withExecutor(streams), streamed(linesType, runTrue), "", 200, `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n" + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n" + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n"},
+		{"streamed action as events", withExecutor(streams), streamed(eventStreamType, runTrue), "", 200, "id: 1\nevent: output\ndata: " + `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n\nid: 2\nevent: output\ndata: " + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n\nid: 3\nevent: observation\ndata: " + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n\n"},
+		{"streamed action refused", withExecutor(refuses), streamed(linesType, runTrue), "", 200, `{"event":"error","seq":1,"status":400,"detail":"no such kernel"}` + "\n"},
 		{"streamed action broken", withExecutor(broken), streamed(linesType, runTrue), "", 200, ""},
 		{"streamed action unknown", nil, streamed(linesType, `{"action":{"action":"nope","args":{}}}`), "", 400, ""},
 		{"streamed action no JSON", nil, streamed(linesType, `{`), "", 422, ""},
 		{"streamed action large", small, streamed(linesType, strings.Repeat(" ", 101)), "", 413, ""},
 		{"streamed action without key", withKey, streamed(linesType, runTrue), "", 403, ""},
+		{"actions", nil, get("/v1/actions"), "", 200, `{"actions":[]}`},
+		{"actions in no state", nil, get("/v1/actions?state=x"), "", 422, ""},
+		{"actions before nothing", nil, get("/v1/actions?before=-1"), "", 422, ""},
+		{"actions without key", withKey, get("/v1/actions"), "", 403, ""},
+		{"recorded action", withRecorded, get("/v1/actions/a"), "/v1/actions/{id}", 200, ""},
+		{"recorded action waited for", withRecorded, get("/v1/actions/a?wait=1"), "/v1/actions/{id}", 200, ""},
+		{"recorded action with a slash", withRecorded, get("/v1/actions/a%2Fb"), "/v1/actions/{id}", 404, `{"detail":"There is no action the string \"a/b\"","errors":[]}`},
+		{"recorded action waited for long", withRecorded, get("/v1/actions/a?wait=601"), "/v1/actions/{id}", 422, ""},
+		{"recorded action without key", withKey, get("/v1/actions/a"), "/v1/actions/{id}", 403, ""},
+		{"events", withRecorded, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 200, `{"event":"output","seq":1,"offset":0,"text":"out"}` + "\n" + `{"event":"observation","seq":2,"observation":{"message":"","observation":"error","content":"","extras":{"error_id":""}}}` + "\n"},
+		{"events from the last on", withRecorded, get("/v1/actions/a/events?after=2"), "/v1/actions/{id}/events", 204, ""},
+		{"events of the future", withRecorded, get("/v1/actions/a/events?after=3"), "/v1/actions/{id}/events", 400, ""},
+		{"output", withRecorded, get("/v1/actions/a/output"), "/v1/actions/{id}/output", 200, "out"},
+		{"output from within", withRecorded, get("/v1/actions/a/output?offset=1&limit=1"), "/v1/actions/{id}/output", 200, "u"},
+		{"output at the end", withRecorded, get("/v1/actions/a/output?offset=3"), "/v1/actions/{id}/output", 200, ""},
+		{"output of another stream", withRecorded, get("/v1/actions/a/output?stream=stderr"), "/v1/actions/{id}/output", 200, ""},
+		{"output beyond the end", withRecorded, get("/v1/actions/a/output?offset=4"), "/v1/actions/{id}/output", 416, ""},
+		{"output of no stream", withRecorded, get("/v1/actions/a/output?stream=x"), "/v1/actions/{id}/output", 422, ""},
+		{"output of nothing", nil, get("/v1/actions/a/output"), "/v1/actions/{id}/output", 404, ""},
+		{"output without key", withKey, get("/v1/actions/a/output"), "/v1/actions/{id}/output", 403, ""},
+		{"events of nothing", nil, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 404, ""},
+		{"events without key", withKey, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 403, ""},
 		{"upload", nil, request{method: "POST", path: "/upload_file?destination=" + dir, contentType: upType, body: up}, "", 200, `{"filename":"a.txt","destination":"` + dir + `","recursive":false}`},
 		{"upload relative", nil, request{method: "POST", path: "/upload_file?destination=d", contentType: upType, body: up}, "", 400, `{"detail":"Destination must be an absolute path"}`},
 		{"upload recursive", nil, request{method: "POST", path: "/upload_file?recursive=1&destination=" + dir, contentType: upType, body: up}, "", 400, `{"detail":"Recursive uploads must be zip files"}`},
 		{"upload large", small, request{method: "POST", path: "/upload_file?destination=" + dir, contentType: largeType, body: large}, "", 413, ""},
 		{"upload no form", nil, post("/upload_file?destination="+dir, "{}"), "", 422, ""},
 		{"upload without key", withKey, post("/upload_file", "{}"), "", 403, ""},
+		{"unpack", nil, tarball("/v1/unpack?path="+url.QueryEscape(t.TempDir()), tarOf(t, &tar.Header{Name: "f", Mode: 0o600})), "", 200, `{"entries":1}`},
+		{"unpack in nothing", nil, tarball("/v1/unpack?path=/no/such", ""), "", 404, `{"detail":"File not found: \"/no/such\"","errors":[]}`},
+		{"unpack in a file", nil, tarball("/v1/unpack?path=/etc/passwd", ""), "", 400, ""},
+		{"unpack anywhere", nil, tarball("/v1/unpack", ""), "", 422, ""},
+		{"unpack below", nil, tarball("/v1/unpack?path=a", ""), "", 400, ""},
+		{"unpack something else", nil, tarball("/v1/unpack?path="+url.QueryEscape(t.TempDir()), strings.Repeat("x", 1024)), "", 400, ""},
+		{"unpack half", nil, tarball("/v1/unpack?path="+url.QueryEscape(t.TempDir()), tarOf(t, &tar.Header{Name: "f", Mode: 0o600, Size: 1000})[:700]), "", 400, ""},
+		{"unpack elsewhere", nil, tarball("/v1/unpack?path="+url.QueryEscape(t.TempDir()), tarOf(t, &tar.Header{Name: "../f", Mode: 0o600})), "", 400, `{"detail":"the archive is not to be trusted: it has a file \"../f\", which leads out of it","errors":[]}`},
+		{"unpack over a directory", nil, tarball("/v1/unpack?path=/", tarOf(t, &tar.Header{Name: "tmp", Mode: 0o600})), "", 409, ""},
+		{"unpack too much", nil, tarball("/v1/unpack?path="+url.QueryEscape(t.TempDir()), tarOf(t, &tar.Header{Name: "f", Mode: 0o600, Size: 1 << 60, Format: tar.FormatGNU})), "", 507, ""},
+		{"unpack without key", withKey, tarball("/v1/unpack?path=/tmp", ""), "", 403, ""},
 		{"download", nil, get("/download_files?path=" + dir), "", 200, ""},
 		{"download nothing", nil, get("/download_files"), "", 422, `{"detail":"Invalid request parameters","errors":"query.path: missing"}`},
 		{"download relative", nil, get("/download_files?path=d"), "", 400, `{"detail":"Path must be an absolute path"}`},
@@ -301,25 +359,26 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"token without key", withKey, get("/vscode/connection_token"), "", 403, ""},
 		{"metrics", nil, get("/metrics"), "", 200, ""},
 		{"metrics without key", withKey, get("/metrics"), "", 403, ""},
+		{"home", withKey, request{method: "GET", path: "/", header: map[string]string{"Accept": "text/html"}}, "", 200, ""},
 		{"document", nil, get("/openapi.yaml"), "", 200, string(api.OpenAPI)},
 		{"document without key", withKey, get("/openapi.yaml"), "", 403, ""},
 		{"tools", nil, get("/v1/tools"), "", 200, ""},
 		{"tools of a dialect", nil, get("/v1/tools?dialect=gemini&format=gemini"), "", 200, ""},
-		{"tools of nobody", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands"}`},
-		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp"}`},
+		{"tools of nobody", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
+		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp","errors":[]}`},
 		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},
-		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
-		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":"","_diff_cache":null},"sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},
+		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed","is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
+		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":"","_diff_cache":null},"outcome":"finished","sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},
 		{"tool call of a thought", withExecutor(broken), post("/v1/tools/call", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{},"is_error":false}`},
 		{"tool call gone wrong", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":"{'command': 'ls'}","tool_call_id":""}`), "", 200, ""},
-		{"tool call without a name", nil, post("/v1/tools/call", `{}`), "", 400, `{"detail":"body: member \"name\" is missing; allowed are dialect, name (required), arguments, tool_call_id, session, timeout"}`},
-		{"tool call with more", nil, post("/v1/tools/call", `{"name":"think","timout":1}`), "", 422, `{"detail":"Invalid request parameters","errors":"body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout"}`},
+		{"tool call without a name", nil, post("/v1/tools/call", `{}`), "", 400, `{"detail":"body: member \"name\" is missing; allowed are dialect, name (required), arguments, tool_call_id, session, timeout","errors":[]}`},
+		{"tool call with more", nil, post("/v1/tools/call", `{"name":"think","timout":1}`), "", 422, `{"detail":"body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout","errors":["body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout"]}`},
 		{"tool call of nobody", nil, post("/v1/tools/call", `{"dialect":"nope","name":"think"}`), "", 400, ""},
 		{"tool call for ever", nil, post("/v1/tools/call", `{"name":"think","timeout":"x"}`), "", 400, ""},
 		{"tool call no JSON", nil, post("/v1/tools/call", `{`), "", 422, ""},
 		{"tool call large", small, post("/v1/tools/call", strings.Repeat(" ", 101)), "", 413, ""},
 		{"tool call broken", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 500, ""},
-		{"tool call refused", withExecutor(refuses), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 400, `{"detail":"no such kernel"}`},
+		{"tool call refused", withExecutor(refuses), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 400, `{"detail":"no such kernel","errors":[]}`},
 		{"tool call form", nil, request{method: "POST", path: "/v1/tools/call", body: "{}"}, "", 422, ""},
 		{"tool call without key", withKey, post("/v1/tools/call", "{}"), "", 403, ""},
 		{"translation", withExecutor(broken), post("/v1/tools/translate", `{"name":"execute_bash","arguments":{"command":"ls","timeout":9},"session":"s","timeout":5,"tool_call_id":"c"}`), "", 200, `{"action":{"action":"run","args":{"command":"ls","is_input":false,"blocking":true,"is_static":false,"cwd":null,"hidden":false,"thought":"","security_risk":-1},"session":"s","timeout":5.0},"is_error":false,"tool_call_id":"c"}`},
@@ -330,11 +389,11 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"translation large", small, post("/v1/tools/translate", strings.Repeat(" ", 101)), "", 413, ""},
 		{"translation without key", withKey, post("/v1/tools/translate", "{}"), "", 403, ""},
 		{"claim", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A":"b"}}`), "", 204, ""},
-		{"claim with a short key", withClaim, post("/v1/claim", `{"key":"hunter2"}`), "", 400, `{"detail":"body: member \"key\" must be a string of 32 to 256 visible ASCII characters"}`},
-		{"claim without a key", withClaim, post("/v1/claim", `{"owner":"me"}`), "", 400, `{"detail":"body: member \"key\" is missing; allowed are key (required), owner, env, ttl_seconds, idle_seconds"}`},
-		{"claim with more", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl":1}`), "", 400, `{"detail":"body: member \"ttl\" is unknown; allowed are key (required), owner, env, ttl_seconds, idle_seconds"}`},
-		{"claim backwards", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl_seconds":-1}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be seconds from 0 to 3153600000, got -1"}`},
-		{"claim with a bad variable", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A=B":"c"}}`), "", 400, `{"detail":"body: member \"env\": \"A=B\" is no name of a variable: letters, digits and underscores, no digit first"}`},
+		{"claim with a short key", withClaim, post("/v1/claim", `{"key":"hunter2"}`), "", 400, `{"detail":"body: member \"key\" must be a string of 32 to 256 visible ASCII characters","errors":[]}`},
+		{"claim without a key", withClaim, post("/v1/claim", `{"owner":"me"}`), "", 400, `{"detail":"body: member \"key\" is missing; allowed are key (required), owner, env, ttl_seconds, idle_seconds","errors":[]}`},
+		{"claim with more", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl":1}`), "", 400, `{"detail":"body: member \"ttl\" is unknown; allowed are key (required), owner, env, ttl_seconds, idle_seconds","errors":[]}`},
+		{"claim backwards", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl_seconds":-1}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be seconds from 0 to 3153600000, got -1","errors":[]}`},
+		{"claim with a bad variable", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A=B":"c"}}`), "", 400, `{"detail":"body: member \"env\": \"A=B\" is no name of a variable: letters, digits and underscores, no digit first","errors":[]}`},
 		{"claim of a server with a key", withKey, post("/v1/claim", `{"key":"`+ownersKey+`"}`), "", 409, ""},
 		{"claim of a server without", nil, post("/v1/claim", `{"key":"`+ownersKey+`"}`), "", 409, ""},
 		{"claim large", withClaim, post("/v1/claim", strings.Repeat(" ", 2<<20)), "", 413, ""},
@@ -345,9 +404,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"status", nil, get("/v1/status"), "", 200, ""},
 		{"status without key", withKey, get("/v1/status"), "", 403, ""},
 		{"renew", nil, post("/v1/renew", `{"ttl_seconds":60}`), "", 200, ""},
-		{"renew nothing", nil, post("/v1/renew", `{}`), "", 400, `{"detail":"body: member \"ttl_seconds\" is missing; allowed are ttl_seconds"}`},
-		{"renew null", nil, post("/v1/renew", `{"ttl_seconds":"x"}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be an integer, got the string \"x\""}`},
-		{"renew no object", nil, post("/v1/renew", `"secret"`), "", 400, `{"detail":"body: must be an object, got a string"}`},
+		{"renew nothing", nil, post("/v1/renew", `{}`), "", 400, `{"detail":"body: member \"ttl_seconds\" is missing; allowed are ttl_seconds","errors":[]}`},
+		{"renew null", nil, post("/v1/renew", `{"ttl_seconds":"x"}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be an integer, got the string \"x\"","errors":[]}`},
+		{"renew no object", nil, post("/v1/renew", `"secret"`), "", 400, `{"detail":"body: must be an object, got a string","errors":[]}`},
 		{"renew large", nil, post("/v1/renew", strings.Repeat(" ", 2<<20)), "", 413, ""},
 		{"renew form", nil, request{method: "POST", path: "/v1/renew", body: "{}"}, "", 422, ""},
 		{"renew without key", withKey, post("/v1/renew", "{}"), "", 403, ""},
@@ -356,26 +415,34 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"sessions without key", withKey, get("/v1/sessions"), "", 403, ""},
 		{"session", nil, get("/v1/sessions/default"), "/v1/sessions/{name}", 200, `{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}`},
 		{"session in disguise", nil, get("/v1/sessions/%64efault"), "/v1/sessions/{name}", 200, ""},
-		{"session missing", nil, get("/v1/sessions/a%2Fb"), "/v1/sessions/{name}", 404, `{"detail":"There is no session \"a/b\""}`},
+		{"session missing", nil, get("/v1/sessions/a%2Fb"), "/v1/sessions/{name}", 404, `{"detail":"There is no session \"a/b\"","errors":[]}`},
 		{"session without key", withKey, get("/v1/sessions/x"), "/v1/sessions/{name}", 403, ""},
 		{"terminal", nil, get("/v1/sessions/x/terminal"), terminalRoute, 426, ""},
-		{"terminal in no mode", nil, socket("?mode=paint", nil), terminalRoute, 400, `{"detail":"mode must be \"type\" or \"read\", got \"paint\""}`},
+		{"terminal in no mode", nil, socket("?mode=paint", nil), terminalRoute, 400, `{"detail":"mode must be \"type\" or \"read\", got \"paint\"","errors":[]}`},
 		{"terminal of old", nil, socket("", map[string]string{"Sec-WebSocket-Version": "8"}), terminalRoute, 400, ""},
 		{"terminal without a nonce", nil, socket("", map[string]string{"Sec-WebSocket-Key": "x"}), terminalRoute, 400, ""},
 		{"terminal from a page", nil, socket("", map[string]string{"Origin": "https://evil.example"}), terminalRoute, 403, ""},
 		{"terminal from nowhere", nil, socket("", map[string]string{"Origin": "null"}), terminalRoute, 403, ""},
 		{"terminal of too many", func(cfg *server.Config) {
 			cfg.Attach = func(context.Context, string, bool) (server.Terminal, error) { return nil, api.TooMany("too many") }
-		}, socket("", nil), terminalRoute, 429, `{"detail":"too many"}`},
+		}, socket("", nil), terminalRoute, 429, `{"detail":"too many","errors":[]}`},
 		{"terminal broken", func(cfg *server.Config) {
 			cfg.Attach = func(context.Context, string, bool) (server.Terminal, error) { return nil, errors.New("inner secret") }
 		}, socket("", nil), terminalRoute, 500, ""},
-		{"terminal without key", withKey, socket("", nil), terminalRoute, 403, `{"detail":"Invalid API Key"}`},
+		{"terminal without key", withKey, socket("", nil), terminalRoute, 403, `{"detail":"Invalid API Key","errors":[]}`},
+		{"ports", withPorts(hold), get("/v1/ports"), "", 200, `{"ports":[{"port":8080,"addresses":["127.0.0.1"],"pid":7,"process":"node","command":"node app.js","forwards":true}]}`},
+		{"no ports", nil, get("/v1/ports"), "", 200, `{"ports":[]}`},
+		{"ports without key", withKey, get("/v1/ports"), "", 403, `{"detail":"Invalid API Key","errors":[]}`},
+		{"tunnel", withPorts(hold), get("/v1/ports/8080/tunnel"), tunnelRoute, 426, ""},
+		{"tunnel to nothing", nil, tunnelTo("8080", nil), tunnelRoute, 404, ""},
+		{"tunnel to no number", withPorts(hold), tunnelTo("http", nil), tunnelRoute, 400, `{"detail":"A port is a number from 1 to 65535, got \"http\"","errors":[]}`},
+		{"tunnel from a page", withPorts(hold), tunnelTo("8080", map[string]string{"Origin": "https://evil.example"}), tunnelRoute, 403, ""},
+		{"tunnel without key", withKey, tunnelTo("8080", nil), tunnelRoute, 403, `{"detail":"Invalid API Key","errors":[]}`},
 		{"close", nil, request{method: "DELETE", path: "/v1/sessions/default"}, "/v1/sessions/{name}", 204, ""},
 		{"close missing", nil, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 404, ""},
 		{"close without key", withKey, request{method: "DELETE", path: "/v1/sessions/x"}, "/v1/sessions/{name}", 403, ""},
 	}
-	covered := map[apitest.Route]bool{
+	covered := map[contract.Route]bool{
 		{Method: "POST", Path: "/mcp/messages/"}: true, // by TestMCPOverEvents
 		{Method: "POST", Path: "/messages/"}:     true,
 	}
@@ -384,7 +451,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 			tt.route, _, _ = strings.Cut(tt.path, "?")
 		}
 		if tt.status < 300 {
-			covered[apitest.Route{Method: tt.method, Path: tt.route}] = true
+			covered[contract.Route{Method: tt.method, Path: tt.route}] = true
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -410,7 +477,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		})
 	}
 	for _, rt := range spec.Routes() {
-		if !covered[rt] && rt.Path != terminalRoute { // which answers with a WebSocket: cmd/server tests it
+		if !covered[rt] && rt.Path != terminalRoute && rt.Path != tunnelRoute { // which answer with a WebSocket: cmd/server tests them
 
 			t.Errorf("%s %s: no successful answer was checked", rt.Method, rt.Path)
 		}
@@ -434,7 +501,7 @@ func TestRoutingErrors(t *testing.T) {
 		{"wrong method", get("/execute_action"), 405, notAllowed, []string{"POST"}},
 		{"head", request{method: "HEAD", path: "/alive"}, 405, notAllowed, []string{"GET"}},
 		{"options", request{method: "OPTIONS", path: "/execute_action"}, 405, notAllowed, []string{"POST"}},
-		{"several methods", post("/v1/sessions/x", "{}"), 405, notAllowed, []string{"GET", "DELETE"}},
+		{"several methods", post("/v1/sessions/x", "{}"), 405, `{"detail":"Method Not Allowed","errors":[]}`, []string{"GET", "DELETE"}},
 		{"unknown method", request{method: "BREW", path: "/alive"}, 405, notAllowed, []string{"GET"}},
 	}
 	for _, tt := range tests {
@@ -492,7 +559,11 @@ func TestKey(t *testing.T) {
 			if w.Code != tt.status {
 				t.Errorf("got %d %s, want %d", w.Code, w.Body, tt.status)
 			}
-			if want := `{"detail":"Invalid API Key"}`; w.Code == forbidden && w.Body.String() != want {
+			want := `{"detail":"Invalid API Key"}`
+			if strings.HasPrefix(tt.path, "/v1/") {
+				want = `{"detail":"Invalid API Key","errors":[]}`
+			}
+			if w.Code == forbidden && w.Body.String() != want {
 				t.Errorf("got %s, want %s", w.Body, want)
 			}
 			if strings.Contains(log.String(), "s3cre") {

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
+
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
 )
 
 // The forms of a streamed answer.
@@ -22,62 +26,98 @@ const (
 // the least patient proxies in use allow (nginx 60 s, a load balancer 30 to 60 s).
 const heartbeatTime = 15 * time.Second
 
-// errReaderGone is the cause that ends the wait of an action whose answer
-// cannot be written any more.
+// errReaderGone says that the reader of a stream is gone.
 var errReaderGone = errors.New("the answer cannot be written any more")
 
 // streamAction answers an action with its output as it comes and then its
-// observation, in the form that the request accepts, or at once as
-// executeAction does.
+// observation, in the form that the request accepts, or in one piece.
 func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
-	form := streamForm(r)
-	if form == "" {
-		return s.executeAction(w, r)
+	accepted := streamForm(r)
+	if accepted == "" {
+		return s.serveAction(w, r, formAction)
 	}
-	begun := time.Now()
-	leave, err := s.enter()
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
 	if err != nil {
-		s.metrics.action(r, unread, err, time.Since(begun))
 		return err
 	}
-	defer leave()
-	req, err := s.readAction(r, begun)
-	if err != nil {
-		s.metrics.action(r, unread, err, time.Since(begun))
-		return err
+	if _, ok := c.req.Action.(api.ExecAction); ok {
+		c.reader = newPace()
+		defer c.reader.leave()
 	}
-	err = s.stream(w, r, req, form)
-	s.metrics.action(r, req.Action.Kind(), err, time.Since(begun))
+	f, a, mine, err := s.take(c)
+	if err != nil {
+		leave()
+		return s.untaken(w, c, err)
+	}
+	if mine {
+		go s.fly(s.base, f, c, leave)
+	} else {
+		leave()
+	}
+	s.identified(w, r, a)
+	s.follow(w, r, f, a, 0, accepted, c.reader)
 	return nil // it was told in the stream
 }
 
-// stream runs an action and writes its events. The error says how it ended.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, req api.Request, form string) error {
+// follow writes the events of an action behind one of them.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, f *flight, a *journal.Action, after uint64, accepted string, pace *pace) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
-	out := &events{w: w, form: form, giveUp: giveUp}
+	out := &events{w: w, form: accepted, giveUp: giveUp}
 	out.begin()
-	stop := sync.OnceFunc(out.beat(s.heartbeat))
-	defer stop()                                                                      // also of a panic
-	o, err := s.cfg.Executor.Stream(ctx, req, func(o api.Output) { _ = out.send(o) }) // what fails ends the wait
-	stop()
-	if err == nil {
-		err = out.send(api.Finished{Observation: o})
+	defer sync.OnceFunc(out.beat(s.heartbeat))() // also of a panic
+	last, err := s.followOutput(ctx, out, a, after, pace)
+	if err != nil {
+		return // there is no reader
 	}
-	if err == nil || errors.Is(err, errReaderGone) {
-		return err
+	body, _, err := s.outcome(ctx, f, a, formAction)
+	if err == nil {
+		_ = out.write(api.Finished{}.Kind(), last+1, func() ([]byte, error) { return api.EncodeFinished(last+1, body) })
+		return
 	}
 	refusal, id := s.verdict(r, err)
-	_ = out.send(api.Failed{Status: refusal.Status, Detail: words(refusal), ID: id}) // err is the one to count
-	return err
+	_ = out.send(api.Failed{Seq: last + 1, Status: refusal.Status, Detail: api.NewRefusal(refusal, id).Detail, ID: id})
 }
 
-// words are all that a refusal says.
-func words(e *api.Error) string {
-	if e.Errors != "" {
-		return e.Detail + ": " + e.Errors
+// streamNames are the names of streams on the wire.
+var streamNames = [...]string{journal.Stdout: api.StreamStdout, journal.Stderr: api.StreamStderr}
+
+// followOutput writes the output of an action behind an event, until its end, and
+// returns the number of the last event.
+func (s *Server) followOutput(ctx context.Context, out *events, a *journal.Action, after uint64, pace *pace) (last uint64, err error) {
+	cursor := a.Follow(max(after, 1) - 1) // the one before says where the next begins
+	defer cursor.Close()
+	buf := make([]byte, journal.ChunkSize)
+	last = after
+	var end [len(streamNames)]int64  // where the next stretch of each stream should begin
+	var known [len(streamNames)]bool // that it is so: not of a stream before the first event behind after
+	for {
+		o, more, err := cursor.Next(buf)
+		switch {
+		case err != nil: // io.EOF, or the action is forgotten
+			return max(last, a.Info().Stretches), nil
+		case more != nil:
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return last, context.Cause(ctx)
+			}
+			continue
+		}
+		missed := int64(0)
+		if known[o.Stream] || after == 0 {
+			missed = o.StreamOffset - end[o.Stream]
+		}
+		known[o.Stream], end[o.Stream] = true, o.StreamOffset+int64(len(o.Data))
+		if o.Seq <= after {
+			continue
+		}
+		last = o.Seq
+		if err := out.send(api.Output{Seq: o.Seq, PID: o.PID, Stream: streamNames[o.Stream], Offset: o.StreamOffset, Missed: missed, Data: o.Data}); err != nil {
+			return last, err
+		}
+		pace.take(missed + int64(len(o.Data)))
 	}
-	return e.Detail
 }
 
 // streamForm returns the media type of the stream that a request accepts, ""
@@ -118,7 +158,22 @@ func (e *events) begin() {
 // send writes one event and returns errReaderGone where that is not possible;
 // the wait of the action is ended then.
 func (e *events) send(event api.Event) error {
-	line, err := api.EncodeEvent(event)
+	var seq uint64
+	switch event := event.(type) {
+	case api.Output:
+		seq = event.Seq
+	case api.Finished:
+		seq = event.Seq
+	case api.Failed:
+		seq = event.Seq
+	case api.Heartbeat:
+	}
+	return e.write(event.Kind(), seq, func() ([]byte, error) { return api.EncodeEvent(event) })
+}
+
+// write is send for an event that is encoded by a function. A number of 0 is not told.
+func (e *events) write(kind string, seq uint64, encode func() ([]byte, error)) error {
+	line, err := encode()
 	if err != nil {
 		return err
 	}
@@ -128,7 +183,11 @@ func (e *events) send(event api.Event) error {
 		return e.err
 	}
 	if e.form == eventStreamType {
-		line = append([]byte("event: "+event.Kind()+"\ndata: "), append(line, '\n')...)
+		head := "event: " + kind + "\ndata: "
+		if seq > 0 {
+			head = "id: " + strconv.FormatUint(seq, 10) + "\n" + head
+		}
+		line = append([]byte(head), append(line, '\n')...)
 	}
 	_, err = e.w.Write(append(line, '\n'))
 	e.last = time.Now()
@@ -142,9 +201,13 @@ func (e *events) send(event api.Event) error {
 	return e.err
 }
 
-// flush hands over what was written.
+// flush sends what was written.
 func (e *events) flush() error {
-	err := http.NewResponseController(e.w).Flush()
+	w := e.w
+	if wrapped, ok := w.(middleware.WrapResponseWriter); ok {
+		w = wrapped.Unwrap() // its own Flush returns no error
+	}
+	err := http.NewResponseController(w).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

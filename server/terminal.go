@@ -15,7 +15,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/bound"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
@@ -23,8 +24,12 @@ const (
 	maxTerminals = 256
 	// maxTyped bounds one message of a terminal's client.
 	maxTyped = 64 << 10
+	// maxSandboxName bounds the name that prompts show.
+	maxSandboxName = 64
 	// maxShown bounds one message to it.
 	maxShown = 32 << 10
+	// maxReason is what a closing frame holds (RFC 6455, section 5.5).
+	maxReason = 123
 )
 
 // terminal connects a WebSocket to the terminal of a session.
@@ -36,6 +41,10 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) error {
 	types, err := terminalMode(r)
 	if err != nil {
 		return err
+	}
+	sandbox := r.URL.Query().Get("sandbox")
+	if len(sandbox) > maxSandboxName {
+		return refuse(http.StatusBadRequest, "sandbox must have at most %d bytes", maxSandboxName)
 	}
 	if err := upgrade(w, r); err != nil {
 		return err
@@ -60,6 +69,9 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer t.Close()
+	if named, ok := t.(interface{ SetName(name string) }); ok {
+		named.SetName(sandbox)
+	}
 	// The origin was checked, and what else is wrong with the request.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
@@ -88,7 +100,7 @@ func upgrade(w http.ResponseWriter, r *http.Request) error {
 	if !has(h.Values("Connection"), "upgrade") || !has(h.Values("Upgrade"), "websocket") || !r.ProtoAtLeast(1, 1) {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		return refuse(http.StatusUpgradeRequired, "A terminal is a WebSocket: send the request with a client that asks for one")
+		return refuse(http.StatusUpgradeRequired, "This path is a WebSocket: send the request with a client that asks for one")
 	}
 	if key, err := base64.StdEncoding.DecodeString(h.Get("Sec-WebSocket-Key")); h.Get("Sec-WebSocket-Version") != "13" || err != nil || len(key) != 16 {
 		w.Header().Set("Sec-WebSocket-Version", "13")
@@ -166,7 +178,7 @@ func (s *Server) feelPulse(ctx context.Context, conn *websocket.Conn, typing *at
 			return nil
 		}
 		before := typing.Load()
-		ping, cancel := context.WithTimeout(ctx, bound.StallTime)
+		ping, cancel := context.WithTimeout(ctx, httpserver.StallTime)
 		err := conn.Ping(ping)
 		unanswered := ping.Err() != nil
 		cancel()
@@ -212,20 +224,11 @@ func farewell(ctx context.Context, err error) (websocket.StatusCode, string) {
 	refusal, refused := errors.AsType[*api.Error](context.Cause(ctx))
 	switch {
 	case refused:
-		return websocket.StatusPolicyViolation, clip(refusal.Detail)
+		return websocket.StatusPolicyViolation, shorten.Bytes(refusal.Detail, maxReason)
 	case errors.Is(context.Cause(ctx), errStopping):
 		return websocket.StatusGoingAway, "the server is shutting down"
 	case errors.Is(err, io.EOF):
 		return websocket.StatusNormalClosure, "the session was left or closed"
 	}
 	return websocket.StatusNormalClosure, ""
-}
-
-// clip shortens a reason to what a closing frame holds (RFC 6455, section 5.5).
-func clip(reason string) string {
-	const most = 123
-	if len(reason) <= most {
-		return reason
-	}
-	return strings.ToValidUTF8(reason[:most], "")
 }

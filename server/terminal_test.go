@@ -12,8 +12,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/server"
-	"github.com/actiond/actiond/server/bound"
 )
 
 // screen is a terminal that shows nothing, and takes what is typed as long as
@@ -73,7 +73,7 @@ func TestTerminalClientIsSilent(t *testing.T) {
 				}
 				select {
 				case <-s.closed:
-				case <-time.After(2 * bound.StallTime):
+				case <-time.After(2 * httpserver.StallTime):
 					b.Errorf("it is attached after %v", time.Since(begun))
 				}
 			})

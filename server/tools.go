@@ -6,80 +6,82 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/toolcall"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // listTools answers with the definitions of the tools that this sandbox has.
 func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	dialect := query.Get("dialect")
-	if !toolcall.Known(dialect) {
+	if !tools.Known(dialect) {
 		return unknownDialect(dialect)
 	}
 	capabilities := s.cfg.Executor.Capabilities()
-	list := toolcall.Definitions(dialect, func(action string) bool { return capabilities[action].Available })
-	body, err := toolcall.EncodeDefinitions(list, query.Get("format"))
+	list := tools.Definitions(dialect, func(action string) bool { return capabilities[action].Available })
+	body, err := tools.EncodeDefinitions(list, query.Get("format"))
 	if err != nil {
 		return api.BadRequest(err.Error())
 	}
-	reply.Body(w, http.StatusOK, reply.JSON, body)
+	httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
 	return nil
 }
 
 func unknownDialect(name string) error {
-	_, problem := toolcall.Parse(name, "", "")
+	_, problem := tools.Parse(name, "", "")
 	return api.BadRequest(problem.Text)
 }
 
-// callTool answers a tool call with what came of it. What a model did wrong is
-// an answer too: the model is to read it.
+// callTool answers a tool call with its result. A mistake of the model is a result
+// too: the model is to read it.
 func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
-	begun := time.Now()
-	name, answer, err := s.useTool(r, begun)
-	s.metrics.action(r, name, err, time.Since(begun))
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
+		sent, body, err := s.readToolCall(r, begun)
+		if err != nil {
+			return nil, err
+		}
+		c := s.toolCall(sent)
+		return c, c.identify(r, body)
+	})
 	if err != nil {
 		return err
 	}
-	reply.Body(w, http.StatusOK, reply.JSON, answer)
-	return nil
+	return s.perform(w, r, c, leave)
 }
 
-// useTool runs the call in a request and returns the name of its action, or of
-// the observation where nothing was run, and the encoded answer.
-func (s *Server) useTool(r *http.Request, begun time.Time) (name string, body []byte, err error) {
-	leave, err := s.enter()
-	if err != nil {
-		return unread, nil, err
-	}
-	defer leave()
-	call, err := s.readToolCall(r, begun)
-	if err != nil {
-		return unread, nil, err
-	}
-	name, answer, err := s.runTool(r.Context(), call)
-	if err != nil {
-		return name, nil, err
-	}
-	body, err = api.EncodeToolAnswer(answer)
-	return name, body, err
-}
-
-// runTool runs a call and returns the name of its action, or of the observation
-// where nothing was run.
-func (s *Server) runTool(ctx context.Context, call api.ToolCall) (name string, answer api.ToolAnswer, err error) {
-	req, answer := s.understand(call)
-	if req.Action != nil {
-		name = req.Action.Kind()
-		if answer.Observation, err = s.cfg.Executor.Do(ctx, req); err != nil {
-			return name, answer, err
-		}
+// toolCall returns what is to be run for a call.
+func (s *Server) toolCall(sent api.ToolCall) *call {
+	req, answer := s.understand(sent)
+	c := &call{req: req, form: formTool}
+	if req.Action == nil {
+		c.req.Session = sent.Session
+		c.kind = answer.Observation.Kind()
 	} else {
-		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
-		name = answer.Observation.Kind()
+		c.kind = req.Action.Kind()
 	}
-	answer.IsError, answer.ErrorCode = toolcall.Outcome(answer.Observation)
-	return name, answer, nil
+	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
+		if req.Action == nil {
+			answer.Observation = s.tasks.Answer(sent.Session, answer.Observation)
+		}
+		answer, err := s.runTool(ctx, req, answer, w)
+		if err != nil {
+			return nil, err
+		}
+		return api.EncodeToolAnswer(answer)
+	}
+	return c
+}
+
+// runTool runs the action of a tool call, unless the answer has its observation already.
+func (s *Server) runTool(ctx context.Context, req api.Request, answer api.ToolAnswer, w api.Watch) (api.ToolAnswer, error) {
+	if req.Action != nil {
+		var err error
+		if answer.Observation, err = s.cfg.Executor.Watch(ctx, req, w); err != nil {
+			return answer, err
+		}
+	}
+	answer.IsError, answer.ErrorCode = tools.Outcome(answer.Observation)
+	return answer, nil
 }
 
 // translateTool answers with the action that a tool call stands for, and runs
@@ -90,45 +92,43 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	call, err := s.readToolCall(r, time.Now())
+	call, _, err := s.readToolCall(r, time.Now())
 	if err != nil {
 		return err
 	}
 	req, answer := s.understand(call)
 	if req.Action == nil {
 		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
-		answer.IsError, answer.ErrorCode = toolcall.Outcome(answer.Observation)
+		answer.IsError, answer.ErrorCode = tools.Outcome(answer.Observation)
 	}
 	body, err := api.EncodeTranslation(req, answer)
 	if err != nil {
 		return err
 	}
-	reply.Body(w, http.StatusOK, reply.JSON, body)
+	httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
 	return nil
 }
 
-// readToolCall reads the call in a request.
-func (s *Server) readToolCall(r *http.Request, begun time.Time) (api.ToolCall, error) {
-	body, err := readJSON(r, s.cfg.MaxBody)
-	if err != nil {
-		return api.ToolCall{}, err
+// readToolCall reads the call in a request, and its body.
+func (s *Server) readToolCall(r *http.Request, begun time.Time) (call api.ToolCall, body []byte, err error) {
+	if body, err = readJSON(r, s.cfg.MaxBody); err != nil {
+		return call, nil, err
 	}
-	call, err := api.DecodeToolCall(body)
-	if err != nil {
-		return api.ToolCall{}, err
+	if call, err = api.DecodeToolCall(body); err != nil {
+		return call, nil, err
 	}
 	s.last.Store(int64(begun.Sub(s.started)))
-	if !toolcall.Known(call.Dialect) {
-		return api.ToolCall{}, unknownDialect(call.Dialect)
+	if !tools.Known(call.Dialect) {
+		return call, nil, unknownDialect(call.Dialect)
 	}
-	return call, nil
+	return call, body, nil
 }
 
 // understand makes a request of a call; its action is nil where the answer has
 // the observation already.
 func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer) {
 	answer := api.ToolAnswer{ID: call.ID}
-	parsed, problem := toolcall.Parse(call.Dialect, call.Name, call.Arguments)
+	parsed, problem := tools.Parse(call.Dialect, call.Name, call.Arguments)
 	if problem != nil {
 		answer.Observation = problem.Observation()
 		return api.Request{}, answer

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"net/http"
 	"os"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 // The bounds of a zip. An archive that is inside all of them unpacks; they are
@@ -53,31 +54,20 @@ func (s *Server) unpack(ctx context.Context, archive *os.File, size int64, direc
 	if err != nil {
 		return err
 	}
-	return s.cfg.As(func() error {
-		if err := makeDirectory(directory); err != nil {
-			return err
+	arrivals := make([]arrival, len(members))
+	for i, m := range members {
+		arrivals[i] = arrival{name: m.name, dir: m.dir, size: m.size}
+		if !m.dir {
+			arrivals[i].open = m.file.Open
 		}
-		root, err := os.OpenRoot(directory)
-		if err != nil {
-			return fileError(err, directory, http.StatusBadRequest)
-		}
-		defer root.Close()
-		if err := checkRoom(root, members); err != nil {
-			return err
-		}
-		for _, m := range members {
-			if err := m.write(root); err != nil {
-				return fileError(err, m.name, http.StatusBadRequest)
-			}
-		}
-		return nil
-	})
+	}
+	return s.put(ctx, directory, arrivals)
 }
 
 // inspect reads a whole archive and returns its members, directories first.
 // Every error is a refusal, or that of ctx.
 func inspect(ctx context.Context, archive io.ReaderAt, size, most int64) ([]member, error) {
-	source := &frugal{ReaderAt: archive, left: maxDirectory}
+	source := &limitedReader{ReaderAt: archive, left: maxDirectory}
 	list, err := zip.NewReader(source, size)
 	switch {
 	case errors.Is(err, errDirectoryTooLarge) || err == nil && len(list.File) > maxMembers:
@@ -110,18 +100,18 @@ func tooMuchContent(most int64) error {
 	return refuse(http.StatusRequestEntityTooLarge, "The zip unpacks to more than %d bytes, the most for an archive of its size", most)
 }
 
-// frugal ends the reading of an archive's list of members where it becomes too
-// long; how long it is said to be is not to be believed.
-type frugal struct {
+// limitedReader fails once the list of an archive's members becomes too long; the
+// archive may state any length.
+type limitedReader struct {
 	io.ReaderAt
 	left   int
-	listed bool // the list was read, and what follows has other bounds
+	listed bool // the list was read; members have limits of their own
 }
 
 var errDirectoryTooLarge = errors.New("list of members is too long")
 
 // ReadAt reads.
-func (f *frugal) ReadAt(p []byte, off int64) (int, error) {
+func (f *limitedReader) ReadAt(p []byte, off int64) (int, error) {
 	if f.left -= len(p); f.left < 0 && !f.listed {
 		return 0, errDirectoryTooLarge
 	}
@@ -194,7 +184,7 @@ func newMember(f *zip.File, most int64) (member, error) {
 	case f.Flags&encrypted != 0:
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is encrypted", f.Name)
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return member{}, refuse(http.StatusBadRequest, "The zip's member %q is packed in a way (%d) that is not known here; use deflate", f.Name, f.Method)
+		return member{}, refuse(http.StatusBadRequest, "The zip's member %q uses compression method %d, which is not supported; use deflate", f.Name, f.Method)
 	case name == "." && !mode.IsDir():
 		return member{}, refuse(http.StatusBadRequest, "The zip's member %q has no name", f.Name)
 	}
@@ -208,38 +198,30 @@ func newMember(f *zip.File, most int64) (member, error) {
 // an accepted one stays inside. "." stands for the destination itself.
 func memberName(name string) (string, error) {
 	const longest, longestElement = 4095, 255 // of Linux
+	const maxShownName = 200                  // a hostile name does not fill the answer
 	switch {
 	case name == "":
 		return "", refuse(http.StatusBadRequest, "The zip has a member without a name")
 	case name[0] == '/':
-		return "", refuse(http.StatusBadRequest, "The zip's member %q has an absolute path", shorten(name))
+		return "", refuse(http.StatusBadRequest, "The zip's member %q has an absolute path", shorten.Text(name, maxShownName))
 	case strings.ContainsRune(name, 0):
-		return "", refuse(http.StatusBadRequest, "The zip's member %q has a NUL character in its name", shorten(name))
+		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q contains a NUL character", shorten.Text(name, maxShownName))
 	case len(name) > longest:
-		return "", refuse(http.StatusBadRequest, "The zip's member %q has too long a name", shorten(name))
+		return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long", shorten.Text(name, maxShownName))
 	}
 	for element := range strings.SplitSeq(name, "/") {
 		if element == ".." {
-			return "", refuse(http.StatusBadRequest, "The zip's member %q leads upwards", shorten(name))
+			return "", refuse(http.StatusBadRequest, "The zip's member %q contains \"..\"", shorten.Text(name, maxShownName))
 		}
 		if len(element) > longestElement {
-			return "", refuse(http.StatusBadRequest, "The zip's member %q has too long a name", shorten(name))
+			return "", refuse(http.StatusBadRequest, "The name of the zip's member %q is too long", shorten.Text(name, maxShownName))
 		}
 	}
 	return path.Clean(name), nil
 }
 
-// shorten keeps a hostile name from filling the answer.
-func shorten(name string) string {
-	const most = 200
-	if len(name) <= most {
-		return name
-	}
-	return name[:most] + "…"
-}
-
-// verify unpacks a member to nowhere: it must have the size and the checksum
-// that it says.
+// verify reads a member to its end. It must have the size and the checksum that the
+// archive states.
 func (m member) verify(ctx context.Context, buf []byte) error {
 	r, err := m.file.Open()
 	if err != nil {
@@ -254,90 +236,11 @@ func (m member) verify(ctx context.Context, buf []byte) error {
 		left -= int64(n)
 		switch {
 		case left < 0 || err == io.EOF && left > 0:
-			return refuse(http.StatusBadRequest, "The zip's member %q has not the size it should have", m.name)
+			return refuse(http.StatusBadRequest, "The zip's member %q does not have the size that the archive states", m.name)
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return refuse(http.StatusBadRequest, "The zip's member %q cannot be read: %v", m.name, err)
 		}
 	}
-}
-
-// checkRoom finds out before anything is written whether every member can be:
-// that no symbolic link leads it out of root, that nothing else is in its way,
-// and that there is space for all. It does not guard: root does, while writing.
-func checkRoom(root *os.Root, members []member) error {
-	var need int64
-	seen := map[string]bool{}
-	for _, m := range members {
-		if err := checkParents(root, m, seen); err != nil {
-			return err
-		}
-		info, err := inTheWay(root, m.name)
-		switch {
-		case err != nil:
-			return err
-		case info == nil:
-			need += m.size
-		case m.dir != info.IsDir() || !m.dir && !info.Mode().IsRegular():
-			return refuse(http.StatusBadRequest, "%q is in the way: it is %s", m.name, fileKind(info.Mode()))
-		case !m.dir:
-			need += max(0, m.size-occupied(info))
-		}
-	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return fileError(err, root.Name(), http.StatusBadRequest)
-	}
-	defer dir.Close()
-	return fileError(checkSpace(dir, need), root.Name(), http.StatusBadRequest)
-}
-
-// checkParents looks at the directories above a member; seen holds those that
-// were looked at.
-func checkParents(root *os.Root, m member, seen map[string]bool) error {
-	for dir := path.Dir(m.name); dir != "." && !seen[dir]; dir = path.Dir(dir) {
-		seen[dir] = true
-		info, err := inTheWay(root, dir)
-		if err != nil {
-			return err
-		}
-		if info != nil && !info.IsDir() {
-			return refuse(http.StatusBadRequest, "%q is in the way: it is %s", dir, fileKind(info.Mode()))
-		}
-	}
-	return nil
-}
-
-// inTheWay returns what is at a name below root, nil when nothing is. A
-// symbolic link to nothing is refused: what is written there would be made
-// where it points.
-func inTheWay(root *os.Root, name string) (fs.FileInfo, error) {
-	info, err := root.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := root.Lstat(name); err == nil {
-			return nil, refuse(http.StatusBadRequest, "%q is in the way: it is a symbolic link to nothing", name)
-		}
-		return nil, nil
-	}
-	return info, fileError(err, name, http.StatusBadRequest)
-}
-
-// write puts a member into its place below root.
-func (m member) write(root *os.Root) error {
-	if m.dir {
-		return root.MkdirAll(m.name, newDirectory)
-	}
-	if err := root.MkdirAll(path.Dir(m.name), newDirectory); err != nil {
-		return err
-	}
-	content, err := m.file.Open()
-	if err != nil {
-		return err
-	}
-	defer content.Close()
-	return overwrite(target{
-		open:   func(flag int) (*os.File, error) { return root.OpenFile(m.name, flag|unixFlags, newFile) },
-		remove: func() error { return root.Remove(m.name) },
-	}, content, m.size)
 }

@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/server/reply"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // maxParts bounds the fields of a form; one is wanted, and clients add few.
@@ -40,12 +42,17 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if strings.HasSuffix(result.Filename, ".zip") {
 		err = s.unpack(r.Context(), buffer, size, result.Destination)
 	} else {
-		err = s.place(buffer, size, result.Destination, result.Filename)
+		err = s.put(r.Context(), result.Destination, []arrival{{
+			name: result.Filename, size: size, follow: true,
+			open: func() (io.ReadCloser, error) {
+				return io.NopCloser(io.NewSectionReader(buffer, 0, size)), nil
+			},
+		}})
 	}
 	if err != nil {
 		return err
 	}
-	return reply.Value(w, http.StatusOK, result)
+	return httpserver.WriteJSON(w, http.StatusOK, result)
 }
 
 // uploadQuery reads where to and how an upload goes. Of a parameter that came
@@ -92,10 +99,14 @@ func checkPath(what, path string) error {
 	return nil
 }
 
-// newBuffer returns an empty file that has no name, so that nothing is left of
-// it whatever happens.
+// newBuffer returns an empty file without a name, so that nothing is left of it
+// whatever happens.
 func (s *Server) newBuffer() (*os.File, error) {
-	f, err := os.CreateTemp(s.cfg.TempDir, "upload-*")
+	fd, err := unix.Open(s.cfg.TempDir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), "the buffer of an upload"), nil
+	}
+	f, err := os.CreateTemp(s.cfg.TempDir, "upload-*") // not every file system can make such files
 	if err != nil {
 		return nil, fmt.Errorf("buffering upload: %w", err)
 	}
@@ -109,7 +120,7 @@ func (s *Server) newBuffer() (*os.File, error) {
 // and returns its size; the name goes into result.
 func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadResult) (size int64, err error) {
 	if r.ContentLength > s.cfg.MaxUpload {
-		return 0, reply.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+		return 0, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
 	}
 	r.Body = http.MaxBytesReader(nil, r.Body, s.cfg.MaxUpload)
 	form, err := r.MultipartReader()
@@ -146,7 +157,7 @@ func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadRes
 func formError(r *http.Request, err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	if tooLarge || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) || r.Context().Err() != nil {
-		return reply.UnreadBody(r, err)
+		return httpserver.UnreadBody(r, err)
 	}
 	return invalid("body: %v", err)
 }
@@ -196,29 +207,4 @@ func (s *source) Read(p []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
-}
-
-// place writes the first size bytes of buffer to directory/name with the
-// rights of the sandbox's user, and makes the directory where it is missing. A
-// symbolic link of that name is followed: the user could follow it as well.
-func (s *Server) place(buffer *os.File, size int64, directory, name string) error {
-	if _, err := buffer.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("rewinding upload: %w", err)
-	}
-	path := directory + "/" + name // not cleaned: what .. means is for the kernel to say
-	return s.cfg.As(func() error {
-		if err := makeDirectory(directory); err != nil {
-			return err
-		}
-		err := overwrite(target{
-			open:   func(flag int) (*os.File, error) { return openFile(path, flag) },
-			remove: func() error { return os.Remove(path) },
-		}, buffer, size)
-		return fileError(err, path, http.StatusBadRequest)
-	})
-}
-
-// makeDirectory makes the directory an upload goes to, and those above it.
-func makeDirectory(path string) error {
-	return fileError(os.MkdirAll(path, newDirectory), path, http.StatusBadRequest)
 }

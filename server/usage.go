@@ -1,14 +1,13 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"math"
-	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/actiond/actiond/api"
 )
@@ -23,10 +22,28 @@ type usage struct {
 
 func newUsage(started time.Time) *usage { return &usage{at: started, cpu: cpuTime()} }
 
-// resources returns what the process uses, with zeros where the system does
-// not say.
+// resources returns what the process uses, with zeros for what the system does
+// not report.
 func (u *usage) resources() api.Resources {
-	return api.Resources{CPUPercent: api.Float(u.cpuPercent()), Memory: memory(), Disk: disk(), IO: storage()}
+	r := api.Resources{CPUPercent: api.Float(u.cpuPercent()), Disk: disk()}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return r
+	}
+	self, err := proc.Self()
+	if err != nil {
+		return r
+	}
+	if status, err := self.NewStatus(); err == nil {
+		r.Memory.RSS, r.Memory.VMS = status.VmRSS, status.VmSize
+	}
+	if machine, err := proc.Meminfo(); err == nil && machine.MemTotalBytes != nil && *machine.MemTotalBytes > 0 {
+		r.Memory.Percent = api.Float(100 * float64(r.Memory.RSS) / float64(*machine.MemTotalBytes))
+	}
+	if storage, err := self.IO(); err == nil {
+		r.IO = api.IO{ReadBytes: storage.ReadBytes, WriteBytes: storage.WriteBytes}
+	}
+	return r
 }
 
 // cpuPercent returns the share of one processor that was used since the last
@@ -53,17 +70,6 @@ func cpuTime() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// memory reads /proc/self/status, which counts in units of 1024 bytes.
-func memory() api.Memory {
-	status, _ := os.ReadFile("/proc/self/status")
-	m := api.Memory{VMS: 1024 * labelled(status, "VmSize:"), RSS: 1024 * labelled(status, "VmRSS:")}
-	info, _ := os.ReadFile("/proc/meminfo")
-	if total := 1024 * labelled(info, "MemTotal:"); total > 0 {
-		m.Percent = api.Float(100 * float64(m.RSS) / float64(total))
-	}
-	return m
-}
-
 // disk measures the file system of /.
 func disk() api.Disk {
 	var fs syscall.Statfs_t
@@ -85,26 +91,6 @@ func blockSize(fs *syscall.Statfs_t) uint64 {
 		return 0
 	}
 	return uint64(size)
-}
-
-// storage reads what went to and came from storage.
-func storage() api.IO {
-	data, _ := os.ReadFile("/proc/self/io")
-	return api.IO{ReadBytes: labelled(data, "read_bytes:"), WriteBytes: labelled(data, "write_bytes:")}
-}
-
-// labelled returns the number behind a label at the start of a line, 0 when
-// there is none.
-func labelled(data []byte, label string) uint64 {
-	for line := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(line, []byte(label)); ok {
-			if fields := bytes.Fields(rest); len(fields) > 0 {
-				n, _ := strconv.ParseUint(string(fields[0]), 10, 64)
-				return n
-			}
-		}
-	}
-	return 0
 }
 
 func round1(f float64) float64 { return math.Round(f*10) / 10 }

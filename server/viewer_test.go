@@ -66,3 +66,40 @@ func TestViewer(t *testing.T) {
 		}
 	}
 }
+
+// A page takes the same memory whatever the size of its file: the agent reaches the
+// viewer, and may read many pages slowly.
+func TestViewerStreams(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "large.png")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Truncate(file, 32<<20))
+	v := server.Viewer(func(work func() error) error { return work() })
+	w := &pieces{header: http.Header{}}
+	r := httptest.NewRequest(http.MethodGet, "/view?path="+file, nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
+	v.Handler.ServeHTTP(w, r)
+	if w.largest > 1<<20 {
+		t.Errorf("the page was written in a piece of %d bytes", w.largest)
+	}
+	if want := int64(32<<20) * 4 / 3; w.bytes < want {
+		t.Errorf("the page has %d bytes, want more than %d", w.bytes, want)
+	}
+}
+
+// pieces measures what is written of an answer.
+type pieces struct {
+	header  http.Header
+	largest int
+	bytes   int64
+}
+
+func (p *pieces) Header() http.Header { return p.header }
+
+func (*pieces) WriteHeader(int) {}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	p.bytes += int64(len(b))
+	return len(b), nil
+}

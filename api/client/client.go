@@ -1,6 +1,6 @@
 // Package client speaks to one sandbox: it sends actions and files and gives
-// back observations. It never sends an action a second time, because the
-// sandbox would run it a second time.
+// back observations. After a broken connection it asks for an action again, by its
+// identity, and never runs it a second time.
 package client
 
 import (
@@ -17,18 +17,28 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/actiond/actiond/api"
 )
 
-// ErrTooLarge says that an answer was longer than Config.MaxResponse.
+// ErrTooLarge reports that an answer was longer than its kind may be, or than
+// Config.MaxResponse.
 var ErrTooLarge = errors.New("the answer is too large")
 
-// defaultMaxResponse leaves room for a video in base64.
-const defaultMaxResponse = 256 << 20
-
-// maxErrorBody bounds what is read of a refusal.
-const maxErrorBody = 64 << 10
+// The bounds of answers, in bytes, by their kind. All others are observations,
+// and bounded by Config.MaxResponse.
+const (
+	maxSmall  = 64 << 10 // a status, a result, a refusal
+	maxInfo   = 1 << 20  // what the server is, its sessions
+	maxTools  = 4 << 20  // definitions of tools
+	maxNames  = 16 << 20 // the files of a directory
+	maxOutput = 64 << 20 // a command's observation: a full screen, each character escaped
+	// defaultMaxResponse is for a video in base64.
+	defaultMaxResponse = 256 << 20
+	maxHeader          = 64 << 10
+)
 
 // Config says which sandbox to speak to. Only BaseURL is required.
 type Config struct {
@@ -52,6 +62,7 @@ type Client struct {
 	key         string
 	http        *http.Client
 	maxResponse int64
+	limits      limits
 }
 
 // StatusError is an answer that is not a success.
@@ -62,13 +73,38 @@ type StatusError struct {
 	Detail string
 }
 
-// Error returns the status and the detail.
+// maxDetail bounds the part of a detail that an error's text quotes, in bytes.
+const maxDetail = 4 << 10
+
+// Error returns the status and the detail on one line, in which characters that
+// are not to be seen are escaped: the server may be an attacker's.
 func (e *StatusError) Error() string {
 	text := strconv.Itoa(e.Status) + " " + http.StatusText(e.Status)
 	if e.Detail == "" {
 		return text
 	}
-	return text + ": " + e.Detail
+	detail, end := e.Detail, ""
+	if len(detail) > maxDetail {
+		detail, end = detail[:maxDetail], "..."
+	}
+	return text + ": " + oneLine(detail) + end
+}
+
+// oneLine escapes what is not to be seen, line ends included.
+func oneLine(text string) string {
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsGraphic(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
 }
 
 // New returns a client. It connects with the first call.
@@ -77,7 +113,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("base URL: %w", err)
 	}
-	c := &Client{key: cfg.Key, maxResponse: cfg.MaxResponse}
+	c := &Client{key: cfg.Key, maxResponse: cfg.MaxResponse, limits: defaultLimits}
 	if c.maxResponse <= 0 {
 		c.maxResponse = defaultMaxResponse
 	}
@@ -122,6 +158,8 @@ func newTransport() *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true,
+
+		MaxResponseHeaderBytes: maxHeader,
 	}
 }
 
@@ -130,37 +168,57 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do carries out one action and returns what came of it. ctx bounds the wait
 // only: the command goes on when it ends. An action that was refused is a
-// *StatusError and did not run; after any other error it may have run, and it
-// is not sent again.
+// *StatusError and did not run. The action has the identity r.Key, or one of its own:
+// after the connection broke it is asked for again, and does not run again. The error is
+// ErrUnknown, with an observation, where the server died while it ran; after any other
+// error it may have run.
 func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.exchange(ctx, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body))
+	var o api.Observation
+	err = c.once(ctx, r.Key, func(identity http.Header) error {
+		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		data, err := answer.whole(min(c.maxAnswer(r), c.maxResponse))
+		if err != nil {
+			return err
+		}
+		o, err = api.DecodeObservation(data)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return api.DecodeObservation(data)
+	return known(o)
+}
+
+// maxAnswer bounds the answer to an action.
+func (c *Client) maxAnswer(r api.Request) int64 {
+	if _, ok := r.Action.(api.RunAction); ok {
+		return min(c.maxResponse, maxOutput)
+	}
+	return c.maxResponse
 }
 
 // Alive returns nil when the sandbox answers actions.
 func (c *Client) Alive(ctx context.Context) error {
-	_, err := c.exchange(ctx, http.MethodGet, "/alive", "", nil)
-	return err
+	return c.get(ctx, "/alive", nil, maxSmall)
 }
 
 // Ready returns nil when the sandbox answers actions, or a *StatusError of 503
 // whose detail names what it waits for.
 func (c *Client) Ready(ctx context.Context) error {
-	_, err := c.exchange(ctx, http.MethodGet, "/readyz", "", nil)
-	return err
+	return c.get(ctx, "/readyz", nil, maxSmall)
 }
 
 // ServerInfo returns what the server is, uses and can do.
 func (c *Client) ServerInfo(ctx context.Context) (api.ServerInfo, error) {
 	var info api.ServerInfo
-	return info, c.get(ctx, "/server_info", &info)
+	return info, c.get(ctx, "/server_info", &info, maxInfo)
 }
 
 // Claim binds a sandbox whose server waits for its owner. The same claim may be
@@ -173,7 +231,7 @@ func (c *Client) Claim(ctx context.Context, claim api.Claim) error {
 // Status returns how the sandbox is, and how long it will be.
 func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	var life api.Life
-	return life, c.get(ctx, "/v1/status", &life)
+	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
 // Renew gives the sandbox a deadline, ttl from now; 0 means none. A part of a
@@ -197,35 +255,47 @@ func (c *Client) Tools(ctx context.Context, dialect, format string) (json.RawMes
 	var list struct {
 		Tools json.RawMessage `json:"tools"`
 	}
-	err := c.get(ctx, "/v1/tools?"+query.Encode(), &list)
+	err := c.get(ctx, "/v1/tools?"+query.Encode(), &list, maxTools)
 	return list.Tools, err
 }
 
 // CallTool carries out a tool call of a model and returns what came of it. What
-// the model did wrong is an answer too. As with Do, ctx bounds the wait only,
-// and a call is not sent again.
+// the model did wrong is an answer too. As with Do, ctx bounds the wait only, and
+// the call runs once.
 func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswer, error) {
 	body, err := api.EncodeToolCall(call)
 	if err != nil {
 		return api.ToolAnswer{}, err
 	}
-	data, err := c.exchange(ctx, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body))
+	var a api.ToolAnswer
+	err = c.once(ctx, "", func(identity http.Header) error {
+		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		data, err := answer.whole(c.maxResponse)
+		if err != nil {
+			return err
+		}
+		a, err = api.DecodeToolAnswer(data)
+		return err
+	})
 	if err != nil {
 		return api.ToolAnswer{}, err
 	}
-	return api.DecodeToolAnswer(data)
+	_, err = known(a.Observation)
+	return a, err
 }
 
 // MCP sends a message of an MCP client to the sandbox's own tools, and returns
 // the answer, which is empty for a notification. ctx bounds the wait only.
 func (c *Client) MCP(ctx context.Context, dialect, session string, message []byte) (json.RawMessage, error) {
 	query := url.Values{"dialect": {dialect}, "session": {session}}
-	response, err := c.sendWith(ctx, mcpHeader(message), http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
+	answer, err := c.sendWith(ctx, mcpHeader(message), http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	return c.whole(response.Body, "/mcp")
+	return answer.whole(c.maxResponse)
 }
 
 // mcpHeader is what the streamable HTTP transport wants of a message outside too:
@@ -255,7 +325,7 @@ func mcpHeader(message []byte) http.Header {
 // Sessions returns the sessions of the sandbox, by name.
 func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	var list api.SessionList
-	err := c.get(ctx, "/v1/sessions", &list)
+	err := c.get(ctx, "/v1/sessions", &list, maxInfo)
 	return list.Sessions, err
 }
 
@@ -263,14 +333,13 @@ func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 // that there is none of that name.
 func (c *Client) Session(ctx context.Context, name string) (api.Session, error) {
 	var s api.Session
-	return s, c.get(ctx, sessionPath(name), &s)
+	return s, c.get(ctx, sessionPath(name), &s, maxSmall)
 }
 
 // CloseSession ends the shell and the kernel of a session, and what runs in them;
 // "" is the default one.
 func (c *Client) CloseSession(ctx context.Context, name string) error {
-	_, err := c.exchange(ctx, http.MethodDelete, sessionPath(name), "", nil)
-	return err
+	return c.quick(ctx, http.MethodDelete, sessionPath(name), nil, nil, maxSmall)
 }
 
 func sessionPath(name string) string {
@@ -288,19 +357,9 @@ func (c *Client) ListFiles(ctx context.Context, path string) ([]string, error) {
 	if path != "" {
 		request["path"] = path
 	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, fmt.Errorf("listing %q: %w", path, err)
-	}
-	data, err := c.exchange(ctx, http.MethodPost, "/list_files", "application/json", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
 	var names []string
-	if err := json.Unmarshal(data, &names); err != nil {
-		return nil, fmt.Errorf("reading the answer of /list_files: %w", err)
-	}
-	return names, nil
+	err := c.quick(ctx, http.MethodPost, "/list_files", request, &names, maxNames)
+	return names, err
 }
 
 // Upload puts what r holds into the directory destination, an absolute path,
@@ -319,7 +378,7 @@ func (c *Client) Upload(ctx context.Context, destination, name string, r io.Read
 	}
 	query := url.Values{"destination": {destination}, "recursive": {strconv.FormatBool(recursive)}}
 	body := io.MultiReader(bytes.NewReader(head), r, &form)
-	data, err := c.exchange(ctx, http.MethodPost, "/upload_file?"+query.Encode(), w.FormDataContentType(), body)
+	data, err := c.exchange(ctx, http.MethodPost, "/upload_file?"+query.Encode(), w.FormDataContentType(), body, maxSmall)
 	if err != nil {
 		return api.UploadResult{}, err
 	}
@@ -330,65 +389,75 @@ func (c *Client) Upload(ctx context.Context, destination, name string, r io.Read
 	return result, nil
 }
 
+// Unpack puts the files of a tar archive into a directory, an absolute path, as the
+// sandbox's user, and returns how many entries the archive had. It reads the
+// archive as it comes. What was unpacked before an error stays.
+func (c *Client) Unpack(ctx context.Context, directory string, archive io.Reader) (entries int, err error) {
+	query := url.Values{"path": {directory}}
+	data, err := c.exchange(ctx, http.MethodPost, "/v1/unpack?"+query.Encode(), "application/x-tar", archive, maxSmall)
+	if err != nil {
+		return 0, err
+	}
+	var result api.Unpacked
+	if err := json.Unmarshal(data, &result); err != nil {
+		return 0, fmt.Errorf("reading the answer of /v1/unpack: %w", err)
+	}
+	return result.Entries, nil
+}
+
 // Download returns the files below an absolute path as a zip archive, which
 // the caller must close. ctx bounds the whole download.
 func (c *Client) Download(ctx context.Context, path string) (io.ReadCloser, error) {
 	query := url.Values{"path": {path}}
-	response, err := c.send(ctx, http.MethodGet, "/download_files?"+query.Encode(), "", nil)
+	answer, err := c.send(ctx, http.MethodGet, "/download_files?"+query.Encode(), "", nil)
 	if err != nil {
 		return nil, err
 	}
-	return response.Body, nil
+	return answer, nil
 }
 
-// get reads JSON into v.
-func (c *Client) get(ctx context.Context, path string, v any) error {
-	data, err := c.exchange(ctx, http.MethodGet, path, "", nil)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", path, err)
-	}
-	return nil
+// get reads JSON into v, unless that is nil, in a quick call.
+func (c *Client) get(ctx context.Context, path string, v any, most int64) error {
+	return c.quick(ctx, http.MethodGet, path, nil, v, most)
 }
 
-// post sends JSON and reads JSON into answer, unless that is nil.
+// post sends JSON and reads JSON into answer, unless that is nil, in a quick call.
 func (c *Client) post(ctx context.Context, path string, v, answer any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("calling %s: %w", path, err)
+	return c.quick(ctx, http.MethodPost, path, v, answer, maxSmall)
+}
+
+// quick is a call that no server takes long to answer: it fails with ErrNoAnswer
+// after a minute. It sends v as JSON, unless that is nil, and reads most bytes of
+// JSON into answer, unless that is nil.
+func (c *Client) quick(ctx context.Context, method, path string, v, answer any, most int64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limits.quick, ErrNoAnswer)
+	defer cancel()
+	var body io.Reader
+	contentType := ""
+	if v != nil {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("calling %s: %w", pathOnly(path), err)
+		}
+		body, contentType = bytes.NewReader(data), "application/json"
 	}
-	data, err := c.exchange(ctx, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	data, err := c.exchange(ctx, method, path, contentType, body, most)
 	if err != nil || answer == nil {
 		return err
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", path, err)
+		return fmt.Errorf("reading the answer of %s: %w", pathOnly(path), err)
 	}
 	return nil
 }
 
-// exchange sends a request and returns the whole answer.
-func (c *Client) exchange(ctx context.Context, method, path, contentType string, body io.Reader) ([]byte, error) {
-	response, err := c.send(ctx, method, path, contentType, body)
+// exchange sends a request and returns the whole answer, of most bytes.
+func (c *Client) exchange(ctx context.Context, method, path, contentType string, body io.Reader, most int64) ([]byte, error) {
+	answer, err := c.send(ctx, method, path, contentType, body)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	return c.whole(response.Body, path)
-}
-
-// whole reads an answer to its end.
-func (c *Client) whole(body io.Reader, path string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, c.maxResponse+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", pathOnly(path), err)
-	}
-	if int64(len(data)) > c.maxResponse {
-		return nil, fmt.Errorf("reading the answer of %s: %w", pathOnly(path), ErrTooLarge)
-	}
-	return data, nil
+	return answer.whole(min(most, c.maxResponse))
 }
 
 func pathOnly(path string) string {
@@ -396,43 +465,41 @@ func pathOnly(path string) string {
 	return path
 }
 
-// send returns a successful answer whose body must be closed. Any other status
-// is a *StatusError.
-func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	return c.sendFor(ctx, "", method, path, contentType, body)
-}
-
-// sendFor is send that says in which form it wants the answer.
-func (c *Client) sendFor(ctx context.Context, accept, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	header := http.Header{}
-	if accept != "" {
-		header.Set("Accept", accept)
-	}
-	return c.sendWith(ctx, header, method, path, contentType, body)
+// send returns a successful answer that must be closed. Any other status is a
+// *StatusError.
+func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*answer, error) {
+	return c.sendWith(ctx, http.Header{}, method, path, contentType, body)
 }
 
 // sendWith is send with a header, which becomes the request's.
-func (c *Client) sendWith(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*http.Response, error) {
+func (c *Client) sendWith(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*answer, error) {
+	ctx, p := c.limits.pace(ctx)
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
+		p.end()
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
 	}
 	request.Header = header
+	if header.Get(api.IdentityHeader) != "" {
+		request.GetBody = nil // otherwise the transport sends it again, to whichever server
+	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
 	if c.key != "" {
 		request.Header.Set(api.KeyHeader, c.key)
 	}
-	response, err := c.http.Do(request)
+	response, err := c.http.Do(request) //nolint:bodyclose // the answer's Close does
 	if err != nil {
-		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
+		p.end()
+		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), causeOf(ctx, err))
 	}
+	p.rest()
+	a := &answer{body: response.Body, path: pathOnly(path), ctx: ctx, pace: p}
 	if response.StatusCode/100 == 2 {
-		return response, nil
+		return a, nil
 	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
+	data, err := a.whole(maxSmall)
 	if err != nil { // the status says enough
 		data = nil
 	}
@@ -443,16 +510,17 @@ func (c *Client) sendWith(ctx context.Context, header http.Header, method, path,
 func detail(body []byte) string {
 	var said struct {
 		Detail     string `json:"detail"`
-		Errors     string `json:"errors"`
+		Errors     any    `json:"errors"` // a text on the routes of the legacy protocol, else a list of what detail says
 		Status     string `json:"status"`
 		WaitingFor string `json:"waiting_for"`
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
 		return strings.TrimSpace(string(body))
 	}
+	text, _ := said.Errors.(string)
 	switch {
-	case said.Errors != "":
-		return said.Detail + ": " + said.Errors
+	case text != "":
+		return said.Detail + ": " + text
 	case said.Detail != "":
 		return said.Detail
 	case said.WaitingFor != "":

@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/api/contract"
 )
 
 // serve answers with one handler and returns a client of it.
@@ -50,7 +50,7 @@ func write(t *testing.T, w io.Writer, text string) {
 // document allows as an answer.
 func TestMethods(t *testing.T) {
 	t.Parallel()
-	spec := apitest.NewSpec(t)
+	spec := contract.NewSpec(t)
 	session := api.Session{Name: "build", State: "busy", WorkingDir: "/w", PID: 7, Shell: "/bin/sh", Commands: 2, OutputBytes: 3, Kernel: &api.Kernel{State: "idle", Python: "/p", PID: 8}}
 	const sessionJSON = `{"name":"build","state":"busy","working_dir":"/w","pid":7,"shell":"/bin/sh","started":"0001-01-01T00:00:00Z","commands":2,"output_bytes":3,` +
 		`"kernel":{"state":"idle","since":"0001-01-01T00:00:00Z","python":"/p","pid":8}}`
@@ -193,6 +193,22 @@ func TestUpload(t *testing.T) {
 	}
 }
 
+func TestUnpack(t *testing.T) {
+	t.Parallel()
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI != "/v1/unpack?path=%2Fa+b" || r.Header.Get("Content-Type") != "application/x-tar" {
+			t.Errorf("got %s, %v", r.RequestURI, r.Header)
+		}
+		if content, err := io.ReadAll(r.Body); string(content) != "archive" || err != nil {
+			t.Errorf("got %q, %v", content, err)
+		}
+		write(t, w, `{"entries":3}`)
+	})
+	if n, err := c.Unpack(t.Context(), "/a b", strings.NewReader("archive")); n != 3 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+}
+
 // An upload whose source fails is not an upload.
 func TestUploadSourceFails(t *testing.T) {
 	t.Parallel()
@@ -266,13 +282,18 @@ func TestStatusError(t *testing.T) {
 }
 
 // A connection that dies in the middle of an action says nothing about whether
-// it ran. The transport must not find that out by trying again, not even on a
+// it ran. Where the server is an older one, which does not run an identity once,
+// neither the client nor the transport finds that out by trying again, not even on a
 // connection that worked before.
 func TestAnActionIsSentOnce(t *testing.T) {
 	t.Parallel()
 	var actions atomic.Int64
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/alive" {
+		switch {
+		case r.URL.Path == "/alive":
+			return
+		case r.Method == http.MethodGet:
+			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
 		actions.Add(1)

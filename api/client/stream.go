@@ -12,27 +12,42 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Stream carries out one action as Do does, and calls output for what comes out
-// of the session's terminal, as it comes. The command never waits for output;
-// what a slow one misses, the next call counts. An error of output ends the
-// waiting and is returned; the command goes on. That the action was refused is
-// a *StatusError, whenever it turned out.
+// Stream carries out one action as Do does, and calls output for what it prints, as it
+// comes, each stretch once also where the connection breaks. The command never waits for
+// output; what is not kept, the next call counts. An error of output ends the waiting and
+// is returned; the command goes on. That the action was refused is a *StatusError,
+// whenever it turned out.
 func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
 		return nil, err
 	}
-	const path = "/v1/actions"
-	response, err := c.sendFor(ctx, linesType, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	var o api.Observation
+	var last uint64
+	err = c.once(ctx, r.Key, func(identity http.Header) (err error) {
+		o, err = c.follow(ctx, identity, body, &last, c.maxAnswer(r), output)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	lines := bufio.NewReaderSize(response.Body, 64<<10)
+	return known(o)
+}
+
+// follow sends an action and reads its events. Those up to last were told before.
+func (c *Client) follow(ctx context.Context, header http.Header, body []byte, last *uint64, most int64, output func(api.Output) error) (api.Observation, error) {
+	const path = "/v1/actions"
+	header.Set("Accept", linesType)
+	answer, err := c.sendWith(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Close() }()
+	lines := bufio.NewReaderSize(answer, 64<<10)
 	for {
-		line, err := c.readLine(lines)
+		line, err := answer.line(lines, most)
 		if err != nil {
-			return nil, fmt.Errorf("reading the answer of %s: %w", path, err)
+			return nil, fmt.Errorf("reading the answer of %s: %w", path, answer.cause(err))
 		}
 		event, err := api.DecodeEvent(line)
 		if err != nil {
@@ -40,8 +55,12 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 		}
 		switch e := event.(type) {
 		case api.Output:
+			if e.Seq > 0 && e.Seq <= *last {
+				continue
+			}
+			*last = e.Seq
 			if err := output(e); err != nil {
-				return nil, err
+				return nil, callersError{err}
 			}
 		case api.Heartbeat:
 		case api.Finished:
@@ -55,21 +74,34 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 // linesType is the form of a stream that this client reads.
 const linesType = "application/x-ndjson"
 
-// readLine reads one line, io.ErrUnexpectedEOF where the stream ends before it.
-func (c *Client) readLine(r *bufio.Reader) ([]byte, error) {
+// line reads one line of most bytes, which is due once it has begun; it fails with
+// io.ErrUnexpectedEOF where the stream ends before it.
+func (a *answer) line(r *bufio.Reader, most int64) ([]byte, error) {
+	if _, err := r.Peek(1); err != nil {
+		return nil, endOf(err)
+	}
+	a.pace.begin()
+	defer a.pace.rest()
 	var line []byte
 	for {
 		part, err := r.ReadSlice('\n')
 		line = append(line, part...)
+		a.pace.count(len(part))
 		switch {
 		case err == nil:
 			return line, nil
-		case int64(len(line)) > c.maxResponse:
+		case int64(len(line)) > most:
 			return nil, ErrTooLarge
-		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
+			return nil, endOf(err)
 		}
 	}
+}
+
+// endOf makes the end of a stream, which should not be here, an error.
+func endOf(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

@@ -60,6 +60,10 @@ func TestStream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet { // an older server, which has no list
+					w.WriteHeader(http.StatusMethodNotAllowed)
+					return
+				}
 				if r.Method != http.MethodPost || r.URL.Path != "/v1/actions" || r.Header.Get("Accept") != "application/x-ndjson" {
 					t.Errorf("got %s %s, Accept %q", r.Method, r.URL.Path, r.Header.Get("Accept"))
 				}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -23,6 +25,7 @@ type Terminal struct {
 	conn *websocket.Conn
 	net  net.Conn
 	ctx  context.Context //nolint:containedctx // a net.Conn has none in its methods; Terminal says what it bounds
+	end  context.CancelCauseFunc
 }
 
 // Terminal attaches to the terminal of a session, "" for the default one, which
@@ -31,24 +34,47 @@ type Terminal struct {
 // and nothing that runs in the session ends with it. A refusal is a
 // *StatusError. The caller must call Close.
 func (c *Client) Terminal(ctx context.Context, session string, readOnly bool) (*Terminal, error) {
-	path := sessionPath(session) + "/terminal"
+	return c.NamedTerminal(ctx, session, "", readOnly)
+}
+
+// NamedTerminal is Terminal with a name for the sandbox that its prompts show.
+func (c *Client) NamedTerminal(ctx context.Context, session, sandbox string, readOnly bool) (*Terminal, error) {
+	query := url.Values{}
 	if readOnly {
-		path += "?mode=read"
+		query.Set("mode", "read")
 	}
+	if sandbox != "" {
+		query.Set("sandbox", sandbox)
+	}
+	path := sessionPath(session) + "/terminal?" + query.Encode()
+	dialing, cancel := context.WithCancelCause(ctx)
+	conn, err := c.webSocket(dialing, cancel, path)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	return &Terminal{conn: conn, net: websocket.NetConn(ctx, conn, websocket.MessageBinary), ctx: ctx, end: cancel}, nil
+}
+
+// webSocket opens a WebSocket, whose life ctx bounds. It ends ctx by cancel where the
+// server does not answer. A refusal is a *StatusError.
+func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, path string) (*websocket.Conn, error) {
 	header := http.Header{}
 	if c.key != "" {
 		header.Set(api.KeyHeader, c.key)
 	}
+	slow := time.AfterFunc(c.limits.quick, func() { cancel(ErrNoAnswer) })
+	defer slow.Stop()
 	//nolint:bodyclose // Dial keeps what it read of a refusal and closes the rest
 	conn, response, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.oneHTTP(), HTTPHeader: header})
-	if err != nil {
-		if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
-			return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
-		}
-		data, _ := io.ReadAll(response.Body) // bounded by Dial
-		return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
+	switch {
+	case err == nil:
+		return conn, nil
+	case response == nil || response.StatusCode == http.StatusSwitchingProtocols:
+		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), causeOf(ctx, err))
 	}
-	return &Terminal{conn: conn, net: websocket.NetConn(ctx, conn, websocket.MessageBinary), ctx: ctx}, nil
+	data, _ := io.ReadAll(response.Body) // bounded by Dial
+	return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
 }
 
 // oneHTTP returns a client whose connections speak HTTP/1.1, which a WebSocket
@@ -97,7 +123,10 @@ func (t *Terminal) Write(p []byte) (int, error) {
 // Resize tells how large the view is. The session's terminal has that size
 // until Close, unless another who types asks for one later.
 func (t *Terminal) Resize(rows, cols int) error {
-	size := api.EncodeTerminalSize(api.TerminalSize{Rows: rows, Cols: cols})
+	size, err := api.Encode(api.TerminalSize{Rows: rows, Cols: cols})
+	if err != nil {
+		return fmt.Errorf("resizing the terminal: %w", err)
+	}
 	if err := t.conn.Write(t.ctx, websocket.MessageText, size); err != nil {
 		return fmt.Errorf("resizing the terminal: %w", err)
 	}
@@ -106,6 +135,7 @@ func (t *Terminal) Resize(rows, cols int) error {
 
 // Close detaches. What runs in the session goes on.
 func (t *Terminal) Close() error {
+	defer t.end(nil)
 	if err := t.net.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return t.conn.CloseNow()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // maxAction is the most a server takes, and some.
@@ -29,7 +30,8 @@ the object inside; /openapi.yaml describes all of them.
 It exits with 0 when there is an observation, whatever that says.`,
 		Example: `  runtimectl act build '{"action": "run", "args": {"command": "uname -a"}}'
   runtimectl act build --file edit.json -o yaml
-  echo '{"action": "read", "args": {"path": "go.mod"}}' | runtimectl act build | jq -r .content`,
+  echo '{"action": "read", "args": {"path": "go.mod"}}' |
+    runtimectl act build | jq -r .content`,
 		Args: takes(1, 2),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
@@ -51,8 +53,8 @@ It exits with 0 when there is an observation, whatever that says.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		return p.on(cmd.Context(), args[0], func(_ place, s *sandbox) error {
-			c, err := s.client()
+		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := clientOf(s)
 			if err != nil {
 				return err
 			}

@@ -10,17 +10,17 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // agent is what package docker says to the server in a sandbox.
 type agent struct{}
 
-var _ docker.Agent = agent{}
+var _ sandbox.Agent = agent{}
 
 // Ready runs a command in the default shell. A sandbox without an owner is asked
 // whether it could: it runs nothing yet.
-func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error {
+func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 	if key == "" {
 		return c.Ready(ctx)
 	}
-	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true}})
+	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true, Hidden: true}})
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (agent) Ready(ctx context.Context, dial docker.DialFunc, key string) error 
 }
 
 // Claim makes the sandbox the caller's.
-func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim) error {
+func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
 	c, err := clientOver(dial, claim.Ticket)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim
 		Key: claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: wholeSeconds(claim.TTL), IdleSeconds: wholeSeconds(claim.Idle),
 	})
 	if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusConflict {
-		return fmt.Errorf("%w: %s", docker.ErrClaimed, refused.Detail)
+		return fmt.Errorf("%w: %w", sandbox.ErrClaimed, refused)
 	}
 	return err
 }
@@ -59,7 +59,7 @@ func (agent) Claim(ctx context.Context, dial docker.DialFunc, claim docker.Claim
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // Renew gives the sandbox a new deadline.
-func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl time.Duration) error {
+func (agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return err
@@ -70,17 +70,17 @@ func (agent) Renew(ctx context.Context, dial docker.DialFunc, key string, ttl ti
 }
 
 // Status asks what the sandbox does, and how long it will live.
-func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (docker.Status, error) {
+func (agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
 	c, err := clientOver(dial, key)
 	if err != nil {
-		return docker.Status{}, err
+		return sandbox.Status{}, err
 	}
 	defer c.Close()
 	life, err := c.Status(ctx)
 	if err != nil {
-		return docker.Status{}, err
+		return sandbox.Status{}, err
 	}
-	s := docker.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now()}
+	s := sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now()}
 	if life.IdleSince != nil {
 		s.Since = *life.IdleSince
 	}
@@ -91,11 +91,13 @@ func (agent) Status(ctx context.Context, dial docker.DialFunc, key string) (dock
 }
 
 // clientOver is a client whose connections dial opens. Its Close drops them.
-func clientOver(dial docker.DialFunc, key string) (*client.Client, error) {
+func clientOver(dial sandbox.DialFunc, key string) (*client.Client, error) {
 	transport := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		DisableCompression: true,
 		IdleConnTimeout:    90 * time.Second,
+
+		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport}})
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) cat() *cobra.Command {
@@ -22,10 +24,10 @@ not. A path that is not absolute begins where the sandbox's shells start.`,
 	}
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.on(cmd.Context(), args[0], func(where place, s *sandbox) error {
+		return p.onFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
 			var failures []error
 			for _, path := range args[1:] {
-				failures = append(failures, readFile(cmd.Context(), where, s, path, func(_ *tar.Header, content io.Reader) error {
+				failures = append(failures, readFile(cmd.Context(), files, s, path, func(_ *tar.Header, content io.Reader) error {
 					_, err := io.Copy(p.stdout, content)
 					return err
 				}))
@@ -37,8 +39,8 @@ not. A path that is not absolute begins where the sandbox's shells start.`,
 }
 
 // readFile gives a file of a sandbox to use, with what the archive says of it.
-func readFile(ctx context.Context, where place, s *sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
-	from, err := look(ctx, where, s, given)
+func readFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
+	from, err := look(ctx, files, s, given)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func readFile(ctx context.Context, where place, s *sandbox, given string, use fu
 	case !from.info.Mode.IsRegular():
 		return fmt.Errorf("%w: %s in sandbox %s is no file", errConflict, from.path, s.ID)
 	}
-	archive, err := where.CopyOut(ctx, s, from.real)
+	archive, err := files.CopyOut(ctx, s, from.real)
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // completeSandboxes completes the first most arguments, or all of them where
 // most is negative, with names of sandboxes that are in one of the states, or in
 // any. Where the engine does not answer there is nothing to complete.
-func (p *program) completeSandboxes(most int, states ...docker.State) cobra.CompletionFunc {
+func (p *program) completeSandboxes(most int, states ...sandbox.State) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -24,9 +24,12 @@ func (p *program) completeSandboxes(most int, states ...docker.State) cobra.Comp
 
 // sandboxNames are the completions for the beginning of a name or an id: names
 // where they begin so, else ids.
-func (p *program) sandboxNames(cmd *cobra.Command, args []string, begun string, states []docker.State) (found []cobra.Completion) {
-	_ = p.in(func(where place) error { // nothing to complete is all that can be said
-		all, err := where.List(cmd.Context())
+func (p *program) sandboxNames(cmd *cobra.Command, args []string, begun string, states []sandbox.State) (found []cobra.Completion) {
+	if p.choosePlatform() != nil {
+		return found
+	}
+	_ = p.in(func(driver sandbox.Driver) error { // nothing to complete is all that can be said
+		all, err := driver.List(cmd.Context())
 		for _, s := range all {
 			if len(states) > 0 && !slices.Contains(states, s.State) || slices.Contains(args, s.Name) || slices.Contains(args, s.ID) {
 				continue
@@ -45,8 +48,8 @@ func (p *program) sandboxNames(cmd *cobra.Command, args []string, begun string, 
 
 // completePools completes a flag with the names of pools in which sandboxes wait.
 func (p *program) completePools(cmd *cobra.Command, _ []string, begun string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	_ = p.in(func(where place) error { // nothing to complete is all that can be said
-		all, err := where.List(cmd.Context())
+	_ = p.in(func(driver sandbox.Driver) error { // nothing to complete is all that can be said
+		all, err := driver.List(cmd.Context())
 		for _, s := range all {
 			if s.Pool != "" && strings.HasPrefix(s.Pool, begun) && !slices.Contains(names, s.Pool) {
 				names = append(names, s.Pool)
@@ -60,8 +63,8 @@ func (p *program) completePools(cmd *cobra.Command, _ []string, begun string) (n
 // fileFlags are those whose value is a file of this machine, or begins with one.
 var fileFlags = []string{"env-file", "file", "key-file", "server", "volume"}
 
-// completeNothing keeps the shell from offering files for the values of flags
-// that are none, and for which there is nothing to offer.
+// completeNothing keeps the shell from offering files for the values of flags that
+// name no file and have no completion of their own.
 func completeNothing(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		_, known := c.GetFlagCompletionFunc(f.Name)
@@ -72,4 +75,4 @@ func completeNothing(c *cobra.Command) {
 }
 
 // running are the states in which a sandbox takes actions.
-var running = []docker.State{docker.Ready, docker.Busy, docker.Idle}
+var running = []sandbox.State{sandbox.Ready, sandbox.Busy, sandbox.Idle}

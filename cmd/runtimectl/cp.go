@@ -14,11 +14,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
+	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) cp() *cobra.Command {
@@ -33,10 +36,14 @@ As with docker cp, what is copied goes into the destination if that is a
 directory, and otherwise gets its name; a source that ends with "/." is the
 content of a directory. "-" is a tar archive on standard input or output.
 
-What is copied into a sandbox belongs to the user of its commands. What is copied
-out of it belongs to you, and is taken for the work of an enemy: no file is
-written outside of the destination, links that lead out of what is copied,
-devices and the like are left out, which is said, and no set-uid bit is kept.`,
+What is copied into a sandbox belongs to the user of its commands, and is written
+with that user's rights. While the sandbox does not run, it may go anywhere, but
+through no symbolic link.
+
+What is copied out of a sandbox belongs to you, and is treated as the work of an
+attacker: no file is written outside of the destination or beyond the free space,
+and links that lead out of what is copied, devices and the like are left out, which
+is said. No set-uid bit is kept, and holes stay holes.`,
 		Example: `  runtimectl cp build:dist ./dist
   runtimectl cp . build:/workspace
   runtimectl cp build:/var/log - | tar -t
@@ -55,9 +62,14 @@ devices and the like are left out, which is said, and no set-uid bit is kept.`,
 		return found, cobra.ShellCompDirectiveNoSpace
 	}
 	p.addPlace(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
+	c.RunE = func(cmd *cobra.Command, args []string) (failed error) {
 		from, fromPath, out := splitRemote(args[0])
 		to, toPath, in := splitRemote(args[1])
+		defer func() {
+			if failed != nil && cmd.Context().Err() != nil {
+				failed = &exitError{code: exitInterrupted, why: "interrupted"}
+			}
+		}()
 		switch {
 		case in && out:
 			return &usageError{cmd.CommandPath(), errors.New("both are in a sandbox: copy to this machine first, or pipe one cp into another with -")}
@@ -88,7 +100,7 @@ func splitRemote(word string) (ref, path string, remote bool) {
 type remotePath struct {
 	path  string // absolute and clean
 	real  string
-	info  docker.FileInfo // of real
+	info  sandbox.FileInfo // of real
 	found bool
 	// content tells that the path ended with "/.", slash that it ended with "/".
 	content, slash bool
@@ -98,10 +110,10 @@ type remotePath struct {
 const mostLinks = 16
 
 // look finds out what is at a path of a sandbox.
-func look(ctx context.Context, where place, s *sandbox, given string) (remotePath, error) {
+func look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (remotePath, error) {
 	r := remotePath{content: given == "." || strings.HasSuffix(given, "/."), slash: strings.HasSuffix(given, "/")}
 	if !path.IsAbs(given) {
-		dir, err := where.WorkDir(ctx, s)
+		dir, err := files.WorkDir(ctx, s)
 		if err != nil {
 			return r, err
 		}
@@ -110,7 +122,7 @@ func look(ctx context.Context, where place, s *sandbox, given string) (remotePat
 	r.path = path.Clean(given)
 	r.real = r.path
 	for range mostLinks {
-		info, err := where.Stat(ctx, s, r.real)
+		info, err := files.Stat(ctx, s, r.real)
 		if errors.Is(err, fs.ErrNotExist) {
 			return r, nil
 		}
@@ -130,27 +142,40 @@ func look(ctx context.Context, where place, s *sandbox, given string) (remotePat
 	return r, fmt.Errorf("%w: there are too many links at %s in sandbox %s", errConflict, r.path, s.ID)
 }
 
+// direct refuses a link as the place to write to in a sandbox that does not run:
+// the engine writes there as root, and the agent may have made it.
+func (r remotePath) direct(s *sandbox.Sandbox) error {
+	if serves(s) || r.real == r.path {
+		return nil
+	}
+	return fmt.Errorf("%w: %s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
+		errConflict, r.path, s.ID, r.real, s.State, advice(s))
+}
+
 // copyOut copies out of a sandbox.
 func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 	if file, ok := p.stdout.(*os.File); dest == "-" && ok && term.IsTerminal(int(file.Fd())) {
 		return errors.New("an archive is nothing for a terminal: send standard output somewhere else")
 	}
-	return p.on(ctx, ref, func(where place, s *sandbox) error {
-		from, err := look(ctx, where, s, given)
+	return p.onFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
+		from, err := look(ctx, files, s, given)
 		if err != nil {
 			return err
 		}
 		if !from.found {
 			return fmt.Errorf("%s in sandbox %s: %w", from.path, s.ID, errNotFound)
 		}
-		archive, err := where.CopyOut(ctx, s, from.real)
+		data, err := files.CopyOut(ctx, s, from.real)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = archive.Close() }()
+		defer func() { _ = data.Close() }()
 		line := p.progress()
 		defer line.end()
-		counted := &counter{Reader: archive, line: line, what: from.path}
+		counted := &counter{Reader: data, line: line, what: from.path, stopped: ctx.Err, begun: time.Now()}
+		if from.info.Mode.IsRegular() {
+			counted.total = from.info.Size
+		}
 		if dest == "-" {
 			if _, err := io.Copy(p.stdout, counted); err != nil {
 				return fmt.Errorf("copying %s: %w", from.path, err)
@@ -159,81 +184,22 @@ func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 		}
 		notes := p.leftOut(line)
 		defer notes.end()
-		if err := unpackAt(counted, dest, from, notes.add); err != nil {
-			return fmt.Errorf("copying %s to %s: %w", from.path, dest, err)
+		unpacking := transfer.Unpacking{Dest: dest, Name: path.Base(from.path), Content: from.content, Open: p.openFile, LeftOut: notes.add}
+		if err := unpacking.Unpack(counted); err != nil {
+			return fmt.Errorf("copying %s to %s: %w", from.path, dest, absent(err))
 		}
 		return nil
 	})
 }
 
-// unpackAt unpacks what CopyOut gave of a path at dest.
-func unpackAt(archive io.Reader, dest string, from remotePath, note func(string)) error {
-	in := tar.NewReader(archive)
-	first, err := in.Next()
-	if err != nil {
-		return fmt.Errorf("reading the archive: %w", err)
-	}
-	isDir := first.Typeflag == tar.TypeDir
-	base := path.Base(from.path)
-	info, err := os.Stat(dest)
-	there := err == nil && info.IsDir()
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	case err == nil && !there && isDir:
-		return fmt.Errorf("%w: %s is there and is no directory", errConflict, dest)
-	case err != nil && !isDir && strings.HasSuffix(dest, "/"):
-		return fmt.Errorf("directory %s: %w", dest, errNotFound)
-	case there && isDir && (from.content || base == "/"):
-		base = "."
-	case there:
-		dest = filepath.Join(dest, base)
-	}
-	u := &unpacker{in: in, note: note, top: path.Clean(first.Name)}
-	if !isDir {
-		return u.single(first, dest)
-	}
-	if base != "." {
-		if u.rootIsNew, err = makeDir(dest); err != nil {
-			return err
-		}
-	}
-	if u.root, err = os.OpenRoot(dest); err != nil {
-		return err
-	}
-	defer func() { _ = u.root.Close() }()
-	return u.unpack(first)
-}
-
-// makeDir makes a directory where there is none. A link to one is not taken for
-// it: the sandbox may have made it, in an earlier copy.
-func makeDir(dir string) (made bool, err error) {
-	err = os.Mkdir(dir, 0o700)
-	if !errors.Is(err, fs.ErrExist) {
-		return err == nil, err
-	}
-	info, err := os.Lstat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%w: %s is there and is no directory", errConflict, dir)
-	}
-	return false, err
-}
-
-// single unpacks the only file of an archive under another name.
-func (u *unpacker) single(h *tar.Header, dest string) (err error) {
-	if u.root, err = os.OpenRoot(filepath.Dir(dest)); err != nil {
-		return err
-	}
-	defer func() { _ = u.root.Close() }()
-	u.top, h.Name = "", filepath.Base(dest)
-	return u.unpack(h)
-}
-
 // copyIn copies into a sandbox.
 func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
-	return p.on(ctx, ref, func(where place, s *sandbox) error {
-		to, err := look(ctx, where, s, given)
+	return p.onFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
+		to, err := look(ctx, files, s, given)
 		if err != nil {
+			return err
+		}
+		if err := to.direct(s); err != nil {
 			return err
 		}
 		dir, name := to.real, ""
@@ -244,7 +210,7 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 		} else if dir, name, err = target(source, to); err != nil {
 			return fmt.Errorf("copying %s to sandbox %s: %w", source, s.ID, err)
 		}
-		owner, err := ownerOf(ctx, where, s)
+		owner, err := ownerOf(ctx, files, s)
 		if err != nil {
 			return err
 		}
@@ -252,18 +218,20 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 		defer line.end()
 		notes := p.leftOut(line)
 		defer notes.end()
-		return p.send(ctx, where, s, dir, func(w io.Writer) error {
-			pack := &packer{out: tar.NewWriter(w), owner: owner, note: notes.add}
+		return p.send(ctx, files, s, dir, func(w io.Writer) error {
+			pack := &archive.Packer{Out: tar.NewWriter(w), Owner: owner, LeftOut: notes.add}
 			var err error
 			if source == "-" {
-				err = pack.chown(p.stdin)
+				if err = pack.Pass(p.stdin); err != nil {
+					err = fmt.Errorf("standard input: %w", err)
+				}
 			} else {
-				err = pack.pack(filepath.Clean(source), name)
+				err = transfer.Pack(pack, source, name, p.openFile)
 			}
 			if err != nil {
 				return err
 			}
-			return pack.out.Close()
+			return pack.Out.Close()
 		}, line)
 	})
 }
@@ -275,7 +243,7 @@ func target(source string, to remotePath) (dir, name string, err error) {
 	if err != nil {
 		return "", "", absent(err)
 	}
-	content := source == "." || source == ".." || strings.HasSuffix(source, "/.") || filepath.Clean(source) == "/"
+	content := transfer.IsContent(source)
 	switch {
 	case to.found && to.info.Mode.IsDir() && content:
 		return to.real, ".", nil
@@ -290,7 +258,7 @@ func target(source string, to remotePath) (dir, name string, err error) {
 }
 
 // send gives what write writes to the sandbox, as it comes.
-func (p *program) send(ctx context.Context, where place, s *sandbox, dir string, write func(io.Writer) error, line *progress) error {
+func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, write func(io.Writer) error, line *progress) error {
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() { // ends with the reader, at the latest
@@ -298,7 +266,7 @@ func (p *program) send(ctx context.Context, where place, s *sandbox, dir string,
 		_ = w.CloseWithError(err) // never fails
 		wrote <- err
 	}()
-	err := where.CopyIn(ctx, s, dir, &counter{Reader: r, line: line, what: dir})
+	err := files.CopyIn(ctx, s, dir, &counter{Reader: r, line: line, what: dir, stopped: ctx.Err, begun: time.Now()})
 	_ = r.CloseWithError(errReaderGone) // never fails
 	if failed := <-wrote; failed != nil && !errors.Is(failed, errReaderGone) {
 		return failed // the reason of the other
@@ -310,23 +278,23 @@ var errReaderGone = errors.New("nobody reads any more")
 
 // ownerOf is the account that the commands of a sandbox run as. Its own list of
 // accounts knows its ids, whether it runs or not; the list is root's.
-func ownerOf(ctx context.Context, where place, s *sandbox) (account, error) {
+func ownerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (archive.Owner, error) {
 	name, number, _ := strings.Cut(s.User, ":")
 	uid, err := strconv.Atoi(number)
-	if err != nil { // a local one: files belong to whoever makes them
-		return account{}, nil
+	if err != nil { // a local one: files belong to the user who makes them
+		return archive.Owner{}, nil
 	}
-	archive, err := where.CopyOut(ctx, s, "/etc/passwd")
+	data, err := files.CopyOut(ctx, s, "/etc/passwd")
 	if errors.Is(err, fs.ErrNotExist) {
-		return account{uid, uid}, nil
+		return archive.Owner{UID: uid, GID: uid}, nil
 	}
 	if err != nil {
-		return account{}, err
+		return archive.Owner{}, err
 	}
-	defer func() { _ = archive.Close() }()
-	in := tar.NewReader(archive)
+	defer func() { _ = data.Close() }()
+	in := tar.NewReader(data)
 	if h, err := in.Next(); err != nil || h.Typeflag != tar.TypeReg {
-		return account{uid, uid}, err
+		return archive.Owner{UID: uid, GID: uid}, err
 	}
 	lines := bufio.NewScanner(io.LimitReader(in, 1<<20))
 	for lines.Scan() {
@@ -337,26 +305,45 @@ func ownerOf(ctx context.Context, where place, s *sandbox) (account, error) {
 		u, err1 := strconv.Atoi(fields[2])
 		g, err2 := strconv.Atoi(fields[3])
 		if err1 == nil && err2 == nil {
-			return account{u, g}, nil
+			return archive.Owner{UID: u, GID: g}, nil
 		}
 	}
-	return account{uid, uid}, lines.Err()
+	return archive.Owner{UID: uid, GID: uid}, lines.Err()
 }
 
-// counter says on the progress line how much was read.
+// counter says on the progress line how much was read, and how fast. Reading fails once
+// stopped returns an error.
 type counter struct {
 	io.Reader
-	line *progress
-	what string
-	n    int64
+	line    *progress
+	what    string
+	total   int64 // bytes; 0: not known
+	stopped func() error
+	begun   time.Time
+	n       int64
 }
 
 // Read reads and counts.
 func (c *counter) Read(b []byte) (int, error) {
+	if err := c.stopped(); err != nil {
+		return 0, err
+	}
 	n, err := c.Reader.Read(b)
 	c.n += int64(n)
-	c.line.count("copying %s: %s", c.what, size(c.n))
+	c.line.count("copying %s: %s", c.what, c.figures(time.Since(c.begun)))
 	return n, err
+}
+
+// figures are how much, of how much, and how fast.
+func (c *counter) figures(took time.Duration) string {
+	text := size(c.n)
+	if c.total > 0 {
+		text = size(min(c.n, c.total)) + " of " + size(c.total)
+	}
+	if took >= time.Second {
+		text += ", " + size(int64(float64(c.n)/took.Seconds())) + "/s"
+	}
+	return text
 }
 
 // leftOut collects what a copy leaves out, for a few notes at its end.

@@ -2,11 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
 )
 
 // TestCopy copies both ways as docker cp does.
@@ -55,7 +61,8 @@ func TestCopy(t *testing.T) {
 	}
 
 	archive := m.ok("cp", "box:dots", "-")
-	if err := unpackAt(strings.NewReader(archive), at("out5"), remotePath{path: "/x"}, func(string) {}); err != nil {
+	unpacking := transfer.Unpacking{Dest: at("out5"), Name: "x", Open: os.Open}
+	if err := unpacking.Unpack(strings.NewReader(archive)); err != nil {
 		t.Fatal(err)
 	}
 	if got := tree(t, at("out5")); !slices.Equal(got, content) {
@@ -92,8 +99,8 @@ func TestCopyRefused(t *testing.T) {
 		{here + "/nope", "box:", 3, "no such file"},
 		{here, "box:file", 5, "is there and is no directory"},
 		{here + "/file", "box:nope/", 3, "directory " + work + "/nope: not found"},
-		{"box:file", here + "/nope/", 3, "directory " + here + "/nope/: not found"},
-		{"box:.", here + "/file", 5, "is there and is no directory"},
+		{"box:file", here + "/nope/", 3, "directory " + here + "/nope/: file does not exist"},
+		{"box:.", here + "/file", 5, "is not a directory"},
 		{"-", "box:nope", 3, "directory " + work + "/nope in sandbox"},
 	}
 	for _, tt := range tests {
@@ -111,5 +118,81 @@ func write(t *testing.T, file, text string) {
 	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// tree lists what is below a directory: "name mode content", links with what
+// they say.
+func tree(tb testing.TB, dir string) []string {
+	tb.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || file == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, file)
+		line := rel + " " + info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			line += " " + string(data)
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(file)
+			if err != nil {
+				return err
+			}
+			line = rel + " -> " + to
+		}
+		all = append(all, line)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+// A copy that is interrupted ends with 130 and leaves nothing.
+func TestCpInterrupted(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	m.ok("exec", "box", "sh", "-c", "echo x > f")
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &program{stdin: &interrupting{cancel}, stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}
+	if code := p.run(ctx, []string{"cp", "--local", "--state-dir", m.dir, "-", "box:/tmp"}); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// interrupting is an archive without end, whose reader is interrupted.
+type interrupting struct{ cancel context.CancelFunc }
+
+func (i *interrupting) Read(p []byte) (int, error) {
+	i.cancel()
+	return 0, io.ErrUnexpectedEOF
+}
+
+func TestCopyFigures(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		n, total int64
+		took     time.Duration
+		want     string
+	}{
+		{3_000_000, 0, 0, "3MB"},
+		{3_000_000, 12_000_000, 0, "3MB of 12MB"},
+		{12_001_024, 12_000_000, 2 * time.Second, "12MB of 12MB, 6.001MB/s"},
+	} {
+		if got := (&counter{n: tt.n, total: tt.total}).figures(tt.took); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
 	}
 }

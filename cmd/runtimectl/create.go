@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) create() *cobra.Command {
@@ -26,7 +26,7 @@ sandbox power over the host are not mounted.
 With --key it makes at most one sandbox for that key. Given again with the same
 flags, it prints the id of the same sandbox, and starts or resumes it if need be.`,
 		Example: `  runtimectl create debian:bookworm
-  id=$(runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian:bookworm)
+  runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian
   runtimectl create --local --name here`,
 		Args:              takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -36,6 +36,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	p.addPool(c, &pool)
 	p.addPlace(c)
 	p.addServer(c)
+	p.addUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image, _, err := p.oneImage(args)
 		if err != nil {
@@ -45,7 +46,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		return p.make(cmd.Context(), spec, pool, func(_ place, s *sandbox) error {
+		return p.make(cmd.Context(), spec, pool, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 			_, err := fmt.Fprintln(p.stdout, s.ID)
 			return err
 		})
@@ -54,10 +55,10 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 }
 
 // make makes a sandbox, or takes it from a pool, and does work on it.
-func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work func(where place, s *sandbox) error) error {
+func (p *program) make(ctx context.Context, spec sandbox.Spec, pool string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
 	line := p.progress()
 	defer line.end()
-	var change []func(*docker.Config)
+	var change []func(*options)
 	if p.place.local {
 		p.warnLocal()
 		if spec.Image != "" {
@@ -70,16 +71,16 @@ func (p *program) make(ctx context.Context, spec docker.Spec, pool string, work 
 		}
 		change = append(change, servers, line.show)
 	}
-	return p.in(func(where place) error {
-		s, err := p.take(ctx, where, spec, pool)
+	return p.in(func(driver sandbox.Driver) error {
+		s, err := p.take(ctx, driver, spec, pool)
 		line.end()
-		if errors.Is(err, docker.ErrNoImage) {
+		if errors.Is(err, sandbox.ErrNoImage) {
 			return fmt.Errorf("%w; 'runtimectl image' makes %s, also where no registry can be reached", err, imageTag)
 		}
 		if err != nil {
 			return err
 		}
-		return work(where, s)
+		return work(driver, s)
 	}, change...)
 }
 

@@ -4,31 +4,26 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/client"
 )
 
-// machine is where a demo runs in a test: its directories are its own.
-type machine struct {
-	bin, temp string
-	env       []string
+// demoMachine runs demos as processes, with a state directory of its own.
+type demoMachine struct {
+	bin, state string
+	env        []string
 }
 
-func newMachine(t *testing.T, path string) machine {
+func newDemoMachine(t *testing.T, path string) demoMachine {
 	t.Helper()
-	temp := t.TempDir()
-	env := []string{"PATH=" + path, "HOME=" + t.TempDir(), "TMPDIR=" + temp}
+	env := []string{"PATH=" + path, "HOME=" + t.TempDir()}
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
 		if err != nil {
@@ -36,45 +31,33 @@ func newMachine(t *testing.T, path string) machine {
 		}
 		env = append(env, name+"="+strings.TrimSpace(string(out)))
 	}
-	return machine{programs(t), temp, env}
+	return demoMachine{programs(t), shortDir(t), env}
 }
 
-// demo plays on this machine: integration tests play in containers.
-func (m machine) demo(ctx context.Context, args ...string) *exec.Cmd {
-	if !slices.Contains(args, "--url") {
-		args = append(args, "--local")
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "runtimectl"), append([]string{"demo"}, args...)...)
+func (m demoMachine) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "runtimectl"), append([]string{"demo", "--local", "--state-dir", m.state}, args...)...)
 	cmd.Env = m.env
 	return cmd
 }
 
 // run returns what a demo printed and its exit code.
-func (m machine) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+func (m demoMachine) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	cmd := m.demo(t.Context(), args...)
+	cmd := m.command(t.Context(), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)
-	} else if ok {
-		code = exit.ExitCode()
 	}
-	return code, out.String(), errs.String()
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// checkClean fails where a file or a process of the demo is left. The kernel
-// hangs up what ran in the shell when the shell is gone; a program with much
-// memory is still going for a moment after that, so processes are given time.
-func (m machine) checkClean(t *testing.T) {
+// checkClean fails if a demo left a sandbox or a process that works in one. A
+// process that was hung up may need a moment to end.
+func (m demoMachine) checkClean(t *testing.T) {
 	t.Helper()
-	entries, err := os.ReadDir(m.temp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(entries) > 0 {
-		t.Errorf("left in the temporary directory: %v", entries)
+	if left, err := filepath.Glob(filepath.Join(m.state, "local", "[0-9a-f]*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 	deadline := time.Now().Add(20 * time.Second)
 	for left := m.processes(t); len(left) > 0; left = m.processes(t) {
@@ -85,9 +68,9 @@ func (m machine) checkClean(t *testing.T) {
 	}
 }
 
-// processes are the command lines of processes that name the machine's directory
-// or stand in it.
-func (m machine) processes(t *testing.T) []string {
+// processes are the command lines of processes that name the state directory or
+// work below it.
+func (m demoMachine) processes(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -97,87 +80,11 @@ func (m machine) processes(t *testing.T) []string {
 	for _, dir := range dirs {
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
-		if bytes.Contains(line, []byte(m.temp)) || strings.HasPrefix(cwd, m.temp) {
+		if bytes.Contains(line, []byte(m.state)) || strings.HasPrefix(cwd, m.state) {
 			found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
 	return found
-}
-
-// works tells whether a program works in the machine's environment.
-func (m machine) works(t *testing.T, name string, args ...string) bool {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Env = m.env
-	return cmd.Run() == nil
-}
-
-func decodeSteps(t *testing.T, stdout string) []stepJSON {
-	t.Helper()
-	var steps []stepJSON
-	for line := range strings.Lines(stdout) {
-		var s stepJSON
-		if err := json.Unmarshal([]byte(line), &s); err != nil {
-			t.Fatalf("line %q: %v", line, err)
-		}
-		steps = append(steps, s)
-	}
-	return steps
-}
-
-func statuses(steps []stepJSON) []status {
-	var all []status
-	for _, s := range steps {
-		all = append(all, s.Status)
-	}
-	return all
-}
-
-// storySteps is how many steps the story has.
-const storySteps = 15
-
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, os.Getenv("PATH"))
-	want := slices.Repeat([]status{passed}, storySteps)
-	if !m.works(t, "python3", "--version") {
-		want[3] = skipped
-	}
-	code, stdout, stderr := m.run(t, "--output", "json")
-	steps := decodeSteps(t, stdout)
-	if got := statuses(steps); code != 0 || !slices.Equal(got, want) {
-		t.Fatalf("exit code %d, statuses %v\nwant 0, %v\n%s\n%s", code, got, want, stdout, stderr)
-	}
-	for i, s := range steps {
-		if s.Step != i+1 || s.Status == passed && s.Milliseconds <= 0 {
-			t.Errorf("step %d of the list is %d and took %v ms", i+1, s.Step, s.Milliseconds)
-		}
-	}
-	m.checkClean(t)
-
-	observe := func(step int) api.Observation {
-		o, err := api.DecodeObservation(steps[step-1].Observation)
-		if err != nil {
-			t.Fatalf("step %d: %v", step, err)
-		}
-		return o
-	}
-	if want[3] == passed {
-		if got := observe(4).(api.RunObservation).Content; got != "Enter your name: Hello, TestUser!" {
-			t.Errorf("the greeter says %q", got)
-		}
-	}
-	broken := observe(9).(api.RunObservation)
-	mended := observe(11).(api.RunObservation)
-	if broken.Metadata.ExitCode != 1 || mended.Metadata.ExitCode != 0 {
-		t.Errorf("the tests end with %d when broken and %d when mended", broken.Metadata.ExitCode, mended.Metadata.ExitCode)
-	}
-	if got, want := changedLines(steps[7].Diff), []string{"-\t*b = boolValue(v)", "+\t*b = boolValue(!v)"}; !slices.Equal(got, want) {
-		t.Errorf("the break changes %q, want %q", got, want)
-	}
-	if !strings.Contains(stderr, "15 steps: ") || !strings.Contains(stderr, "curl -s http://127.0.0.1:8000/execute_action") {
-		t.Errorf("the summary is not among the notes: %s", stderr)
-	}
 }
 
 // toolbox makes a directory with links to a few programs only.
@@ -196,63 +103,75 @@ func toolbox(t *testing.T, names ...string) string {
 	return dir
 }
 
+// The whole story, with a Python that answers as the real one does: the machine
+// may have none.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	tools := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tools, "python3"), []byte("#!/bin/sh\necho 'Enter your name: Hello, TestUser!'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m := newDemoMachine(t, tools+":"+os.Getenv("PATH"))
+	code, stdout, stderr := m.run(t)
+	if code != 0 || !strings.Contains(stdout, "\n15 steps: 15 ok, 0 failed, 0 skipped;") {
+		t.Errorf("exit code %d: %s\n%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"| +     *b = boolValue(!v)\n", "| --- FAIL: TestBoolP", "| ok  ", "\n    ok, "} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in %s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "\x1b") || !strings.HasSuffix(stderr, "note: no colours, because standard output is not a terminal\n") {
+		t.Errorf("colours without a terminal, or no reason why not: %q", stderr)
+	}
+	m.checkClean(t)
+}
+
 func TestDemoWithoutTools(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, toolbox(t, "bash", "chmod", "sleep"))
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
 	code, stdout, stderr := m.run(t)
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	for _, want := range []string{
-		"skipped the sandbox has no working python3\n",
-		"skipped there is no Go on this machine, whose module cache has the source\n",
-		"15 steps: 7 ok, 0 failed, 8 skipped;",
+		"skipped: the sandbox has no working python3\n",
+		"skipped: asking Go for the module cache of this machine: exec: \"go\": executable file not found in $PATH\n",
+		"\n15 steps: 7 ok, 0 failed, 8 skipped;",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in %s", want, stdout)
 		}
-	}
-	if strings.Contains(stdout, "\x1b") || stderr != "note: no colours, because standard output is not a terminal\n" {
-		t.Errorf("plain output is not plain, or nobody says why: %q", stderr)
 	}
 	m.checkClean(t)
 }
 
 func TestDemoFailsWithAStep(t *testing.T) {
 	t.Parallel()
-	tools := toolbox(t, "bash", "chmod", "sleep", "rm")
+	tools := toolbox(t, "bash", "chmod", "sleep")
 	if err := os.WriteFile(filepath.Join(tools, "python3"), []byte("#!/bin/sh\necho Bonjour\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	m := newMachine(t, tools)
-	code, stdout, stderr := m.run(t, "-o", "json")
-	steps := decodeSteps(t, stdout)
-	want := slices.Repeat([]status{passed}, storySteps)
-	want[3] = failed
-	for i := 4; i < 11; i++ {
-		want[i] = skipped
+	m := newDemoMachine(t, tools)
+	code, stdout, stderr := m.run(t)
+	const want = "the output has no \"Enter your name: Hello, TestUser!\"\n"
+	if code != 1 || !strings.Contains(stdout, "\n15 steps: 3 ok, 1 failed, 11 skipped;") || !strings.HasSuffix(stderr, "runtimectl: the demo failed: step 4: "+want) {
+		t.Errorf("exit code %d: %s\n%s", code, stdout, stderr)
 	}
-	if got := statuses(steps); code != 1 || !slices.Equal(got, want) {
-		t.Fatalf("exit code %d, statuses %v\nwant 1, %v\n%s", code, got, want, stderr)
-	}
-	if got, want := steps[3].Reason, `the output is "Bonjour" instead of "Enter your name: Hello, TestUser!"`; got != want {
-		t.Errorf("the reason is %q, want %q", got, want)
-	}
-	if want := "runtimectl: the demo failed: 1 of 15 steps did not do what they must\n"; !strings.HasSuffix(stderr, want) {
-		t.Errorf("stderr %q does not end in %q", stderr, want)
+	if !strings.Contains(stdout, "\n    FAILED, ") || !strings.Contains(stdout, want) || !strings.Contains(stdout, "skipped: an earlier step failed\n") {
+		t.Errorf("the reasons are missing: %s", stdout)
 	}
 	m.checkClean(t)
 }
 
-// Whatever is going on when a person presses Ctrl-C, nothing may be left of it.
-// The steps are those before which the shell, the compiler and a command that
-// does not end are at work.
+// Nothing is left of a demo that is interrupted before a step, whether the shell,
+// the compiler or a command that does not end is at work.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, step := range map[string]int{"at the start": 1, "in the tests": 8, "in a long command": 14} {
+	for name, step := range map[string]string{"at the start": " 1  ", "in the tests": " 9  ", "in a long command": "14  "} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMachine(t, os.Getenv("PATH"))
+			m := newDemoMachine(t, os.Getenv("PATH"))
 			code := 0
 			for try := 0; code == 0 && try < 20; try++ {
 				code = m.interrupt(t, step) // 0: it was over before the signal came
@@ -265,11 +184,11 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// interrupt starts the demo, sends it a Ctrl-C when it has told of so many
-// steps, and gives its exit code.
-func (m machine) interrupt(t *testing.T, steps int) int {
+// interrupt starts the demo, sends it a Ctrl-C when it prints the line of a step,
+// and returns its exit code.
+func (m demoMachine) interrupt(t *testing.T, step string) int {
 	t.Helper()
-	cmd := m.demo(t.Context(), "-o", "json")
+	cmd := m.command(t.Context())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -278,16 +197,10 @@ func (m machine) interrupt(t *testing.T, steps int) int {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for range steps {
-		if !lines.Scan() {
-			t.Fatalf("the demo ended early: %v, %v", lines.Err(), cmd.Wait())
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), step) {
+			_ = cmd.Process.Signal(os.Interrupt) // it may be over
 		}
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	for lines.Scan() { // what was on its way
 	}
 	_ = cmd.Wait() // the code says it
 	return cmd.ProcessState.ExitCode()
@@ -295,13 +208,13 @@ func (m machine) interrupt(t *testing.T, steps int) int {
 
 func TestDemoIntoAClosedPipe(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, toolbox(t, "bash", "chmod", "sleep", "rm"))
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Close()
-	cmd := m.demo(t.Context())
+	cmd := m.command(t.Context())
 	var errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = w, &errs
 	err = cmd.Run()
@@ -312,153 +225,50 @@ func TestDemoIntoAClosedPipe(t *testing.T) {
 	m.checkClean(t)
 }
 
-func TestDemoServerThatDies(t *testing.T) {
+func TestDemoKeep(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, os.Getenv("PATH"))
-	script := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho one >&2\necho two >&2\nexit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
+	m := newDemoMachine(t, toolbox(t, "bash", "chmod", "sleep"))
+	code, _, stderr := m.run(t, "--keep")
+	kept, err := filepath.Glob(filepath.Join(m.state, "local", "[0-9a-f]*"))
+	if err != nil || code != 0 || len(kept) != 1 || !strings.Contains(stderr, "note: sandbox "+filepath.Base(kept[0])+" is kept\n") {
+		t.Fatalf("exit code %d, kept %v, %v: %s", code, kept, err, stderr)
 	}
-	code, stdout, stderr := m.run(t, "--server", script)
-	want := "runtimectl: the server " + script + " ended by itself (exit status 3); its last words:\n  one\n  two\n"
-	if code != 1 || stdout != "" || stderr != want {
-		t.Errorf("exit code %d, stdout %q, stderr %q\nwant 1, nothing, %q", code, stdout, stderr, want)
+	got, err := os.ReadFile(filepath.Join(kept[0], "work", "greeter.py"))
+	if want := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")\n"; err != nil || string(got) != want {
+		t.Errorf("greeter.py is %q, %v\nwant %q", got, err, want)
+	}
+	if code, _, stderr := inProcess(t.Context(), nil, "rm", "--local", "--state-dir", m.state, filepath.Base(kept[0])); code != 0 {
+		t.Errorf("removing it: exit code %d, %s", code, stderr)
 	}
 	m.checkClean(t)
 }
 
-// A server that is killed in the middle is named as the reason.
-func TestDemoServerIsKilled(t *testing.T) {
+func TestStepCheck(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, toolbox(t, "bash", "chmod", "sleep", "rm"))
-	script := filepath.Join(t.TempDir(), "server")
-	text := "#!/bin/sh\necho $$ >" + quote(script+".pid") + "\nexec " + quote(filepath.Join(m.bin, "server")) + " \"$@\"\n"
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
+	ran := func(exit int, suffix string) api.Observation {
+		return api.RunObservation{Metadata: api.RunMetadata{ExitCode: exit, Suffix: suffix}}
 	}
-	cmd := m.demo(t.Context(), "-o", "json", "--server", script)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	lines.Scan()
-	pid, err := os.ReadFile(script + ".pid")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := exec.CommandContext(t.Context(), "kill", "-9", strings.TrimSpace(string(pid))).Run(); err != nil {
-		t.Fatal(err)
-	}
-	for lines.Scan() {
-	}
-	err = cmd.Wait()
-	if want := "the server " + script + " ended by itself (signal: killed)"; cmd.ProcessState.ExitCode() != 6 || !strings.Contains(errs.String(), want) {
-		t.Errorf("it ends with %v: %s\nwant exit code 6 and %q", err, errs.String(), want)
-	}
-	if entries, err := os.ReadDir(m.temp); err != nil || len(entries) > 0 {
-		t.Errorf("left in the temporary directory: %v, %v", entries, err)
-	}
-}
-
-// remote starts a server that outlives demos.
-func (m machine) remote(t *testing.T, key string) (url string, c *client.Client) {
-	t.Helper()
-	socket := filepath.Join(m.temp, "s")
-	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(key), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(m.bin, "server"),
-		"--addr", "unix:"+socket, "--working-dir", t.TempDir(), "--session-key-file", keyFile)
-	cmd.Env = m.env
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // after t.Context is over
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
+	run := api.RunAction{Command: "x"}
+	for name, tt := range map[string]struct {
+		step   step
+		answer api.Observation
+		output string
+		want   string // "" for success
+	}{
+		"success":      {step{action: run}, ran(0, ""), "", ""},
+		"failure":      {step{action: run}, ran(2, ""), "", "the exit code is 2 instead of 0"},
+		"unfinished":   {step{action: run, exit: unfinished}, ran(-1, timedOutSuffix+"1 seconds]"), "", ""},
+		"not started":  {step{action: run, exit: unfinished}, ran(-1, ""), "", "the command was not started"},
+		"refused":      {step{action: run}, api.ErrorObservation{}, "", "the answer is an error"},
+		"text":         {step{holds: []string{"b", "c"}}, api.ReadObservation{}, "abc", ""},
+		"missing text": {step{holds: []string{"b", "d"}}, api.ReadObservation{}, "abc", `the output has no "d"`},
+	} {
+		got := ""
+		if err := tt.step.check(tt.answer, tt.output); err != nil {
+			got = err.Error()
 		}
-	})
-	url = "unix://" + socket
-	c, err := client.New(client.Config{BaseURL: url, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for c.Ready(t.Context()) != nil {
-		if t.Context().Err() != nil {
-			t.Fatal("the server does not become ready")
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
-		time.Sleep(readyPause)
-	}
-	return url, c
-}
-
-func TestDemoRemote(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, toolbox(t, "bash", "chmod", "sleep", "mktemp", "rm"))
-	url, c := m.remote(t, "secret")
-	names := func() []string {
-		entries, err := os.ReadDir(m.temp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []string
-		for _, e := range entries {
-			all = append(all, e.Name())
-		}
-		return all
-	}
-	before := names()
-
-	m.env = append(m.env, keyVariable+"=wrong")
-	code, stdout, stderr := m.run(t, "--url", url)
-	want := "runtimectl: making a directory in the sandbox: 403 Forbidden: Invalid API Key: put the server's key into SESSION_API_KEY\n"
-	if code != exitAuth || stdout != "" || stderr != want {
-		t.Errorf("with a wrong key: exit code %d, stdout %q, stderr %q\nwant 4, nothing, %q", code, stdout, stderr, want)
-	}
-
-	m.env = append(m.env, keyVariable+"=secret")
-	code, stdout, stderr = m.run(t, "--url", url)
-	if code != 0 || !strings.Contains(stdout, "15 steps: 7 ok, 0 failed, 8 skipped;") ||
-		!strings.Contains(stdout, "curl -s --unix-socket "+strings.TrimPrefix(url, "unix://")+" http://sandbox/execute_action -H \"X-Session-API-Key: $SESSION_API_KEY\"") {
-		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
-	}
-	if after := names(); !slices.Equal(after, before) {
-		t.Errorf("the sandbox has %v afterwards, it had %v", after, before)
-	}
-	sessions, err := c.Sessions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(sessions) != 1 || sessions[0].Name != "default" || sessions[0].Commands != 0 {
-		t.Errorf("sessions are left, or the default one was used: %+v", sessions)
-	}
-}
-
-func TestDemoKeep(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, toolbox(t, "bash", "chmod", "sleep", "rm"))
-	code, _, stderr := m.run(t, "--keep", "--output=json")
-	kept, err := filepath.Glob(filepath.Join(m.temp, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code != 0 || len(kept) != 1 || !strings.HasSuffix(stderr, "note: "+kept[0]+" is kept\n") {
-		t.Fatalf("exit code %d, kept %v: %s", code, kept, stderr)
-	}
-	got, err := os.ReadFile(filepath.Join(kept[0], "greeter.py"))
-	if want := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")\n"; err != nil || string(got) != want {
-		t.Errorf("greeter.py is %q, %v\nwant %q", got, err, want)
 	}
 }

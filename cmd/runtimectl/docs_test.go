@@ -23,7 +23,7 @@ func TestDocs(t *testing.T) {
 	parts := map[string]string{}
 	for _, part := range strings.Split(text, "\n## ")[1:] {
 		title, body, _ := strings.Cut(part, "\n")
-		for _, name := range regexp.MustCompile(`[a-z]+`).FindAllString(title, -1) {
+		for _, name := range regexp.MustCompile(`[a-z-]+`).FindAllString(title, -1) {
 			parts[name] += body
 		}
 	}
@@ -50,6 +50,9 @@ func TestDocs(t *testing.T) {
 			flags[group] = map[string]*pflag.Flag{}
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden { // of "docker's words"
+				return
+			}
 			flags[group][f.Name] = f
 			for _, place := range []string{parts[group], common, also[group]} {
 				if regexp.MustCompile("--" + f.Name + "[ `]").MatchString(place) {

@@ -12,9 +12,12 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) edit() *cobra.Command {
@@ -23,7 +26,8 @@ func (p *program) edit() *cobra.Command {
 		Short: "Edit a file of a sandbox with your editor",
 		Long: `Edit fetches a file of a sandbox, starts your editor on it, and puts it back with
 the mode and owner it had. A file that is not there is made, and is the user's,
-if you write something.
+if you write something. A file of another user can be edited in a stopped sandbox
+only: in a running one it is written with the rights of the commands' user.
 
 When the file changed in the sandbox meanwhile, it stays as it is there, and what
 you wrote is kept in a file of this machine, which is named.
@@ -36,8 +40,8 @@ The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 	}
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.on(cmd.Context(), args[0], func(where place, s *sandbox) error {
-			return p.editFile(cmd.Context(), where, s, args[1])
+		return p.onFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
+			return p.editFile(cmd.Context(), files, s, args[1])
 		})
 	}
 	return c
@@ -54,19 +58,22 @@ type remoteFile struct {
 	found  bool
 }
 
-// fetch reads a file, or says that there is none.
-func fetch(ctx context.Context, where place, s *sandbox, given string) (remoteFile, error) {
-	at, err := look(ctx, where, s, given)
+// fetch reads a file, or reports that it does not exist.
+func fetch(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (remoteFile, error) {
+	at, err := look(ctx, files, s, given)
 	if err != nil {
+		return remoteFile{}, err
+	}
+	if err := at.direct(s); err != nil {
 		return remoteFile{}, err
 	}
 	f := remoteFile{path: at.real}
 	if !at.found {
-		owner, err := ownerOf(ctx, where, s)
-		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.uid, Gid: owner.gid}
+		owner, err := ownerOf(ctx, files, s)
+		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.UID, Gid: owner.GID}
 		return f, err
 	}
-	err = readFile(ctx, where, s, at.real, func(h *tar.Header, content io.Reader) error {
+	err = readFile(ctx, files, s, at.real, func(h *tar.Header, content io.Reader) error {
 		if h.Size > mostEdited {
 			return fmt.Errorf("it has %s, and %s are the most", size(h.Size), size(mostEdited))
 		}
@@ -83,8 +90,22 @@ func (f remoteFile) same(g remoteFile) bool {
 	return f.path == g.path && f.found == g.found && bytes.Equal(f.data, g.data)
 }
 
+// keepsOwner refuses a file of another account than the commands' where the
+// sandbox's server is to write it: with the rights of that account, it would become
+// the account's.
+func (f remoteFile) keepsOwner(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
+	if !f.found || !serves(s) || !strings.Contains(s.User, ":") { // the last are files of this machine
+		return nil
+	}
+	owner, err := ownerOf(ctx, files, s)
+	if err == nil && owner.UID != f.header.Uid {
+		err = fmt.Errorf("%w: %s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", errConflict, f.path, f.header.Uid, owner.UID)
+	}
+	return err
+}
+
 // put writes the file with other content.
-func (f remoteFile) put(ctx context.Context, where place, s *sandbox, data []byte) error {
+func (f remoteFile) put(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, data []byte) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	h := &tar.Header{
@@ -98,13 +119,16 @@ func (f remoteFile) put(ctx context.Context, where place, s *sandbox, data []byt
 	if err = errors.Join(err, w.Close()); err != nil {
 		return fmt.Errorf("packing %s: %w", f.path, err)
 	}
-	return where.CopyIn(ctx, s, path.Dir(f.path), &archive)
+	return files.CopyIn(ctx, s, path.Dir(f.path), &archive)
 }
 
 // editFile makes the round trip.
-func (p *program) editFile(ctx context.Context, where place, s *sandbox, given string) (err error) {
-	before, err := fetch(ctx, where, s, given)
+func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (err error) {
+	before, err := fetch(ctx, files, s, given)
 	if err != nil {
+		return err
+	}
+	if err := before.keepsOwner(ctx, files, s); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "runtimectl-edit-")
@@ -134,12 +158,12 @@ func (p *program) editFile(ctx context.Context, where place, s *sandbox, given s
 		_, _ = fmt.Fprintln(p.stderr, "note: nothing is changed")
 		return nil
 	}
-	now, err := fetch(ctx, where, s, given)
+	now, err := fetch(ctx, files, s, given)
 	if err == nil && !now.same(before) {
 		err = fmt.Errorf("%w: %s changed in the sandbox meanwhile", errConflict, before.path)
 	}
 	if err == nil {
-		err = before.put(ctx, where, s, data)
+		err = before.put(ctx, files, s, data)
 	}
 	if err != nil {
 		keep = true

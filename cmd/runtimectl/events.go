@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) events() *cobra.Command {
@@ -22,13 +22,14 @@ and others), until it is interrupted.`,
 	output := addFormat(c, "table", "json", "yaml")
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.in(func(where place) error {
-			engine, err := ofContainers(where)
+		return p.in(func(driver sandbox.Driver) error {
+			watcher, err := sandbox.Needs[sandbox.Watcher](driver, "report events")
 			if err != nil {
 				return err
 			}
-			err = engine.Events(cmd.Context(), func(e docker.Event) error {
-				return p.printLine(output, eventInfo(e))
+			out := &lines{p: p, format: output}
+			err = watcher.Events(cmd.Context(), func(e sandbox.Event) error {
+				return out.print(eventInfo(e))
 			})
 			return unlessOver(cmd.Context(), err)
 		})
@@ -44,6 +45,8 @@ type eventInfo struct {
 	What string    `json:"what"`
 	Code string    `json:"exit_code,omitempty"`
 }
+
+func (eventInfo) headings() []string { return []string{"TIME", "SANDBOX", "NAME", "WHAT"} }
 
 func (e eventInfo) row() []string {
 	what := e.What

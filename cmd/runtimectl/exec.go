@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/shellquote"
+	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) exec() *cobra.Command {
@@ -22,22 +27,23 @@ func (p *program) exec() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec [flags] SANDBOX -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a sandbox",
-		Long: `Exec runs a command in a sandbox as one run action, shows its output as it comes,
-and exits with the command's own exit code. The command runs in a fresh shell,
-which ends with it, on a terminal: what it writes to standard output and standard
-error comes out together. Its standard input is empty; with --interactive it is
-this one, which is read to its end before the command begins.
+		Long: `Exec runs a command in a sandbox, shows its output as it comes, standard output
+and standard error apart, and exits with the command's own exit code. Its standard
+input is empty; with --interactive it is this one, which is read to its end before
+the command begins.
 
 With --session it runs in that persistent shell instead, "default" being the one
 that agents use if they name none: directory, variables and functions are those
-of the commands before it, and stay for those after it.
+of the commands before it, and stay for those after it. It is on a terminal there:
+what it writes to standard output and standard error comes out together.
 
-Ctrl-C interrupts the command. After --timeout it is interrupted too. What it has
-then not ended goes with its shell.
+Ctrl-C interrupts the command, and after --timeout it is interrupted too; two
+seconds later it is killed. What a command leaves behind when it ends by itself
+lives on.
 
-The exit code is the command's; 124 after --timeout, 125 when the command could
-not be brought to run, and from the shell 126 when it cannot be run and 127 when
-it is not there.`,
+The exit code is the command's, or 128 and the number of the signal that ended it;
+124 after --timeout, 125 when the command could not be brought to run, 126 when it
+cannot be run and 127 when it is not there.`,
 		Example: `  runtimectl exec build -- make -j4
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
   tar c src | runtimectl exec -i build -- tar x
@@ -45,7 +51,7 @@ it is not there.`,
 		Annotations: map[string]string{runsCommands: "yes"},
 	}
 	opts.add(c)
-	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: a fresh one)")
+	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
 	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
 	p.addPlace(c)
@@ -55,8 +61,7 @@ it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		line, err := opts.line(words, p.getenv)
-		if err != nil {
+		if err := opts.prepare(p.getenv); err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
 		input, err := p.spool(cmd, opts)
@@ -64,8 +69,8 @@ it is not there.`,
 			return err
 		}
 		defer input.close()
-		return p.on(cmd.Context(), ref, func(_ place, s *sandbox) error {
-			return p.perform(cmd.Context(), s, line, opts, input)
+		return p.on(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			return p.perform(cmd.Context(), s, words, opts, input)
 		})
 	}
 	return c
@@ -83,7 +88,8 @@ type execFlags struct {
 	feed    bool // standard input is the command's
 	tty     bool
 
-	inputDir string // where that is in the sandbox; line chooses it
+	variables map[string]string // those of env; prepare sets it
+	inputDir  string            // where the input is in the sandbox; prepare chooses it
 }
 
 func (f *execFlags) add(c *cobra.Command) {
@@ -111,66 +117,74 @@ func splitCommand(c *cobra.Command, args []string, optional bool) (what string, 
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return "", nil, fmt.Errorf("there is no command: %s", c.UseLine())
+		return "", nil, fmt.Errorf("the command to run is missing: %s", c.UseLine())
 	}
 	return what, words, nil
 }
 
-// line is the command as a line for the shell, which runs it as it is: no word
-// of it means anything to the shell.
-func (f *execFlags) line(words []string, getenv func(string) string) (string, error) {
-	var b strings.Builder
+// prepare checks the variables, and chooses where the input is put.
+func (f *execFlags) prepare(getenv func(string) string) error {
+	f.variables = map[string]string{}
 	for _, word := range f.env {
-		set := map[string]string{}
-		if err := addVariable(word, getenv, set); err != nil {
-			return "", fmt.Errorf("--env: %w", err)
+		if err := addVariable(word, getenv, f.variables); err != nil {
+			return fmt.Errorf("--env: %w", err)
 		}
-		for name, value := range set {
-			if !variableName.MatchString(name) {
-				return "", fmt.Errorf("--env: %q is not the name of a variable", name)
-			}
-			b.WriteString(name + "=" + quote(value) + " ")
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
+		if !variableName.MatchString(name) {
+			return fmt.Errorf("--env: %q is not the name of a variable", name)
 		}
+	}
+	if f.feed {
+		f.inputDir = "/tmp/.actiond-" + rand.Text()
+	}
+	return nil
+}
+
+// line is the command as a line for a persistent shell, which runs it as it is: no word
+// of it means anything to the shell.
+func (f *execFlags) line(words []string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
+		b.WriteString(name + "=" + shellquote.Word(f.variables[name]) + " ")
 	}
 	for i, word := range words {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(quote(word))
+		b.WriteString(shellquote.Word(word))
 	}
 	if !f.feed {
 		b.WriteString(" </dev/null")
 	}
 	line := b.String()
 	if f.workDir != "" {
-		line = "(cd -- " + quote(f.workDir) + " && " + line + ")"
+		line = "(cd -- " + shellquote.Word(f.workDir) + " && " + line + ")"
 	}
 	if f.feed { // around all else: what fails must not leave the input behind
-		f.inputDir = "/tmp/.actiond-" + rand.Text()
 		line = "{ rm -rf -- " + f.inputDir + "; " + line + "; } <" + f.inputDir + "/" + inputName
 	}
-	return line, nil
+	return line
 }
 
-// perform runs a line in a sandbox, shows its output, and returns its exit code
+// perform runs a command in a sandbox, shows its output, and returns its exit code
 // as a *exitError unless that is 0.
-func (p *program) perform(ctx context.Context, s *sandbox, line string, opts execFlags, input *spool) error {
-	c, err := s.client()
+func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
+	c, err := clientOf(s)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	session := opts.session
-	if session == "" {
-		session = "exec-" + rand.Text()[:12]
-		defer func() { closeSession(ctx, c, session) }()
+	if opts.session == "" {
+		return p.performProgram(ctx, c, words, opts, input)
 	}
 	if input != nil {
-		if err := input.send(ctx, c, session, opts.inputDir); err != nil {
+		if err := input.send(ctx, c, opts.inputDir); err != nil {
 			return err
 		}
 	}
-	request := api.Request{Action: api.RunAction{Command: line, Blocking: true}, Session: session}
+	session := opts.session
+	request := api.Request{Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
 	}
@@ -179,14 +193,14 @@ func (p *program) perform(ctx context.Context, s *sandbox, line string, opts exe
 		if ctx.Err() != nil {
 			return &exitError{code: exitInterrupted, why: "interrupted"}
 		}
-		if readerLeft(err) && opts.session != "" { // a fresh one ends anyway
+		if readerLeft(err) {
 			interrupt(ctx, c, session)
 		}
 		return err
 	}
 	run, ok := o.(api.RunObservation)
 	if !ok {
-		return fmt.Errorf("the command was not run: %s", content(o))
+		return fmt.Errorf("the command was not run: %s", clean(content(o)))
 	}
 	switch code := run.Metadata.ExitCode; {
 	case code == 0:
@@ -196,8 +210,10 @@ func (p *program) perform(ctx context.Context, s *sandbox, line string, opts exe
 	case opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix):
 		interrupt(ctx, c, session)
 		return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
+		return fmt.Errorf("the command was not run: %s", clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
 	}
-	return fmt.Errorf("the command was not run: %s", strings.TrimSpace(run.Metadata.Suffix))
+	return fmt.Errorf("the command has no exit code: %s", clean(strings.TrimSpace(run.Metadata.Suffix)))
 }
 
 // timedOutSuffix begins what the server says of a command that was not done in
@@ -221,9 +237,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 	})
 	out := &terminalOutput{out: p.stdout}
 	o, err := c.Stream(streaming, request, func(o api.Output) error {
-		if o.Missed > 0 {
-			p.complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
-		}
+		p.tellMissed(o)
 		return out.write(o.Data)
 	})
 	close(streamed)
@@ -231,6 +245,13 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 		<-pressed
 	}
 	return o, errors.Join(err, out.flush())
+}
+
+// tellMissed says how much output was lost before this.
+func (p *program) tellMissed(o api.Output) {
+	if o.Missed > 0 {
+		p.complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+	}
 }
 
 // terminalOutput turns what came out of a terminal into what the command wrote:
@@ -274,16 +295,9 @@ const interruptLimit = 2 * time.Second
 // interrupt presses Ctrl-C in a session and waits a moment for what comes of
 // it, even if ctx is over.
 func interrupt(ctx context.Context, c *client.Client, session string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
 	defer cancel()
 	_, _ = c.Do(ctx, api.Request{ // the command may be over by now
 		Action: api.RunAction{Command: "C-c", IsInput: true}, Session: session, Timeout: new(interruptLimit.Seconds()),
 	})
-}
-
-// closeSession ends a session of ours, even if ctx is over.
-func closeSession(ctx context.Context, c *client.Client, session string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
-	defer cancel()
-	_ = c.CloseSession(ctx, session) // the sandbox may be gone
 }

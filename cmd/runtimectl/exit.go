@@ -12,7 +12,8 @@ import (
 	"syscall"
 
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // Exit codes. run and exec have those of the command instead, and exitTimeout
@@ -28,7 +29,7 @@ const (
 	exitTimeout     = 124
 	exitOwn         = 125
 	exitInterrupted = 130
-	exitReaderLeft  = 141 // whoever reads standard output left, as a shell says of SIGPIPE
+	exitReaderLeft  = 141 // the reader of standard output left; a shell reports SIGPIPE so
 )
 
 // runsCommands marks the commands whose exit codes belong to what they run: any
@@ -58,8 +59,8 @@ func absent(err error) error {
 	return err
 }
 
-// readerLeft tells whether nobody reads standard output any more, as behind
-// "| head". That is no failure: there is nothing to complain of.
+// readerLeft tells whether standard output no longer has a reader, as behind
+// "| head". That is not a failure.
 func readerLeft(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	return ok && failed.Path == os.Stdout.Name() && errors.Is(failed.Err, syscall.EPIPE)
@@ -89,18 +90,18 @@ func exitCode(err error) int {
 		status = answer.Status
 	}
 	switch {
-	case errors.As(err, new(*usageError)), is(docker.ErrInvalid, errEngineOnly):
+	case errors.As(err, new(*usageError)), is(sandbox.ErrInvalid, sandbox.ErrUnsupported, errEngineOnly):
 		return exitUsage
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(docker.ErrUnknown) && is(fs.ErrPermission):
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(sandbox.ErrUnknown) && is(fs.ErrPermission):
 		return exitAuth
-	case status == http.StatusNotFound, is(errNotFound, docker.ErrNotFound, docker.ErrNoImage):
+	case status == http.StatusNotFound, is(errNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage):
 		return exitNotFound
-	case status == http.StatusConflict, is(errConflict, syscall.EADDRINUSE, docker.ErrConflict, docker.ErrClaimed, docker.ErrAmbiguous):
+	case status == http.StatusConflict, is(errConflict, archive.ErrExists, syscall.EADDRINUSE, sandbox.ErrConflict, sandbox.ErrClaimed, sandbox.ErrAmbiguous):
 		return exitConflict
 	case is(context.Canceled, context.DeadlineExceeded):
 		return exitFailed
 	// A connection that breaks says so in more ways than one: it is reset, or ends.
-	case status == http.StatusServiceUnavailable, is(docker.ErrUnknown), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
+	case status == http.StatusServiceUnavailable, is(sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
 		return exitUnavailable
 	}
 	return exitFailed

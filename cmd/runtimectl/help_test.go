@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -35,7 +36,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s has no example, or no words of its own", c.CommandPath())
 		}
 		for line := range strings.SplitSeq(got, "\n") {
-			if len(line) > 120 {
+			if utf8.RuneCountInString(line) > 80 {
 				t.Errorf("%s --help: a line of %d columns: %s", c.CommandPath(), len(line), line)
 			}
 		}

@@ -14,7 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/tail"
+	"github.com/actiond/actiond/sandbox"
 )
 
 const (
@@ -72,7 +73,7 @@ func (b *imageBuild) build(ctx context.Context) error {
 		return errors.New("the docker command is needed: install it (Debian and Ubuntu: apt-get install docker.io)")
 	}
 	if err := b.docker(ctx, nil, "version", "--format", "{{.Server.Version}}"); err != nil {
-		return fmt.Errorf("%w: %w", docker.ErrUnknown, err)
+		return fmt.Errorf("the Docker engine cannot be reached, %w: %w", sandbox.ErrUnknown, err)
 	}
 	base, how, err := b.findBase(ctx)
 	if err != nil {
@@ -125,7 +126,7 @@ func (b *imageBuild) findBase(ctx context.Context) (base, how string, err error)
 	case ctx.Err() != nil:
 		return "", "", context.Cause(ctx)
 	case b.base != imageBase:
-		return "", "", fmt.Errorf("%w: %s is not on this host and cannot be pulled: give another --base: %w", docker.ErrNoImage, b.base, pullErr)
+		return "", "", fmt.Errorf("%w: %s is not on this host and cannot be pulled: give another --base: %w", sandbox.ErrNoImage, b.base, pullErr)
 	}
 	how = "it was made here of Debian's packages, since " + b.base + " cannot be pulled"
 	if b.docker(ctx, nil, "image", "inspect", imageMade) == nil {
@@ -171,13 +172,13 @@ func (b *imageBuild) command(ctx context.Context, stdin []byte, name string, arg
 	cmd.Stdin = strings.NewReader(string(stdin))
 	r, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
-	var said tail
+	said := tail.New(tailBytes)
 	var reading sync.WaitGroup
 	reading.Go(func() { // ends when w is closed
 		lines := bufio.NewReader(r)
 		for {
 			line, err := lines.ReadString('\n')
-			_, _ = io.WriteString(&said, line) // never fails
+			_, _ = io.WriteString(said, line) // never fails
 			if text := strings.TrimSpace(line); text != "" {
 				b.line.count("%s: %s", name, text)
 			}
@@ -195,5 +196,5 @@ func (b *imageBuild) command(ctx context.Context, stdin []byte, name string, arg
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s %s: %w%s", name, args[0], err, said.quote())
+	return fmt.Errorf("%s %s: %w%s", name, args[0], err, lastLines(said.String()))
 }

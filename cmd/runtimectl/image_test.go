@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/internal/shellquote"
 )
 
 // TestImage builds with a docker command that has only some images and pulls
@@ -57,7 +59,7 @@ case "$1" in
 version) `+map[bool]string{true: "echo no engine >&2; exit 1", false: "echo 1"}[tt.down]+` ;;
 image) case "`+tt.has+`" in *" $3 "*) ;; *) exit 1 ;; esac ;;
 pull) case "`+tt.pulls+`" in *" $2 "*) ;; *) echo no registry >&2; exit 1 ;; esac ;;
-build) echo "$@" >`+quote(built)+`; cat >>`+quote(built)+` ;;
+build) echo "$@" >`+shellquote.Word(built)+`; cat >>`+shellquote.Word(built)+` ;;
 esac
 `)
 			if err := os.Chmod(filepath.Join(path, "docker"), 0o755); err != nil {

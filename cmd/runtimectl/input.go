@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 )
 
@@ -41,7 +39,7 @@ func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
 		return nil, fmt.Errorf("keeping standard input: %w", err)
 	}
 	read := make(chan error, 1)
-	go func() { // nobody waits for it after an interrupt: a read cannot be ended, and this program is
+	go func() { // after an interrupt it is not waited for: a read cannot be ended, and this program ends
 		_, err := io.Copy(file, p.stdin)
 		read <- err
 	}()
@@ -71,30 +69,15 @@ const inputName = "input"
 
 // send puts it into a directory of its own in the sandbox, which only the
 // commands' user can open: /tmp is everybody's. The command removes both.
-func (s *spool) send(ctx context.Context, c *client.Client, session, dir string) error {
-	err := quietly(ctx, c, session, "mkdir -m 700 -- "+dir)
+func (s *spool) send(ctx context.Context, c *client.Client, dir string) error {
+	err := helper(ctx, c, "mkdir", "-m", "700", "--", dir)
 	if err == nil {
 		if _, err = c.Upload(ctx, dir, inputName, s.file, false); err != nil {
-			_ = quietly(context.WithoutCancel(ctx), c, session, "rm -rf -- "+dir) // the upload's error is the one to tell
+			_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", dir) // the upload's error is the one to tell
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("putting standard input into the sandbox: %w", err)
-	}
-	return nil
-}
-
-// quietly runs a line of ours in a session.
-func quietly(ctx context.Context, c *client.Client, session, line string) error {
-	ctx, cancel := context.WithTimeout(ctx, stopLimit)
-	defer cancel()
-	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: line}, Session: session})
-	if err != nil {
-		return err
-	}
-	run, ok := o.(api.RunObservation)
-	if !ok || run.Metadata.ExitCode != 0 {
-		return fmt.Errorf("%s: %s", line, strings.TrimSpace(content(o)+run.Metadata.Suffix))
 	}
 	return nil
 }

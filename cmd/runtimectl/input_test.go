@@ -59,8 +59,8 @@ func TestExecInput(t *testing.T) {
 	}
 	// Others use this /tmp too, so that the content shows whose a file is.
 	input = "left behind by " + m.dir
-	if code, stdout, _ := m.fed(input, "exec", "-i", "-w", "/nowhere", "box", "cat"); code != 1 {
-		t.Errorf("in no directory: got %d %q, want 1", code, stdout)
+	if code, stdout, _ := m.fed(input, "exec", "-i", "-w", "/nowhere", "box", "cat"); code != 126 {
+		t.Errorf("in no directory: got %d %q, want 126", code, stdout)
 	}
 	left, err := filepath.Glob("/tmp/.actiond-*/" + inputName)
 	if err != nil {
@@ -71,7 +71,8 @@ func TestExecInput(t *testing.T) {
 			t.Errorf("%s is left in the sandbox", file)
 		}
 	}
-	m.run("exec", "--session", "busy", "--timeout", "100ms", "box", "sh", "-c", "trap '' INT; while :; do sleep 1; done")
+	m.ok("exec", "--session", "busy", "box", "true") // the limit of a command covers the start of its shell
+	m.run("exec", "--session", "busy", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; while :; do sleep 1; done")
 	if code, _, stderr := m.fed("x", "exec", "-i", "--session", "busy", "box", "cat"); code != 125 || !strings.Contains(stderr, "NOT executed") {
 		t.Errorf("in a busy session: got %d %s", code, stderr)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) inspect() *cobra.Command {
@@ -27,23 +27,18 @@ says, and what protects the host from them differently from the defaults.`,
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		list := detailList{}
-		err := p.onEach(cmd.Context(), args, func(where place, s *sandbox) error {
-			askHow(cmd.Context(), []*sandbox{s})
-			info := detailInfo{sandboxInfo: describe(s), Container: s.Container, Lost: []string{}, Gained: []string{}}
-			switch where := where.(type) {
-			case enginePlace:
-				d, err := where.Inspect(cmd.Context(), s.Sandbox)
-				if err != nil {
-					return err
-				}
-				info.detail(d)
-			default:
-				info.Lost = []string{"everything: this is a process of this machine, with all rights of its user"}
-				var err error
-				if info.WorkDir, err = where.WorkDir(cmd.Context(), s); err != nil {
-					return err
-				}
+		err := p.onEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+			askHow(cmd.Context(), []*sandbox.Sandbox{s})
+			inspector, err := sandbox.Needs[sandbox.Inspector](driver, "inspect sandboxes")
+			if err != nil {
+				return err
 			}
+			d, err := inspector.Inspect(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			info := detailInfo{sandboxInfo: describe(s)}
+			info.detail(d)
 			list = append(list, info)
 			return nil
 		})
@@ -87,16 +82,16 @@ type mountInfo struct {
 	ReadOnly bool   `json:"read_only"`
 }
 
-// detail adds what the engine tells.
-func (i *detailInfo) detail(d *docker.Details) {
-	i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Addresses = d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Addresses
+// detail adds what the platform knows.
+func (i *detailInfo) detail(d *sandbox.Details) {
+	i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Addresses = d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Addresses
 	i.Memory, i.CPUs, i.Pids, i.Runtime, i.ReadOnly = d.Memory, d.CPUs, d.Pids, d.Runtime, d.ReadOnly
 	i.SecurityOpts, i.Server = d.SecurityOpts, d.Server
 	i.Lost, i.Gained = append([]string{}, d.LostProtection...), append([]string{}, d.GainedProtection...)
 	if !d.Started.IsZero() {
 		i.Started = &d.Started
 	}
-	if i.State == docker.Stopped {
+	if i.State == sandbox.Stopped && !d.Ended.IsZero() {
 		i.Ended, i.ExitCode = &d.Ended, &d.ExitCode
 	}
 	for _, m := range d.Mounts {

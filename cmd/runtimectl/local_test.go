@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,8 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 // localMachine runs commands with --local on a state directory of its own, whose
@@ -75,7 +81,7 @@ func TestLocalLife(t *testing.T) {
 	m := newLocalMachine(t)
 	code, stdout, stderr := m.run("create", "--name", "box", "--label", "a=b", "--ttl", "1h", "-e", "SECRET=s")
 	id := strings.TrimSpace(stdout)
-	if code != 0 || !localID.MatchString(id) || !strings.HasPrefix(stderr, localWarning) {
+	if code != 0 || !sandbox.IsID(id) || !strings.HasPrefix(stderr, localWarning) {
 		t.Fatalf("create: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 	var list []sandboxInfo
@@ -117,6 +123,7 @@ func TestExec(t *testing.T) {
 		{name: "without the dashes", args: []string{"box", "echo", "-n", "hi"}, stdout: "hi"},
 		{name: "bytes as they are", args: []string{"box", "printf", `a\r\n\tb\r\r\n\377\033[2J`}, stdout: "a\r\n\tb\r\r\n\xff\x1b[2J"},
 		{name: "all of much", args: []string{"box", "seq", "1", "20000"}, stdout: numbers(20000)},
+		{name: "more than is kept", args: []string{"box", "head", "-c", "30000000", "/dev/zero"}, stdout: strings.Repeat("\x00", 30000000)},
 		{name: "no output", args: []string{"box", "--", "true"}},
 		{name: "words mean nothing to the shell", args: []string{"box", "--", "printf", "%s|", "a b", "$HOME", "'", "*", ";", "~", "A=b"}, stdout: "a b|$HOME|'|*|;|~|A=b|"},
 		{name: "nor does the first", args: []string{"box", "--", "A=b"}, code: 127},
@@ -125,9 +132,12 @@ func TestExec(t *testing.T) {
 		{name: "not to be run", args: []string{"box", "--", "/etc/passwd"}, code: 126},
 		{name: "empty input", args: []string{"box", "--", "cat"}},
 		{name: "elsewhere", args: []string{"-w", "/", "box", "--", "pwd"}, stdout: "/\n"},
-		{name: "nowhere", args: []string{"-w", "/no/such", "box", "--", "pwd"}, code: 1},
+		{name: "nowhere", args: []string{"-w", "/no/such", "box", "--", "pwd"}, code: 126, stderr: "runtimectl: pwd: cannot begin in /no/such: no such file or directory\n"},
+		{name: "two streams", args: []string{"box", "--", "sh", "-c", "echo out; echo err >&2"}, stdout: "out\n", stderr: "err\n"},
+		{name: "no terminal", args: []string{"box", "--", "sh", "-c", "test -t 0 || test -t 1 || test -t 2 || echo none"}, stdout: "none\n"},
 		{name: "variable", args: []string{"-e", "A=b c", "box", "--", "sh", "-c", "echo $A"}, stdout: "b c\n"},
-		{name: "timeout", args: []string{"--timeout", "10ms", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 10ms\n"},
+		{name: "timeout", args: []string{"--timeout", "4s", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 4s\n"},
+		{name: "no time to start", args: []string{"--timeout", "1us", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 1µs\n"},
 		{name: "no sandbox", args: []string{"nope", "--", "true"}, code: 125, stderr: "runtimectl: \"nope\": no such sandbox\n"},
 	}
 	for _, tt := range tests {
@@ -135,9 +145,9 @@ func TestExec(t *testing.T) {
 			t.Parallel()
 			m := localMachine{t, m.dir}
 			code, stdout, stderr := m.run(append([]string{"exec"}, tt.args...)...)
-			printed := stdout == tt.stdout || tt.code > 1 && tt.stdout == "" || tt.name == "nowhere" // the shell says why
+			printed := stdout == tt.stdout || tt.code > 1 && tt.stdout == ""
 			if code != tt.code || !printed || !strings.Contains(stderr, tt.stderr) {
-				t.Errorf("exit code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+				t.Errorf("exit code %d, %d bytes %.1000q, stderr %q\nwant %d, %d bytes %.1000q, %q", code, len(stdout), stdout, stderr, tt.code, len(tt.stdout), tt.stdout, tt.stderr)
 			}
 		})
 	}
@@ -179,6 +189,28 @@ func TestExecInterrupted(t *testing.T) {
 	}
 	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 5 {
 		t.Errorf("exit code %d, want the command's", cmd.ProcessState.ExitCode())
+	}
+}
+
+// A command that ignores the interrupt after its time is killed, and so is one
+// whose output has no reader any more.
+func TestExecStops(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	code, stdout, stderr := m.run("exec", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; echo $$; while :; do sleep 0.1; done")
+	pid := strings.TrimSpace(stdout)
+	if code != exitTimeout || pid == "" {
+		t.Fatalf("got %d, %q, %q", code, stdout, stderr)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %s lives", pid)
+		}
 	}
 }
 
@@ -247,4 +279,20 @@ func TestNameIsTaken(t *testing.T) {
 	}
 	m.ok("rm", "box")
 	m.ok("create", "--name", "box")
+}
+
+// One of many parallel creations of a name succeeds, the others conflict.
+func TestNameIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	codes := make([]int, 6)
+	var group sync.WaitGroup
+	for i := range codes {
+		group.Go(func() { codes[i], _, _ = m.run("create", "--name", "dup") })
+	}
+	group.Wait()
+	slices.Sort(codes)
+	if want := []int{0, exitConflict, exitConflict, exitConflict, exitConflict, exitConflict}; !slices.Equal(codes, want) {
+		t.Errorf("exit codes %v, want %v", codes, want)
+	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) logs() *cobra.Command {
-	var o docker.LogOptions
+	var o sandbox.LogOptions
 	var since time.Duration
 	c := &cobra.Command{
 		Use:   "logs [flags] SANDBOX",
@@ -36,9 +36,13 @@ commands print is not in it; 'exec' and 'sh' show that.`,
 		if since > 0 {
 			o.Since = time.Now().Add(-since)
 		}
-		return p.on(cmd.Context(), args[0], func(where place, s *sandbox) error {
+		return p.on(cmd.Context(), args[0], func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+			logger, err := sandbox.Needs[sandbox.Logger](driver, "show logs")
+			if err != nil {
+				return err
+			}
 			out := p.harmless()
-			return unlessOver(cmd.Context(), where.Logs(cmd.Context(), s, o, out, out))
+			return unlessOver(cmd.Context(), logger.Logs(cmd.Context(), s, o, out, out))
 		})
 	}
 	return c

@@ -3,16 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) ls() *cobra.Command {
 	var quiet bool
+	var chosen filters
+	var format string
 	c := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"ps"},
@@ -24,26 +28,38 @@ States are creating, starting, ready, busy (an action runs), idle (none does),
 paused, stopped and gone. A sandbox whose server does not answer within a second
 is ready at best.`,
 		Example: `  runtimectl ls
+  runtimectl ls --filter owner=me --filter label=team=a --format '{{.Name}}'
   runtimectl ls -o json | jq -r '.[] | select(.state == "idle") | .id'
   runtimectl rm $(runtimectl ls -q)`,
 		Args: noArgs,
 	}
+	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil, "list those that fit `NAME=VALUE`; names are "+strings.Join(filterNames, ", "))
+	c.Flags().StringVar(&format, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	output := addFormat(c, "table", "json", "yaml")
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.in(func(where place) error {
-			all, err := where.List(cmd.Context())
+		if err := chosen.check(); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return p.in(func(driver sandbox.Driver) error {
+			all, err := driver.List(cmd.Context())
 			if err != nil {
 				return err
 			}
+			if !quiet || chosen != nil {
+				askHow(cmd.Context(), all)
+			}
+			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !chosen.fits(s) })
 			if quiet {
 				return p.printIDs(all)
 			}
-			askHow(cmd.Context(), all)
 			list := make(sandboxList, len(all))
 			for i, s := range all {
 				list[i] = describe(s)
+			}
+			if format != "" {
+				return p.printTemplate(format, list)
 			}
 			return p.print(output, list)
 		})
@@ -51,7 +67,7 @@ is ready at best.`,
 	return c
 }
 
-func (p *program) printIDs(all []*sandbox) error {
+func (p *program) printIDs(all []*sandbox.Sandbox) error {
 	for _, s := range all {
 		if _, err := fmt.Fprintln(p.stdout, s.ID); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
@@ -69,11 +85,11 @@ const (
 
 // askHow turns the state of those that are ready into busy or idle, where their
 // servers tell.
-func askHow(ctx context.Context, all []*sandbox) {
+func askHow(ctx context.Context, all []*sandbox.Sandbox) {
 	places := make(chan struct{}, askMost)
 	var group sync.WaitGroup
 	for _, s := range all {
-		if s.State != docker.Ready || s.Pool != "" {
+		if s.State != sandbox.Ready || s.Pool != "" {
 			continue
 		}
 		places <- struct{}{}
@@ -88,9 +104,9 @@ func askHow(ctx context.Context, all []*sandbox) {
 			switch status, err := (agent{}).Status(ctx, s.Dial, key); {
 			case err != nil:
 			case status.Busy:
-				s.State = docker.Busy
+				s.State = sandbox.Busy
 			default:
-				s.State = docker.Idle
+				s.State = sandbox.Idle
 			}
 		})
 	}
@@ -103,7 +119,7 @@ type sandboxInfo struct {
 	Name     string            `json:"name"`
 	Owner    string            `json:"owner,omitempty"`
 	Image    string            `json:"image"`
-	State    docker.State      `json:"state"`
+	State    sandbox.State     `json:"state"`
 	Detail   string            `json:"detail,omitempty"`
 	Created  time.Time         `json:"created"`
 	Deadline *time.Time        `json:"deadline,omitempty"`
@@ -113,7 +129,7 @@ type sandboxInfo struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-func describe(s *sandbox) sandboxInfo {
+func describe(s *sandbox.Sandbox) sandboxInfo {
 	info := sandboxInfo{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: s.State, Detail: s.Detail, Created: s.Created,
 		IdleSecs: s.IdleLimit.Seconds(), Pool: s.Pool, User: s.User, Labels: s.Labels,

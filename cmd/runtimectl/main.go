@@ -10,12 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // program is what a command has of the world outside.
@@ -32,8 +33,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	// A reader that goes away is to be an error of a write, after which there is
-	// still time to clean up. Nobody reads the channel.
+	// still time to clean up. The channel is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	// What libraries log, net/http for one, may quote a sandbox. It is no part of
+	// what this program says.
+	log.SetOutput(io.Discard)
 	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
@@ -50,7 +54,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	case ended.why != "":
 		p.complain(ended.why)
 	}
-	if errors.Is(err, docker.ErrUnknown) && !isExit && command.Name() != "doctor" {
+	if errors.Is(err, sandbox.ErrUnknown) && !isExit && command.Name() != "doctor" {
 		_, _ = fmt.Fprintln(p.stderr, "Run 'runtimectl doctor' to see what is missing.")
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {

@@ -22,6 +22,10 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(mcpServerVariable); mode != "" {
 		os.Exit(serveMCP(mode))
 	}
+	if file := os.Getenv(listenVariable); file != "" {
+		listenInstead(file)
+		return
+	}
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}
@@ -80,11 +84,11 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{args: "", stdout: "Available Commands:"},
 		{args: "--help", stdout: "Available Commands:"},
-		{args: "help demo", stdout: "--no-color"},
+		{args: "help demo", stdout: "--keep"},
 		{args: "version", stdout: "actiond runtimectl "},
 		{args: "--version", stdout: "actiond runtimectl "},
 		{args: "completion bash", stdout: "bash completion"},
-		{args: "__complete demo --output j", stdout: "json\n:4\n", stderr: noFiles},
+		{args: "__complete ls --output j", stdout: "json\nyaml\n:4\n", stderr: noFiles},
 		{args: "__complete exec --timeout ", stdout: ":4\n", stderr: noFiles},
 		{args: "__complete create --name box --memory ", stdout: ":4\n", stderr: noFiles},
 		{args: "__complete create --env-file ", stdout: ":0\n", stderr: files},
@@ -114,6 +118,38 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: unknown flag: --nope\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
+			args: "create --memroy 1g debian", code: 2,
+			stderr: "runtimectl: unknown flag: --memroy; did you mean --memory?\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{args: "--on docker version", stdout: "actiond runtimectl "},
+		{
+			args: "--on moon ls", code: 2,
+			stderr: "runtimectl: --on \"moon\": must be docker or local\nRun 'runtimectl ls --help' for usage.\n",
+		},
+		{
+			args: "ls --on kubernetes:prod/agents", code: 2,
+			stderr: "runtimectl: --on \"kubernetes:prod/agents\": sandboxes on Kubernetes come later; use docker or local\nRun 'runtimectl ls --help' for usage.\n",
+		},
+		{
+			args: "ls --local --on docker", code: 2,
+			stderr: "runtimectl: --local and --on docker name different platforms: leave one out\nRun 'runtimectl ls --help' for usage.\n",
+		},
+		{
+			args: "--on local pause box", code: 2,
+			stderr: "runtimectl: this needs an engine, and --local does without one\n",
+		},
+		{
+			args: "images", code: 2,
+			stderr: "runtimectl: there is no command \"images\": images are the engine's: 'docker images'; 'runtimectl image' builds one\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "rm -f", code: 2,
+			stderr: "runtimectl: an argument is missing: runtimectl rm SANDBOX... [flags]\nRun 'runtimectl rm --help' for usage.\n",
+		},
+		{args: "attach --help", stdout: "Sh attaches your terminal"},
+		{args: "kill --help", stdout: "without giving it time"},
+		{args: "port --help", stdout: "Ports lists the TCP ports"},
+		{
 			args: "version now", code: 2,
 			stderr: "runtimectl: unexpected argument \"now\": there are only flags\nRun 'runtimectl version --help' for usage.\n",
 		},
@@ -122,16 +158,8 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: unknown flag: --nope\nRun 'runtimectl demo --help' for usage.\n",
 		},
 		{
-			args: "demo -o xml", code: 2,
-			stderr: "runtimectl: invalid argument \"xml\" for \"-o, --output\" flag: must be text or json\nRun 'runtimectl demo --help' for usage.\n",
-		},
-		{
-			args: "demo --server a --url b", code: 2,
-			stderr: "runtimectl: --server starts a server and --url uses one that runs: give one of them\nRun 'runtimectl demo --help' for usage.\n",
-		},
-		{
-			args: "demo --url localhost:8000", code: 2,
-			stderr: "runtimectl: --url: base URL \"localhost:8000\": must be http://host:port, https://host or unix:///path\nRun 'runtimectl demo --help' for usage.\n",
+			args: "ls -o xml", code: 2,
+			stderr: "runtimectl: invalid argument \"xml\" for \"-o, --output\" flag: must be table or json or yaml\nRun 'runtimectl ls --help' for usage.\n",
 		},
 		{
 			args: "create", code: 2,
@@ -151,7 +179,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "run debian --", code: 125,
-			stderr: "runtimectl: there is no command: runtimectl run [flags] IMAGE -- COMMAND [ARGUMENT...]\nRun 'runtimectl run --help' for usage.\n",
+			stderr: "runtimectl: the command to run is missing: runtimectl run [flags] IMAGE -- COMMAND [ARGUMENT...]\nRun 'runtimectl run --help' for usage.\n",
 		},
 		{
 			args: "exec --nope box -- ls", code: 125,
@@ -187,11 +215,11 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "rm", code: 2,
-			stderr: "runtimectl: something is missing: runtimectl rm SANDBOX... [flags]\nRun 'runtimectl rm --help' for usage.\n",
+			stderr: "runtimectl: an argument is missing: runtimectl rm SANDBOX... [flags]\nRun 'runtimectl rm --help' for usage.\n",
 		},
 		{
 			args: "cp box:a", code: 2,
-			stderr: "runtimectl: something is missing: runtimectl cp SANDBOX:PATH DEST|-\n  runtimectl cp SOURCE|- SANDBOX:PATH [flags]\nRun 'runtimectl cp --help' for usage.\n",
+			stderr: "runtimectl: an argument is missing: runtimectl cp SANDBOX:PATH DEST|-\n  runtimectl cp SOURCE|- SANDBOX:PATH [flags]\nRun 'runtimectl cp --help' for usage.\n",
 		},
 		{
 			args: "logs box and", code: 2,
@@ -208,10 +236,6 @@ func TestCommandLine(t *testing.T) {
 		{
 			args: "demo --server /", code: 1,
 			stderr: "runtimectl: there is no server to start: run /: permission denied; --server wants a program\n",
-		},
-		{
-			args: "demo --url unix:///no/such/socket", code: 6,
-			stderr: "runtimectl: there is no server ready at unix:///no/such/socket: calling /readyz: Get \"http://sandbox/readyz\": dial unix /no/such/socket: connect: no such file or directory\n",
 		},
 	}
 	for _, tt := range tests {
@@ -244,7 +268,7 @@ func TestServerBesideIsMissing(t *testing.T) {
 	}
 	out, err := exec.CommandContext(t.Context(), alone, "demo").CombinedOutput()
 	want := "runtimectl: there is no server to start: stat " + filepath.Dir(alone) +
-		"/server: no such file or directory; build both programs with 'make build', or use --server or --url\n"
+		"/server: no such file or directory; build both programs with 'make build', or use --server\n"
 	if err == nil || string(out) != want {
 		t.Errorf("got %v, %q\nwant an error, %q", err, out, want)
 	}

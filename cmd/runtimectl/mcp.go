@@ -20,7 +20,7 @@ func (p *program) mcp() *cobra.Command {
 	var dialect, session string
 	c := &cobra.Command{
 		Use:   "mcp [flags] SANDBOX",
-		Short: "Offer the tools of a sandbox to an MCP client over standard input and output",
+		Short: "Offer the tools of a sandbox to an MCP client",
 		Long: `Mcp is a server of the Model Context Protocol for the program that starts it: it
 carries messages between that program and the sandbox, one a line. It ends with
 its standard input, once everything is answered.`,
@@ -131,18 +131,23 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 		defer b.mu.Unlock()
 		delete(b.calls, id)
 		switch {
-		case ctx.Err() != nil || id == "": // nobody waits for an answer
+		case ctx.Err() != nil || id == "": // no answer is expected
 			return
 		case err != nil:
 			answer = refusal(message.ID, internalError, err)
+		case !json.Valid(answer):
+			answer = refusal(message.ID, internalError, errors.New("the sandbox's answer is not JSON"))
 		}
 		b.say(answer)
 	})
 }
 
-// say writes a message to the client. The caller holds mu.
+// say writes a message to the client, on one line. The caller holds mu.
 func (b *mcpBridge) say(message []byte) {
-	if _, err := b.out.Write(append(message, '\n')); err != nil && b.err == nil {
+	var line bytes.Buffer
+	_ = json.Compact(&line, message) // it is valid
+	line.WriteByte('\n')
+	if _, err := b.out.Write(escapeJSON(line.Bytes())); err != nil && b.err == nil {
 		b.err = fmt.Errorf("answering the MCP client: %w", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/local"
 )
 
 // mcpServerVariable makes the test binary an MCP server over standard input and
@@ -86,8 +87,12 @@ func (b *box) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (m localMachine) box(name string) *box {
 	m.t.Helper()
-	l := &localPlace{dir: filepath.Join(m.dir, "local")}
-	s, err := find(m.t.Context(), l, name)
+	driver, err := local.Open(local.Config{StateDir: m.dir, Agent: agent{}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { driver.Close() })
+	s, err := driver.Get(m.t.Context(), name)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -218,7 +223,7 @@ func TestMCPServers(t *testing.T) {
 	for tool, want := range map[string]string{
 		"one_crash":     "\"one\": it ended with exit status 7\nThe end of its standard error:\nout of luck with [TOKEN]",
 		"dead_shout":    "\"dead\": it ended with exit status 3\nThe end of its standard error:\ncannot sign in with [TOKEN]",
-		"missing_shout": `"missing": the program "no-such-program" is not there`,
+		"missing_shout": `"missing": the program "no-such-program" does not exist`,
 		"shout":         `tool "shout" is unknown`,
 	} {
 		if _, answer, failed := use(t, second, tool, shout); !failed || !strings.Contains(answer, want) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/actiond/actiond/api"
 )
 
 // format is the value of an --output flag: one of a few words.
@@ -45,12 +47,12 @@ func (f *format) Type() string { return strings.Join(f.allowed, "|") }
 // style is how text for a person is written. The zero value is plain.
 type style struct {
 	color bool
-	width int // of the terminal in columns; 0 where there is none
+	width int // of the terminal in columns; 0 without a terminal
 }
 
 // style finds out what standard output can show. Where it is no colours, plain
 // says why.
-func (p *program) style(noColor bool) (s style, plain string) {
+func (p *program) style() (s style, plain string) {
 	file, ok := p.stdout.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return s, "standard output is not a terminal"
@@ -58,16 +60,14 @@ func (p *program) style(noColor bool) (s style, plain string) {
 	if width, _, err := term.GetSize(int(file.Fd())); err == nil {
 		s.width = width
 	}
-	plain = p.plain(noColor)
+	plain = p.plain()
 	s.color = plain == ""
 	return s, plain
 }
 
 // plain says why there should be no colours on a terminal, "" where there may.
-func (p *program) plain(noColor bool) string {
+func (p *program) plain() string {
 	switch name := p.getenv("TERM"); {
-	case noColor:
-		return "--no-color is given"
 	case p.getenv("NO_COLOR") != "": // no-color.org
 		return "NO_COLOR is set"
 	case name == "":
@@ -90,7 +90,7 @@ const (
 
 // paint wraps text in a colour, where there are any.
 func (s style) paint(color, text string) string {
-	if !s.color || text == "" {
+	if !s.color || color == "" || text == "" {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
@@ -187,4 +187,20 @@ func shorten(lines []string, most int) (head []string, left int, tail []string) 
 	ends := most / 3
 	starts := most - ends - 1 // one line says what is missing
 	return lines[:starts], len(lines) - starts - ends, lines[len(lines)-ends:]
+}
+
+// content is what an observation says.
+func content(o api.Observation) string {
+	switch o := o.(type) {
+	case api.RunObservation:
+		return o.Content
+	case api.ReadObservation:
+		return o.Content
+	case api.EditObservation:
+		return o.Content
+	case api.ErrorObservation:
+		return o.Content
+	default:
+		return ""
+	}
 }

@@ -114,23 +114,21 @@ func TestShorten(t *testing.T) {
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name    string
-		env     map[string]string
-		noColor bool
-		want    string
+		name string
+		env  map[string]string
+		want string
 	}{
-		{"colours", map[string]string{"TERM": "xterm"}, false, ""},
-		{"flag", map[string]string{"TERM": "xterm"}, true, "--no-color is given"},
-		{"variable", map[string]string{"TERM": "xterm", "NO_COLOR": "0"}, false, "NO_COLOR is set"},
-		{"empty variable", map[string]string{"TERM": "xterm", "NO_COLOR": ""}, false, ""},
-		{"dumb", map[string]string{"TERM": "dumb"}, false, "TERM is dumb"},
-		{"no TERM", nil, false, "TERM is not set"},
+		{"colours", map[string]string{"TERM": "xterm"}, ""},
+		{"variable", map[string]string{"TERM": "xterm", "NO_COLOR": "0"}, "NO_COLOR is set"},
+		{"empty variable", map[string]string{"TERM": "xterm", "NO_COLOR": ""}, ""},
+		{"dumb", map[string]string{"TERM": "dumb"}, "TERM is dumb"},
+		{"no TERM", nil, "TERM is not set"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p := &program{getenv: func(name string) string { return tt.env[name] }}
-			if got := p.plain(tt.noColor); got != tt.want {
+			if got := p.plain(); got != tt.want {
 				t.Errorf("plain = %q, want %q", got, tt.want)
 			}
 		})
@@ -146,7 +144,7 @@ func TestStyleWithoutTerminal(t *testing.T) {
 	defer file.Close()
 	for _, out := range []io.Writer{file, io.Discard} {
 		p := &program{stdout: out, getenv: func(string) string { return "xterm" }}
-		if s, plain := p.style(false); s != (style{}) || plain != "standard output is not a terminal" {
+		if s, plain := p.style(); s != (style{}) || plain != "standard output is not a terminal" {
 			t.Errorf("style on %T = %+v, %q", out, s, plain)
 		}
 	}

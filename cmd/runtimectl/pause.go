@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) pause() *cobra.Command {
@@ -16,12 +16,12 @@ func (p *program) pause() *cobra.Command {
 processor time; actions are refused until 'resume'. Time limits go on. It prints
 the ids of those that are paused.`,
 		Example: `  runtimectl pause build`,
-	}, running, func(ctx context.Context, where place, s *sandbox) error {
-		engine, err := ofContainers(where)
+	}, running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+		pauser, err := sandbox.Needs[sandbox.Pauser](driver, "pause sandboxes")
 		if err != nil {
 			return err
 		}
-		return engine.Pause(ctx, s.Sandbox)
+		return pauser.Pause(ctx, s)
 	}))
 }
 
@@ -33,18 +33,17 @@ func (p *program) resume() *cobra.Command {
 		Long: `Resume lets the processes of paused sandboxes go on where they were frozen. It
 prints the ids of those that go on.`,
 		Example: `  runtimectl resume build`,
-	}, []docker.State{docker.Paused}, func(ctx context.Context, where place, s *sandbox) error {
-		engine, err := ofContainers(where)
+	}, []sandbox.State{sandbox.Paused}, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+		pauser, err := sandbox.Needs[sandbox.Pauser](driver, "resume sandboxes")
 		if err != nil {
 			return err
 		}
-		return engine.Resume(ctx, s.Sandbox)
+		return pauser.Resume(ctx, s)
 	}))
 }
 
-// engineOnly makes c refuse --local, which its help does not offer.
+// engineOnly makes c refuse local sandboxes.
 func (p *program) engineOnly(c *cobra.Command) *cobra.Command {
-	_ = c.Flags().MarkHidden("local") // the flag is there
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if p.place.local {
@@ -53,13 +52,4 @@ func (p *program) engineOnly(c *cobra.Command) *cobra.Command {
 		return run(cmd, args)
 	}
 	return c
-}
-
-// ofContainers is a place as an engine, for what only containers can do.
-func ofContainers(where place) (*docker.Host, error) {
-	engine, ok := where.(enginePlace)
-	if !ok {
-		return nil, errEngineOnly
-	}
-	return engine.Host, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // refillEvery is how often a pool is looked at: another process takes from it, and
@@ -41,6 +41,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
 	p.addPlace(c)
 	p.addServer(c)
+	p.addUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := flags.spec(p, args[0])
 		if err != nil {
@@ -54,25 +55,22 @@ At its end it removes those that still wait, unless --keep is given.`,
 			return err
 		}
 		logger := slog.New(slog.NewTextHandler(p.stderr, nil))
-		return p.in(func(where place) error {
-			engine, err := ofContainers(where)
-			if err != nil {
-				return err
-			}
-			return p.keepWarm(cmd.Context(), engine, name, spec, warm, keep)
-		}, servers, func(c *docker.Config) { c.Logger = logger })
+		return p.in(func(driver sandbox.Driver) error {
+			return p.keepWarm(cmd.Context(), driver, name, spec, warm, keep, logger)
+		}, servers, func(o *options) { o.logger = logger })
 	}
 	return p.engineOnly(c)
 }
 
 // keepWarm keeps a pool until ctx is over.
-func (p *program) keepWarm(ctx context.Context, engine *docker.Host, name string, spec docker.Spec, warm int, keep bool) error {
-	pool, err := engine.Pool(name, spec, warm)
+func (p *program) keepWarm(ctx context.Context, driver sandbox.Driver, name string, spec sandbox.Spec, warm int, keep bool, logger *slog.Logger) error {
+	pool, err := sandbox.NewPool(ctx, driver, name, spec, warm, logger)
 	if err != nil {
 		return err
 	}
-	// What no sandbox can be made of is told now, and not again and again.
-	if err := engine.Prepare(ctx, spec); err != nil {
+	// A specification that no sandbox can be made of is reported now, and not again
+	// and again.
+	if err := pool.Prepare(ctx); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(p.stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n", name, clean(spec.Image), warm)
@@ -86,18 +84,11 @@ func (p *program) keepWarm(ctx context.Context, engine *docker.Host, name string
 }
 
 // take makes a sandbox, or takes it from the warm pool where one is named.
-func (p *program) take(ctx context.Context, where place, spec docker.Spec, pool string) (*sandbox, error) {
-	if err := nameIsFree(ctx, where, spec); err != nil {
-		return nil, err
-	}
+func (p *program) take(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, pool string) (*sandbox.Sandbox, error) {
 	if pool == "" {
-		return where.Create(ctx, spec)
+		return driver.Create(ctx, spec)
 	}
-	engine, err := ofContainers(where)
-	if err != nil {
-		return nil, err
-	}
-	from, err := engine.Pool(pool, spec, 0)
+	from, err := sandbox.NewPool(ctx, driver, pool, spec, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,23 +99,5 @@ func (p *program) take(ctx context.Context, where place, spec docker.Spec, pool 
 	if !warm && spec.Key == "" { // with a key it may have been there
 		_, _ = fmt.Fprintf(p.stderr, "note: none of these flags waits in pool %s: this one was made\n", pool)
 	}
-	return ofEngine(s), nil
-}
-
-// nameIsFree refuses a second sandbox of a name: neither could be called by it
-// any more. With a key the sandbox may be there already, and is the one meant.
-func nameIsFree(ctx context.Context, where place, spec docker.Spec) error {
-	if spec.Name == "" || spec.Key != "" {
-		return nil
-	}
-	all, err := where.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		if s.Name == spec.Name {
-			return fmt.Errorf("%w: sandbox %s has the name %s; remove it, or take another name", errConflict, s.ID, spec.Name)
-		}
-	}
-	return nil
+	return s, nil
 }

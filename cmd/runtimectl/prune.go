@@ -2,11 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) prune() *cobra.Command {
@@ -27,22 +28,29 @@ of earlier versions that nothing uses. It prints what it removed, and why.`,
 	p.addPlace(c)
 	p.addServer(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var change []func(*docker.Config)
+		var change []func(*options)
 		if servers, err := p.withServers(); err == nil { // without, no volume is known to be of an earlier version
 			change = append(change, servers)
 		}
-		return p.in(func(where place) error {
-			removed, err := where.Prune(cmd.Context(), dryRun)
+		return p.in(func(driver sandbox.Driver) error {
+			pruner, err := sandbox.Needs[sandbox.Pruner](driver, "prune sandboxes")
+			if err != nil {
+				return err
+			}
+			removed, err := pruner.Prune(cmd.Context(), dryRun)
 			list := removalList{}
 			for _, r := range removed {
 				list = append(list, removalInfo(r))
 			}
-			if engine, ok := where.(enginePlace); ok && len(change) > 0 && !dryRun {
-				volumes, pruneErr := engine.PruneServers(cmd.Context())
+			if servers, ok := driver.(sandbox.ServerPruner); ok && len(change) > 0 && !dryRun {
+				volumes, pruneErr := servers.PruneServers(cmd.Context())
 				for _, name := range volumes {
 					list = append(list, removalInfo{ID: name, Reason: "no sandbox uses this volume, and its server is another one"})
 				}
 				err = errors.Join(err, pruneErr)
+			}
+			if len(list) == 0 && err == nil && output.value == "table" {
+				_, _ = fmt.Fprintln(p.stderr, "note: there is nothing to remove")
 			}
 			return errors.Join(err, p.print(output, list))
 		}, change...)

@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) renew() *cobra.Command {
@@ -19,17 +20,16 @@ func (p *program) renew() *cobra.Command {
 the ids of those that have a new deadline.`,
 		Example: `  runtimectl renew --ttl 2h build
   runtimectl renew --never build`,
-	}, nil, func(ctx context.Context, where place, s *sandbox) error {
+	}, nil, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		var deadline time.Time
 		if !never {
 			deadline = time.Now().Add(ttl)
 		}
-		if slices.Contains(running, s.State) { // its own switch has another deadline too
-			if err := tellDeadline(ctx, s, ttl); err != nil {
-				return err
-			}
+		renewer, err := sandbox.Needs[sandbox.Renewer](driver, "change deadlines")
+		if err != nil {
+			return err
 		}
-		return where.Renew(ctx, s, deadline)
+		return renewer.Renew(ctx, s, deadline)
 	})
 	c.Flags().DurationVar(&ttl, "ttl", 0, "end them this long after now, such as 2h")
 	c.Flags().BoolVar(&never, "never", false, "take the deadline away")
@@ -40,16 +40,4 @@ the ids of those that have a new deadline.`,
 		return nil
 	}
 	return c
-}
-
-// tellDeadline tells the sandbox's server to end after ttl, or never if that is
-// zero.
-func tellDeadline(ctx context.Context, s *sandbox, ttl time.Duration) error {
-	c, err := s.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.Renew(ctx, ttl)
-	return err
 }

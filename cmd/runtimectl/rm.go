@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) rm() *cobra.Command {
@@ -18,19 +18,21 @@ state they are in. Mounted directories stay. It prints the ids of those that it
 removed.`,
 		Example: `  runtimectl rm build
   runtimectl rm $(runtimectl ls -q)`,
-	}, nil, func(ctx context.Context, where place, s *sandbox) error { return where.Delete(ctx, s) })
+	}, nil, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+		return driver.Delete(ctx, s)
+	})
 }
 
 // each makes c a command that does one thing to each of the sandboxes it is
 // given, and prints their ids. Those in one of the states, or in any, complete
 // the command line.
-func (p *program) each(c *cobra.Command, states []docker.State, do func(ctx context.Context, where place, s *sandbox) error) *cobra.Command {
+func (p *program) each(c *cobra.Command, states []sandbox.State, do func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error) *cobra.Command {
 	c.Args = takes(1, many)
 	c.ValidArgsFunction = p.completeSandboxes(-1, states...)
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onEach(cmd.Context(), args, func(where place, s *sandbox) error {
-			if err := do(cmd.Context(), where, s); err != nil {
+		return p.onEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+			if err := do(cmd.Context(), driver, s); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(p.stdout, s.ID)

@@ -22,6 +22,8 @@ func (p *program) commands() []*cobra.Command {
 		p.exec(),
 		p.act(),
 		p.sh(),
+		p.ports(),
+		p.portForward(),
 		p.tool(),
 		p.mcp(),
 		p.logs(),
@@ -29,6 +31,7 @@ func (p *program) commands() []*cobra.Command {
 		p.cat(),
 		p.edit(),
 		p.stop(),
+		p.kill(),
 		p.start(),
 		p.pause(),
 		p.resume(),
@@ -59,7 +62,7 @@ func (e *usageError) Unwrap() error { return e.err }
 func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, error) {
 	root := p.root() //nolint:contextcheck // a command takes its context from the library
 	begun := false
-	prepare(root, &begun)
+	p.prepare(root, &begun)
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil && !begun {
@@ -85,19 +88,26 @@ real server.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate(versionLine())
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
+	root.PersistentFlags().StringVar(&p.place.on, "on", "", "use the sandboxes of `PLATFORM`: docker, or local, which isolates nothing (default: $"+onVariable+" or docker)")
+	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	root.AddCommand(p.commands()...)
 	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(flagError)
+	addDockerWords(root)
 	return root
 }
 
 // prepare makes c, and every command below it, set begun before it begins: what
-// goes wrong before that is wrong with the command line. A command that only
-// has others below it gets to know what is none of them.
-func prepare(c *cobra.Command, begun *bool) {
+// goes wrong before that is wrong with the command line. A command that only has
+// subcommands refuses other words.
+func (p *program) prepare(c *cobra.Command, begun *bool) {
 	completeNothing(c)
+	c.Long = rewrap(c.Long)
+	c.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "\n", " ") }) // the library breaks lines
 	if !c.Runnable() {
 		c.Args = noSuchCommand
 		c.RunE = func(*cobra.Command, []string) error { return c.Help() }
@@ -107,13 +117,50 @@ func prepare(c *cobra.Command, begun *bool) {
 			if err := notNegative(cmd.Flags()); err != nil {
 				return err
 			}
+			if cmd.Flags().Lookup("local") != nil {
+				if err := p.choosePlatform(); err != nil {
+					return err
+				}
+			}
 			*begun = true
 			return run(cmd, args)
 		}
 	}
 	for _, sub := range c.Commands() {
-		prepare(sub, begun)
+		p.prepare(sub, begun)
 	}
+}
+
+// helpWidth is how many columns help takes at most.
+const helpWidth = 80
+
+// rewrap breaks the lines of paragraphs anew. Indented lines stay.
+func rewrap(text string) string {
+	var paragraphs []string
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, " ") {
+			paragraphs = append(paragraphs, paragraph)
+			continue
+		}
+		var b strings.Builder
+		column := 0
+		for word := range strings.FieldsSeq(paragraph) {
+			width := textWidth(word)
+			switch {
+			case column == 0:
+			case column+1+width > helpWidth:
+				b.WriteByte('\n')
+				column = 0
+			default:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += width
+		}
+		paragraphs = append(paragraphs, b.String())
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // notNegative refuses numbers and durations below zero: no flag has a use for
@@ -135,6 +182,9 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("there is no command %q", args[0])
+	if hint := dockerHints[args[0]]; hint != "" && !c.HasParent() {
+		return errors.New(text + ": " + hint)
+	}
 	c.SuggestionsMinimumDistance = 2
 	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
 		text += "; did you mean " + strings.Join(similar, " or ") + "?"
@@ -150,7 +200,7 @@ func takes(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("something is missing: %s", c.UseLine())
+			return fmt.Errorf("an argument is missing: %s", c.UseLine())
 		case len(args) > most:
 			return fmt.Errorf("unexpected argument %q: %s", args[most], c.UseLine())
 		}

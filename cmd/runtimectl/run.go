@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) runCommand() *cobra.Command {
@@ -18,8 +20,8 @@ removes the sandbox again, also when it is interrupted. It takes the flags of
 'create' and runs the command as 'exec' does.
 
 The exit code is the command's; 124 after --timeout, 125 when the sandbox could
-not be made or the command not brought to run, and from the shell 126 when it
-cannot be run and 127 when it is not there.`,
+not be made or the command not brought to run, 126 when it cannot be run and 127
+when it is not there.`,
 		Example: `  runtimectl run python:3.13 -- python3 -c 'print(1)'
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
   runtimectl run --local -- make test`,
@@ -32,6 +34,7 @@ cannot be run and 127 when it is not there.`,
 	opts.add(c)
 	p.addPlace(c)
 	p.addServer(c)
+	p.addUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image, words, err := splitCommand(cmd, args, p.place.local)
 		if err != nil {
@@ -41,8 +44,7 @@ cannot be run and 127 when it is not there.`,
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		line, err := opts.line(words, p.getenv)
-		if err != nil {
+		if err := opts.prepare(p.getenv); err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
 		input, err := p.spool(cmd, opts)
@@ -53,9 +55,9 @@ cannot be run and 127 when it is not there.`,
 		if spec.Idle == 0 && pool == "" { // a pool's have the limits of the pool
 			spec.Idle = orphanIdle
 		}
-		return p.make(cmd.Context(), spec, pool, func(where place, s *sandbox) (err error) {
-			defer func() { err = p.removeAfter(cmd.Context(), where, s, err) }()
-			return p.perform(cmd.Context(), s, line, opts, input)
+		return p.make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
+			defer func() { err = p.removeAfter(cmd.Context(), driver, s, err) }()
+			return p.perform(cmd.Context(), s, words, opts, input)
 		})
 	}
 	return c
@@ -66,15 +68,15 @@ cannot be run and 127 when it is not there.`,
 const orphanIdle = 5 * time.Minute
 
 // removeLimit is how long the removal of a sandbox may take, also after an
-// interrupt: nobody else knows that it is to be removed.
+// interrupt: no other process knows that it is to be removed.
 const removeLimit = 30 * time.Second
 
 // removeAfter removes a sandbox whose command ended with err, and returns how
 // the whole ends.
-func (p *program) removeAfter(ctx context.Context, where place, s *sandbox, err error) error {
+func (p *program) removeAfter(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
 	defer cancel()
-	if failed := where.Delete(ctx, s); failed != nil {
+	if failed := driver.Delete(ctx, s); failed != nil {
 		p.complain(fmt.Sprintf("removing the sandbox: %v; 'runtimectl rm %s' does it", failed, s.ID))
 		if err == nil {
 			return &exitError{code: exitOwn}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -14,15 +15,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
-	"github.com/actiond/actiond/server/gateway"
+	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // serveFlags are the flags of serve that are not about sandboxes.
 type serveFlags struct {
-	addr, keyFile, publicURL string
-	warm, most               int
-	debug                    bool
+	addr, keyFile, publicURL, previewDomain string
+	warm, most                              int
+	debug                                   bool
 }
 
 func (p *program) serve() *cobra.Command {
@@ -50,7 +51,8 @@ name that with --public-url. Interrupted, it undoes creations that are under way
 and removes sandboxes that wait in the pool; all others stay.`,
 		Example: `  runtimectl serve
   runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
-  curl -H "X-API-Key: $(sudo cat /var/lib/actiond/gateway-key)" localhost:8700/v1/sandboxes`,
+  key=$(sudo cat /var/lib/actiond/gateway-key)
+  curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
 		Args:              takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -59,11 +61,13 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
+	c.Flags().StringVar(&f.previewDomain, "preview-domain", "", "answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
 	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
 	p.addPlace(c)
 	p.addServer(c)
+	p.addUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := flags.serveSpec(p, args)
 		if err == nil {
@@ -78,7 +82,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
 }
 
 // serveSpec is what a sandbox has that its creator does not ask for.
-func (f *specFlags) serveSpec(p *program, args []string) (docker.Spec, error) {
+func (f *specFlags) serveSpec(p *program, args []string) (sandbox.Spec, error) {
 	image := ""
 	if len(args) > 0 {
 		image = args[0]
@@ -86,7 +90,7 @@ func (f *specFlags) serveSpec(p *program, args []string) (docker.Spec, error) {
 	return f.spec(p, image)
 }
 
-func (f *serveFlags) check(spec docker.Spec) error {
+func (f *serveFlags) check(spec sandbox.Spec) error {
 	if f.warm > 0 && spec.Image == "" {
 		return errors.New("--warm needs an image to make sandboxes from")
 	}
@@ -94,7 +98,7 @@ func (f *serveFlags) check(spec docker.Spec) error {
 }
 
 // serveHost serves until ctx ends.
-func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec) (err error) {
+func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec) (err error) {
 	servers, err := p.withServers()
 	if err != nil {
 		return err
@@ -104,22 +108,29 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec)
 		level = slog.LevelDebug
 	}
 	logger := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // of libraries
 	phases := gateway.NewPhases()
-	host, err := p.openHost(servers, func(c *docker.Config) { c.Logger, c.Progress = logger, phases.Progress })
+	o := options{progress: phases.Progress, logger: logger}
+	servers(&o)
+	driver, err := p.open(o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, host.Close()) }()
-	key, err := p.gatewayKey(f.keyFile, host.StateDir())
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	stateDir, err := p.stateDir()
 	if err != nil {
 		return err
 	}
-	pool, err := p.warmPool(ctx, host, spec, f.warm)
+	key, err := p.gatewayKey(f.keyFile, stateDir)
+	if err != nil {
+		return err
+	}
+	pool, err := p.warmPool(ctx, driver, spec, f.warm, logger)
 	if err != nil {
 		return err
 	}
 	g, err := gateway.New(gateway.Config{
-		Host: host, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL,
+		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
 		Version: version(), Phases: phases, Logger: logger,
 	})
 	if err != nil {
@@ -147,9 +158,9 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec docker.Spec)
 }
 
 // warmPool opens the pool, if there is to be one, and asks the engine once.
-func (p *program) warmPool(ctx context.Context, host *docker.Host, spec docker.Spec, size int) (*docker.Pool, error) {
-	if _, err := host.List(ctx); err != nil {
-		if !errors.Is(err, docker.ErrUnknown) {
+func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, size int, logger *slog.Logger) (*sandbox.Pool, error) {
+	if _, err := driver.List(ctx); err != nil {
+		if !errors.Is(err, sandbox.ErrUnknown) {
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(p.stderr, "note: %v; serving what can be served until it is back\n", err)
@@ -157,12 +168,12 @@ func (p *program) warmPool(ctx context.Context, host *docker.Host, spec docker.S
 	if size == 0 {
 		return nil, nil //nolint:nilnil // there is to be none
 	}
-	return host.Pool("serve", spec, size)
+	return sandbox.NewPool(ctx, driver, "serve", spec, size, logger)
 }
 
 const (
 	keyFileName = "gateway-key"
-	minKey      = 32 // characters: nobody guesses that many
+	minKey      = 32 // characters: too many to guess
 )
 
 // gatewayKey reads the key, and makes one where no file is named and there is

@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) sh() *cobra.Command {
@@ -50,14 +52,18 @@ terminal as it is, with all its escape sequences.`,
 		if err != nil {
 			return err
 		}
-		return p.on(cmd.Context(), args[0], func(_ place, s *sandbox) error {
-			c, err := s.client()
+		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := clientOf(s)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			_, _ = fmt.Fprintf(p.stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
-			return attach(cmd.Context(), c, opts, keys, in, out)
+			if err := attach(cmd.Context(), c, s.Name, opts, keys, in, out); err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(p.stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
+			return nil
 		})
 	}
 	return c
@@ -84,10 +90,10 @@ var errLeft = errors.New("left")
 
 // attach connects a terminal of this machine with one of a session until either
 // side ends it. The terminal is as it was then.
-func attach(ctx context.Context, c *client.Client, opts shFlags, keys []byte, in, out *os.File) (err error) {
+func attach(ctx context.Context, c *client.Client, name string, opts shFlags, keys []byte, in, out *os.File) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	remote, err := c.Terminal(ctx, opts.session, opts.readOnly)
+	remote, err := c.NamedTerminal(ctx, opts.session, name, opts.readOnly)
 	if err != nil {
 		return err
 	}
@@ -100,12 +106,13 @@ func attach(ctx context.Context, c *client.Client, opts shFlags, keys []byte, in
 		_, _ = io.WriteString(out, resetTerminal)
 		err = errors.Join(err, term.Restore(int(in.Fd()), before))
 	}()
+	size := &windowSize{remote: remote, out: out}
 	if !opts.readOnly {
-		stop := followSize(ctx, remote, out)
+		stop := size.follow(ctx)
 		defer stop()
 	}
 	go func() { // ends with the program: a read of a terminal cannot be given up
-		cancel(typeInto(remote, keys, in, opts.readOnly))
+		cancel(typeInto(remote, size, keys, in, opts.readOnly))
 	}()
 	_, err = io.Copy(out, remote)
 	if errors.Is(context.Cause(ctx), errLeft) {
@@ -120,13 +127,14 @@ func attach(ctx context.Context, c *client.Client, opts shFlags, keys []byte, in
 const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
 
 // typeInto types what comes from in until the keys come.
-func typeInto(remote io.Writer, keys []byte, in io.Reader, readOnly bool) error {
+func typeInto(remote io.Writer, size *windowSize, keys []byte, in io.Reader, readOnly bool) error {
 	d := detector{keys: keys}
 	buffer := make([]byte, 4096)
 	for {
 		n, err := in.Read(buffer)
 		typed, found := d.pass(buffer[:n])
 		if len(typed) > 0 && !readOnly {
+			size.send() // keys that follow a change must not overtake it
 			if _, err := remote.Write(typed); err != nil {
 				return err
 			}
@@ -140,9 +148,30 @@ func typeInto(remote io.Writer, keys []byte, in io.Reader, readOnly bool) error 
 	}
 }
 
-// followSize tells the other side how large the terminal is, now and whenever
-// that changes, until stop.
-func followSize(ctx context.Context, remote *client.Terminal, out *os.File) (stop func()) {
+// windowSize tells the other side how large the terminal is. Its methods may be
+// called concurrently.
+type windowSize struct {
+	remote *client.Terminal
+	out    *os.File
+
+	mu         sync.Mutex
+	rows, cols int // as the other side knows them
+}
+
+// send tells the size if it changed.
+func (w *windowSize) send() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cols, rows, err := term.GetSize(int(w.out.Fd()))
+	if err != nil || rows <= 0 || cols <= 0 || rows == w.rows && cols == w.cols {
+		return
+	}
+	w.rows, w.cols = rows, cols
+	_ = w.remote.Resize(rows, cols) // a connection that broke is noticed elsewhere
+}
+
+// follow sends the size now and whenever it changes, until stop.
+func (w *windowSize) follow(ctx context.Context) (stop func()) {
 	changed := make(chan os.Signal, 1)
 	changed <- syscall.SIGWINCH // the size it has now
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -153,11 +182,9 @@ func followSize(ctx context.Context, remote *client.Terminal, out *os.File) (sto
 		for {
 			select {
 			case <-changed:
+				w.send()
 			case <-ctx.Done():
 				return
-			}
-			if cols, rows, err := term.GetSize(int(out.Fd())); err == nil && rows > 0 && cols > 0 {
-				_ = remote.Resize(rows, cols) // a connection that broke is noticed elsewhere
 			}
 		}
 	}()

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // specFlags are the flags that say what sandbox is wanted. Their names are
@@ -26,9 +26,10 @@ type specFlags struct {
 	volumes, labels  []string
 	user, workDir    string
 	memory, cpus     string
-	pids             int64
+	pids, openFiles  int64
 	network, runtime string
 	securityOpts     []string
+	serverFlags      []string
 	readOnly         bool
 	ttl, idle        time.Duration
 	pull             string
@@ -51,13 +52,15 @@ func addSpec(c *cobra.Command) *specFlags {
 	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
 	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
 	flags.Int64Var(&f.pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
+	flags.Int64Var(&f.openFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
 	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made")
-	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else 1000)")
+	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
 	flags.StringVar(&f.pull, "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
 	flags.BoolVar(&f.readOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
 	flags.StringVar(&f.runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
 	flags.StringArrayVar(&f.securityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
+	flags.StringArrayVar(&f.serverFlags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
 	flags.DurationVar(&f.idle, "idle", 0, "end the sandbox after this long without an action (default: never)")
 	words := func(allowed ...string) cobra.CompletionFunc {
@@ -81,27 +84,28 @@ func (f *specFlags) leaveOut(names ...string) {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"key", "volume", "workdir", "memory", "cpus", "pids-limit", "network", "user", "read-only", "runtime", "security-opt",
+	"volume", "workdir", "memory", "cpus", "pids-limit", "nofile", "network", "user", "read-only", "runtime", "security-opt",
+	"server-flag",
 }
 
 // spec is what the flags ask for. An error is a usage error.
-func (f *specFlags) spec(p *program, image string) (docker.Spec, error) {
+func (f *specFlags) spec(p *program, image string) (sandbox.Spec, error) {
 	for _, name := range f.leftOut {
 		if f.flags.Changed(name) {
-			return docker.Spec{}, fmt.Errorf("--%s is for one sandbox, and %s makes many", name, f.command)
+			return sandbox.Spec{}, fmt.Errorf("--%s is for one sandbox, and %s makes many", name, f.command)
 		}
 	}
 	if p.place.local {
 		if err := f.checkLocal(); err != nil {
-			return docker.Spec{}, err
+			return sandbox.Spec{}, err
 		}
 	}
-	s := docker.Spec{
-		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, Network: f.network,
-		Runtime: f.runtime, SecurityOpts: f.securityOpts, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: docker.Pull(f.pull),
+	s := sandbox.Spec{
+		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, OpenFiles: f.openFiles, Network: f.network,
+		Runtime: f.runtime, SecurityOpts: f.securityOpts, Flags: f.serverFlags, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: sandbox.Pull(f.pull),
 	}
 	var err error
-	if s.Env, err = f.variables(p.getenv); err != nil {
+	if s.Env, err = f.variables(p); err != nil {
 		return s, err
 	}
 	if s.Labels, err = parseLabels(f.labels); err != nil {
@@ -142,15 +146,15 @@ func (f *specFlags) checkLocal() error {
 }
 
 // variables puts --env-file and --env together; the latter wins.
-func (f *specFlags) variables(getenv func(string) string) (map[string]string, error) {
+func (f *specFlags) variables(p *program) (map[string]string, error) {
 	env := map[string]string{}
 	for _, name := range f.envFiles {
-		if err := readVariables(name, getenv, env); err != nil {
+		if err := p.readVariables(name, env); err != nil {
 			return nil, err
 		}
 	}
 	for _, word := range f.env {
-		if err := addVariable(word, getenv, env); err != nil {
+		if err := addVariable(word, p.getenv, env); err != nil {
 			return nil, fmt.Errorf("--env: %w", err)
 		}
 	}
@@ -159,8 +163,8 @@ func (f *specFlags) variables(getenv func(string) string) (map[string]string, er
 
 // readVariables reads a file as docker run does: NAME=VALUE or NAME to a line,
 // no quotes, '#' begins a comment.
-func readVariables(name string, getenv func(string) string, env map[string]string) error {
-	file, err := os.Open(name)
+func (p *program) readVariables(name string, env map[string]string) error {
+	file, err := p.openFile(name)
 	if err != nil {
 		return fmt.Errorf("--env-file: %w", err)
 	}
@@ -172,7 +176,7 @@ func readVariables(name string, getenv func(string) string, env map[string]strin
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if err := addVariable(line, getenv, env); err != nil {
+		if err := addVariable(line, p.getenv, env); err != nil {
 			return fmt.Errorf("--env-file: line %d of %s: %w", number, name, err)
 		}
 	}
@@ -211,12 +215,12 @@ func parseLabels(words []string) (map[string]string, error) {
 }
 
 // parseVolume takes DIR:PATH[:ro|rw].
-func parseVolume(word string) (docker.Mount, error) {
+func parseVolume(word string) (sandbox.Mount, error) {
 	parts := strings.Split(word, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
-		return docker.Mount{}, fmt.Errorf("--volume: %q: must be DIR:PATH or DIR:PATH:ro", word)
+		return sandbox.Mount{}, fmt.Errorf("--volume: %q: must be DIR:PATH or DIR:PATH:ro", word)
 	}
-	m := docker.Mount{Source: parts[0], Target: parts[1]}
+	m := sandbox.Mount{Source: parts[0], Target: parts[1]}
 	if len(parts) == 3 {
 		switch parts[2] {
 		case "ro":
@@ -256,20 +260,13 @@ func parseUser(word string) (name string, id int, err error) {
 	return name, id, nil
 }
 
-// parseBytes takes a number of bytes with b, k, m, g or t after it, powers of
-// 1024, as docker run does.
+// parseBytes reads a number of bytes as docker run does, such as 512m or 2g.
 func parseBytes(word string) (int64, error) {
-	text := strings.TrimSuffix(strings.ToLower(word), "b")
-	unit := 1.0
-	if i := strings.IndexAny(text, "kmgt"); i >= 0 && i == len(text)-1 {
-		unit = math.Pow(1024, float64(1+strings.IndexByte("kmgt", text[i])))
-		text = text[:i]
-	}
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 0) || n*unit >= math.MaxInt64 || strings.ContainsAny(text, "xXpPeE_nN") {
+	n, err := units.RAMInBytes(word)
+	if err != nil || n < 0 || n == math.MaxInt64 { // the last two: the number is too large for 64 bits
 		return 0, fmt.Errorf("%q is not a number of bytes: write 512m or 2g", word)
 	}
-	return int64(n * unit), nil
+	return n, nil
 }
 
 // oneImage takes the image from the arguments; with --local there need be none.

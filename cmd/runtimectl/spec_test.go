@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // parseSpec is the specification that flags ask for.
-func parseSpec(t *testing.T, env map[string]string, args ...string) (docker.Spec, error) {
+func parseSpec(t *testing.T, env map[string]string, args ...string) (sandbox.Spec, error) {
 	t.Helper()
 	c := &cobra.Command{}
 	flags := addSpec(c)
@@ -36,35 +36,38 @@ func TestSpec(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# comment\n\n  A=from file\r\nB=x=y # z\nHERE\nABSENT\nC=\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bare := docker.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}}
+	bare := sandbox.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}}
 	tests := []struct {
 		args string
-		want func(s *docker.Spec)
+		want func(s *sandbox.Spec)
 	}{
-		{"", func(*docker.Spec) {}},
-		{"--name n --key k --owner o -w /w --network none --runtime runsc --read-only --pull never", func(s *docker.Spec) {
+		{"", func(*sandbox.Spec) {}},
+		{"--name n --key k --owner o -w /w --network none --runtime runsc --read-only --pull never", func(s *sandbox.Spec) {
 			s.Name, s.Key, s.Owner, s.WorkDir, s.Network, s.Runtime, s.ReadOnly, s.Pull = "n", "k", "o", "/w", "none", "runsc", true, "never"
 		}},
-		{"-m 512m --cpus 0.5 --pids-limit 99 --ttl 2h --idle 90s", func(s *docker.Spec) {
-			s.Memory, s.CPUs, s.Pids, s.TTL, s.Idle = 512<<20, 0.5, 99, 2*time.Hour, 90*time.Second
+		{"-m 512m --cpus 0.5 --pids-limit 99 --nofile 999 --ttl 2h --idle 90s", func(s *sandbox.Spec) {
+			s.Memory, s.CPUs, s.Pids, s.OpenFiles, s.TTL, s.Idle = 512<<20, 0.5, 99, 999, 2*time.Hour, 90*time.Second
 		}},
-		{"-v /a:/b -v ./c:/d:ro -v .:/e:rw", func(s *docker.Spec) {
-			s.Mounts = []docker.Mount{
+		{"-v /a:/b -v ./c:/d:ro -v .:/e:rw", func(s *sandbox.Spec) {
+			s.Mounts = []sandbox.Mount{
 				{Source: "/a", Target: "/b"},
 				{Source: filepath.Join(here, "c"), Target: "/d", ReadOnly: true},
 				{Source: here, Target: "/e"},
 			}
 		}},
-		{"-l a=b -l c -l d=e=f", func(s *docker.Spec) { s.Labels = map[string]string{"a": "b", "c": "", "d": "e=f"} }},
-		{"-e A=1 -e HERE -e ABSENT -e B=", func(s *docker.Spec) { s.Env = map[string]string{"A": "1", "HERE": "value", "B": ""} }},
-		{"--env-file " + file + " -e A=flag", func(s *docker.Spec) {
+		{"-l a=b -l c -l d=e=f", func(s *sandbox.Spec) { s.Labels = map[string]string{"a": "b", "c": "", "d": "e=f"} }},
+		{"-e A=1 -e HERE -e ABSENT -e B=", func(s *sandbox.Spec) { s.Env = map[string]string{"A": "1", "HERE": "value", "B": ""} }},
+		{"--env-file " + file + " -e A=flag", func(s *sandbox.Spec) {
 			s.Env = map[string]string{"A": "flag", "B": "x=y # z", "HERE": "value", "C": ""}
 		}},
-		{"--user root", func(s *docker.Spec) { s.User = "root" }},
-		{"--user 0", func(s *docker.Spec) { s.User = "root" }},
-		{"--user me:1234", func(s *docker.Spec) { s.User, s.UserID = "me", 1234 }},
-		{"--security-opt seccomp=unconfined --security-opt apparmor=x", func(s *docker.Spec) {
+		{"--user root", func(s *sandbox.Spec) { s.User = "root" }},
+		{"--user 0", func(s *sandbox.Spec) { s.User = "root" }},
+		{"--user me:1234", func(s *sandbox.Spec) { s.User, s.UserID = "me", 1234 }},
+		{"--security-opt seccomp=unconfined --security-opt apparmor=x", func(s *sandbox.Spec) {
 			s.SecurityOpts = []string{"seccomp=unconfined", "apparmor=x"}
+		}},
+		{"--server-flag --soft-timeout=3s --server-flag=--no-enable-browser", func(s *sandbox.Spec) {
+			s.Flags = []string{"--soft-timeout=3s", "--no-enable-browser"}
 		}},
 	}
 	for _, tt := range tests {
@@ -102,13 +105,13 @@ func TestSpecRefused(t *testing.T) {
 func TestParseBytes(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]int64{
-		"0": 0, "1": 1, "10b": 10, "1k": 1 << 10, "2K": 2 << 10, "512m": 512 << 20, "512MB": 512 << 20, "1.5g": 3 << 29, "1T": 1 << 40,
+		"0": 0, "1": 1, "10b": 10, "1k": 1 << 10, "2K": 2 << 10, "512m": 512 << 20, "512MB": 512 << 20, "1.5g": 3 << 29, "1T": 1 << 40, "1 MiB": 1 << 20,
 	} {
 		if got, err := parseBytes(word); err != nil || got != want {
 			t.Errorf("%s: got %d, %v, want %d", word, got, err, want)
 		}
 	}
-	for _, word := range []string{"", "m", "-1", "1e3", "0x10", "1_0", "inf", "nan", "1mm", "1 m", "99999999t", "b"} {
+	for _, word := range []string{"", "m", "-1", "0x10", "inf", "nan", "inf ", "nan ", "1mm", "99999999t", "b"} {
 		if got, err := parseBytes(word); err == nil {
 			t.Errorf("%q: got %d, want an error", word, got)
 		}

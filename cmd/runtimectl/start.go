@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) start() *cobra.Command {
@@ -15,11 +15,15 @@ func (p *program) start() *cobra.Command {
 		Long: `Start starts stopped sandboxes, with the files and variables they had, and prints
 the id of each as soon as a command ran in its shell. Shells begin anew.`,
 		Example: `  runtimectl start build`,
-	}, []docker.State{docker.Stopped}, func(ctx context.Context, where place, s *sandbox) error {
+	}, []sandbox.State{sandbox.Stopped}, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		if p.place.local {
 			p.warnLocal()
 		}
-		return where.Start(ctx, s)
+		starter, err := sandbox.Needs[sandbox.Starter](driver, "start sandboxes")
+		if err != nil {
+			return err
+		}
+		return starter.Start(ctx, s)
 	})
 	p.addServer(c)
 	return c

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) stats() *cobra.Command {
@@ -31,19 +31,19 @@ until it is interrupted or they end.`,
 	output := addFormat(c, "table", "json", "yaml")
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.in(func(where place) error {
-			engine, err := ofContainers(where)
+		return p.in(func(driver sandbox.Driver) error {
+			meter, err := sandbox.Needs[sandbox.Meter](driver, "measure sandboxes")
 			if err != nil {
 				return err
 			}
-			chosen, err := choose(cmd.Context(), where, args)
+			chosen, err := choose(cmd.Context(), driver, args)
 			if err != nil {
 				return err
 			}
 			if follow {
-				return p.followStats(cmd.Context(), engine, chosen, output)
+				return p.followStats(cmd.Context(), meter, chosen, output)
 			}
-			list, err := measure(cmd.Context(), engine, chosen)
+			list, err := measure(cmd.Context(), meter, chosen)
 			return errors.Join(err, p.print(output, list))
 		})
 	}
@@ -51,23 +51,23 @@ until it is interrupted or they end.`,
 }
 
 // choose is the sandboxes that refs name, or all that run.
-func choose(ctx context.Context, where place, refs []string) ([]*sandbox, error) {
-	var chosen []*sandbox
+func choose(ctx context.Context, driver sandbox.Driver, refs []string) ([]*sandbox.Sandbox, error) {
+	var chosen []*sandbox.Sandbox
 	if len(refs) == 0 {
-		all, err := where.List(ctx)
+		all, err := driver.List(ctx)
 		for _, s := range all {
-			if s.State == docker.Ready {
+			if s.State == sandbox.Ready {
 				chosen = append(chosen, s)
 			}
 		}
 		return chosen, err
 	}
 	for _, ref := range refs {
-		s, err := find(ctx, where, ref)
+		s, err := driver.Get(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
-		if s.State != docker.Ready && s.State != docker.Paused {
+		if s.State != sandbox.Ready && s.State != sandbox.Paused {
 			return nil, notRunning(s)
 		}
 		chosen = append(chosen, s)
@@ -77,7 +77,7 @@ func choose(ctx context.Context, where place, refs []string) ([]*sandbox, error)
 
 // measure measures all at the same time. The second measurement is the first
 // that knows how busy the processors are.
-func measure(ctx context.Context, engine *docker.Host, all []*sandbox) (statsList, error) {
+func measure(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox) (statsList, error) {
 	list := make(statsList, len(all))
 	errs := make([]error, len(all))
 	var group sync.WaitGroup
@@ -85,7 +85,7 @@ func measure(ctx context.Context, engine *docker.Host, all []*sandbox) (statsLis
 		group.Go(func() {
 			list[i] = statsInfo{ID: s.ID, Name: s.Name, State: s.State}
 			seen := 0
-			err := engine.Stats(ctx, s.Sandbox, true, func(u docker.Stats) error {
+			err := meter.Stats(ctx, s, true, func(u sandbox.Stats) error {
 				list[i] = usage(s, u)
 				if seen++; seen == 2 {
 					return errMeasured
@@ -103,22 +103,35 @@ func measure(ctx context.Context, engine *docker.Host, all []*sandbox) (statsLis
 
 var errMeasured = errors.New("measured")
 
-// followStats prints each measurement as it comes.
-func (p *program) followStats(ctx context.Context, engine *docker.Host, all []*sandbox, output *format) error {
+// followStats prints each measurement as it comes; on a terminal, all that are the latest.
+func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, output *format) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	errs := make([]error, len(all))
+	out := &lines{p: p, format: output}
+	screen := p.repaint()
+	if output.value != "table" {
+		screen = nil
+	}
+	latest := make(statsList, len(all))
+	for i, s := range all {
+		latest[i] = statsInfo{ID: s.ID, Name: s.Name, State: s.State}
+	}
 	for i, s := range all {
 		group.Go(func() {
 			first := true
-			errs[i] = engine.Stats(ctx, s.Sandbox, true, func(u docker.Stats) error {
+			errs[i] = meter.Stats(ctx, s, true, func(u sandbox.Stats) error {
 				if first { // it knows nothing of the processors
 					first = false
 					return nil
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				return p.printLine(output, usage(s, u))
+				latest[i] = usage(s, u)
+				if screen != nil {
+					return screen.paint(latest.table())
+				}
+				return out.print(latest[i])
 			})
 		})
 	}
@@ -137,21 +150,21 @@ func unlessOver(ctx context.Context, err error) error {
 
 // statsInfo is a measurement as it is printed. Sizes are in bytes.
 type statsInfo struct {
-	Time        time.Time    `json:"time"`
-	ID          string       `json:"id"`
-	Name        string       `json:"name"`
-	State       docker.State `json:"state"`
-	CPUs        float64      `json:"cpus"`
-	Memory      uint64       `json:"memory"`
-	MemoryLimit uint64       `json:"memory_limit"`
-	Pids        uint64       `json:"pids"`
-	Received    uint64       `json:"received"`
-	Sent        uint64       `json:"sent"`
-	Read        uint64       `json:"read"`
-	Written     uint64       `json:"written"`
+	Time        time.Time     `json:"time"`
+	ID          string        `json:"id"`
+	Name        string        `json:"name"`
+	State       sandbox.State `json:"state"`
+	CPUs        float64       `json:"cpus"`
+	Memory      uint64        `json:"memory"`
+	MemoryLimit uint64        `json:"memory_limit"`
+	Pids        uint64        `json:"pids"`
+	Received    uint64        `json:"received"`
+	Sent        uint64        `json:"sent"`
+	Read        uint64        `json:"read"`
+	Written     uint64        `json:"written"`
 }
 
-func usage(s *sandbox, u docker.Stats) statsInfo {
+func usage(s *sandbox.Sandbox, u sandbox.Stats) statsInfo {
 	return statsInfo{
 		u.Time, s.ID, s.Name, s.State, u.CPU, u.Memory, u.MemoryLimit, u.Pids, u.NetIn, u.NetOut, u.DiskIn, u.DiskOut,
 	}
@@ -160,17 +173,20 @@ func usage(s *sandbox, u docker.Stats) statsInfo {
 type statsList []statsInfo
 
 func (l statsList) table() [][]string {
-	rows := [][]string{{"SANDBOX", "NAME", "CPUS", "MEMORY", "OF", "PIDS", "RECEIVED", "SENT", "READ", "WRITTEN"}}
+	rows := [][]string{statsInfo{}.headings()}
 	for _, s := range l {
 		rows = append(rows, s.row())
 	}
 	return rows
 }
 
+func (statsInfo) headings() []string {
+	return []string{"SANDBOX", "NAME", "CPUS", "MEMORY", "OF", "PIDS", "RECEIVED", "SENT", "READ", "WRITTEN"}
+}
+
 func (s statsInfo) row() []string {
-	bytes := func(n uint64) string { return size(int64(min(n, 1<<62))) }
 	return []string{
-		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), bytes(s.Memory), bytes(s.MemoryLimit), fmt.Sprint(s.Pids),
-		bytes(s.Received), bytes(s.Sent), bytes(s.Read), bytes(s.Written),
+		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), size(s.Memory), size(s.MemoryLimit), fmt.Sprint(s.Pids),
+		size(s.Received), size(s.Sent), size(s.Read), size(s.Written),
 	}
 }

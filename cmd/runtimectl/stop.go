@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) stop() *cobra.Command {
@@ -16,7 +19,17 @@ func (p *program) stop() *cobra.Command {
 again. It prints the ids of those that are stopped.`,
 		Example: `  runtimectl stop build
   runtimectl stop --time 1s build`,
-	}, running, func(ctx context.Context, where place, s *sandbox) error { return where.Stop(ctx, s, grace) })
-	c.Flags().DurationVarP(&grace, "time", "t", stopLimit, "kill what has not ended by itself after this long")
+	}, running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+		return stopOne(ctx, driver, s, grace)
+	})
+	c.Flags().DurationVarP(&grace, "time", "t", local.StopTime, "kill what has not ended by itself after this long")
 	return c
+}
+
+func stopOne(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, grace time.Duration) error {
+	starter, err := sandbox.Needs[sandbox.Starter](driver, "stop sandboxes")
+	if err != nil {
+		return err
+	}
+	return starter.Stop(ctx, s, grace)
 }

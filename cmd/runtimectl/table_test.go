@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -14,18 +17,58 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	err := writeTable(&out, [][]string{{"A", "LONG", "C"}, {"日本", "x\x1b[2J", "last"}, {"", "y", "z\n"}})
+	err := writeTable(&out, [][]string{{"A", "LONG", "C"}, {"日本", "x\x1b[2J", "last"}, {"", "y", "z\n"}}, 0)
 	want := "A      LONG       C\n日本   x\\x1b[2J   last\n       y          z\\x0a\n"
 	if err != nil || out.String() != want {
 		t.Errorf("got %q, %v\nwant %q", out.String(), err, want)
 	}
 }
 
+// A table is cut to the window, at its widest columns.
+func TestTableFits(t *testing.T) {
+	t.Parallel()
+	rows := func() [][]string {
+		return [][]string{{"SANDBOX", "NAME", "IMAGE"}, {"0123456789ab", strings.Repeat("n", 63), "registry.example/" + strings.Repeat("日", 60)}}
+	}
+	for _, width := range []int{40, 80, 81, 120} {
+		var out bytes.Buffer
+		if err := writeTable(&out, rows(), width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if got := textWidth(strings.TrimSuffix(line, "\n")); got > width {
+				t.Errorf("%d columns: a line has %d: %s", width, got, line)
+			}
+		}
+		if !strings.Contains(out.String(), "0123456789ab ") {
+			t.Errorf("%d columns: the id is cut: %s", width, out.String())
+		}
+	}
+	if got, gap := fit([]int{5, 5}, 3); !slices.Equal(got, []int{5, 5}) || gap != 1 {
+		t.Errorf("a very narrow window: got %v, %d", got, gap)
+	}
+}
+
+// Lines that come one after another have headings once.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := lines{p: &program{stdout: &out}, format: &format{value: "table"}}
+	for _, code := range []string{"", "1"} {
+		if err := l.print(eventInfo{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local), ID: "0123456789ab", Name: "box", What: "die", Code: code}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "TIME                  SANDBOX        NAME   WHAT\n2026-01-02 03:04:05   0123456789ab   box    die\n2026-01-02 03:04:05   0123456789ab   box    die with status 1\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		-time.Hour: "0s", 0: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
-		2 * time.Hour: "2h", 47 * time.Hour: "47h", 48 * time.Hour: "2d", 1000 * time.Hour: "41d",
+		-time.Hour: "Less than a second", 5 * time.Second: "5 seconds", 2 * time.Minute: "2 minutes", 47 * time.Hour: "47 hours", 72 * time.Hour: "3 days",
 	} {
 		if got := span(d); got != want {
 			t.Errorf("span(%v) = %s, want %s", d, got, want)
@@ -35,7 +78,7 @@ func TestSpan(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 9949: "9.9 kB", 9950: "10 kB", 999499: "999 kB", 999500: "1.0 MB", 5e18: "5.0 EB"} {
+	for n, want := range map[int64]string{0: "0B", 999: "999B", 1000: "1kB", 34_123_456: "34.12MB", 5e18: "5EB"} {
 		if got := size(n); got != want {
 			t.Errorf("size(%d) = %s, want %s", n, got, want)
 		}
@@ -47,7 +90,7 @@ func TestYAML(t *testing.T) {
 	value := []any{
 		map[string]any{
 			"a": "word", "b": "two words", "c": "", "d": nil, "e": true, "f": 1.5, "g": []any{}, "h": map[string]any{},
-			"i": map[string]any{"deep": []any{"x", []any{"y"}, map[string]any{"z": "no"}}}, "1": "007", "j": "a: b # c", "k": "line\nbreak\x1b\u2028",
+			"i": map[string]any{"deep": []any{"x", []any{"y"}, map[string]any{"z": "no"}}}, "1": "007", "j": "a: b # c", "k": "line\nbreak\x1b\u2028", "l": "two\nlines\n",
 		},
 		[]any{"-", "~", "null", "0x1", "2026-11-21"},
 	}
@@ -55,10 +98,9 @@ func TestYAML(t *testing.T) {
 	if err := writeYAML(&out, value); err != nil {
 		t.Fatal(err)
 	}
-	want := `-
-  "1": "007"
+	want := `- "1": "007"
   a: word
-  b: "two words"
+  b: two words
   c: ""
   d: null
   e: true
@@ -67,15 +109,15 @@ func TestYAML(t *testing.T) {
   h: {}
   i:
     deep:
-      - x
-      -
-        - "y"
-      -
-        z: "no"
-  j: "a: b # c"
-  k: "line\nbreak\u001b\u2028"
--
-  - "-"
+    - x
+    - - "y"
+    - z: "no"
+  j: 'a: b # c'
+  k: "line\nbreak\e\L"
+  l: |
+    two
+    lines
+- - '-'
   - "~"
   - "null"
   - "0x1"
@@ -86,7 +128,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// A YAML reader that somebody else wrote finds in it what JSON said.
+// FuzzYAML reads the YAML back and compares with the JSON.
 func FuzzYAML(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,"b",null]}`, `["on","- x","'","\"","\u0085"]`, `{"":{"y":false}}`, `[[[]]]`, `"x"`, `1e300`} {
 		f.Add(seed)
@@ -122,4 +164,41 @@ func plainJSON(t *testing.T, v any) any {
 		t.Fatal(err)
 	}
 	return plain
+}
+
+// TestOutputIsHarmless prints what a hostile sandbox may say: no terminal acts on
+// it, and programs read the same.
+func TestOutputIsHarmless(t *testing.T) {
+	t.Parallel()
+	const nasty = "\x00\x07\x1b[2J\x7f\u009b2J\u0085\u202etxt\u2066\u200f\u2028\u061c\ufeff\U000e0041\U0001f600 日本 \t\r\nend"
+	for _, value := range []any{nasty, map[string]any{nasty: []any{nasty, "x"}}, []any{"two\nlines\n", "tab\there\nand\u202e"}} {
+		for _, f := range []struct {
+			name  string
+			write func(w io.Writer) error
+			read  func(data []byte, v any) error
+		}{
+			{"json", func(w io.Writer) error { return writeJSON(w, value, "  ") }, json.Unmarshal},
+			{"json line", func(w io.Writer) error { return writeJSON(w, value, "") }, json.Unmarshal},
+			{"yaml", func(w io.Writer) error { return writeYAML(w, value) }, func(data []byte, v any) error { return yaml.Unmarshal(data, v) }},
+		} {
+			var out bytes.Buffer
+			if err := f.write(&out); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range out.String() {
+				if !unicode.IsGraphic(r) && r != '\n' && r != '\t' {
+					t.Errorf("%s: %q holds %q", f.name, out.String(), r)
+				}
+			}
+			var back any
+			if err := f.read(out.Bytes(), &back); err != nil || !reflect.DeepEqual(back, value) {
+				t.Errorf("%s: %q is read as %q, %v\nwant %q", f.name, out.String(), back, err, value)
+			}
+		}
+	}
+	// Text that is not UTF-8, as a server can send in the midst of JSON.
+	var out bytes.Buffer
+	if err := writeJSON(&out, document("{\"a\":\"\x9b2J\"}"), ""); err != nil || out.String() != "{\"a\":\"\ufffd2J\"}\n" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
 }

@@ -13,7 +13,8 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/api/toolcall"
+	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // tool has the commands about the tools of models.
@@ -22,7 +23,7 @@ func (p *program) tool() *cobra.Command {
 		Use:   "tool",
 		Short: "Call the tools that models were trained on",
 		Long: `Tool lists the tools of a sandbox as a model sees them, and calls them as a model
-does. A dialect is a family of tool names and arguments: ` + strings.Join(toolcall.Dialects(), ", ") + `.`,
+does. A dialect is a family of tool names and arguments: ` + strings.Join(tools.Dialects(), ", ") + `.`,
 	}
 	c.AddCommand(p.toolLs(), p.toolCall())
 	return c
@@ -30,11 +31,11 @@ does. A dialect is a family of tool names and arguments: ` + strings.Join(toolca
 
 // addDialect adds the flag that chooses a dialect.
 func addDialect(c *cobra.Command, dialect *string) {
-	c.Flags().StringVarP(dialect, "dialect", "d", toolcall.Default, "the `family` of tools (see tool --help)")
-	_ = c.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(toolcall.Dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	c.Flags().StringVarP(dialect, "dialect", "d", tools.Default, "the `family` of tools (see tool --help)")
+	_ = c.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(tools.Dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if !toolcall.Known(*dialect) {
-			return fmt.Errorf("there is no dialect %q: dialects are %s", *dialect, strings.Join(toolcall.Dialects(), ", "))
+		if !tools.Known(*dialect) {
+			return fmt.Errorf("there is no dialect %q: dialects are %s", *dialect, strings.Join(tools.Dialects(), ", "))
 		}
 		return nil
 	}
@@ -55,13 +56,13 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 	addDialect(c, &dialect)
 	known := c.PreRunE
 	c.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if target != "" && !slices.Contains(toolcall.Formats, target) {
-			return fmt.Errorf("--for: there is no format %q: formats are %s", target, strings.Join(toolcall.Formats, ", "))
+		if target != "" && !slices.Contains(tools.Formats, target) {
+			return fmt.Errorf("--for: there is no format %q: formats are %s", target, strings.Join(tools.Formats, ", "))
 		}
 		return known(cmd, args)
 	}
-	c.Flags().StringVar(&target, "for", "", "print JSON for this model `API`: "+strings.Join(toolcall.Formats, ", "))
-	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(toolcall.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	c.Flags().StringVar(&target, "for", "", "print JSON for this model `API`: "+strings.Join(tools.Formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(tools.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	p.addPlace(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.asked(cmd, args[0], func(c *client.Client) error {
@@ -70,7 +71,7 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 				if err != nil {
 					return err
 				}
-				return writeJSON(p.stdout, document(tools))
+				return writeJSON(p.stdout, document(tools), "  ")
 			}
 			tools, err := c.Tools(cmd.Context(), dialect, "mcp")
 			if err != nil {
@@ -80,7 +81,7 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 			if err := json.Unmarshal(tools, &list); err != nil {
 				return fmt.Errorf("reading the list of tools: %w", err)
 			}
-			return writeTable(p.stdout, list.table())
+			return writeTable(p.stdout, list.table(), p.windowWidth())
 		})
 	}
 	return c
@@ -88,8 +89,8 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 
 // asked lets ask use a client of a sandbox.
 func (p *program) asked(cmd *cobra.Command, ref string, ask func(c *client.Client) error) error {
-	return p.on(cmd.Context(), ref, func(_ place, s *sandbox) error {
-		c, err := s.client()
+	return p.on(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+		c, err := clientOf(s)
 		if err != nil {
 			return err
 		}
@@ -116,7 +117,7 @@ func (list toolTable) table() [][]string {
 // toolNames are the tools of a dialect whose names begin so, whatever a sandbox
 // lacks.
 func toolNames(dialect, begun string) (found []cobra.Completion) {
-	for _, t := range toolcall.Definitions(dialect, func(string) bool { return true }) {
+	for _, t := range tools.Definitions(dialect, func(string) bool { return true }) {
 		if strings.HasPrefix(t.Name, begun) {
 			first, _, _ := strings.Cut(t.Description, ". ")
 			found = append(found, cobra.CompletionWithDesc(t.Name, first))
@@ -139,7 +140,8 @@ the sandbox to say, as to a model.
 
 It exits with 0 when there is an answer, whatever that says.`,
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
-  runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' | jq -r .content`,
+  runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' |
+    jq -r .content`,
 		Args: takes(2, 3),
 	}
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {

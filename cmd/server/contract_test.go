@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/apitest"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/api/contract"
 )
 
 const testKey = "a key for tests"
@@ -33,7 +33,7 @@ func serveForTest(t *testing.T, args ...string) (c *client.Client, dir, url stri
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	args = append([]string{"--addr", "unix:" + socket, "--working-dir", dir, "--session-key-file", keyFile}, args...)
+	args = append([]string{"--addr", "unix:" + socket, "--working-dir", dir, "--session-key-file", keyFile, "--state-dir", t.TempDir()}, args...)
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	go func() { done <- run(ctx, args, env, io.Discard, t.Output()) }()
 	t.Cleanup(func() {
@@ -64,7 +64,7 @@ func serveForTest(t *testing.T, args ...string) (c *client.Client, dir, url stri
 func TestContractOverHTTP(t *testing.T) {
 	t.Parallel()
 	c, dir, _ := serveForTest(t)
-	apitest.Suite(t, c.Do, dir)
+	contract.Suite(t, c.Do, dir)
 }
 
 func TestSoftTimeoutIsPrinted(t *testing.T) {
@@ -114,6 +114,10 @@ func TestSocketWithALongPath(t *testing.T) {
 // TestMain keeps temporary directories near the root: tests put sockets there,
 // and the kernel takes no longer paths than 107 bytes for those.
 func TestMain(m *testing.M) {
+	if at := os.Getenv(listenVariable); at != "" {
+		listenInstead(at)
+		return
+	}
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,26 +16,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/actiond/actiond/executor/draft"
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/executor/llm"
 )
 
 // options is what the command line and the environment ask for.
 type options struct {
 	addr        string
 	workingDir  string
-	username    string // empty: whoever runs this program
+	username    string // empty: the user who runs this program
 	userID      int
 	plugins     []string // nil: not given
 	browser     bool
 	evalEnv     string
 	key         string
 	claim       bool
-	claimHash   []byte        // nil: anybody may claim
+	claimHash   []byte        // nil: any client may claim
+	startFIFO   string        // empty: start at once
 	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
-	draft       draft.Config
-	model       *draft.Model // nil: drafts are merged by rules
+	journal     journal.Config
+	draft       llm.Config
+	model       *llm.Model // nil: drafts are merged by rules
 	logLevel    slog.Level
 	logJSON     bool
 	groupID     int // of the working directory
@@ -53,9 +58,6 @@ func usagef(format string, args ...any) error {
 // referenceModule is how the OpenHands runtimes start their own server. What
 // stands before it on the command line is the way to a Python interpreter.
 const referenceModule = "openhands.runtime.action_execution_server"
-
-// knownPlugins are accepted for the sake of launchers; vscode changes nothing.
-var knownPlugins = []string{"agent_skills", "jupyter", "vscode"}
 
 const defaultAddr = "127.0.0.1:8000"
 
@@ -76,10 +78,22 @@ the address can run commands.
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim only with the ticket of that hash
+  --start-fifo FILE         do nothing before a byte can be read from this FIFO;
+                            end where it has no writer any more
   --ttl DURATION            end after so long (default: never); a claim brings
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
-  --state-dir DIR           keep the undo history there, over restarts
+  --state-dir DIR           keep the undo history and the journal of actions there,
+                            over restarts (default: the journal alone, below
+                            /var/lib/actiond or $XDG_STATE_HOME/actiond)
+  --journal-sync            make the journal survive a loss of power (fsync)
+  --journal-text on|off     off: keep commands, output and results of actions in
+                            memory only (default on)
+  --journal-bytes N         keep so many bytes of actions (default 268435456)
+  --journal-actions N       keep so many actions (default 10000)
+  --journal-age DURATION    forget actions so long after their end (default 168h)
+  --journal-output N        keep so many bytes of the output of one action, its
+                            head and its tail (default 16777216)
   --draft-model-url URL     let a model behind this OpenAI-compatible endpoint
                             (https://host/v1) merge drafts; it gets the lines
   --draft-model NAME        its name there
@@ -121,8 +135,15 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&opts.userID, "user-id", opts.userID, "")
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
+	flags.BoolVar(&opts.journal.Sync, "journal-sync", false, "")
+	flags.Func("journal-text", "", opts.setJournalText)
+	flags.Int64Var(&opts.journal.MaxBytes, "journal-bytes", 256<<20, "")
+	flags.IntVar(&opts.journal.MaxActions, "journal-actions", 10_000, "")
+	flags.DurationVar(&opts.journal.MaxAge, "journal-age", 7*24*time.Hour, "")
+	flags.Int64Var(&opts.journal.MaxOutput, "journal-output", 16<<20, "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
+	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
 	flags.DurationVar(&opts.idle, "idle-limit", 0, "")
 	flags.StringVar(&opts.draft.URL, "draft-model-url", "", "")
@@ -164,7 +185,7 @@ func (o *options) completeDraft(keyFile string) error {
 		}
 	}
 	var err error
-	if o.model, err = draft.New(o.draft); err != nil {
+	if o.model, err = llm.New(o.draft); err != nil {
 		return usagef("%v", err)
 	}
 	return nil
@@ -202,7 +223,7 @@ func split(args []string) (flags, positional, plugins []string) {
 
 func isSwitch(name string) bool {
 	switch strings.TrimLeft(name, "-") {
-	case "enable-browser", "no-enable-browser", "claim", "help", "h":
+	case "enable-browser", "no-enable-browser", "claim", "journal-sync", "help", "h":
 		return true
 	}
 	return false
@@ -211,11 +232,11 @@ func isSwitch(name string) bool {
 // complete checks what was given and fills in what was not.
 func (o *options) complete(positional []string, keyFile string) error {
 	if o.plugins != nil && len(o.plugins) == 0 {
-		return usagef("--plugins needs at least one of %s", strings.Join(knownPlugins, ", "))
+		return usagef("--plugins needs at least one of %s", strings.Join(api.Plugins, ", "))
 	}
 	for _, p := range o.plugins {
-		if !slices.Contains(knownPlugins, p) {
-			return usagef("plugin %q is not known; there are %s", p, strings.Join(knownPlugins, ", "))
+		if !slices.Contains(api.Plugins, p) {
+			return usagef("plugin %q is not known; there are %s", p, strings.Join(api.Plugins, ", "))
 		}
 	}
 	switch {
@@ -249,6 +270,8 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
 	case o.claimHash != nil && !o.claim:
 		return usagef("--claim-hash needs --claim")
+	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
+		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
 	case o.ttl < 0:
 		return usagef("--ttl %v is negative", o.ttl)
 	case o.idle < 0:
@@ -268,6 +291,14 @@ func isAddress(addr string) bool {
 	}
 	_, _, err := net.SplitHostPort(addr)
 	return err == nil
+}
+
+func (o *options) setJournalText(text string) error {
+	if text != "on" && text != "off" {
+		return errors.New("want on or off")
+	}
+	o.journal.NoText = text == "off"
+	return nil
 }
 
 func (o *options) setClaimHash(text string) (err error) {

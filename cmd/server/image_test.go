@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -34,13 +35,12 @@ func TestImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount")
 	}
-	binary := filepath.Join(t.TempDir(), "server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the server: %v\n%s", err, out)
-	}
+	binary := buildServer(t)
 	const accounts = "mkdir $1/etc; echo root:x:0:0::/root:/bin/sh >$1/etc/passwd; echo root:x:0: >$1/etc/group\n"
+	const theirs = "mkdir $1/theirs; echo x >$1/theirs/x; chown -R 1234:0 $1/theirs; mount --bind $1/theirs $1/workspace\n"
+	const theirHome = "mkdir -p $1/etc/skel $1/theirs $1/home/agent; touch $1/etc/skel/.profile $1/theirs/x; chown -R 1234:0 $1/theirs\n"
+	const theirProject = "mkdir -p $1/theirs/project; touch $1/theirs/project/x; chown -R 1234 $1/theirs/project\n"
+	leaveBelow := strings.Replace(leave, "/workspace", "/workspace/project", 1)
 	const readOnly = "mount -o remount,bind,ro $1\n"
 	const whoAndWhere = `echo $(id -u) $(id -g) $HOME; cd "$HOME" && pwd; touch "$HOME/f" /workspace/f && echo written`
 	for _, c := range []struct{ name, setUp, command, want string }{
@@ -56,11 +56,82 @@ func TestImages(t *testing.T) {
 			whoAndWhere, "1000 0 /tmp\n/tmp\nwritten",
 		},
 		{
-			"mounted workspace", "mkdir $1/theirs; echo x >$1/theirs/x; chown -R 1234:0 $1/theirs; mount --bind $1/theirs $1/workspace\n",
+			"mounted workspace", theirs,
 			whoAndWhere + "; stat -c %u /workspace/x", "1234 0 /home/agent\n/home/agent\nwritten\n1234",
 		},
 		{
+			"mounted workspace and accounts", accounts + "echo sudo:x:27: >>$1/etc/group; echo >$1/etc/sudoers\n" + theirs,
+			whoAndWhere + "; id -un; id -Gn; cat /etc/sudoers; stat -c '%u %U' /workspace/x",
+			"1234 0 /home/agent\n/home/agent\nwritten\nagent\nroot sudo\n\n%sudo ALL=(ALL) NOPASSWD:ALL\n1234 agent",
+		},
+		{
+			"mounted workspace and an account of another id", accounts + `echo agent:x:1000:50::/home/agent:/bin/sh >>$1/etc/passwd; echo staff:x:50: >>$1/etc/group
+				mkdir -p $1/home/agent/d; echo x >$1/home/agent/d/f; chmod -R go-rwx $1/home/agent; chown -R 1000:50 $1/home/agent
+			` + theirs,
+			whoAndWhere + "; id -un; cat ~/d/f; stat -c '%u %U' /workspace/x; grep -c agent /etc/passwd",
+			"1234 50 /home/agent\n/home/agent\nwritten\nagent\nx\n1234 agent\n1",
+		},
+		{
+			"mounted workspace whose owner has another name", accounts + "echo node:x:1234:1234::/home/node:/bin/sh >>$1/etc/passwd\n" + theirs,
+			"id -un; id -u node; stat -c %U /workspace/x; head -n 1 /etc/passwd", "agent\n1234\nagent\nroot:x:0:0::/root:/bin/sh",
+		},
+		{
+			"mounted workspace and a home of others", accounts + "echo agent:x:1000:0::/:/bin/sh >>$1/etc/passwd\n" + theirs,
+			"id -un; stat -c %u / /bin; cd; pwd", "agent\n0\n0\n/",
+		},
+		{
+			"mounted workspace and accounts that cannot be changed", accounts + "mkdir $1/home; " + theirs + "for d in tmp home; do mount -t tmpfs tmpfs $1/$d; done\n" + readOnly,
+			whoAndWhere + "; id -un 2>/dev/null", "1234 0 /home/agent\n/home/agent\nwritten\n1234",
+		},
+		{
+			"mounted workspace of a very large id", accounts + "mkdir $1/theirs; chown 4294967294 $1/theirs; mount --bind $1/theirs $1/workspace\n",
+			"id -un; id -u", "agent\n4294967294",
+		},
+		{
+			"an id that has another name", accounts + "echo node:x:1000:1000::/home/node:/bin/sh >>$1/etc/passwd\n",
+			"id -un; id -u; id -u node; stat -c %U /workspace", "agent\n1000\n1000\nagent",
+		},
+		{
 			"mounted workspace of root", "mkdir $1/theirs; mount --bind $1/theirs $1/workspace\n",
+			whoAndWhere, "1000 0 /home/agent\n/home/agent\nwritten",
+		},
+		{
+			"below a mount of root, of another user", theirProject + "mount --bind $1/theirs $1/workspace\n" + leaveBelow,
+			"id -u; stat -c %u . x .. && touch x", "1234\n1234\n1234\n0",
+		},
+		{
+			"below a mount of another user, of root", theirProject + "chown -R 0 $1/theirs/project; chown 1234 $1/theirs; mount --bind $1/theirs $1/workspace\n" + leaveBelow,
+			"id -u; stat -c %u . x", "1234\n0\n0",
+		},
+		{
+			"below a mount of another user, new", "mkdir $1/theirs; chown 1234 $1/theirs; mount --bind $1/theirs $1/workspace\n" + leaveBelow,
+			"id -u; pwd; stat -c %u . ..", "1234\n/workspace/project\n1234\n1234",
+		},
+		{
+			"home below a mount", accounts + theirHome + "mkdir -p $1/home $1/homes/agent; chown 1234 $1/homes/agent; mount --bind $1/homes $1/home\n",
+			"id -u; stat -c %u ~", "1000\n1234",
+		},
+		{
+			"home below a mount, new", accounts + "mkdir -p $1/homes $1/home; chown 1234 $1/homes; mount --bind $1/homes $1/home\n",
+			"id -u; stat -c %u ~", "1000\n1000",
+		},
+		{
+			"mounted home of another user", accounts + theirHome + "mount --bind $1/theirs $1/home/agent\n",
+			"id -un; stat -c '%u %n' ~ ~/x; ls -A ~", "agent\n1234 /home/agent\n1234 /home/agent/x\nx",
+		},
+		{
+			"mounted home that is read-only",
+			accounts + theirHome + "chown 0:0 $1/theirs; mount --bind $1/theirs $1/home/agent; mount -o remount,bind,ro $1/home/agent\n",
+			"id -un; ls -A ~", "agent\nx",
+		},
+		{
+			"mounted home of an account of another id",
+			accounts + "echo agent:x:1234:0::/home/agent:/bin/sh >>$1/etc/passwd\n" + theirHome +
+				"mount --bind $1/theirs $1/home/agent; mkdir $1/more; chown 4321 $1/more; mount --bind $1/more $1/workspace\n",
+			"id -u; stat -c '%u %n' ~ ~/x; ls -A ~", "4321\n1234 /home/agent\n1234 /home/agent/x\nx",
+		},
+		{
+			"mounted home of root", accounts + "mkdir -p $1/theirs $1/home/agent; mount --bind $1/theirs $1/home/agent\n",
 			whoAndWhere, "1000 0 /home/agent\n/home/agent\nwritten",
 		},
 		{
@@ -84,31 +155,50 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestRootByAnotherName starts no server whose commands would run as root under
+// another name: an agent that once wrote /etc/passwd would be root after the
+// next start.
+func TestRootByAnotherName(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	binary := buildServer(t)
+	const accounts = `mkdir $1/etc; echo root:x:0:0::/root:/bin/sh >$1/etc/passwd; echo root:x:0: >$1/etc/group
+	`
+	for _, c := range []struct{ name, setUp, args, want string }{
+		{"an account with root's id", accounts + "echo toor:x:0:0::/root:/bin/sh >>$1/etc/passwd\n", "--username toor", "has the user id of root"},
+		{"the agent's account changed", accounts + "echo agent:x:0000:0::/:/bin/sh >>$1/etc/passwd\n", "--username agent --user-id 1000", "has the user id of root"},
+		{"a new account with id 0", accounts, "--username agent --user-id 0", "has the user id of root"},
+		{"a new account with id 0, no accounts", "", "--username agent --user-id 0", "has the user id of root"},
+		{"root's number", accounts, "--username 0", "is a number"},
+		{"root's number with zeros", accounts, "--username 000", "is a number"},
+		{"root's number with a sign", accounts, "--username +0", "is a number"},
+		{"another number", accounts, "--username 1000", "is a number"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			root, run := makeImage(t, binary)
+			script := enter + c.setUp + `exec chroot "$1" /server --addr unix:/run/s --working-dir /workspace ` + c.args
+			server := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", script, "-", root, run)
+			server.Env = []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"}
+			server.WaitDelay = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			context.AfterFunc(ctx, func() { _ = server.Process.Kill() })
+			out, err := server.CombinedOutput()
+			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() < 1 || !strings.Contains(string(out), c.want) {
+				t.Errorf("got %v, %s\nwant a refusal with %q", err, out, c.want)
+			}
+		})
+	}
+}
+
 // inImage starts the server in a root directory with a shell and nothing else,
 // changed by the lines of setUp.
 func inImage(t *testing.T, binary, setUp string) func(api.Request) (api.Observation, error) {
 	t.Helper()
-	// Not the test's own directory, whose path may be too long for a socket.
-	dir, err := os.MkdirTemp("", "actiond-image-") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	root, run := filepath.Join(dir, "root"), filepath.Join(dir, "run")
-	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(run, 0o700))
-	for _, d := range []string{"", "bin", "dev", "proc", "run", "tmp", "workspace"} {
-		err = errors.Join(err, os.Mkdir(filepath.Join(root, d), 0o755))
-	}
-	err = errors.Join(err, os.Chmod(filepath.Join(root, "tmp"), 0o1777|os.ModeSticky),
-		os.Link(binary, filepath.Join(root, "server")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	put := exec.CommandContext(t.Context(), "sh", "-c", `cp "$(command -v busybox)" "$1/bin/busybox" && "$1/bin/busybox" --install -s "$1/bin" && ln -sf busybox "$1/bin/sh"`, "-", root)
-	if out, err := put.CombinedOutput(); err != nil {
-		t.Fatalf("putting BusyBox there: %v\n%s", err, out)
-	}
-
+	root, run := makeImage(t, binary)
 	server := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "sh", "-c", enter+setUp+leave, "-", root, run)
 	server.Env = []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"}
 	server.Stderr = t.Output()
@@ -143,4 +233,43 @@ func inImage(t *testing.T, binary, setUp string) func(api.Request) (api.Observat
 		defer cancel()
 		return c.Do(ctx, r)
 	}
+}
+
+// makeImage makes a root directory with the server and BusyBox, and a directory
+// that is shared with the test.
+func makeImage(t *testing.T, binary string) (root, run string) {
+	t.Helper()
+	// Not the test's own directory, whose path may be too long for a socket.
+	dir, err := os.MkdirTemp("", "actiond-image-") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	root, run = filepath.Join(dir, "root"), filepath.Join(dir, "run")
+	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(run, 0o700))
+	for _, d := range []string{"", "bin", "dev", "proc", "run", "tmp", "workspace"} {
+		err = errors.Join(err, os.Mkdir(filepath.Join(root, d), 0o755))
+	}
+	err = errors.Join(err, os.Chmod(filepath.Join(root, "tmp"), 0o1777|os.ModeSticky),
+		os.Link(binary, filepath.Join(root, "server")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := exec.CommandContext(t.Context(), "sh", "-c", `cp "$(command -v busybox)" "$1/bin/busybox" && "$1/bin/busybox" --install -s "$1/bin" && ln -sf busybox "$1/bin/sh"`, "-", root)
+	if out, err := put.CombinedOutput(); err != nil {
+		t.Fatalf("putting BusyBox there: %v\n%s", err, out)
+	}
+	return root, run
+}
+
+// buildServer builds the server and returns its path.
+func buildServer(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the server: %v\n%s", err, out)
+	}
+	return binary
 }

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"math"
 	"net"
@@ -19,10 +20,14 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
 )
 
@@ -60,14 +65,25 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
+	if err := awaitStart(ctx, opts.startFIFO); err != nil {
+		return err
+	}
 	logger := newLogger(stderr, opts)
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // what libraries log may quote a web server
 	user, err := prepare(opts, logger)
 	if err != nil {
 		return err
 	}
+	temps := openTemps(opts.stateDir, user, logger)
+	defer func() { _ = temps.Close() }() // the files are removed at the next start
+	actions, err := openJournal(opts, lookup(env), logger)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = actions.Close() }() // every write was checked
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
-		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Logger: logger, DraftModel: opts.model,
+		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser,
 	})
 	if err != nil {
@@ -78,20 +94,58 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
-	return serve(ctx, opts, exec, user, logger)
+	return serve(ctx, opts, exec, actions, user, temps, logger)
+}
+
+// awaitStart waits for a byte in the FIFO: the controller writes it after it has
+// checked what is mounted in this sandbox. The other side is open already. Where
+// it is closed instead, the controller has died or found something else.
+func awaitStart(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	fifo, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("waiting for permission to start: %w", err)
+	}
+	defer func() { _ = fifo.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = fifo.SetReadDeadline(time.Now()) })()
+	if _, err := io.ReadFull(fifo, make([]byte, 1)); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("waiting for permission to start, which the controller did not give: %w", err)
+	}
+	return nil
+}
+
+// openTemps removes the temporary files that a crash left, and opens the list of those
+// that are made from now on; nil without a state directory, or where the list cannot be
+// used, without which everything else works.
+func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempfile.Ledger {
+	if stateDir == "" {
+		return nil
+	}
+	temps, left, err := tempfile.OpenLedger(stateDir, user.Do)
+	if err != nil {
+		logger.Warn("a crash will leave temporary files behind", slog.Any("error", err))
+	}
+	for _, err := range left {
+		logger.Warn("a temporary file of an earlier run is left", slog.Any("error", err))
+	}
+	return temps
 }
 
 // serve binds only now that the shell is ready: clients take a bound port for
 // a server that works.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, user *executor.User, logger *slog.Logger) error {
-	temp, err := os.MkdirTemp("", "actiond-uploads-")
-	if err != nil {
-		return fmt.Errorf("making a directory for uploads: %w", err)
+func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger) error {
+	var owner *server.Owner
+	if c := user.Credential(); c != nil {
+		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
-	defer func() { _ = os.RemoveAll(temp) }()
 	srv := server.New(server.Config{
-		Executor: exec, MCP: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
-		As: exec.As, Version: version(), TempDir: temp,
+		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
+		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
 		},
@@ -100,7 +154,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	if err != nil {
 		return err
 	}
-	defer startViewer(ctx, opts, exec, user, logger)()
+	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
 		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
@@ -108,7 +162,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, user *ex
 	return srv.Serve(ctx, listener)
 }
 
-// listen listens on HOST:PORT or unix:PATH. A socket that nobody answers on is
+// listen listens on HOST:PORT or unix:PATH. A socket on which no server answers is
 // replaced; only this process's user may connect to the new one.
 func listen(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig

@@ -2,27 +2,30 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
 )
 
 // viewerURLFile is where agents find the address of the file viewer
-// (openhands.md, section 8.3).
+// (docs/openhands.md, section 8.3).
 const viewerURLFile = "/tmp/oh-server-url"
 
 // startViewer serves the file viewer; stop ends it. As in the reference every
 // server with a port has one. Behind a Unix socket, which the reference does not
 // know, there is one where there is a browser that could look at it. Without it
 // everything else works: what is wrong is logged.
-func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *executor.User, logger *slog.Logger) (stop func()) {
+func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger) (stop func()) {
 	if strings.HasPrefix(opts.addr, "unix:") && !exec.Capabilities()["browse_interactive"].Available {
 		return func() {}
 	}
@@ -32,14 +35,14 @@ func startViewer(ctx context.Context, opts *options, exec *executor.Executor, us
 		return func() {}
 	}
 	url := fmt.Sprintf("http://localhost:%d", listener.Addr().(*net.TCPAddr).Port)
-	if err := user.As(func() error { return replaceFile(viewerURLFile, url) }); err != nil {
+	if err := user.Do(func() error { return replaceFile(temps, viewerURLFile, url) }); err != nil {
 		logger.WarnContext(ctx, "agents will not find the file viewer", slog.String("url", url), slog.Any("error", err))
 	}
-	viewer := server.Viewer(exec.As)
+	viewer := server.Viewer(exec.As) //nolint:contextcheck // its requests end with their connections
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = viewer.Serve(listener) // until it is closed
+		_ = viewer.Serve(httpserver.LimitListener(listener, server.MaxViews)) // until it is closed
 	}()
 	return func() {
 		_ = viewer.Close()
@@ -67,23 +70,17 @@ func listenNear(ctx context.Context, addr string) (listener net.Listener, err er
 
 // replaceFile puts a new file in the place of whatever has that name: others may
 // write to the directory, and a link of theirs must lead nowhere.
-func replaceFile(path, content string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".actiond-")
+func replaceFile(temps *tempfile.Ledger, path, content string) error {
+	f, err := temps.Create(tempfile.System{}, "", filepath.Dir(path), 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(content)
-	if err == nil {
-		err = f.Chmod(0o644)
+	defer f.Discard()
+	if _, err := f.WriteString(content); err != nil {
+		return err
 	}
-	if closing := f.Close(); err == nil {
-		err = closing
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return f.Rename(path)
 }

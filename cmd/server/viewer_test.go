@@ -96,7 +96,7 @@ func TestReplaceFile(t *testing.T) {
 	if err := os.Symlink(victim, path); err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceFile(path, "http://localhost:1"); err != nil {
+	if err := replaceFile(nil, path, "http://localhost:1"); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{path: "http://localhost:1", victim: "precious"} {
@@ -107,7 +107,7 @@ func TestReplaceFile(t *testing.T) {
 	if names, _ := os.ReadDir(dir); len(names) != 2 {
 		t.Errorf("got %d files, want 2", len(names))
 	}
-	if replaceFile(filepath.Join(dir, "no", "url"), "x") == nil {
+	if replaceFile(nil, filepath.Join(dir, "no", "url"), "x") == nil {
 		t.Error("a file was made in a directory that is not there")
 	}
 }

@@ -31,8 +31,8 @@ import (
 type Engine struct {
 	// Address is what docker.Config.Engine wants.
 	Address string
-	// Serve is what the container of that name answers to whoever connects to its
-	// sandbox's socket. Required.
+	// Serve is what the container of that name answers to clients of its sandbox's
+	// socket. Required.
 	Serve func(name string) http.Handler
 	// Hold is called before each call that changes something, with its name, such
 	// as "create" and "start"; it may wait.
@@ -137,6 +137,24 @@ func (e *Engine) Containers() map[string]string {
 	return all
 }
 
+// Command is the command line of the container of that name, nil where there is
+// no such container.
+func (e *Engine) Command(name string) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.find(name)
+	if c == nil {
+		return nil
+	}
+	var words []string
+	list, _ := c.config["Cmd"].([]any)
+	for _, word := range list {
+		text, _ := word.(string)
+		words = append(words, text)
+	}
+	return words
+}
+
 // Kill ends a container as if its processes had died.
 func (e *Engine) Kill(name string) {
 	e.mu.Lock()
@@ -183,7 +201,7 @@ func (e *Engine) tell(c *container, action string) {
 	for w := range e.watchers {
 		select {
 		case w <- told:
-		default: // nobody reads
+		default: // without a reader
 		}
 	}
 }
@@ -294,7 +312,7 @@ func (e *Engine) build(w http.ResponseWriter, r *http.Request) {
 	}
 	text, _ := io.ReadAll(archive)
 	if !bytes.HasPrefix(text, []byte("FROM ")) {
-		answer(w, http.StatusOK, map[string]string{"error": "unknown instruction"})
+		answer(w, http.StatusOK, map[string]any{"error": "unknown instruction", "errorDetail": map[string]string{"message": "unknown instruction"}})
 		return
 	}
 	e.mu.Lock()

@@ -12,41 +12,43 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// scrollBack is how much of what came before is shown to whoever attaches:
-	// several screens, and little to send.
+	// scrollBack is how much earlier output a new attachment shows: several
+	// screens, and little to send.
 	scrollBack = 64 << 10
 	// maxNotes bounds the beginnings of commands that are remembered for
 	// scroll-back, and maxNote the text of each.
 	maxNotes = 64
 	maxNote  = 1 << 10
-	// maxEcho bounds what is kept of a line editor's output for a reader that
-	// does not read.
+	// maxEcho bounds the line editor's output that is kept for a slow reader.
 	maxEcho = 256 << 10
-	// pieceSize is what is typed at once: a quarter of what a terminal buffers.
+	// pieceSize is how much is typed at once: a quarter of a terminal's buffer.
 	pieceSize = 1 << 10
 )
 
 // errBusy says that a command runs already.
 var errBusy = errors.New("a command is running")
 
-// note is the beginning of a command, for those who look on: where it stands
-// in the output, and what was asked for.
+// note is the beginning of a command, for attachments: its place in the output,
+// its directory and its text.
 type note struct {
-	seq       uint64
+	seq       int64
 	at        int64
 	dir, text string
-	by        *Attachment // on whose terminal the text stands already
+	by        *Attachment // that shows the text already, because it was typed there
 }
 
 // Attachment is a person's view of a session: the terminal's output with a
-// prompt and the text before that of each command. Whoever types into it types
-// into the command that runs, or at a prompt of ours while none does: whole
-// lines become commands of the session as the texts of Run do, because between
-// commands the terminal has no reader, and what lies in it would be taken for
-// the input of the next command.
+// prompt and the text before that of each command. Typed text goes to the command
+// that runs or, between commands, to a prompt of the server's: whole
+// lines become commands of the session, as the texts of [Session.Run] do. Between
+// commands the terminal has no reader, and typed text would become the input of the
+// next command.
 //
 // Its methods may be called concurrently, Read by one at a time. It owns one
 // goroutine, which deals with what is typed; Close ends it.
@@ -59,20 +61,25 @@ type Attachment struct {
 
 	// The lock of the session guards the rest.
 	next       int64  // offset of the next byte of output
-	seen       uint64 // the last command whose beginning was shown
+	seen       int64  // the last command whose beginning was shown
 	out        []byte // what is to be read before any of it
-	fresh      bool   // the cursor stands at the beginning of a line
-	prompted   bool   // the prompt and the line stand there
+	fresh      bool   // the cursor is at the beginning of a line
+	prompted   bool   // the prompt and the line are shown
+	row        int    // of the cursor, counted from the first row of the prompt
+	below      bool   // the prompt and the line take more than one row
+	full       bool   // they fill their last row, and the cursor is in the next one
+	listed     bool   // the last key was a Tab that completed nothing
 	submitting bool
-	echoed     bool // the line that is being submitted stands there already
+	echoed     bool // the line that is being submitted is shown already
 	line       editor
 	before     string // earlier lines of a command of several
 	left       bool   // the person asked to leave
 	rows, cols int    // 0 for no wish
+	name       string // of the sandbox, for the prompt
 }
 
-// Attach lets a person look at the session, and type if types is set. ctx
-// bounds the attachment's typing; the caller must call Close.
+// Attach attaches a person to the session, who may type if types is set. ctx
+// bounds the typing; the caller must call [Attachment.Close].
 func (s *Session) Attach(ctx context.Context, types bool) *Attachment {
 	ctx, stop := context.WithCancel(ctx)
 	a := &Attachment{s: s, types: types, typed: make(chan []byte), stop: stop, fresh: true}
@@ -99,6 +106,13 @@ func (s *Session) scrollFrom() int64 {
 	return from + int64(bytes.IndexByte(kept.Data, '\n')+1)
 }
 
+// SetName sets the name of the sandbox that prompts show from then on.
+func (a *Attachment) SetName(name string) {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	a.name = name
+}
+
 // Close detaches. The command goes on, and the terminal's size goes back.
 func (a *Attachment) Close() {
 	a.stop()
@@ -110,8 +124,8 @@ func (a *Attachment) Close() {
 }
 
 // Read waits until there is something to show. It returns io.EOF once the
-// person left or the session was closed, and the cause of ctx's end. One who
-// reads slowly is told how much was missed.
+// person left or the session was closed, and the cause of ctx's end. A slow reader
+// gets a note of how many bytes it missed.
 func (a *Attachment) Read(ctx context.Context, p []byte) (int, error) {
 	for {
 		a.s.mu.Lock()
@@ -137,7 +151,7 @@ func (a *Attachment) Read(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
-// show puts what comes next into out: output up to the next command, the
+// show puts into out the next thing to show: output up to the next command, the
 // beginning of a command, or the prompt. The caller holds mu.
 func (a *Attachment) show() {
 	end := a.s.log.End()
@@ -164,7 +178,7 @@ func (a *Attachment) show() {
 		}
 		a.erase()
 		a.freshLine()
-		a.out = append(a.out, a.s.promptIn(n.dir)+printable(n.text)+"\r\n"...)
+		a.out = append(a.out, a.promptIn(n.dir)+printable(n.text)+"\r\n"...)
 	case a.types && !a.prompted && !a.submitting && !a.left && !a.s.closed && !a.s.busy():
 		a.freshLine()
 		a.prompted, a.fresh = true, false
@@ -176,9 +190,23 @@ func (a *Attachment) show() {
 // erase takes the prompt away. The caller holds mu.
 func (a *Attachment) erase() {
 	if a.prompted {
-		a.out = append(a.out, "\r\x1b[K"...)
+		a.toFirstRow()
 		a.prompted, a.fresh = false, true
 	}
+}
+
+// toFirstRow goes to the first row of the prompt and clears all rows of it. The
+// caller holds mu.
+func (a *Attachment) toFirstRow() {
+	if a.row > 0 {
+		a.out = fmt.Appendf(a.out, "\x1b[%dA", a.row)
+	}
+	if a.below {
+		a.out = append(a.out, "\r\x1b[J"...)
+	} else {
+		a.out = append(a.out, "\r\x1b[K"...)
+	}
+	a.row, a.below, a.full = 0, false, false
 }
 
 // freshLine makes sure that a line begins. The caller holds mu.
@@ -189,27 +217,58 @@ func (a *Attachment) freshLine() {
 	}
 }
 
-// draw draws the prompt and the line anew. The caller holds mu.
+// prompt returns the text before the line and the index of the cursor in both.
+// The caller holds mu.
+func (a *Attachment) prompt() (text []rune, pos int) {
+	prompt := "> "
+	switch {
+	case a.line.searching && a.line.missed:
+		prompt = "(failed search)`" + string(a.line.search) + "': "
+	case a.line.searching:
+		prompt = "(search)`" + string(a.line.search) + "': "
+	case a.before == "":
+		prompt = a.promptIn(a.s.dir)
+	}
+	text = []rune(prompt)
+	return append(text, a.line.text...), len(text) + a.line.pos
+}
+
+// draw draws the prompt and the line anew, where they are on the terminal. Of one
+// that has more rows than the terminal, those around the cursor are shown: a
+// terminal cannot go back to a row that has left it. The caller holds mu.
 func (a *Attachment) draw() {
 	if len(a.out) > maxEcho {
 		return
 	}
-	prompt := "> "
-	if a.before == "" {
-		prompt = a.s.promptIn(a.s.dir)
+	text, pos := a.prompt()
+	l := layOut(text, pos, a.cols)
+	first, last := 0, l.endRow
+	if a.rows > 0 && last >= a.rows {
+		first = max(0, min(l.row-a.rows/2, last-a.rows+1))
+		last = first + a.rows - 1
 	}
-	a.out = append(a.out, "\r\x1b[K"+prompt+string(a.line.text)...)
-	if back := cells(a.line.text[a.line.pos:]); back > 0 {
-		a.out = fmt.Appendf(a.out, "\x1b[%dD", back)
+	end := len(text)
+	if last < l.endRow {
+		end = l.starts[last+1]
 	}
-}
-
-// cells is how many cells a terminal shows text in.
-func cells(text []rune) (n int) {
-	for _, r := range text {
-		n += runeWidth(r)
+	a.toFirstRow()
+	a.out = append(a.out, string(text[l.starts[first]:end])...)
+	switch {
+	case last == l.endRow && l.endCol == 0 && last > 0:
+		a.out = append(a.out, " \r"...) // the terminal wraps only when something comes
+	case last == l.row && last == l.endRow && l.endCol-l.col > 0:
+		a.out = fmt.Appendf(a.out, "\x1b[%dD", l.endCol-l.col)
 	}
-	return n
+	if last > l.row || last < l.endRow {
+		if last > l.row {
+			a.out = fmt.Appendf(a.out, "\x1b[%dA", last-l.row)
+		}
+		a.out = append(a.out, '\r')
+		if l.col > 0 {
+			a.out = fmt.Appendf(a.out, "\x1b[%dC", l.col)
+		}
+	}
+	a.row, a.below, a.full = l.row-first, last > first, pos == len(text) && l.col == 0 && l.row > 0
 }
 
 // say shows a message of ours on a line of its own. The caller holds mu.
@@ -220,17 +279,21 @@ func (a *Attachment) say(text string) {
 	a.s.changed()
 }
 
-// promptIn is what stands before a command.
-func (s *Session) promptIn(dir string) string {
+// promptIn returns the text before a command: the name that the person has for
+// the sandbox, if any, and the directory.
+func (a *Attachment) promptIn(dir string) string {
 	sign := "$ "
-	if s.cfg.User == nil && os.Geteuid() == 0 || s.cfg.User != nil && s.cfg.User.UID == 0 {
+	if a.s.cfg.User == nil && os.Geteuid() == 0 || a.s.cfg.User != nil && a.s.cfg.User.UID == 0 {
 		sign = "# "
 	}
-	return printable(dir) + sign
+	if a.name != "" {
+		dir = a.name + ":" + dir
+	}
+	return strings.ReplaceAll(printable(dir), "\r\n", " ") + sign
 }
 
-// printable is text without what a terminal would obey, each line but the first
-// behind the prompt of a continued one.
+// printable is text without control characters, each line but the first after the
+// prompt of a continued line.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r != '\n' && (r < ' ' || r >= 0x7f && r < 0xa0) {
@@ -241,16 +304,12 @@ func printable(text string) string {
 	return strings.ReplaceAll(text, "\n", "\r\n> ")
 }
 
-// busy tells whether a command runs. The caller holds mu.
+// busy reports whether a command runs. The caller holds mu.
 func (s *Session) busy() bool { return s.current != nil && !s.current.ended() }
 
 // remember notes the beginning of a command. The caller holds mu.
 func (s *Session) remember(cur *running) {
-	text := cur.text
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
-	}
-	n := note{seq: cur.seq, at: s.start, dir: s.dir, text: text}
+	n := note{seq: cur.seq, at: s.start, dir: s.dir, text: shorten.Text(cur.text, maxNote)}
 	if cur.by != nil && cur.by.echoed {
 		n.by = cur.by
 	}
@@ -258,6 +317,13 @@ func (s *Session) remember(cur *running) {
 	if len(s.notes) > maxNotes {
 		s.notes = slices.Delete(s.notes, 0, len(s.notes)-maxNotes)
 	}
+}
+
+// forget removes the note of a hidden command.
+func (s *Session) forget(cur *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return n.seq == cur.seq })
 }
 
 // Type takes what a person typed, as the keyboard sends it. ctx bounds the wait
@@ -274,8 +340,8 @@ func (a *Attachment) Type(ctx context.Context, p []byte) error {
 	}
 }
 
-// Resize gives the terminal a size while this attachment types: the last one
-// who asked has it. It does nothing for one that only looks.
+// Resize sets the size of the terminal while this attachment is open; the last
+// request of all attachments counts. It does nothing where typing is not allowed.
 func (a *Attachment) Resize(rows, cols int) {
 	if !a.types {
 		return
@@ -285,6 +351,13 @@ func (a *Attachment) Resize(rows, cols int) {
 	a.rows, a.cols = max(1, min(rows, terminalRows)), max(1, min(cols, terminalCols))
 	a.s.sized = append(slices.DeleteFunc(a.s.sized, func(b *Attachment) bool { return a == b }), a)
 	a.s.applySize()
+	if a.prompted { // the terminal has broken the line anew
+		text, pos := a.prompt()
+		l := layOut(text, pos, a.cols)
+		a.row, a.below = min(l.row, a.rows-1), l.endRow > 0
+		a.draw()
+		a.s.changed()
+	}
 }
 
 // applySize gives the terminal the size that was asked for last, or its own.
@@ -293,17 +366,22 @@ func (s *Session) applySize() {
 	if s.shell == nil || !s.alive {
 		return
 	}
-	size := unix.Winsize{Row: terminalRows, Col: terminalCols}
-	if n := len(s.sized); n > 0 {
-		a := s.sized[n-1]
-		size.Row, size.Col = uint16(a.rows), uint16(a.cols) //nolint:gosec // bounded by Resize
-	}
-	_ = s.shell.term.control(func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
+	size := s.size()
+	_ = terminal.Control(s.shell.term.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
 }
 
-// takeTyped deals with what is typed until ctx ends. What stands behind the end
-// of a line in one piece was pasted with it: it is kept for the next prompt, as
-// shells do, while what is typed later goes to the command.
+// size is the size that the terminal should have. The caller holds mu.
+func (s *Session) size() unix.Winsize {
+	if n := len(s.sized); n > 0 {
+		a := s.sized[n-1]
+		return unix.Winsize{Row: uint16(a.rows), Col: uint16(a.cols)} //nolint:gosec // bounded by Resize
+	}
+	return unix.Winsize{Row: terminalRows, Col: terminalCols}
+}
+
+// takeTyped handles typed text until ctx ends. Text after the end of a line in one
+// piece was pasted with it and is kept for the next prompt, as shells do; text that
+// is typed later goes to the command.
 func (a *Attachment) takeTyped(ctx context.Context) {
 	var ahead []byte
 	pasted := false
@@ -336,13 +414,18 @@ func (a *Attachment) takeTyped(ctx context.Context) {
 	}
 }
 
-// edit lets the line editor have keys up to the end of a line, and returns how
-// many bytes it took.
+// edit gives keys to the line editor up to the end of a line, and returns how many
+// bytes it took.
 func (a *Attachment) edit(ctx context.Context, p []byte) int {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
 	defer a.s.changed()
-	at := 0
+	at, redraw := 0, false
+	defer func() {
+		if redraw && a.prompted {
+			a.draw()
+		}
+	}()
 	for at < len(p) && !a.left {
 		key, size := nextKey(p[at:])
 		if size == 0 {
@@ -351,30 +434,51 @@ func (a *Attachment) edit(ctx context.Context, p []byte) int {
 		at += size
 		switch {
 		case key == '\r' || key == '\n':
+			redraw = false
 			a.enter(ctx)
 			return at
 		case key == 'C'-'@':
+			a.toEnd()
 			a.endLine("^C")
-			a.line, a.before = editor{history: a.line.history}, ""
+			a.line, a.before, redraw = editor{history: a.line.history}, "", false
 		case key == 'D'-'@' && len(a.line.text) == 0 && a.before == "":
 			a.leave()
 		case key == 'L'-'@':
 			a.out = append(a.out, "\x1b[H\x1b[2J"...)
-			a.prompted, a.fresh = false, true
+			a.prompted, a.fresh, a.row, a.below = false, true, 0, false
+		case key == '\t' && !a.line.searching:
+			redraw = a.complete(ctx) || redraw
+			a.listed = true
+			continue
 		case !a.line.press(key):
 			a.out = append(a.out, '\a')
-		case a.prompted:
-			a.draw()
+			redraw = redraw || a.line.searching
+		default:
+			redraw = true
 		}
+		a.listed = false
 	}
 	return at
+}
+
+// toEnd draws the line with the cursor behind it, so that what comes next does not
+// overwrite it. The caller holds mu.
+func (a *Attachment) toEnd() {
+	a.line.searching = false
+	a.line.pos = len(a.line.text)
+	if a.prompted {
+		a.draw()
+	}
 }
 
 // endLine leaves the line as it is and goes to the next. The caller holds mu.
 func (a *Attachment) endLine(mark string) {
 	if a.prompted {
-		a.out = append(a.out, mark+"\r\n"...)
-		a.prompted, a.fresh = false, true
+		if mark != "" || !a.full {
+			mark += "\r\n"
+		}
+		a.out = append(a.out, mark...)
+		a.prompted, a.fresh, a.row, a.below, a.full = false, true, 0, false, false
 	}
 }
 
@@ -384,13 +488,18 @@ func (a *Attachment) leave() {
 	a.left = true
 }
 
-// enter gives the line to the session. The caller holds mu, which is not held
-// meanwhile.
+// enter gives the line to the session. The caller holds mu; enter releases it while
+// the session starts the command.
 func (a *Attachment) enter(ctx context.Context) {
-	a.line.pos = len(a.line.text)
+	a.toEnd()
 	typed := string(a.line.text)
 	text := a.before + typed
 	switch word := strings.TrimSpace(text); {
+	case a.line.over: // a part of it may do something else than the whole
+		a.endLine("")
+		a.line, a.before = editor{history: a.line.history}, ""
+		a.say(fmt.Sprintf("the line was not run: it is longer than %d characters", maxTyped))
+		return
 	case word == "":
 		a.endLine("")
 		a.line.take()
@@ -444,7 +553,7 @@ func (s *Session) submit(ctx context.Context, a *Attachment, text string) error 
 	}
 }
 
-// submitNow is submit for one who has the turn.
+// submitNow is submit for a caller that has the turn.
 func (s *Session) submitNow(ctx context.Context, a *Attachment, text string) error {
 	s.mu.Lock()
 	busy := s.busy()
@@ -452,13 +561,13 @@ func (s *Session) submitNow(ctx context.Context, a *Attachment, text string) err
 	if busy {
 		return errBusy
 	}
-	_, err := s.give(ctx, text, a)
+	_, err := s.give(ctx, -1, text, a)
 	return err
 }
 
-// typeRaw gives what a person types to the command that runs. A key that sends
-// a signal goes the way of one that an action presses. What the command does
-// not take in time is lost, with a bell.
+// typeRaw types a person's keys into the command that runs. Keys that send a signal
+// are pressed as those of an action. Keys that the command does not take in time are
+// lost, and the bell rings.
 func (s *Session) typeRaw(ctx context.Context, a *Attachment, p []byte) {
 	s.mu.Lock()
 	cur, sh := s.current, s.shell
@@ -478,9 +587,6 @@ func (s *Session) typeRaw(ctx context.Context, a *Attachment, p []byte) {
 		n := bytes.IndexAny(p, "\x03\x1a\x1c")
 		if n == 0 {
 			err = s.pressKey(cur, sh, p[:1], string(rune('@'+p[0])))
-			if !ends(cur, askTime) {
-				s.checkReport(cur)
-			}
 			p = p[1:]
 			continue
 		}

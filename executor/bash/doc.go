@@ -1,26 +1,29 @@
-// Package bash keeps a persistent shell that cannot be wedged: it runs
-// commands, answers when they end or fall silent, and survives whatever they
-// do to it. It knows terminals, processes and bytes, and nothing of actions.
+// Package bash keeps a persistent shell that no command can stop: it runs
+// commands, answers when they end or fall silent, and goes on whatever they do to
+// the shell. It knows terminals, processes and bytes, and no actions.
 //
 // # How a command runs
 //
-// The shell is interactive and reads its script from a pipe, one line at a
-// time. The server writes two lines for a command: the first evaluates the
-// text, quoted, with the terminal as its standard files; the second reports
-// the status, the directory and what else the server wants to know on a second
-// pipe. Nothing is typed, so nothing is echoed, completed, expanded by history
-// or cut; and nothing that a command prints can be taken for its end.
+// The shell is interactive and reads its script from a pipe. The server writes
+// one line for a command. It evaluates the text, quoted, with the terminal as its
+// standard files, and then reports the status, the directory and other state on a
+// second pipe, which is the shell's own standard output. Nothing is typed, so
+// nothing is echoed, completed, cut or expanded by history; and no output of a
+// command can be taken for its end.
 //
-// A signal that interrupts the first line leaves the second one standing, so a
-// status always comes. Between commands the shell's own standard output and
-// error lead nowhere, so neither prompts nor traces of the server's lines
-// reach the terminal, and whatever a command did to its own standard files is
-// undone when it ends.
+// A variable of the shell says how far it got, so a report that a signal or an
+// error of the shell prevented can be asked for again. What is done about a shell
+// that does not report, and when it is replaced, is a table in watch.go.
+//
+// Between commands the shell's standard error leads nowhere, so neither prompts
+// nor traces of the server's lines reach the terminal. Redirections by a command
+// of its own standard files end with it, and the terminal's settings are restored
+// before the next one.
 //
 // # What is drained when
 //
-// When a status arrives, everything that was written before it already lies in
-// the terminal: one non-blocking read after another until the kernel says
-// there is no more gives all of it. What a background job writes later belongs
-// to the log of the session and to no command.
+// When a report arrives, everything that was written before it is in the
+// terminal already: reads that do not block, until the kernel says that nothing is
+// left, return all of it. Later output of a background job belongs to the log of
+// the session and to no command.
 package bash

@@ -3,12 +3,15 @@ package bash
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/actiond/actiond/executor/bash/screen"
 )
 
-// Keys that are no characters. Negative, so that no text holds them.
+// Keys that are not characters. They are negative, so that no text holds them.
 const (
 	keyUp = -1 - iota
 	keyDown
@@ -17,7 +20,11 @@ const (
 	keyHome
 	keyEnd
 	keyDelete
-	keyOther // one that means nothing here
+	keyWordLeft
+	keyWordRight
+	keyCutWord      // forwards
+	keyCutWordStart // backwards, as far as Alt-b goes
+	keyOther        // without a meaning here
 )
 
 // nextKey returns the first key in b and how many bytes it has, 0 where b holds
@@ -32,6 +39,16 @@ func nextKey(b []byte) (key rune, size int) {
 	if len(b) < 3 || b[1] != '[' && b[1] != 'O' {
 		if len(b) < 2 || len(b) == 2 && (b[1] == '[' || b[1] == 'O') {
 			return 0, 0
+		}
+		switch b[1] {
+		case 'b', 'B':
+			return keyWordLeft, 2
+		case 'f', 'F':
+			return keyWordRight, 2
+		case 'd', 'D':
+			return keyCutWord, 2
+		case 0x7f, '\b':
+			return keyCutWordStart, 2
 		}
 		return keyOther, 2
 	}
@@ -59,6 +76,10 @@ func nextKey(b []byte) (key rune, size int) {
 		return keyEnd, end + 1
 	case "3~":
 		return keyDelete, end + 1
+	case "1;3C", "1;5C":
+		return keyWordRight, end + 1
+	case "1;3D", "1;5D":
+		return keyWordLeft, end + 1
 	}
 	return keyOther, end + 1
 }
@@ -66,23 +87,34 @@ func nextKey(b []byte) (key rune, size int) {
 // maxKey is longer than any key's bytes.
 const maxKey = 32
 
-// editor is what a person types at a prompt of ours. The zero editor has an empty line.
+// editor holds the line that a person types at a prompt. The zero editor has an
+// empty line.
 type editor struct {
 	text    []rune
 	pos     int
 	history []string
 	recall  int // how far up in history, 0 for the line itself
 	draft   []rune
+	over    bool // characters were refused because the line was full
+
+	searching bool // the history, for what is typed
+	search    []rune
+	missed    bool // nothing in the history has search
 }
 
 const (
-	maxTyped   = 64 << 10 // runes: as long as anybody pastes
+	maxTyped   = 64 << 10 // runes: longer than any pasted line
 	maxHistory = 200
+	maxSearch  = 256 // runes
 )
 
-// press does what a key means within a line and tells whether it means
-// anything.
+// press obeys a key within a line and returns whether the key means anything.
 func (l *editor) press(key rune) bool {
+	if l.searching {
+		if done, known := l.pressSearch(key); done {
+			return known
+		}
+	}
 	switch key {
 	case keyLeft, 'B' - '@':
 		l.pos = max(l.pos-1, 0)
@@ -92,10 +124,18 @@ func (l *editor) press(key rune) bool {
 		l.pos = 0
 	case keyEnd, 'E' - '@':
 		l.pos = len(l.text)
+	case keyWordLeft:
+		l.pos = l.wordLeft()
+	case keyWordRight:
+		l.pos = l.wordRight()
 	case 0x7f, '\b':
 		l.cut(max(l.pos-1, 0), l.pos)
 	case keyDelete, 'D' - '@':
 		l.cut(l.pos, min(l.pos+1, len(l.text)))
+	case keyCutWord:
+		l.cut(l.pos, l.wordRight())
+	case keyCutWordStart:
+		l.cut(l.wordLeft(), l.pos)
 	case 'U' - '@':
 		l.cut(0, l.pos)
 	case 'K' - '@':
@@ -106,14 +146,97 @@ func (l *editor) press(key rune) bool {
 		return l.recallLine(l.recall + 1)
 	case keyDown, 'N' - '@':
 		return l.recallLine(l.recall - 1)
+	case 'R' - '@':
+		if l.recall == 0 {
+			l.draft = l.text
+		}
+		l.searching, l.search, l.missed = true, nil, false
 	default:
-		if key < ' ' || len(l.text) >= maxTyped {
+		if key < ' ' {
 			return false
 		}
-		l.text = slices.Insert(l.text, l.pos, key)
-		l.pos++
+		return l.insert([]rune{key})
 	}
 	return true
+}
+
+// insert puts text before the cursor, unless the line gets too long.
+func (l *editor) insert(text []rune) bool {
+	if len(l.text)+len(text) > maxTyped {
+		l.over = true
+		return false
+	}
+	l.text = slices.Insert(l.text, l.pos, text...)
+	l.pos += len(text)
+	return true
+}
+
+// pressSearch obeys a key while the history is searched. A key that is not for
+// the search ends it, and acts on the line that was found: done is false then.
+func (l *editor) pressSearch(key rune) (done, known bool) {
+	switch {
+	case key == 'R'-'@':
+		if len(l.search) == 0 {
+			return true, false
+		}
+		return true, l.find(l.recall + 1)
+	case key == 'G'-'@' || key == keyOther:
+		l.searching = false
+		return true, l.recallLine(0)
+	case key == 0x7f || key == '\b':
+		l.search = l.search[:max(len(l.search)-1, 0)]
+		return true, l.find(1)
+	case key >= ' ':
+		if len(l.search) >= maxSearch {
+			return true, false
+		}
+		l.search = append(l.search, key)
+		return true, !l.missed && l.find(max(l.recall, 1))
+	}
+	l.searching = false
+	return false, false
+}
+
+// find goes to the first line that has the searched text, n lines ago or more.
+func (l *editor) find(n int) bool {
+	for ; n <= len(l.history); n++ {
+		line := l.history[len(l.history)-n]
+		if at := strings.Index(line, string(l.search)); at >= 0 {
+			l.recallLine(n)
+			l.pos = utf8.RuneCountInString(line[:at])
+			l.missed = false
+			return true
+		}
+	}
+	l.missed = len(l.search) > 0
+	return !l.missed
+}
+
+// isWord reports whether Alt-b and Alt-f stop beside a character and not at it.
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// wordLeft returns where the word before the cursor starts.
+func (l *editor) wordLeft() int {
+	at := l.pos
+	for at > 0 && !isWord(l.text[at-1]) {
+		at--
+	}
+	for at > 0 && isWord(l.text[at-1]) {
+		at--
+	}
+	return at
+}
+
+// wordRight returns where the word behind the cursor ends.
+func (l *editor) wordRight() int {
+	at := l.pos
+	for at < len(l.text) && !isWord(l.text[at]) {
+		at++
+	}
+	for at < len(l.text) && isWord(l.text[at]) {
+		at++
+	}
+	return at
 }
 
 func (l *editor) cut(from, to int) {
@@ -121,7 +244,7 @@ func (l *editor) cut(from, to int) {
 	l.pos = from
 }
 
-// wordStart is where the word before the cursor begins.
+// wordStart returns where the text between blanks before the cursor starts.
 func (l *editor) wordStart() int {
 	at := l.pos
 	for at > 0 && l.text[at-1] == ' ' {
@@ -133,7 +256,7 @@ func (l *editor) wordStart() int {
 	return at
 }
 
-// recallLine shows the line that was typed n lines ago, 0 for the one that is
+// recallLine goes to the line that was typed n lines ago, 0 for the one that is
 // being typed.
 func (l *editor) recallLine(n int) bool {
 	if n < 0 || n > len(l.history) {
@@ -150,18 +273,18 @@ func (l *editor) recallLine(n int) bool {
 	return true
 }
 
-// take remembers the line and begins anew.
+// take puts the line into the history and begins an empty one.
 func (l *editor) take() {
 	text := string(l.text)
 	if strings.TrimSpace(text) != "" && (len(l.history) == 0 || l.history[len(l.history)-1] != text) {
 		l.history = append(l.history, text)
 		l.history = l.history[max(0, len(l.history)-maxHistory):]
 	}
-	l.text, l.pos, l.recall, l.draft = nil, 0, 0, nil
+	*l = editor{history: l.history}
 }
 
-// unfinished tells whether a shell would ask for another line of text: it ends
-// within a quote, a here-document or a compound command.
+// unfinished reports whether a shell would ask for another line: text ends within a
+// quote, a here-document or a compound command.
 func unfinished(text string) bool {
 	if strings.HasSuffix(text, "\\\n") {
 		return true
@@ -171,4 +294,43 @@ func unfinished(text string) bool {
 	}
 	_, err := parse(text)
 	return syntax.IsIncomplete(err)
+}
+
+// layout is how a terminal shows a text: the rows that it is broken into, and
+// where its end and the cursor are.
+type layout struct {
+	starts         []int // index of the first character of each row
+	row, col       int   // of the cursor
+	endRow, endCol int
+}
+
+// layOut breaks text into rows of so many columns, as terminals do; with 0 there
+// is one row. A wide character that does not fit begins the next row. pos is the
+// index of the character at the cursor.
+func layOut(text []rune, pos, cols int) layout {
+	l := layout{starts: []int{0}}
+	row, col := 0, 0
+	for i := 0; ; i++ {
+		width := 0
+		if i < len(text) {
+			width = max(screen.RuneWidth(text[i]), 0)
+		}
+		// A full row is left when the next character comes, and at the end.
+		if cols > 0 && (col+width > cols || i == len(text) && col == cols) && col > 0 {
+			row, col = row+1, 0
+			l.starts = append(l.starts, i)
+		}
+		if i == pos {
+			l.row, l.col = row, col
+			// Not behind the last column, where the next character starts.
+			if cols > 0 && i < len(text) && width == 0 && col == cols {
+				l.col = cols - 1
+			}
+		}
+		if i == len(text) {
+			l.endRow, l.endCol = row, col
+			return l
+		}
+		col += width
+	}
 }

@@ -1,16 +1,24 @@
 package bash
 
 import (
+	"context"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
 // keyPrefix begins the name of a control key.
 const keyPrefix = "C-"
 
+const (
+	interruptKey = 'C' - '@'
+	// quitKey is C-\, with which a person ends a program that ignores C-c.
+	quitKey = '\\' - '@'
+)
+
 // Key returns what the terminal sends for a control key: text is, blanks at
 // its ends aside, "C-" and one of a to z in either case, @ [ \ ] ^ _ or ?.
-// Any other text is no key and to be sent as it is; ok says which.
+// ok is false for any other text, which is to be sent as it is.
 func Key(text string) (sent []byte, ok bool) {
 	name, found := strings.CutPrefix(strings.TrimSpace(text), keyPrefix)
 	if !found || len(name) != 1 {
@@ -25,10 +33,103 @@ func Key(text string) (sent []byte, ok bool) {
 	return nil, false
 }
 
-// KeyName returns the name of the key that text asked for, as it is told back
-// ("CTRL+C was sent"): its last character, upper-cased.
+// KeyName returns the name of a key for an answer ("CTRL+C was sent"): the last
+// character of text, upper-cased.
 func KeyName(text string) string {
 	text = strings.TrimSpace(text)
 	_, size := utf8.DecodeLastRuneInString(text)
 	return strings.ToUpper(text[len(text)-size:])
+}
+
+// typeInto types text, or presses key if that is not nil, for the command that
+// runs, which it returns; nil if there is none.
+func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*running, error) {
+	s.mu.Lock()
+	cur, sh := s.current, s.shell
+	s.mu.Unlock()
+	if cur == nil || cur.ended() {
+		return nil, nil
+	}
+	select {
+	case <-cur.sent:
+	case <-cur.done:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if key != nil {
+		return cur, s.pressKey(cur, sh, key, KeyName(text))
+	}
+	s.lookSoon(cur)
+	// Enter is a carriage return, which the terminal turns into a newline for
+	// programs that read lines.
+	return cur, s.pressText(cur, sh, []byte(strings.ReplaceAll(text, "\n", "\r")+"\r"))
+}
+
+// pressKey presses a key for the command, unless it has ended meanwhile: the
+// signal of a key that comes late would hit the shell while it reads its script.
+func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) error {
+	s.pressing.Lock()
+	defer s.pressing.Unlock()
+	defer s.lookSoon(cur) // the signal may cost the report
+	sh.awaitBegin(cur.done)
+	closes(cur.done, time.Until(cur.given.Add(parseTime(cur.text))))
+	s.mu.Lock()
+	ended := cur.ended()
+	if !ended {
+		cur.key, cur.keyed, s.keyed = name, true, true
+	}
+	s.mu.Unlock()
+	if ended {
+		return nil
+	}
+	sh.wake()
+	_ = sh.term.unblock()
+	alone, early := sh.inForeground(), !sh.hasProgram()
+	if err := sh.press(key); err != nil {
+		return err
+	}
+	if key[0] == interruptKey && early && tookOver(cur, sh) {
+		// The key came before the program was there: the shell waits for it now,
+		// and the copy of the shell that became it forgot the signal.
+		if err := sh.press(key); err != nil {
+			return err
+		}
+	}
+	if key[0] == quitKey && alone && !closes(cur.done, beginTime) {
+		sh.kill() // a loop of the shell's own that traps every key
+	}
+	if cur.ended() {
+		// It ended at this moment. The signal may have cut a line of the server's
+		// in two. A shell that takes no more has ended, or is useless.
+		if sh.send(closeQuotes+sh.resetPrompts()+"\n") != nil {
+			sh.kill()
+		}
+	}
+	return nil
+}
+
+// tookOver reports whether a program takes the terminal from a shell that was about
+// to start it: not if cur ends first, or the shell goes on by itself for a second.
+func tookOver(cur *running, sh *shell) bool {
+	for range startLooks {
+		if closes(cur.done, firstLook) {
+			return false
+		}
+		if sh.hasProgram() {
+			return true
+		}
+	}
+	return false
+}
+
+// startLooks times firstLook is a second: many times what a shell takes to start
+// a program, also on a machine that is overloaded.
+const startLooks = 50
+
+// parseTime is what bash needs at most to parse a text (measured: 50 ms for a
+// megabyte; ten times that). When a signal reaches it before, bash 5.2 leaves
+// the rest of the text in its parser and runs that as its next command.
+func parseTime(text string) time.Duration {
+	return 5*time.Millisecond + time.Duration(len(text))*500*time.Nanosecond
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// An outputLog keeps the last bytes that came out of a terminal, each at its
+// An outputLog is a ring buffer of the last bytes that came out of a terminal, each at its
 // offset from the start of the session, so that output can be streamed and
 // replayed from any point that is still kept.
 //
@@ -25,11 +25,11 @@ const (
 	firstRing = 4 << 10
 )
 
-// errLogGone is the answer to a reader that fell behind by more than the log
-// keeps, or asks for offsets that never were.
+// errLogGone is the error for offsets that the log no longer keeps or has not
+// reached.
 var errLogGone = errors.New("output is no longer kept")
 
-// Append adds p at the end of the log. The oldest bytes give way.
+// Append adds p at the end of the log, in the place of the oldest bytes.
 func (l *outputLog) Append(p []byte) {
 	if skip := len(p) - logSize; skip > 0 {
 		l.end += int64(skip)
@@ -79,7 +79,7 @@ func (l *outputLog) Release() { l.ring, l.kept = nil, 0 }
 // place returns where in the ring the byte at off is.
 func (l *outputLog) place(off int64) int { return int(off & int64(len(l.ring)-1)) }
 
-// grow makes room for size bytes, or for logSize.
+// grow makes the ring large enough for size bytes, at most logSize.
 func (l *outputLog) grow(size int) {
 	next := max(len(l.ring), firstRing)
 	for next < min(size, logSize) {

@@ -4,66 +4,53 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 // The terminal is as large as the reference server's, so that programs that
-// format for its width print the same (contract, section 4.1).
+// format for its width print the same (docs/openhands.md, section 4.1).
 const (
 	terminalRows = 1000
 	terminalCols = 1000
 )
 
-// terminal is a pseudo terminal. The master is in non-blocking mode and known
-// to the runtime's poller, so that Close frees a blocked reader.
-type terminal struct {
+// pty is a pseudo terminal. The master is in non-blocking mode and known
+// to the runtime's poller, so that Close frees a blocked reader. The slave stays
+// open here: some settings can be restored through it only.
+type pty struct {
 	master *os.File
-	slave  *os.File // for the shell; closed once it has started
-	name   string   // path of the slave
+	slave  *os.File
+	name   string // path of the slave
 	modes  unix.Termios
+	owner  unix.Stat_t // of the slave: uid, gid and permissions count
+	locks  bool        // this process, and so perhaps a command, can lock the modes
 }
 
-// openTerminal makes a terminal whose slave belongs to whoever as works for.
-func openTerminal(as func(func() error) error) (*terminal, error) {
-	t := &terminal{}
-	err := as(func() error {
-		master, slave, err := pty.Open()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = master.Close() }() // a blocking descriptor; the duplicate lives on
-		t.slave, t.name = slave, slave.Name()
-		t.master, err = pollable(master)
-		return err
-	})
-	if err == nil {
-		err = t.configure()
+// openTerminal makes a terminal whose slave belongs to user.
+func openTerminal(user *identity.User) (*pty, error) {
+	t := &pty{}
+	var err error
+	if t.master, t.slave, err = terminal.Open(user); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	t.name = t.slave.Name()
+	if err := t.configure(); err != nil {
 		t.close()
 		return nil, fmt.Errorf("opening a terminal: %w", err)
 	}
 	return t, nil
 }
 
-// pollable duplicates f as a non-blocking file: creack/pty hands out
-// descriptors in blocking mode, which deadlines and Close cannot reach.
-func pollable(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+// configure sets the size and the modes, and remembers what restore goes back to.
+func (t *pty) configure() error {
+	err := terminal.Control(t.slave, func(fd int) error { return unix.Fstat(fd, &t.owner) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
-// configure sets the size and remembers the modes that restore goes back to.
-func (t *terminal) configure() error {
-	return t.control(func(fd int) error {
+	return terminal.Control(t.master, func(fd int) error {
 		size := &unix.Winsize{Row: terminalRows, Col: terminalCols}
 		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size); err != nil {
 			return err
@@ -76,39 +63,92 @@ func (t *terminal) configure() error {
 		// No key stops the output: only another could start it again.
 		modes.Iflag &^= unix.IXON | unix.IXOFF
 		t.modes = *modes
+		t.locks = unix.IoctlSetTermios(fd, unix.TIOCSLCKTRMIOS, &unix.Termios{}) == nil
 		return unix.IoctlSetTermios(fd, unix.TCSETS, modes)
 	})
 }
 
-// restore gives the terminal back the modes it began with, where a command left
-// others behind (a killed editor, stty raw), and drops what was typed and not
-// read: it was meant for the command that has ended, and must not answer the
-// question of another. The kernel takes what is written to the master to the
-// other side at its leisure: the first call drops what is still on its way, the
-// second what has arrived. Without typed, nothing is on its way.
-func (t *terminal) restore(typed bool) {
-	_ = t.control(func(fd int) error {
-		if typed {
-			_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
+// unblock lets output and typed text through again, where a program stopped the
+// output (tcflow(3), a typed C-s) or chose another line discipline, which may let
+// nothing through, not even C-c. An error says that the terminal was hung up.
+func (t *pty) unblock() error {
+	const usual = 0 // N_TTY
+	return terminal.Control(t.slave, func(fd int) error {
+		discipline, err := unix.IoctlGetInt(fd, unix.TIOCGETD)
+		if err == nil && discipline != usual {
+			err = unix.IoctlSetPointerInt(fd, unix.TIOCSETD, usual)
 		}
-		return unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetInt(fd, unix.TCXONC, unix.TCOON)
 	})
 }
 
-// control calls f with the master's descriptor, which stays open meanwhile.
-func (t *terminal) control(f func(fd int) error) error {
-	raw, err := t.master.SyscallConn()
+// restore gives the terminal back the settings and the owner it began with,
+// where a command left others behind (a killed editor, stty raw, TIOCEXCL, chmod),
+// and drops what was typed and not read: it was meant for the command that has
+// ended, and must not answer the question of another. The kernel takes what is
+// written to the master to the other side at its leisure: the first call drops
+// what is still on its way, the second what has arrived. Without typed, nothing is
+// on its way.
+//
+// An error says that commands can no longer use the terminal.
+func (t *pty) restore(typed bool, size unix.Winsize, user *identity.User) error {
+	if err := t.unblock(); err != nil {
+		return err
+	}
+	err := terminal.Control(t.slave, func(fd int) error {
+		if err := unix.IoctlSetInt(fd, unix.TIOCNXCL, 0); err != nil {
+			return err
+		}
+		return t.restoreOwner(fd, user)
+	})
 	if err != nil {
 		return err
 	}
-	var inner error
-	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
+	return terminal.Control(t.master, func(fd int) error {
+		if typed {
+			_ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH)
+		}
+		if t.locks {
+			_ = unix.IoctlSetTermios(fd, unix.TIOCSLCKTRMIOS, &unix.Termios{})
+		}
+		if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &t.modes); err != nil {
+			return err
+		}
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size)
+	})
 }
 
-func (t *terminal) close() {
+// restoreOwner works on the open file, so no path is followed.
+func (t *pty) restoreOwner(fd int, user *identity.User) error {
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return err
+	}
+	if now.Uid != t.owner.Uid || now.Gid != t.owner.Gid {
+		if err := unix.Fchown(fd, int(t.owner.Uid), int(t.owner.Gid)); err != nil {
+			return err
+		}
+	}
+	if now.Mode == t.owner.Mode {
+		return nil
+	}
+	return user.Do(func() error { return unix.Fchmod(fd, t.owner.Mode&0o7777) })
+}
+
+// session returns the id of the session whose controlling terminal this is; its
+// keys reach no other.
+func (t *pty) session() (id int, err error) {
+	err = terminal.Control(t.master, func(fd int) error {
+		id, err = unix.IoctlGetInt(fd, unix.TIOCGSID)
+		return err
+	})
+	return id, err
+}
+
+func (t *pty) close() {
 	if t.master != nil {
 		_ = t.master.Close()
 	}

@@ -4,29 +4,38 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-)
 
-// reportFD is where the shell writes its reports. It has one digit because
-// bash marks the copies it keeps of such descriptors close-on-exec, and not
-// those of higher ones; it is closed while a command runs, so that nothing the
-// command starts inherits it.
-const reportFD = 7
+	"github.com/actiond/actiond/internal/shellquote"
+)
 
 // The first field of a message on the report pipe, before the shell's token.
 const (
-	reportHeader = "R" // sequence number, $?, $!, flags, PATH, directory
+	beginHeader  = "B" // the number of a command that is about to begin
+	reportHeader = "R" // see report
 	stateHeader  = "S" // exported variables, functions, aliases
 )
 
+// How many fields follow the header.
 const (
+	beginFields  = 1
 	reportFields = 6
 	stateFields  = 3
 )
 
+// progressVar is a variable of the shell in which the server's lines keep how
+// far the shell got: the number of the command that it began last and, once that
+// has ended, a space and its status. It survives a report that could not be made,
+// so a later one can still say what is true.
+const progressVar = "actiond_status"
+
 // dialect is how the server's own lines are written for one kind of shell.
+//
+// The shell's standard input is the pipe with these lines, its standard output is
+// the report pipe, and its standard error leads nowhere. Only while a command is
+// evaluated are all three the terminal.
 type dialect struct {
 	isBash bool
-	// call runs a builtin whatever functions and aliases are called.
+	// call runs a builtin, also where a function or an alias has its name.
 	call string
 }
 
@@ -48,85 +57,141 @@ func (d dialect) arguments() []string {
 	return []string{"-i"}
 }
 
-// setUp turns off what belongs to a person at a keyboard: history, its
-// expansion with "!", the work done for prompts, logging out when idle and
-// looking for mail. It runs after the person's own files. A prompt is kept, for
-// such files ask by it whether they are read for a person.
+// setUp turns off what is for a person at a keyboard: history, its expansion
+// with "!", and looking for mail. It runs after the person's own files.
 func (d dialect) setUp() string {
-	line := "PS1='$ ' PS2=; unset -v PROMPT_COMMAND TMOUT MAILCHECK HISTFILE 2>/dev/null\n"
+	line := d.call + "unset -v MAILCHECK HISTFILE || " + d.call + ":; " + d.resetPrompts() + "\n"
 	if d.isBash {
-		return "set +o history +H; history -c; shopt -u promptvars; " + line
+		return "set +o history +H; history -c; " + line
 	}
 	return line
 }
 
-// personalFiles reads what an interactive shell of the user would read.
+// resetPrompts undoes what would run or wait before the shell reads its next
+// line: prompts with substitutions, PROMPT_COMMAND, and the time limit for typing.
+// PS1 keeps a value, because files for people look at it to find out whether a
+// person reads their output.
+func (d dialect) resetPrompts() string {
+	if d.isBash {
+		return `\builtin unset -v PROMPT_COMMAND TMOUT || \builtin :; PS0= PS1='$ ' PS2=`
+	}
+	// The name of a shell may hide that it is bash.
+	return `\command unset -v PROMPT_COMMAND PS0 TMOUT || \command :; PS1='$ ' PS2=`
+}
+
+// personalFiles is a command that reads what an interactive shell of the user
+// would read.
 func (d dialect) personalFiles() string {
 	if !d.isBash {
-		return ":" // a POSIX shell reads $ENV by itself
+		return "" // a POSIX shell reads $ENV by itself
 	}
 	return `for actiond_rc in /etc/bash.bashrc ~/.bashrc; do [ ! -r "$actiond_rc" ] || . "$actiond_rc"; done; unset -v actiond_rc`
 }
 
-// run evaluates text with the terminal as its standard files. The redirections
-// also undo what text does to them.
-func (d dialect) run(text, terminal string) string {
+// eval evaluates text with a file, usually the terminal, as its standard input,
+// output and error. The redirections also undo what text does to them.
+func (d dialect) eval(text, file string) string {
 	options := ""
 	if d.isBash {
 		options = "-- " // a text may begin with a dash
 	}
-	return fmt.Sprintf("%seval %s%s <>%s >&0 2>&0 %d>&-\n", d.call, options, quote(text), terminal, reportFD)
+	return d.call + "eval " + options + shellquote.Word(text) + " <>" + file + " >&0 2>&0"
 }
 
-// status makes $? be n for the next command.
-func (d dialect) status(n int) string {
-	if d.isBash { // without a process
-		return fmt.Sprintf("\\builtin . /dev/stdin <<<'return %d'\n", n)
+// command runs text as command number seq and reports how it ended. $? is status
+// when it begins.
+//
+// It is one line, so the shell does nothing of its own between the command and
+// the report: no prompt, no PROMPT_COMMAND. And the shell has read all of it
+// before the command begins: some shells read ahead into a buffer that commands
+// inherit, and BusyBox's applets would take what is left there for their input.
+//
+// Before the text begins, the shell sends a message and sets progressVar. Where eval
+// does not work, or the terminal cannot be opened, the text is not run, and
+// progressVar keeps its value.
+func (d dialect) command(token string, seq int64, text string, status int, terminal string) string {
+	// First try whether eval works and, for a POSIX shell, the terminal opens.
+	try, begin := d.eval("", terminal), fmt.Sprintf("%s=%d", progressVar, seq)
+	if status != 0 {
+		begin += fmt.Sprintf(`$(\exit %d)`, status)
 	}
-	return fmt.Sprintf("(exit %d)\n", n)
-}
-
-// report tells how the command before it ended. A shell that could not give the
-// next one the terminal, and would run nothing while it says that all failed,
-// does not report. The directory is what pwd prints: PWD is the command's to set.
-func (d dialect) report(token string, seq uint64, terminal string) string {
-	line := fmt.Sprintf(`%[1]sprintf '%%s\0' %[2]s%[3]s %[4]d "$?" "${!:-}" "$-" "${PATH-}" <>%[5]s >&%[6]d && { %[1]spwd; %[1]sprintf '\0'; } >&%[6]d`,
-		d.call, reportHeader, token, seq, terminal, reportFD)
-	if d.isBash { // what the command wants done at every prompt is done once
-		line += `; \builtin unset -v PROMPT_COMMAND || \builtin :`
+	run := d.eval(text, terminal)
+	if d.isBash {
+		// The assignment is in a redirection that does nothing else: they are done one
+		// after the other, so it happens only where the others could be done.
+		try, begin = `\builtin eval ''`, ""
+		run += fmt.Sprintf(` <&"$((%s=%d,0))"`, progressVar, seq)
+		if status != 0 { // this way needs no process
+			begin = fmt.Sprintf(`\builtin . /dev/stdin <<<'return %d'`, status)
+		}
 	}
-	return line + "\n"
+	switch {
+	case status != 0:
+		// In a list, a status neither ends a shell with set -e nor runs an ERR trap.
+		run = "{ " + begin + " && " + d.call + ":; " + run + "; }"
+	case begin != "":
+		run = begin + " && " + run
+	}
+	return fmt.Sprintf(`%[1]s && %[2]sprintf '\0%%s\0%%s\0' %[3]s%[4]s %[5]d && %[6]s; %[7]s="${%[7]s-} $?"; %[8]s`,
+		try, d.call, beginHeader, token, seq, run, progressVar, d.report(token, seq))
 }
 
-// closeQuotes ends what a line of ours left open when a signal cut it in two.
-// Whichever quote it is, one of the two lines closes it; to a shell without an
-// open quote both are comments.
+// report sends progressVar, $!, $-, PATH and the working directory, as the answer
+// to a question about command number seq. The directory does not come from PWD,
+// which may have any value. The message begins with a NUL, which ends whatever a
+// trap printed.
+func (d dialect) report(token string, seq int64) string {
+	format, dir, more := `\0%s\0%s\0%s\0%s\0%s\0%s\0`, "", `; \command pwd || \command :; \command printf '\0'`
+	if d.isBash { // one write is faster than three, and wakes the server once
+		format, dir, more = format+`%s\0`, ` "${DIRSTACK[0]-}"`, ""
+	}
+	report := fmt.Sprintf(`%sprintf '%s' %s%s %d "${%s-}" "${!:-}" "$-" "${PATH-}"%s%s`,
+		d.call, format, reportHeader, token, seq, progressVar, dir, more)
+	return report + "; " + d.resetPrompts() + "\n"
+}
+
+// ask has the shell report about command number seq again, where a signal or an
+// error of the shell ended the command's line before the report.
+// It is one line, because prompts come between lines.
+func (d dialect) ask(token string, seq int64) string {
+	return progressVar + `="${` + progressVar + `-} $?"; ` + d.report(token, seq)
+}
+
+// askAnew is ask for a shell that does not report: it takes away what may keep
+// the builtins from working. It only uses what no function can replace: in POSIX
+// mode bash finds special builtins, such as unset, before functions, as the other
+// shells always do.
+func (d dialect) askAnew(token string, seq int64) string {
+	free := `\unset -f command || \:; `
+	if d.isBash {
+		free = `actiond_posix=${POSIXLY_CORRECT-}; POSIXLY_CORRECT=y; \unset -f unset builtin enable command || \:; \trap - DEBUG || \:; ` +
+			`\enable builtin eval printf pwd unset set declare alias test . : || \:; ` +
+			`\builtin test -n "$actiond_posix" || \builtin unset -v POSIXLY_CORRECT; \builtin unset -v actiond_posix || \builtin :; `
+	}
+	return closeQuotes + progressVar + `="${` + progressVar + `-} $?"; ` + free + d.report(token, seq)
+}
+
+// closeQuotes ends what a line of the server's left open when a signal cut it in
+// two. Whichever quote it is, one of the two lines closes it; to a shell without
+// an open quote both are comments.
 const closeQuotes = "\n# '\n# \"\n"
 
-// save tells what a new shell needs to take over from this one.
+// save sends what a new shell needs to take over from this one.
 func (d dialect) save(token string) string {
 	parts := []string{"export -p", ":", "alias"}
 	if d.isBash {
 		parts = []string{"declare -px", "declare -f", "alias -p"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `{ %sprintf '%s%s\0';`, d.call, stateHeader, token)
+	fmt.Fprintf(&b, `%sprintf '\0%s%s\0'`, d.call, stateHeader, token)
 	for _, part := range parts {
-		fmt.Fprintf(&b, ` %s%s; %sprintf '\0';`, d.call, part, d.call)
+		fmt.Fprintf(&b, `; %[1]s%[2]s || %[1]s:; %[1]sprintf '\0'`, d.call, part)
 	}
-	fmt.Fprintf(&b, " } >&%d 2>/dev/null || %s:\n", reportFD, d.call)
-	return b.String()
+	return b.String() + "\n"
 }
 
-// quote makes text one word that the shell takes as it is. NUL bytes, which no
-// shell can hold, are left out.
-func quote(text string) string {
-	text = strings.ReplaceAll(text, "\x00", "")
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// mayChangeState tells whether a command could change what save tells. It errs
-// on the side of yes; a change of PATH is noticed without it.
+// mayChangeState reports whether a command could change what save sends. In doubt it
+// is true; a change of PATH is noticed without it.
 func mayChangeState(text string) bool {
 	for _, word := range []string{"=", "()", "alias", "unset", "function", "source", ". ", "eval", "export", "declare", "typeset", "readonly", "read "} {
 		if strings.Contains(text, word) {

@@ -8,9 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/actiond/actiond/executor/lookpath"
+	"github.com/actiond/actiond/executor/bash/screen"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/shellquote"
 )
 
 // Config says how the shells of a session are started. It is not changed once
@@ -23,34 +27,39 @@ type Config struct {
 	Dir string
 	// Env is the environment, as os.Environ gives it.
 	Env []string
-	// User is who runs the shell; nil means whoever runs this process.
-	User *User
-	// As runs file system work with the rights of User; nil means as is.
-	As func(func() error) error
+	// User runs the shell; nil means the user of this process.
+	User *identity.User
+	// List returns the names in the directory path, which starts from dir if it is
+	// relative, with a slash behind those of directories. Attachments complete
+	// paths by it; nil completes nothing.
+	List func(ctx context.Context, dir, path string) ([]string, error)
 }
 
-// User is an identity for processes.
-type User struct {
-	UID, GID uint32
-	Groups   []uint32
-}
-
-// Command is what Run does.
+// Command is a command, input for one, or a request for more output.
 type Command struct {
-	// Text is the command, the input, or nothing: then Run waits for more
-	// output of the command that runs.
+	// Text is the command or the input. Empty, Run waits for more output of the
+	// command that runs.
 	Text string
 	// Input makes Text input of the running command, or a key such as "C-c".
 	Input bool
-	// Soft is how long output may fall silent before Run answers; 0 means for ever.
+	// Hidden keeps the text of the command out of the scroll-back of attachments.
+	Hidden bool
+	// Soft is how long output may fall silent before Run answers; 0 means forever.
 	Soft time.Duration
-	// Hard is how long Run waits in all; negative means for ever.
+	// Hard is how long Run waits in all; negative means forever.
 	Hard time.Duration
-
-	follower *follower // of Stream; nil where nobody follows the output
+	// Queue is called before a Run that must wait for its turn waits; nil calls nothing.
+	Queue func()
+	// Begin is called before Run does anything. Its error ends Run, which then did
+	// nothing and returns an error that wraps it and ErrNotBegun. nil calls nothing.
+	Begin func() error
+	// Output gets the raw output between Start and End of the result as it comes, in
+	// order and once. It holds up the session: it must return soon and not call it. Data
+	// is valid during the call only. nil tells nothing.
+	Output func(Chunk)
 }
 
-// Outcome is why Run answered.
+// Outcome is the reason why Run returned.
 type Outcome int
 
 // The outcomes. Only Completed has a status.
@@ -81,9 +90,9 @@ type Result struct {
 	// Continued says that an earlier answer was about the same command.
 	Continued bool
 	// Status is $? of a completed command; 128 and the signal's number for a
-	// shell that was killed.
+	// shell that was killed; unknown, -1, where the shell could not report it.
 	Status int
-	// Background is $!, -1 when there never was a background job.
+	// Background is $!, -1 if there was no background job.
 	Background int
 	// Dir is the shell's working directory after the command.
 	Dir string
@@ -101,63 +110,79 @@ type Result struct {
 	Start, End int64
 }
 
-// Session is a shell that stays: when its process ends, the next command finds
-// a new one with the old one's directory, exported variables, functions and
-// aliases, as far as they were saved.
+// Session is a persistent shell: when its process ends, a new one takes its place
+// with the directory, exported variables, functions and aliases of the old one, as
+// far as they were saved.
 //
 // Its methods may be called concurrently. One Run waits at a time and the
 // others queue; input, however, is typed at once. The session owns the
-// goroutines of its shell; Close ends them.
+// goroutines of its shell and of a start; Close ends them.
 type Session struct {
 	cfg  Config
-	turn chan struct{} // holds a token while nobody runs
+	turn chan struct{} // a semaphore: holds a token while no Run waits
 
 	// pressing keeps the signal of a key and the line of a command apart. It is
-	// taken before mu.
+	// taken before looking, and looking before mu.
 	pressing sync.Mutex
+	looking  sync.Mutex // held while a command is looked at, or its line is sent
 
-	mu       sync.Mutex
-	shell    *shell // the last one started
-	alive    bool   // the shell has not ended
-	closed   bool
-	screen   *Screen
-	log      outputLog
-	start    int64     // offset where the output of the next answer begins
-	lastByte time.Time // when the last output came
-	current  *running
-	seq      uint64
-	dir      string
-	path     string
-	flags    string
-	status   int
-	jobPID   int    // $!, -1 when there never was a background job
-	state    string // what save last told
-	died     string // how the last shell ended, until an answer says so
-	prompt   string // last line of the last answer: what stands before typed text
-	count    int64
-	started  time.Time
-	keyed    bool          // a key was pressed for the last command
-	notes    []note        // the last commands, for those who attach
-	sized    []*Attachment // who asked for a size, the last one last
-	more     chan struct{} // closed at the next change, nil while nobody watches
+	mu         sync.Mutex
+	shell      *shell // the last one started
+	alive      bool   // the shell has not ended
+	closed     bool
+	starting   *start // in progress; nil otherwise
+	plain      bool   // the next shell starts without the personal files and the saved state, because one with them did not become ready
+	screen     *screen.Screen
+	log        outputLog
+	start      int64     // offset where the output of the next answer begins
+	lastByte   time.Time // when the last output came
+	current    *running
+	seq        int64
+	dir        string
+	path       string
+	flags      string
+	status     int
+	jobPID     int           // $!, -1 when there never was a background job
+	state      string        // the last answer to save
+	reportedAt time.Duration // as [proc.Uptime] returns it
+	retired    string        // why this process ended the shell, "" if it did not
+	died       string        // how the last shell ended, until an answer says so
+	prompt     string        // last line of the last answer, before typed text
+	count      int64
+	started    time.Time
+	keyed      bool            // a key was pressed for the last command
+	notes      []note          // the last commands, for those who attach
+	sized      []*Attachment   // who asked for a size, the last one last
+	listener   *outputListener // of the Run that has the turn, nil where it has none
+	more       chan struct{}   // closed at the next change, nil unless a reader waits
 }
 
 // running is a command that was given to the shell.
 type running struct {
-	seq      uint64
+	seq      int64
 	text     string
 	sent     chan struct{} // closed once the shell was given it
 	given    time.Time     // when that was
+	keyed    bool          // a key was pressed for it, or for the command before it
+	begun    bool          // the shell said that it begins it
+	watch    watchState
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
 	by       *Attachment   // whose line it is, nil for an action's
 	done     chan struct{} // closed when it ended; the fields below hold then
 	status   int
 	pid      int
+	unrun    bool // the shell never began it
 }
+
+// unknownStatus is the status of a command that the shell could not report.
+const unknownStatus = -1
 
 // ErrClosed says that the session was closed.
 var ErrClosed = errors.New("the session is closed")
+
+// ErrNotBegun says that a command was not begun, because its Begin returned an error.
+var ErrNotBegun = errors.New("the command was not begun")
 
 // errStart says that a shell ended or fell silent before it was ready.
 var errStart = errors.New("the shell did not become ready")
@@ -172,9 +197,6 @@ const (
 // Start starts a session and returns when its shell has run a command. ctx
 // bounds the wait.
 func Start(ctx context.Context, cfg Config) (*Session, error) {
-	if cfg.As == nil {
-		cfg.As = func(f func() error) error { return f() }
-	}
 	if cfg.Program == "" {
 		cfg.Program = findShell(cfg.Env)
 	}
@@ -182,11 +204,12 @@ func Start(ctx context.Context, cfg Config) (*Session, error) {
 		return nil, errors.New("there is neither bash nor sh on the PATH: the image needs a shell")
 	}
 	s := &Session{
-		cfg: cfg, turn: make(chan struct{}, 1), screen: NewScreen(terminalCols, terminalRows),
+		cfg: cfg, turn: make(chan struct{}, 1), screen: screen.New(terminalCols, terminalRows),
 		dir: cfg.Dir, jobPID: -1, started: time.Now(),
 	}
 	s.turn <- struct{}{}
-	if err := s.revive(ctx); err != nil {
+	if err := s.revive(ctx, -1); err != nil {
+		s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -194,37 +217,97 @@ func Start(ctx context.Context, cfg Config) (*Session, error) {
 
 // findShell looks for bash, then sh, as exec would with env.
 func findShell(env []string) string {
-	path := lookpath.Of(env, "/usr/local/bin:/usr/bin:/bin") + ":/usr/bin:/bin"
-	if bash := lookpath.Find("bash", path); bash != "" {
+	path := proc.EnvPath(env, "/usr/local/bin:/usr/bin:/bin") + ":/usr/bin:/bin"
+	if bash := proc.LookPath("bash", path); bash != "" {
 		return bash
 	}
-	return lookpath.Find("sh", path)
+	return proc.LookPath("sh", path)
 }
 
-// revive makes sure that there is a living shell. The caller has the turn.
-func (s *Session) revive(ctx context.Context) error {
+// start is the start of a shell, in a goroutine of its own: it goes on without a
+// caller whose time is over.
+type start struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it ended; err holds then
+	err    error
+}
+
+// errSlow says that the limit of a command ended while a shell started.
+var errSlow = fmt.Errorf("%w in the time of the command, which did not run", errStart)
+
+// revive makes sure that there is a living shell. ctx and limit, unless that is
+// negative, bound the wait; the start goes on. The caller has the turn.
+func (s *Session) revive(ctx context.Context, limit time.Duration) error {
 	s.mu.Lock()
-	alive, closed := s.alive, s.closed
-	s.mu.Unlock()
-	if closed {
+	if s.closed {
+		s.mu.Unlock()
 		return ErrClosed
 	}
-	if alive {
+	p := s.starting
+	if p == nil && s.alive {
+		s.mu.Unlock()
 		return nil
 	}
-	err := s.launch(ctx, true)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, exec.ErrNotFound) {
-		s.mu.Lock()
-		s.state = "" // it, or the personal files, may be what ended it
-		s.mu.Unlock()
-		err = s.launch(ctx, false) // its personal files may be what ended it
+	if p == nil {
+		p = &start{done: make(chan struct{})}
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		p.cancel, s.starting = cancel, p
+		go func() {
+			p.err = s.relaunch(ctx)
+			cancel(nil)
+			s.mu.Lock()
+			s.starting = nil
+			s.mu.Unlock()
+			close(p.done)
+		}()
 	}
-	return err
+	s.mu.Unlock()
+	return p.wait(ctx, limit)
 }
 
-// launch starts a shell and waits until it has run its first commands.
+// wait waits for the end of a start, which nil has none of.
+func (p *start) wait(ctx context.Context, limit time.Duration) error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-after(limit >= 0, limit):
+		return errSlow
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// relaunch starts a shell. The personal files, or the saved state, may be what ends
+// it, or keeps it from becoming ready in time: later tries do without.
+func (s *Session) relaunch(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		plain := s.plain
+		if plain {
+			s.state = ""
+		}
+		s.mu.Unlock()
+		err := s.launch(ctx, !plain)
+		again := err != nil && !plain && ctx.Err() == nil && !errors.Is(err, exec.ErrNotFound)
+		s.mu.Lock()
+		s.plain = again || plain && err != nil
+		s.mu.Unlock()
+		if !again {
+			return err
+		}
+	}
+}
+
+// launch starts a shell and waits until it has run its first commands. personal says
+// whether it reads the user's own files.
 func (s *Session) launch(ctx context.Context, personal bool) error {
-	dir := existing(s.dir, s.cfg.Dir)
+	s.mu.Lock()
+	dir, state := s.dir, s.state
+	s.mu.Unlock()
+	dir = existing(dir, s.cfg.Dir)
 	sh, err := startShell(s.cfg.Program, dir, &s.cfg, s)
 	if err != nil {
 		return err
@@ -234,21 +317,23 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	s.applySize()
 	s.mu.Unlock()
 	lines := ""
-	if personal {
-		lines += sh.run(sh.personalFiles(), sh.term.name)
+	if files := sh.personalFiles(); personal && files != "" {
+		lines += sh.eval(files, sh.term.name) + "; " + sh.resetPrompts() + "\n"
 	}
-	if s.state != "" {
+	if state != "" {
 		// The saved PWD may be older than the directory.
-		lines += sh.run(s.state, "/dev/null") + sh.call + "cd " + quote(dir) + "\n"
+		lines += sh.eval(state, "/dev/null") + "; " + sh.call + "cd " + shellquote.Word(dir) + "\n"
 	}
-	lines += sh.setUp() + sh.report(sh.token, ready.seq, sh.term.name)
+	lines += sh.setUp() + sh.command(sh.token, ready.seq, "", 0, sh.term.name)
+	close(ready.sent)
 	if err = sh.send(lines); err == nil {
+		s.lookSoon(ready)
 		err = s.awaitReady(ctx, sh, ready)
 	}
 	s.mu.Lock()
 	s.current = nil
 	s.changed()
-	s.screen.restart()
+	s.screen.Restart()
 	s.start = s.log.End()
 	closed := s.closed
 	s.mu.Unlock()
@@ -271,7 +356,10 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell, ready *running) err
 	defer timer.Stop()
 	select {
 	case <-ready.done:
-		if s.lives(sh) {
+		s.mu.Lock()
+		alive := s.alive && s.shell == sh
+		s.mu.Unlock()
+		if alive {
 			return nil
 		}
 		<-sh.gone
@@ -285,13 +373,6 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell, ready *running) err
 	return fmt.Errorf("%w: it ended with status %d", errStart, status)
 }
 
-// lives tells whether sh is the session's shell and has not ended.
-func (s *Session) lives(sh *shell) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.alive && s.shell == sh
-}
-
 // begin makes a command the current one, of sh if that is a new shell. by is
 // nil unless a person typed it.
 func (s *Session) begin(text string, sh *shell, by *Attachment) *running {
@@ -299,9 +380,10 @@ func (s *Session) begin(text string, sh *shell, by *Attachment) *running {
 	defer s.mu.Unlock()
 	s.seq++
 	if sh != nil {
-		s.shell, s.alive = sh, true
+		s.shell, s.alive, s.retired = sh, true, ""
 	}
-	s.current = &running{seq: s.seq, text: text, by: by, sent: make(chan struct{}), done: make(chan struct{})}
+	s.current = &running{seq: s.seq, text: text, by: by, keyed: s.keyed, sent: make(chan struct{}), done: make(chan struct{})}
+	s.keyed = false
 	s.lastByte = time.Now()
 	if sh == nil {
 		s.remember(s.current)
@@ -335,21 +417,43 @@ func (s *Session) output(sh *shell, p []byte) {
 		return // a job that outlived its shell
 	}
 	s.log.Append(p)
+	s.hear(p)
 	_, _ = s.screen.Write(p)
 	s.lastByte = time.Now()
 	s.changed()
 }
 
-// reported ends the current command.
+// began notes that the shell begins a command.
+func (s *Session) began(sh *shell, seq int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shell == sh && s.current != nil && s.current.seq == seq {
+		s.current.begun = true
+	}
+}
+
+// reported ends the current command, if the report is about it.
 func (s *Session) reported(sh *shell, r report) {
 	s.mu.Lock()
 	c := s.current
-	if s.shell != sh || c == nil || c.seq != r.seq || c.ended() {
-		s.mu.Unlock()
-		return // said twice, after a key
+	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended()
+	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
+	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
+	if unrun && c.keyed { // a key came first
+		unrun, r.progress.status = false, 128+int(syscall.SIGINT)
 	}
-	save := mayChangeState(c.text) || r.path != s.path
+	if unrun {
+		c.begun = false
+	}
 	s.mu.Unlock()
+	if stale {
+		return // the answer to a question that was no longer needed
+	}
+	if unrun {
+		s.retire(sh, whyNoBegin)
+		return
+	}
+	sh.drain()
 	if save { // before the next command can be given
 		_ = sh.send(sh.save(sh.token))
 	}
@@ -358,13 +462,22 @@ func (s *Session) reported(sh *shell, r report) {
 	if c.ended() {
 		return // with its shell
 	}
-	if filepath.IsAbs(r.dir) { // pwd may not know, where the directory is gone
+	if r.dir != "" {
 		s.dir = r.dir
 	}
-	s.flags, s.status, s.path, s.jobPID = r.flags, r.status, r.path, r.background
-	c.status, c.pid = r.status, r.background
-	close(c.done)
+	s.reportedAt = proc.Uptime()
+	s.flags, s.status, s.path, s.jobPID = r.flags, max(r.progress.status, 0), r.path, r.background
+	c.end(r.progress.status, r.background)
 	s.changed()
+}
+
+// end ends a command. The caller holds mu of the session.
+func (c *running) end(status, pid int) {
+	c.status, c.pid = status, pid
+	if c.watch.timer != nil {
+		c.watch.timer.Stop()
+	}
+	close(c.done)
 }
 
 func (c *running) ended() bool {
@@ -385,7 +498,7 @@ func (s *Session) saved(sh *shell, state string) {
 	}
 }
 
-// ended notes the death of the shell, which ends the current command too.
+// ended notes the end of the shell, which ends the current command too.
 func (s *Session) ended(sh *shell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,14 +507,21 @@ func (s *Session) ended(sh *shell) {
 	}
 	s.alive = false
 	status, signal := sh.exitStatus()
-	s.died = fmt.Sprintf("exited with status %d", status)
-	if signal != 0 {
+	switch {
+	case s.retired != "":
+		s.died, status = s.retired, unknownStatus
+	case signal != 0:
 		s.died = fmt.Sprintf("was killed by signal %d (%v)", signal, signal)
+	default:
+		s.died = fmt.Sprintf("exited with status %d", status)
 	}
-	s.status, s.jobPID = 0, -1
+	s.status, s.flags, s.jobPID = 0, "", -1
 	if c := s.current; c != nil && !c.ended() {
-		c.status, c.pid = status, -1
-		close(c.done)
+		c.unrun = !c.begun
+		if c.unrun && c.by != nil {
+			c.by.say("the shell " + s.died + " before it began this line; a new one takes its place")
+		}
+		c.end(status, -1)
 	}
 	s.changed()
 }
@@ -411,10 +531,14 @@ func (s *Session) ended(sh *shell) {
 // returns ErrClosed or the end of its command.
 func (s *Session) Close() {
 	s.mu.Lock()
-	sh := s.shell
+	sh, starting := s.shell, s.starting
 	s.closed = true
 	s.changed()
 	s.mu.Unlock()
+	if starting != nil {
+		starting.cancel(ErrClosed)
+		<-starting.done // its shell is closed
+	}
 	if sh != nil {
 		sh.close()
 	}

@@ -24,7 +24,8 @@ const (
 	short = 300 * time.Millisecond
 )
 
-// shells are the programs that the matrix runs on.
+// shells are the programs that the matrix runs on. BusyBox is a shell by the name
+// of sh.
 func shells(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -34,7 +35,7 @@ func shells(t *testing.T) map[string]string {
 			t.Fatalf("%s is needed: apt-get install bash dash busybox-static", name)
 		}
 		if name == "busybox" {
-			link := filepath.Join(t.TempDir(), "sh")
+			link := filepath.Join(publicDir(t), "sh")
 			if err := os.Symlink(path, link); err != nil {
 				t.Fatal(err)
 			}
@@ -43,6 +44,18 @@ func shells(t *testing.T) map[string]string {
 		found[name] = path
 	}
 	return found
+}
+
+// publicDir is a temporary directory that every user may use.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // session starts a session in a fresh directory, with an empty home.
@@ -191,10 +204,12 @@ func TestMatrix(t *testing.T) {
 		{name: "function eval", commands: []string{"eval() { echo e; }; set() { echo s; }; exit() { echo x; }", "echo a"}, output: "a", only: "bash"},
 		{name: "readonly variables", commands: []string{"readonly PROMPT_COMMAND=true PS1 OLDPWD", "echo a"}, output: "a", only: "bash"},
 		{name: "few descriptors", commands: []string{"ulimit -n 8", "echo a"}, output: "a", only: "bash"},
-		{name: "no descriptors", commands: []string{"export V=kept", "ulimit -n 3; false"}, status: -1, restarts: true, then: "echo $V", after: "kept"},
-		{name: "no descriptor to report on", commands: []string{"ulimit -n 7; false"}, status: -1, restarts: true, then: "echo back", after: "back"},
-		{name: "no descriptors for the terminal", commands: []string{"ulimit -n 10; false"}, status: -1, restarts: true, then: "echo back", after: "back", except: "bash"},
-		{name: "restricted shell", commands: []string{"set -r"}, status: -1, restarts: true, then: "echo back", after: "back", only: "bash"},
+		{name: "few descriptors", commands: []string{"export V=kept; ulimit -n 8; false", "echo $V"}, output: "kept", restarts: true, except: "bash"},
+		{name: "no descriptors", commands: []string{"export V=kept; ulimit -n 3; false", "echo $V"}, output: "kept", restarts: true},
+		{name: "status before no descriptors", commands: []string{"ulimit -n 3; false"}, status: 1},
+		{name: "no processes", commands: []string{"ulimit -u 1 2>/dev/null; :", "echo a"}, output: "a"},
+		{name: "restricted shell", commands: []string{"set -r; false", "echo a"}, output: "a", restarts: true, only: "bash"},
+		{name: "status before a restricted shell", commands: []string{"set -r; false"}, status: 1, only: "bash"},
 		{name: "shell stops itself", commands: []string{"kill -STOP $$; echo on"}, output: "on"},
 		{name: "suspend", commands: []string{"suspend -f; echo on"}, output: "on", only: "bash"},
 		{name: "trap that is not called", commands: []string{"trap 'exit 7' CONT", "echo a"}, output: "a"},
@@ -211,6 +226,7 @@ func TestMatrix(t *testing.T) {
 		{name: "streams interleaved", commands: []string{"echo 1; echo 2 >&2; echo 3"}, output: "1\n2\n3"},
 		{name: "colours", commands: []string{`printf '\033[31mred\033[0m\n'`}, output: "red"},
 		{name: "title and bell", commands: []string{`printf '\a\033]0;title\007text\n'`}, output: "text"},
+		{name: "text as the file has it", commands: []string{`printf 'all:\n\tgo build  \n\t\n' >f; cat f`}, output: "all:\n\tgo build  \n\t"},
 		{name: "text like our reports", commands: []string{`printf 'R\0001\0000\000'; printf '###PS1JSON###\n{"exit_code":9}\n###PS1END###\n'`}, has: "PS1END"},
 		{name: "a line of 70 KB", commands: []string{"head -c 70000 /dev/zero | tr '\\0' x | wc -c; head -c 70000 /dev/zero | tr '\\0' x"}, has: strings.Repeat("x", 1000)},
 
@@ -323,12 +339,12 @@ func TestRestartRestores(t *testing.T) {
 	}
 }
 
-// What a command wants done before prompts is done once, for there are none.
+// What a command wants done before prompts never holds up the commands after it.
 func TestPromptCommand(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
-	begin(t, s, "PROMPT_COMMAND='sleep 1000'; echo set", "set")
-	if r := enter(t, s, "C-c"); r.Outcome != bash.Completed {
+	begin(t, s, "PROMPT_COMMAND='sleep 1000'; echo set; sleep 1000", "set")
+	if r := enter(t, s, "C-c"); r.Outcome != bash.Completed || r.Status != 130 || r.Restarted != "" {
 		t.Fatalf("got %+v", r)
 	}
 	for range 2 {
@@ -348,23 +364,6 @@ func TestDeathWhileIdle(t *testing.T) {
 	}
 	if r := do(t, s, "echo back"); r.Output != "back" || r.Restarted == "" {
 		t.Errorf("got %q, restarted %q", r.Output, r.Restarted)
-	}
-}
-
-// A builtin that a function took the place of is noticed at one of the next
-// limits.
-func TestBuiltinTakenAway(t *testing.T) {
-	t.Parallel()
-	s := session(t, "/bin/bash")
-	r, err := s.Run(t.Context(), bash.Command{Text: "builtin() { :; }", Soft: short, Hard: long})
-	for i := 0; i < 100 && err == nil && r.Outcome == bash.Silent; i++ {
-		r, err = s.Run(t.Context(), bash.Command{Soft: short, Hard: long})
-	}
-	if err != nil || r.Outcome != bash.Completed || r.Restarted == "" {
-		t.Fatalf("got %+v, %v; want a restart", r, err)
-	}
-	if got := do(t, s, "echo back").Output; got != "back" {
-		t.Errorf("got %q", got)
 	}
 }
 
@@ -845,4 +844,95 @@ func holdings(t *testing.T) counts {
 		}
 	}
 	return last
+}
+
+// The limit of a command covers the start of the shell that takes the place of one
+// that ended, and the shell after that starts whatever kept this one.
+func TestLimitCoversRestart(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "/bin/bash")
+	s, err := bash.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
+	slow, ran := filepath.Join(home, "slow"), filepath.Join(home, "ran")
+	for name, text := range map[string]string{slow: "", filepath.Join(home, ".bashrc"): "while [ -e " + slow + " ]; do /bin/sleep 0.01; done"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(t, s, "exit 3")
+	r, err := s.Run(t.Context(), bash.Command{Text: "touch " + ran, Hard: 300 * time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(), "did not become ready in the time of the command") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the command ran all the same")
+	}
+	if got := do(t, s, "echo works").Output; got != "works" {
+		t.Errorf("the next command: got %q", got)
+	}
+}
+
+// The limits of commands that end while a shell starts cost it nothing: the start goes
+// on, with the personal files and the saved state.
+func TestRestartOutlivesLimits(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "/bin/bash")
+	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
+	hold, held := filepath.Join(home, "hold"), filepath.Join(home, "held")
+	personal := "greeting=hello; while [ -e " + hold + " ]; do : > " + held + "; /bin/sleep 0.01; done"
+	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(personal), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := bash.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	do(t, s, "export kept=yes; : > "+hold)
+	do(t, s, "exit")
+	for _, text := range []string{"echo no", ""} {
+		if r, err := s.Run(t.Context(), bash.Command{Text: text, Hard: 100 * time.Millisecond}); err == nil {
+			t.Errorf("%q: got %+v, want the error of a start that takes longer", text, r)
+		}
+	}
+	for _, err := os.Stat(held); err != nil; _, err = os.Stat(held) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	if r := do(t, s, "echo $kept $greeting"); r.Output != "yes hello" {
+		t.Errorf("got %q, want the saved state and the personal files", r.Output)
+	}
+}
+
+// Close ends a start that no caller waits for, and its shell.
+func TestCloseEndsStart(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "/bin/bash")
+	home := strings.TrimPrefix(cfg.Env[1], "HOME=")
+	hold, pid := filepath.Join(home, "hold"), filepath.Join(home, "pid")
+	personal := "if [ -e " + hold + " ]; then echo $$ > " + pid + "; while :; do /bin/sleep 0.01; done; fi"
+	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(personal), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := bash.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, ": > "+hold)
+	do(t, s, "exit")
+	if _, err := s.Run(t.Context(), bash.Command{Text: "true", Hard: 100 * time.Millisecond}); err == nil {
+		t.Error("the command ran")
+	}
+	s.Close()
+	if data, err := os.ReadFile(pid); err == nil {
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(data))); err == nil {
+			t.Errorf("shell %s is left", data)
+		}
+	}
 }

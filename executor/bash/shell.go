@@ -3,13 +3,13 @@ package bash
 import (
 	"bufio"
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/proctree"
-	"github.com/actiond/actiond/executor/spawn"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/random"
 )
 
 // maxField bounds one field of a message of the shell. It is far more than an
@@ -34,29 +36,55 @@ const maxPath = 64 << 10
 // drainLimit bounds how much is read from the terminal in one go. A terminal
 // holds at most 64 KiB (TTYB_DEFAULT_MEM_LIMIT of the kernel), so everything
 // written before a moment is read, and a background job that never stops
-// writing cannot hold up an answer.
+// writing cannot delay an answer.
 const drainLimit = 256 << 10
 
-// hangUpTime is how long a shell has to end after it was hung up on.
+// hangUpTime is how long a shell has to end after a hang-up or a kill.
 const hangUpTime = 500 * time.Millisecond
 
-// listener is told what a shell does. Its methods are called from the shell's
-// goroutines, one at a time for each kind.
+// listener receives the events of a shell. Its methods are called from the shell's
+// goroutines, one at a time for each goroutine.
 type listener interface {
 	output(*shell, []byte)
+	began(*shell, int64)
 	reported(*shell, report)
 	saved(*shell, string)
 	ended(*shell)
 }
 
-// report is what the shell says after a command.
+// report is the message of the shell after a command, or when it is asked.
 type report struct {
-	seq        uint64
-	status     int
-	background int // $!, -1 when there never was one
+	asked      int64    // the number of the command that it was asked about
+	progress   progress // of the command that it began last
+	background int      // $!, -1 when there never was one
 	dir        string
 	flags      string
 	path       string
+}
+
+// progress is the value of progressVar.
+type progress struct {
+	begun  int64 // -1 if the variable does not say
+	status int   // unknownStatus if the variable does not say
+}
+
+// parseProgress reads the number of a command and a status. The server's lines
+// append another status whenever they run; the first is the command's. Where the
+// command unset the variable there is only what was appended, and that is the
+// command's status if it is one.
+func parseProgress(value string) progress {
+	begun, statuses, _ := strings.Cut(value, " ")
+	first, more, _ := strings.Cut(statuses, " ")
+	p := progress{begun: -1, status: unknownStatus}
+	if n, err := strconv.ParseInt(begun, 10, 64); err == nil {
+		p.begun = n
+	} else if begun != "" || more != "" {
+		return p
+	}
+	if n, err := strconv.Atoi(first); err == nil && n >= 0 && n <= 255 {
+		p.status = n
+	}
+	return p
 }
 
 // shell is one living shell process with its terminal.
@@ -66,12 +94,14 @@ type report struct {
 type shell struct {
 	dialect
 	program string
+	user    *identity.User
 	cmd     *exec.Cmd
-	term    *terminal
+	term    *pty
 	script  *os.File // the server writes, the shell reads
 	reports *os.File // the shell writes, the server reads
+	input   string   // the shell's end of script, as /proc names it
+	output  string   // the shell's end of reports, as /proc names it
 	token   string
-	started time.Time
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
 	pressed  atomic.Bool // something was typed since the last command was given
@@ -79,23 +109,20 @@ type shell struct {
 	reading  sync.Mutex // held from a read of the terminal until its bytes are delivered
 	buffer   [16 << 10]byte
 	readers  sync.WaitGroup
-	silent   chan struct{} // closed once no report can come any more
+	silent   chan struct{} // closed once no more reports can come
 	gone     chan struct{} // closed once the process was waited for
-	finished chan struct{} // closed once nothing of the shell's is left in this process
+	finished chan struct{} // closed once the shell's goroutines and files are gone
 }
 
 // startShell starts program in dir. The caller must call close.
 func startShell(program, dir string, cfg *Config, l listener) (*shell, error) {
-	term, err := openTerminal(cfg.As)
+	term, err := openTerminal(cfg.User)
 	if err != nil {
 		return nil, err
 	}
-	token := make([]byte, 8)
-	_, _ = rand.Read(token) // never fails
 	sh := &shell{
-		dialect: dialectOf(program), program: program, term: term, token: hex.EncodeToString(token),
-		listener: l, silent: make(chan struct{}), gone: make(chan struct{}),
-		finished: make(chan struct{}), started: time.Now(),
+		dialect: dialectOf(program), program: program, user: cfg.User, term: term, token: random.Hex(8),
+		listener: l, silent: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
 	}
 	if err := sh.start(dir, cfg); err != nil {
 		sh.closeFiles()
@@ -120,28 +147,32 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	}
 	defer func() { _ = reportsOut.Close() }()
 	sh.reports = reports
+	if sh.input, err = pipeName(script); err != nil {
+		return err
+	}
+	if sh.output, err = pipeName(reports); err != nil {
+		return err
+	}
 
 	// The terminal becomes the controlling one through descriptor 3, which the
-	// first line closes.
-	files := make([]*os.File, reportFD-2)
-	files[0], files[reportFD-3] = sh.term.slave, reportsOut
-	// No context: one that ends must not kill the shell.
+	// first line closes. No context: one that ends must not kill the shell.
 	sh.cmd = exec.Command(sh.program, sh.arguments()...) //nolint:noctx // see above
 	sh.cmd.Args[0] = strings.TrimPrefix(sh.program[strings.LastIndexByte(sh.program, '/')+1:], "-")
 	sh.cmd.Dir, sh.cmd.Env = dir, cfg.Env
-	sh.cmd.Stdin, sh.cmd.ExtraFiles = scriptIn, files
-	sh.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3}
-	if cfg.User != nil {
-		sh.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: cfg.User.UID, Gid: cfg.User.GID, Groups: cfg.User.Groups}
-	}
-	if err := spawn.Start(sh.cmd); err != nil {
+	sh.cmd.Stdin, sh.cmd.Stdout, sh.cmd.ExtraFiles = scriptIn, reportsOut, []*os.File{sh.term.slave}
+	sh.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3, Credential: cfg.User.Credential()}
+	if err := proc.Start(sh.cmd); err != nil {
 		return err
 	}
-	proctree.Offer(sh.cmd.Process.Pid, cfg.As)
-	_ = sh.term.slave.Close()
-	sh.term.slave = nil
 	// A shell that cannot open its terminal would run everything unseen.
-	return sh.send("exec 3>&-; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
+	return sh.send("exec 3>&-; " + progressVar + "=0; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
+}
+
+// pipeName returns the name that links in /proc have for both ends of a pipe.
+func pipeName(end *os.File) (string, error) {
+	var stat unix.Stat_t
+	err := terminal.Control(end, func(fd int) error { return unix.Fstat(fd, &stat) })
+	return fmt.Sprintf("pipe:[%d]", stat.Ino), err
 }
 
 // send gives the shell lines to run. It waits only for the pipe to take them;
@@ -158,39 +189,121 @@ func (sh *shell) send(lines string) error {
 }
 
 // errNotSent says that the shell has not seen a byte of what was sent.
-var errNotSent = errors.New("the shell does not read its script any more")
+var errNotSent = errors.New("the shell no longer reads its script")
 
 // sendTime bounds how long the shell may take to read a command's text, which
 // is about 50 ms for a megabyte.
 const sendTime = 5 * time.Second
 
-// hasReadAll tells whether the shell has read all of its script, as far as the
-// kernel says.
-func (sh *shell) hasReadAll() bool {
-	raw, err := sh.script.SyscallConn()
-	if err != nil {
-		return false
-	}
-	all := false
-	_ = raw.Control(func(fd uintptr) {
-		unread, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		all = err == nil && unread == 0
+// unread returns how many bytes of its script the shell has not read, 0 where the
+// kernel does not say.
+func (sh *shell) unread() (n int) {
+	_ = terminal.Control(sh.script, func(fd int) (err error) {
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err
 	})
-	return all
+	return n
+}
+
+// A place is how far the shell's process is with its script.
+type place int
+
+const (
+	unknownPlace place = iota // /proc does not say
+	atScript                  // its standard input is the script: it reads it, reports, or is at a prompt
+	inCommand                 // its standard input is another file: it evaluates a command
+	cutOff                    // the same, but it can never read its script again, or never report
+	isReplaced                // it became another program, by exec
+)
+
+func (sh *shell) place() place {
+	own := sh.cmdline.Load()
+	now, err := readCmdline(sh.cmd.Process.Pid)
+	if err == nil && own != nil && !bytes.Equal(now, *own) {
+		return isReplaced
+	}
+	switch sh.standardInput() {
+	case "":
+		return unknownPlace
+	case sh.input:
+		return atScript
+	}
+	if sh.inForeground() && (!sh.holdsPipes() || sh.maxDescriptors() < 3) {
+		return cutOff
+	}
+	return inCommand
+}
+
+// maxDescriptors is the shell's limit. It cannot put its standard files back where
+// they do not lie below it.
+func (sh *shell) maxDescriptors() int {
+	limits, err := os.ReadFile(sh.proc("limits"))
+	if err != nil {
+		return math.MaxInt
+	}
+	_, files, _ := strings.Cut(string(limits), "Max open files")
+	most := math.MaxInt
+	_, _ = fmt.Sscan(files, &most) // not a number where there is no limit
+	return most
+}
+
+// standardInput returns what the shell's standard input is: the name of the
+// terminal while it evaluates a command, sh.input while it reads its script, ""
+// where /proc does not say.
+func (sh *shell) standardInput() (target string) {
+	_ = sh.user.Do(func() (err error) {
+		target, err = os.Readlink(sh.proc("fd/0"))
+		return err
+	})
+	return target
+}
+
+// holdsPipes reports whether descriptors of the shell are its script and its
+// reports. It is true where /proc does not say.
+//
+// Bash, when it cannot put one of its standard files back after a command, leaves
+// the others as they are too: it then reads the terminal in place of its script.
+func (sh *shell) holdsPipes() bool {
+	input, output := false, false
+	err := sh.user.Do(func() error {
+		descriptors, err := os.ReadDir(sh.proc("fd"))
+		for _, d := range descriptors {
+			switch target, _ := os.Readlink(sh.proc("fd/" + d.Name())); target {
+			case sh.input:
+				input = true
+			case sh.output:
+				output = true
+			}
+		}
+		return err
+	})
+	return input && output || err != nil
+}
+
+// directory is the shell's working directory, "" where /proc does not say or it
+// was removed.
+func (sh *shell) directory() (dir string) {
+	_ = sh.user.Do(func() (err error) {
+		dir, err = os.Readlink(sh.proc("cwd"))
+		return err
+	})
+	if !filepath.IsAbs(dir) || strings.HasSuffix(dir, " (deleted)") {
+		return ""
+	}
+	return dir
 }
 
 // awaitBegin returns once the shell evaluates a command, or done is closed. A
 // signal before that would hit the shell while it reads the command's line, and
-// what is left of the line would be taken for a command of its own. The moment
-// shows in what the shell's standard input is: its script, or the terminal.
+// what is left of the line would be taken for a command of its own.
 //
 // It rarely waits at all, for a shell reads a line within microseconds.
-func (sh *shell) awaitBegin(as func(func() error) error, done <-chan struct{}) {
+func (sh *shell) awaitBegin(done <-chan struct{}) {
 	limit := time.NewTimer(beginTime)
 	defer limit.Stop()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for sh.input(as) != sh.term.name {
+	for sh.standardInput() != sh.term.name {
 		select {
 		case <-look.C:
 		case <-done:
@@ -201,17 +314,6 @@ func (sh *shell) awaitBegin(as func(func() error) error, done <-chan struct{}) {
 	}
 }
 
-// input tells what the shell's input is: the name of the terminal while it
-// evaluates a command, "pipe:" and more while it reads its script, "" where
-// nobody may know.
-func (sh *shell) input(as func(func() error) error) (target string) {
-	_ = as(func() (err error) {
-		target, err = os.Readlink(sh.proc("fd/0"))
-		return err
-	})
-	return target
-}
-
 // beginTime is long for reading a line of any length, and short for a person
 // who wants to interrupt where there is no /proc to look at.
 const beginTime = time.Second
@@ -219,14 +321,6 @@ const beginTime = time.Second
 // proc is the path of a file about the shell's process.
 func (sh *shell) proc(name string) string {
 	return fmt.Sprintf("/proc/%d/%s", sh.cmd.Process.Pid, name)
-}
-
-// replaced tells whether a command put another program into the shell's place,
-// by exec. It is a command like any other, and its end is the shell's.
-func (sh *shell) replaced() bool {
-	own := sh.cmdline.Load()
-	now, err := readCmdline(sh.cmd.Process.Pid)
-	return err == nil && own != nil && !bytes.Equal(now, *own)
 }
 
 // readCmdline reads the beginning of a process's command line. The process says
@@ -242,8 +336,8 @@ func readCmdline(pid int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// wake lets a shell go on that was stopped, by suspend or a signal: nobody else
-// would. One that runs gets no signal, for which it may have a trap.
+// wake continues a shell that was stopped, by suspend or a signal. A shell that
+// runs gets no signal, for which it may have a trap.
 func (sh *shell) wake() {
 	var stop unix.Siginfo
 	err := unix.Waitid(unix.P_PID, sh.cmd.Process.Pid, &stop, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -252,35 +346,20 @@ func (sh *shell) wake() {
 	}
 }
 
-// isMute tells whether a shell that runs no program may not have the descriptors
-// any more that it needs to report, or to come back to its script.
-func (sh *shell) isMute() bool {
-	limits, err := os.ReadFile(sh.proc("limits"))
-	if err != nil {
-		return false
-	}
-	_, files, _ := strings.Cut(string(limits), "Max open files")
-	var most int
-	if _, err := fmt.Sscan(files, &most); err != nil {
-		return false
-	}
-	return most <= reportFD && sh.inForeground()
-}
-
-// inForeground tells whether keys reach the shell itself, and no program of it.
+// inForeground reports whether keys reach the shell itself and not a program.
 func (sh *shell) inForeground() bool { return sh.foreground() == sh.cmd.Process.Pid }
 
 // foreground returns the process group that keys reach, 0 where there is none.
 func (sh *shell) foreground() (group int) {
-	_ = sh.term.control(func(fd int) (err error) {
+	_ = terminal.Control(sh.term.master, func(fd int) (err error) {
 		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		return err
 	})
 	return group
 }
 
-// hasProgram tells whether keys reach a program, and neither the shell, nor a
-// copy of it that may be about to become one, nor nobody.
+// hasProgram reports whether keys reach a program: neither the shell nor a copy of it
+// that may be about to become a program.
 func (sh *shell) hasProgram() bool {
 	own := sh.cmdline.Load()
 	now, err := readCmdline(sh.foreground())
@@ -318,7 +397,7 @@ func (sh *shell) readTerminal() {
 
 // drain delivers what lies in the terminal now.
 func (sh *shell) drain() {
-	_ = sh.term.control(func(fd int) error {
+	_ = terminal.Control(sh.term.master, func(fd int) error {
 		for total, more := 0, true; more && total < drainLimit; {
 			n, over := sh.readOnce(fd)
 			total, more = total+n, over == nil
@@ -354,6 +433,8 @@ func (sh *shell) readReports() {
 	field, err := readField(in)
 	for err == nil {
 		switch field {
+		case beginHeader + sh.token:
+			field, err = sh.readMessage(in, beginFields, sh.deliverBegin)
 		case reportHeader + sh.token:
 			field, err = sh.readMessage(in, reportFields, sh.deliverReport)
 		case stateHeader + sh.token:
@@ -373,7 +454,7 @@ func (sh *shell) readMessage(in *bufio.Reader, n int, deliver func([]string)) (n
 	fields := make([]string, 0, n)
 	for range n {
 		field, err := readField(in)
-		if err != nil || field == reportHeader+sh.token || field == stateHeader+sh.token {
+		if err != nil || len(field) == 1+len(sh.token) && field[1:] == sh.token {
 			return field, err
 		}
 		fields = append(fields, field)
@@ -382,26 +463,30 @@ func (sh *shell) readMessage(in *bufio.Reader, n int, deliver func([]string)) (n
 	return readField(in)
 }
 
+func (sh *shell) deliverBegin(f []string) {
+	if seq, err := strconv.ParseInt(f[0], 10, 64); err == nil {
+		sh.listener.began(sh, seq)
+	}
+}
+
 func (sh *shell) deliverReport(f []string) {
-	r := report{flags: f[3], path: f[4], dir: strings.TrimSuffix(f[5], "\n"), background: -1}
-	if len(r.dir) > maxPath { // no directory has such a name
-		return
+	r := report{progress: parseProgress(f[1]), flags: f[3], path: f[4], dir: f[5], background: -1}
+	if !sh.isBash {
+		r.dir = strings.TrimSuffix(r.dir, "\n") // from pwd
+	}
+	if !filepath.IsAbs(r.dir) || len(r.dir) > maxPath { // a trap printed something, or there is no pwd
+		r.dir = sh.directory()
 	}
 	if len(r.path) > maxPath {
 		r.path = "" // to look a program up there would take seconds
 	}
 	var err error
-	if r.seq, err = strconv.ParseUint(f[0], 10, 64); err != nil {
-		return
-	}
-	if r.status, err = strconv.Atoi(f[1]); err != nil {
+	if r.asked, err = strconv.ParseInt(f[0], 10, 64); err != nil {
 		return
 	}
 	if pid, err := strconv.Atoi(f[2]); err == nil {
 		r.background = pid
 	}
-	sh.drain()
-	sh.term.restore(sh.pressed.Load())
 	if sh.cmdline.Load() == nil { // right after the start it would still be empty
 		if own, err := readCmdline(sh.cmd.Process.Pid); err == nil {
 			sh.cmdline.Store(&own)
@@ -439,7 +524,7 @@ const lastReportTime = 200 * time.Millisecond
 // wait is the one place where the process is waited for. What it reported and
 // wrote before its end is delivered before its end is.
 func (sh *shell) wait() {
-	proctree.Await(sh.cmd.Process.Pid)
+	proc.AwaitExit(sh.cmd.Process.Pid)
 	_ = sh.cmd.Wait()
 	_ = sh.reports.SetReadDeadline(time.Now().Add(lastReportTime))
 	<-sh.silent
@@ -477,13 +562,13 @@ func (sh *shell) close() {
 	}
 	sh.kill()
 	if !closes(sh.finished, hangUpTime) {
-		// It runs as somebody whom this process may not kill. Without its
-		// terminal it is on its own.
+		// This process may not kill it. Without its terminal and its script
+		// it can do nothing for the session.
 		sh.closeFiles()
 	}
 }
 
-// closes tells whether a channel is closed before limit is over.
+// closes waits for a channel to be closed and reports whether it was within limit.
 func closes(c <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

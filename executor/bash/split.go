@@ -8,8 +8,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Bounds on what is parsed. Text beyond them counts as one command and is run
-// as it is, which is what would happen to it anyway had nobody asked.
+// Bounds on what is parsed. Longer or deeper text counts as one command and is run
+// as it is.
 const (
 	// maxSplit is the longest text that is parsed.
 	maxSplit = 1 << 20
@@ -63,11 +63,11 @@ func Split(text string) []string {
 
 // parse returns the top-level commands of text.
 func parse(text string) (commands []*syntax.Stmt, err error) {
-	source := &rationed{text: text}
+	source := &limitedReader{text: text}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	for command, failed := range parser.StmtsSeq(source) {
 		if failed != nil {
-			err = failed // the sequence cannot be left: it may tell the error twice
+			err = failed // the sequence cannot be left: it may yield the error twice
 			continue
 		}
 		commands = append(commands, command)
@@ -125,9 +125,9 @@ func unsupported(commands []*syntax.Stmt) bool {
 	return found
 }
 
-// rationed hands out text until what was handed out since the last whole
-// command could nest too deeply.
-type rationed struct {
+// limitedReader reads text until what was read since the last whole command could
+// nest too deeply.
+type limitedReader struct {
 	text  string
 	at    int
 	spent int
@@ -135,7 +135,7 @@ type rationed struct {
 
 // Read implements io.Reader. The parser asks for a kibibyte at a time, so its
 // reading ahead adds little to the bound.
-func (r *rationed) Read(p []byte) (int, error) {
+func (r *limitedReader) Read(p []byte) (int, error) {
 	if r.at == len(r.text) {
 		return 0, io.EOF
 	}

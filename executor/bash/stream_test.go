@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/actiond/actiond/executor/bash"
@@ -37,7 +35,8 @@ func (o *told) end() int64 { return o.from + o.lost + int64(len(o.data)) }
 func stream(t *testing.T, s *bash.Session, c bash.Command) (bash.Result, *told) {
 	t.Helper()
 	o := &told{t: t}
-	r, err := s.Stream(t.Context(), c, o.take)
+	c.Output = o.take
+	r, err := s.Run(t.Context(), c)
 	if err != nil {
 		t.Fatalf("%q: %v", c.Text, err)
 	}
@@ -112,7 +111,7 @@ func TestStreamReaderLeaves(t *testing.T) {
 	s := session(t, "")
 	ctx, leave := context.WithCancelCause(t.Context())
 	left := errors.New("left")
-	_, err := s.Stream(ctx, bash.Command{Text: "echo one; read x; echo two", Hard: long}, func(bash.Chunk) { leave(left) })
+	_, err := s.Run(ctx, bash.Command{Text: "echo one; read x; echo two", Hard: long, Output: func(bash.Chunk) { leave(left) }})
 	if !errors.Is(err, left) {
 		t.Fatalf("got %v, want it to be left", err)
 	}
@@ -122,52 +121,73 @@ func TestStreamReaderLeaves(t *testing.T) {
 	}
 }
 
-// A flood runs past a reader that takes nothing: neither the command nor its
-// turn waits for it, memory stays flat, and it learns what it missed. 32 times
-// what the log keeps is as good as a gigabyte. Not parallel: it looks at the
-// heap.
-func TestStreamStalledReader(t *testing.T) {
-	s := session(t, "")
-	const size = 32 << 20
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	begun, stalled := make(chan struct{}), make(chan struct{})
-	begin := sync.OnceFunc(func() { close(begun) })
-	o := &told{t: t}
-	finished := make(chan bash.Result, 1)
-	go func() {
-		text := fmt.Sprintf(`head -c %d /dev/zero | tr '\0' '\r'`, size)
-		r, err := s.Stream(t.Context(), bash.Command{Text: text, Hard: -1}, func(c bash.Chunk) {
-			begin()
-			<-stalled
-			o.take(c)
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		finished <- r
-	}()
-	<-begun
-	do(t, s, "true") // has its turn once the flood was answered
-	runtime.ReadMemStats(&after)
-	close(stalled)
-	r := <-finished
-	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > size/2 {
-		t.Errorf("%d bytes more are in use", grown)
-	}
-	if o.lost == 0 || o.end() != r.End || o.from != r.Start || r.End-r.Start != size {
-		t.Errorf("was told %d to %d with %d lost, want %d to %d with some lost", o.from, o.end(), o.lost, r.Start, r.End)
-	}
-}
-
 // What is told is what was written, bytes of every kind.
 func TestStreamIsExact(t *testing.T) {
 	t.Parallel()
 	s := session(t, "")
-	do(t, s, "head -c 900000 /dev/urandom > bytes") // less than the log keeps
+	do(t, s, "head -c 5000000 /dev/urandom > bytes") // more than the log keeps
 	r, o := stream(t, s, bash.Command{Text: "stty -opost; cat bytes; sha256sum <bytes >sum", Hard: long})
 	sum := do(t, s, "cut -c1-64 sum").Output
 	if got := fmt.Sprintf("%x", sha256.Sum256(o.data)); got != sum || r.Status != 0 {
-		t.Errorf("got status %d and %d bytes with sum %s, want 0 and 900000 with %s", r.Status, len(o.data), got, sum)
+		t.Errorf("got status %d and %d bytes with sum %s, want 0 and 5000000 with %s", r.Status, len(o.data), got, sum)
+	}
+}
+
+// A run that has to wait says so before it waits, and that it begins before the shell
+// has its command.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	queued, release := make(chan struct{}), make(chan struct{})
+	first := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		_, err := s.Run(t.Context(), bash.Command{Text: "echo >fifo_was_given; true", Hard: long, Queue: func() { t.Error("nothing was there to wait for") }, Begin: func() error {
+			close(begun)
+			<-release
+			return nil
+		}})
+		first <- err
+	}()
+	<-begun
+	second := make(chan bash.Result, 1)
+	var hooks []string
+	go func() {
+		r, err := s.Run(t.Context(), bash.Command{
+			Text: "echo two", Hard: long,
+			Queue: func() { hooks = append(hooks, "queue"); close(queued) }, Begin: func() error { hooks = append(hooks, "begin"); return nil },
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		second <- r
+	}()
+	<-queued
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled := make(chan error, 1)
+	waits := make(chan struct{})
+	go func() {
+		_, err := s.Run(ctx, bash.Command{Text: "echo never >never", Hard: long, Queue: func() { close(waits) }, Begin: func() error { t.Error("it began"); return nil }})
+		cancelled <- err
+	}()
+	<-waits
+	cancel()
+	if err := <-cancelled; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled in the queue: %v", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if r := <-second; r.Output != "two" || fmt.Sprint(hooks) != "[queue begin]" {
+		t.Errorf("got %q after %v", r.Output, hooks)
+	}
+	no := errors.New("no")
+	_, err := s.Run(t.Context(), bash.Command{Text: "echo never >never", Hard: long, Begin: func() error { return no }})
+	if !errors.Is(err, no) || !errors.Is(err, bash.ErrNotBegun) {
+		t.Errorf("kept from beginning: %v", err)
+	}
+	if r := do(t, s, "ls never"); r.Status == 0 {
+		t.Error("the cancelled command ran")
 	}
 }

@@ -2,27 +2,31 @@ package browse
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/actiond/actiond/executor/internal/fsutil"
 )
 
-// do carries out one call. The error is a *failure where the call could not be
-// done as it is.
+// do carries out one call. The error is a *failure if the call is wrong or
+// cannot succeed on this page.
 func (c *chromium) do(ctx context.Context, call call) error {
 	switch call.name {
 	case "new_tab":
 		return c.open(ctx)
 	case "tab_focus":
 		return c.focusTab(ctx, call.number(0))
-	case "send_msg_to_user", "report_infeasible": // nobody is told: there is no chat here
+	case "send_msg_to_user", "report_infeasible": // no chat exists
 		return nil
 	case "noop":
 		return sleep(ctx, call.number(0))
@@ -70,10 +74,10 @@ func (c *chromium) do(ctx context.Context, call call) error {
 	case "upload_file":
 		return e.upload(ctx, call.texts(1))
 	}
-	return fmt.Errorf("the call %s is in the table and not here", call.name)
+	return fmt.Errorf("the call %s of the table is not implemented", call.name)
 }
 
-// sleep waits for so many milliseconds.
+// sleep waits for a time in milliseconds.
 func sleep(ctx context.Context, ms float64) error {
 	timer := time.NewTimer(time.Duration(min(max(0, ms), 1e9)) * time.Millisecond)
 	defer timer.Stop()
@@ -100,7 +104,7 @@ func (c *chromium) focusTab(ctx context.Context, index float64) error {
 	if err := t.setUp(ctx); err != nil {
 		return err
 	}
-	return t.call(ctx, "Page.bringToFront", nil, nil)
+	return tell(ctx, t, page.BringToFront, cdp.Empty{})
 }
 
 func (t *tab) committed() int {
@@ -109,7 +113,7 @@ func (t *tab) committed() int {
 	return t.commits
 }
 
-// expectLoad forgets the documents of before, and returns how many downloads have
+// expectLoad forgets earlier documents, and returns how many downloads have
 // begun.
 func (t *tab) expectLoad() (begun int) {
 	t.c.mu.Lock()
@@ -118,9 +122,8 @@ func (t *tab) expectLoad() (begun int) {
 	return t.c.begun
 }
 
-// navigate goes to a page. One that reloads itself all the time may come back
-// over the page that was asked for, by a reload that was under way; then it is
-// left again.
+// navigate opens a page. The reload of an earlier page, already under way, may
+// replace it; then navigate opens it again.
 func (t *tab) navigate(ctx context.Context, url string) error {
 	for goes := t.goesOn(); ; {
 		loader, err := t.load(ctx, url)
@@ -130,8 +133,8 @@ func (t *tab) navigate(ctx context.Context, url string) error {
 	}
 }
 
-// goesOn is how often the page may come back when it is left: never where nothing
-// is under way.
+// goesOn returns how often the earlier page may replace the new one: never if
+// nothing is loading.
 func (t *tab) goesOn() int {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -141,23 +144,18 @@ func (t *tab) goesOn() int {
 	return 0
 }
 
-// stays tells whether a document is still the tab's after a while.
-func (t *tab) stays(ctx context.Context, loader string) bool {
+// stays reports whether the tab still shows a document after leaveTime.
+func (t *tab) stays(ctx context.Context, loader cdp.LoaderID) bool {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	return t.c.await(ctx, func() bool { return t.loader != loader }) != nil
 }
 
-// load goes to a page once, and returns the loader of its document, "" where there
-// is no new one.
-func (t *tab) load(ctx context.Context, url string) (loader string, err error) {
+// load opens a page once. It returns the loader of the document, "" if there is
+// no new document.
+func (t *tab) load(ctx context.Context, url string) (loader cdp.LoaderID, err error) {
 	begun := t.expectLoad()
-	var r struct {
-		LoaderID   string `json:"loaderId"`
-		ErrorText  string `json:"errorText"`
-		IsDownload bool   `json:"isDownload"`
-	}
-	err = t.call(ctx, "Page.navigate", map[string]any{"url": url}, &r)
+	r, err := ask(ctx, t, page.Navigate, page.NavigateParams{URL: url})
 	switch refused := (*refusal)(nil); {
 	case errors.As(err, &refused):
 		return "", fail("Error", "%s: %s; a URL begins with http://, https:// or file://", refused.Message, repr(clip(url, 200)))
@@ -167,56 +165,65 @@ func (t *tab) load(ctx context.Context, url string) (loader string, err error) {
 		return "", t.c.await(ctx, func() bool { return t.c.begun > begun })
 	case r.ErrorText != "":
 		return "", fail("Error", "%s at %s", r.ErrorText, clip(url, 200))
-	case r.LoaderID == "": // a place in the same document
+	case r.LoaderID == "": // navigation within the document
 		return "", nil
 	}
-	// A page may go elsewhere by itself at this moment, which is another document.
+	// The page may navigate by itself at this moment, to another document.
 	return r.LoaderID, t.stopLoading(t.awaitLoad(ctx, func() bool { return t.loaders[r.LoaderID] }), url)
 }
 
-// stopLoading stops a page that takes too long, so that what is there can be seen.
+// stopLoading stops a page that takes too long, so that the loaded part can be
+// observed.
 func (t *tab) stopLoading(err error, url string) error {
 	if !errors.Is(err, errStepTime) {
 		return err
 	}
-	_, _, _ = t.c.send(t.session, "Page.stopLoading", nil)
+	_ = post(t.c.pipe, t.session, page.StopLoading, cdp.Empty{})
 	return fail("TimeoutError", "%s did not load in the time of this step", clip(url, 200))
 }
 
-// travel goes back or forth in the history of the tab.
+// travel goes back or forward in the history of the tab.
 func (t *tab) travel(ctx context.Context, by int) error {
-	var history struct {
-		CurrentIndex int `json:"currentIndex"`
-		Entries      []struct {
-			ID  int    `json:"id"`
-			URL string `json:"url"`
-		} `json:"entries"`
-	}
-	if err := t.call(ctx, "Page.getNavigationHistory", nil, &history); err != nil {
+	history, err := ask(ctx, t, page.GetNavigationHistory, cdp.Empty{})
+	if err != nil {
 		return err
 	}
-	i := history.CurrentIndex + by
+	i := int(history.CurrentIndex) + by
 	if i < 0 || i >= len(history.Entries) {
 		return fail("Error", "there is no page %s this one", map[int]string{-1: "before", 1: "after"}[by])
 	}
 	before := t.committed()
-	if err := t.call(ctx, "Page.navigateToHistoryEntry", map[string]any{"entryId": history.Entries[i].ID}, nil); err != nil {
+	entry := history.Entries[i]
+	if err := tell(ctx, t, page.NavigateToHistoryEntry, page.NavigateToHistoryEntryParams{EntryID: entry.ID}); err != nil {
 		return err
 	}
-	return t.stopLoading(t.awaitLoad(ctx, func() bool { return t.commits > before }), history.Entries[i].URL)
+	return t.stopLoading(t.awaitLoad(ctx, func() bool { return t.commits > before }), entry.URL)
 }
 
-// scroll turns the wheel in the middle of the page.
+// scroll turns the mouse wheel in the middle of the page.
 func (t *tab) scroll(ctx context.Context, dx, dy float64) error {
-	return t.mouse(ctx, "mouseWheel", point{width / 2, height / 2}, map[string]any{"deltaX": dx, "deltaY": dy})
+	return t.call(ctx, input.CommandDispatchMouseEvent, wheel{input.DispatchMouseEventTypeMouseWheel, width / 2, height / 2, dx, dy}, nil)
+}
+
+// wheel are the parameters of a mouseWheel event. Chromium requires both deltas, and
+// input.DispatchMouseEventParams omits one that is 0.
+type wheel struct {
+	Type   input.DispatchMouseEventType `json:"type"`
+	X      float64                      `json:"x"`
+	Y      float64                      `json:"y"`
+	DeltaX float64                      `json:"deltaX"`
+	DeltaY float64                      `json:"deltaY"`
 }
 
 type point struct{ x, y float64 }
 
-func (t *tab) mouse(ctx context.Context, kind string, at point, more map[string]any) error {
-	params := map[string]any{"type": kind, "x": at.x, "y": at.y}
-	maps.Copy(params, more)
-	return t.call(ctx, "Input.dispatchMouseEvent", params, nil)
+// mouse are the parameters of a mouse event; the method mouse sets type and
+// place.
+type mouse = input.DispatchMouseEventParams
+
+func (t *tab) mouse(ctx context.Context, kind input.DispatchMouseEventType, at point, params mouse) error {
+	params.Type, params.X, params.Y = kind, at.x, at.y
+	return tell(ctx, t, input.DispatchMouseEvent, params)
 }
 
 const stateScript = `function() {
@@ -227,27 +234,27 @@ const stateScript = `function() {
 }`
 
 // moveTo moves the mouse to the middle of the element, which must be visible.
-func (e element) moveTo(ctx context.Context, held int) (point, error) {
+func (e element) moveTo(ctx context.Context, held int64) (point, error) {
 	at, err := e.where(ctx)
 	if err != nil {
 		return at, err
 	}
-	return at, e.mouse(ctx, "mouseMoved", at, map[string]any{"modifiers": held})
+	return at, e.mouse(ctx, input.DispatchMouseEventTypeMouseMoved, at, mouse{Modifiers: held})
 }
 
-// where scrolls to the element and says where it is.
+// where scrolls to the element and returns its middle.
 func (e element) where(ctx context.Context) (point, error) {
-	node := map[string]any{"backendNodeId": e.node}
-	if err := e.call(ctx, "DOM.scrollIntoViewIfNeeded", node, nil); err != nil {
+	if err := tell(ctx, e.tab, dom.ScrollIntoViewIfNeeded, dom.ScrollIntoViewIfNeededParams{BackendNodeID: e.node}); err != nil {
 		return point{}, e.invisible(err)
 	}
-	var r struct {
-		Quads [][8]float64 `json:"quads"`
-	}
-	if err := e.call(ctx, "DOM.getContentQuads", node, &r); err != nil {
+	r, err := ask(ctx, e.tab, dom.GetContentQuads, dom.GetContentQuadsParams{BackendNodeID: e.node})
+	if err != nil {
 		return point{}, e.invisible(err)
 	}
 	for _, q := range r.Quads {
+		if len(q) != 8 {
+			continue
+		}
 		w, h := math.Hypot(q[2]-q[0], q[3]-q[1]), math.Hypot(q[6]-q[0], q[7]-q[1])
 		if w*h >= 1 {
 			return point{(q[0] + q[2] + q[4] + q[6]) / 4, (q[1] + q[3] + q[5] + q[7]) / 4}, nil
@@ -263,7 +270,7 @@ func (e element) invisible(err error) error {
 	return err
 }
 
-// coverScript tells whether another element takes the clicks.
+// coverScript returns an error if another element would take the click.
 const coverScript = `function() {
   const inside = (a, b) => { for (; b; b = b.parentNode || b.host) if (a === b) return true; return false; };
   const box = this.getClientRects()[0];
@@ -280,7 +287,7 @@ const coverScript = `function() {
 }`
 
 func (e element) click(ctx context.Context, times int, button string, with []string) error {
-	held := 0
+	var held int64
 	for _, name := range with {
 		m, known := modifiers[name]
 		if !known {
@@ -302,21 +309,21 @@ func (e element) click(ctx context.Context, times int, button string, with []str
 		return err
 	}
 	for n := 1; n <= times; n++ {
-		press := map[string]any{"button": button, "clickCount": n, "modifiers": held}
-		if err := e.mouse(ctx, "mousePressed", at, press); err != nil {
+		press := mouse{Button: input.MouseButton(button), ClickCount: int64(n), Modifiers: held}
+		if err := e.mouse(ctx, input.DispatchMouseEventTypeMousePressed, at, press); err != nil {
 			return err
 		}
-		// The page may go away while it is told of the end of the click.
-		if err := e.mouse(ctx, "mouseReleased", at, press); err != nil && !errors.As(err, new(*refusal)) && !errors.Is(err, errTabGone) {
+		// The click may have closed or replaced the page.
+		if err := e.mouse(ctx, input.DispatchMouseEventTypeMouseReleased, at, press); err != nil && !errors.As(err, new(*refusal)) && !errors.Is(err, errTabGone) {
 			return err
 		}
 	}
 	return nil
 }
 
-// dragAndDrop presses the button on one element and releases it on another. What
-// the page makes of that is its matter, or, for what can be dragged out of a page,
-// the browser's, which asks us to go on.
+// dragAndDrop presses the button on one element and releases it on another. The
+// page handles the mouse events itself, or the browser starts a drag, which
+// setInterceptDrags leaves to this function.
 func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 	source, err := t.element(ctx, from)
 	if err != nil {
@@ -326,7 +333,7 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := t.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}, nil); err != nil {
+	if err := tell(ctx, t, input.SetInterceptDrags, input.SetInterceptDragsParams{Enabled: true}); err != nil {
 		return err
 	}
 	t.setDrag(nil)
@@ -334,48 +341,50 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	left := map[string]any{"button": "left", "clickCount": 1, "buttons": 1}
-	if err := t.mouse(ctx, "mousePressed", start, left); err != nil {
+	left := mouse{Button: input.MouseButtonLeft, ClickCount: 1, Buttons: 1}
+	if err := t.mouse(ctx, input.DispatchMouseEventTypeMousePressed, start, left); err != nil {
 		return err
 	}
 	end, err := goal.where(ctx)
 	if err != nil {
-		_ = t.mouse(ctx, "mouseReleased", start, left)
+		_ = t.mouse(ctx, input.DispatchMouseEventTypeMouseReleased, start, left)
 		return err
 	}
 	halfway := point{(start.x + end.x) / 2, (start.y + end.y) / 2}
 	for _, at := range []point{{start.x + 5, start.y + 5}, halfway, end, end} {
 		data := t.dragged()
 		if data == nil {
-			err = t.mouse(ctx, "mouseMoved", at, left)
+			err = t.mouse(ctx, input.DispatchMouseEventTypeMouseMoved, at, left)
 		} else {
-			err = t.dragTo(ctx, "dragOver", at, data)
+			err = t.dragTo(ctx, input.DispatchDragEventTypeDragOver, at, data)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if data := t.dragged(); data != nil {
-		for _, kind := range []string{"dragEnter", "dragOver", "drop"} {
+		for _, kind := range []input.DispatchDragEventType{
+			input.DispatchDragEventTypeDragEnter, input.DispatchDragEventTypeDragOver, input.DispatchDragEventTypeDrop,
+		} {
 			if err := t.dragTo(ctx, kind, end, data); err != nil {
 				return err
 			}
 		}
 	}
-	return t.mouse(ctx, "mouseReleased", end, left)
+	return t.mouse(ctx, input.DispatchMouseEventTypeMouseReleased, end, left)
 }
 
-func (t *tab) dragTo(ctx context.Context, kind string, at point, data json.RawMessage) error {
-	return t.call(ctx, "Input.dispatchDragEvent", map[string]any{"type": kind, "x": at.x, "y": at.y, "data": data}, nil)
+func (t *tab) dragTo(ctx context.Context, kind input.DispatchDragEventType, at point, data *input.DragData) error {
+	return tell(ctx, t, input.DispatchDragEvent, input.DispatchDragEventParams{Type: kind, X: at.x, Y: at.y, Data: data})
 }
 
-func (t *tab) setDrag(data json.RawMessage) {
+func (t *tab) setDrag(data *input.DragData) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	t.drag = data
 }
 
-func (t *tab) dragged() json.RawMessage {
+func (t *tab) dragged() *input.DragData {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	return t.drag
@@ -387,8 +396,8 @@ const focusScript = `function() {
   return null;
 }`
 
-// fillScript selects what a field holds, or sets fields that are not typed into.
-// It answers "type" where the new text is to be typed.
+// fillScript selects the text of a field, or sets a field that is not typed
+// into. It returns true if the new text must be typed.
 const fillScript = `function(value) {
   if (!this.isConnected) return "is no longer on the page";
   if (this.disabled || this.readOnly) return "is " + (this.disabled ? "disabled" : "read-only");
@@ -406,27 +415,27 @@ const fillScript = `function(value) {
   if (this.nodeName === "INPUT" || this.nodeName === "TEXTAREA") {
     this.focus();
     this.select();
-    return "type";
+    return true;
   }
-  if (!this.isContentEditable) return "cannot be filled: it is no field for text";
+  if (!this.isContentEditable) return "cannot be filled: it is not a text field";
   this.focus();
   const range = this.ownerDocument.createRange();
   range.selectNodeContents(this);
   const selection = this.ownerDocument.defaultView.getSelection();
   selection.removeAllRanges();
   selection.addRange(range);
-  return "type";
+  return true;
 }`
 
 func (e element) fill(ctx context.Context, value string) error {
-	err := e.run(ctx, fillScript, value)
-	if err == nil || err.Error() != e.fail("type").Error() {
+	typed, err := e.test(ctx, fillScript, value)
+	if err != nil || !typed {
 		return err
 	}
 	if value != "" {
-		return e.call(ctx, "Input.insertText", map[string]any{"text": value}, nil)
+		return tell(ctx, e.tab, input.InsertText, input.InsertTextParams{Text: value})
 	}
-	return e.strike(ctx, namedKeys["Delete"], 0)
+	return e.pressKey(ctx, kb.Keys[[]rune(kb.Delete)[0]], 0)
 }
 
 func (e element) press(ctx context.Context, comb string) error {
@@ -437,23 +446,24 @@ func (e element) press(ctx context.Context, comb string) error {
 	if err := e.run(ctx, focusScript); err != nil {
 		return err
 	}
-	return e.strike(ctx, k, held)
+	return e.pressKey(ctx, k, held)
 }
 
-// strike presses a key and lets it go.
-func (t *tab) strike(ctx context.Context, k key, held int) error {
-	down := map[string]any{
-		"type": "rawKeyDown", "key": k.key, "code": k.code, "windowsVirtualKeyCode": k.number, "modifiers": held,
+// pressKey presses a key and releases it.
+func (t *tab) pressKey(ctx context.Context, k *kb.Key, held int64) error {
+	up := input.DispatchKeyEventParams{
+		Type: input.DispatchKeyEventTypeKeyUp, Key: k.Key, Code: k.Code, WindowsVirtualKeyCode: k.Windows, Modifiers: held,
 	}
-	if text := k.text; text != "" && held&^shift == 0 {
-		down["type"], down["text"] = "keyDown", text
+	down := up
+	down.Type = input.DispatchKeyEventTypeRawKeyDown
+	if k.Text != "" && held&^modifiers["Shift"] == 0 {
+		down.Type, down.Text = input.DispatchKeyEventTypeKeyDown, k.Text
 	}
-	if err := t.call(ctx, "Input.dispatchKeyEvent", down, nil); err != nil {
+	if err := tell(ctx, t, input.DispatchKeyEvent, down); err != nil {
 		return err
 	}
-	up := map[string]any{"type": "keyUp", "key": k.key, "code": k.code, "windowsVirtualKeyCode": k.number, "modifiers": held}
-	err := t.call(ctx, "Input.dispatchKeyEvent", up, nil)
-	if errors.As(err, new(*refusal)) || errors.Is(err, errTabGone) { // the key may have led elsewhere
+	err := tell(ctx, t, input.DispatchKeyEvent, up)
+	if errors.As(err, new(*refusal)) || errors.Is(err, errTabGone) { // the key may have closed or replaced the page
 		return nil
 	}
 	return err
@@ -461,7 +471,7 @@ func (t *tab) strike(ctx context.Context, k key, held int) error {
 
 const selectScript = `function(wanted) {
   if (!this.isConnected) return "is no longer on the page";
-  if (this.nodeName !== "SELECT") return "is no list to select from";
+  if (this.nodeName !== "SELECT") return "is not a list to select from";
   if (this.disabled) return "is disabled";
   if (wanted.length > 1 && !this.multiple) return "lets one option be selected and not " + wanted.length;
   const chosen = [];
@@ -481,7 +491,7 @@ const selectScript = `function(wanted) {
 }`
 
 const fileScript = `function(count) {
-  if (this.nodeName !== "INPUT" || this.type !== "file") return "is no field for files";
+  if (this.nodeName !== "INPUT" || this.type !== "file") return "is not a field for files";
   if (this.disabled) return "is disabled";
   if (count > 1 && !this.multiple) return "takes one file and not " + count;
   return null;
@@ -497,29 +507,30 @@ func (e element) upload(ctx context.Context, files []string) error {
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(e.c.cfg.Dir, file)
 		}
-		if err := e.c.cfg.As(func() error { return readable(file) }); err != nil {
+		if err := e.c.cfg.User.Do(func() error { return readable(file) }); err != nil {
 			return fail("Error", "the file cannot be uploaded: %v", err)
 		}
 		paths = append(paths, file)
 	}
-	return e.call(ctx, "DOM.setFileInputFiles", map[string]any{"files": paths, "backendNodeId": e.node}, nil)
+	return tell(ctx, e.tab, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: paths, BackendNodeID: e.node})
 }
 
 func readable(file string) error {
-	f, err := nowait.Open(file)
+	f, err := fsutil.OpenNonBlocking(file)
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-// extension is that of a name which somebody else gave; "" if it is an odd one.
+// extension returns the extension of a name from the network; "" if it is
+// unusual.
 func extension(name string) string {
 	ext := filepath.Ext(name)
-	odd := strings.IndexFunc(strings.TrimPrefix(ext, "."), func(r rune) bool {
+	unusual := strings.IndexFunc(strings.TrimPrefix(ext, "."), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 	})
-	if odd >= 0 || len(ext) > 16 {
+	if unusual >= 0 || len(ext) > 16 {
 		return ""
 	}
 	return ext

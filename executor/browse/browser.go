@@ -1,6 +1,7 @@
 package browse
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,365 +10,224 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/chromedp/cdproto/browser"
+
+	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/executor/internal/keeper"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 const (
-	// StepTime bounds a step, as in the reference (openhands.md, section 8.1).
+	// StepTime bounds a step, as in the reference (docs/openhands.md, section 8.1).
 	StepTime = 120 * time.Second
-	// DefaultIdleTime is how long the browser may do nothing before it is stopped.
+	// DefaultIdleTime is the time without a step after which the browser is
+	// stopped.
 	DefaultIdleTime = 30 * time.Minute
-	// seeTime is what of a step's time is kept for looking at the page, at most a
+	// seeTime is the part of a step's time for the observation, at most a
 	// quarter of it.
 	seeTime = 20 * time.Second
-	// fetchTime is how long a step waits for its downloads; they go on after it.
+	// fetchTime bounds how long a step waits for its downloads, which continue
+	// after it.
 	fetchTime = 30 * time.Second
 )
 
-// Errors of Run beside those of ctx.
+// Errors of Run beside those of ctx. ErrStarting says that the browser did not
+// start within the step's time; the start continues.
 var (
-	ErrClosed = errors.New("the browser is closed")
-	ErrAbsent = errors.New("no Chromium on the PATH")
-	ErrBusy   = errors.New("another step still runs")
+	ErrAbsent   = errors.New("no Chromium on the PATH")
+	ErrClosed   = keeper.ErrClosed
+	ErrBusy     = keeper.ErrBusy
+	ErrStarting = keeper.ErrStarting
 
 	errStepTime = errors.New("the time of the step is over")
 )
 
-// Config says how the browser is run.
+// Config says how the browser runs.
 type Config struct {
-	// Env is the environment of the browser, which is looked for on its PATH. Home
-	// and temporary directory are the browser's own.
+	// Env is the environment of the browser, with the PATH to find it. The
+	// browser has a home and a temporary directory of its own.
 	Env []string
-	// User is whose rights the browser has; nil means those of this process.
-	User *syscall.Credential
-	// As does work with the rights of User on files; nil calls it as it is.
-	As func(work func() error) error
-	// Dir is where downloads go, and what relative paths of uploads begin at.
+	// User runs the browser; nil means the user of this process.
+	User *identity.User
+	// Dir is the directory for downloads, and the base of relative paths of
+	// uploads.
 	Dir string
-	// IdleTime is how long the browser may do nothing before it is stopped; 0
+	// IdleTime is the time without a step after which the browser is stopped; 0
 	// means DefaultIdleTime.
 	IdleTime time.Duration
 }
 
-// Step is what is to be done before the page is looked at.
+// Step is one step: a program or a URL, and the wanted observation.
 type Step struct {
-	// Program is what to do; URL, if it is not empty, is opened instead.
+	// Program holds calls, one a line. If URL is not empty, the step opens it
+	// instead.
 	Program, URL string
-	// Timeout bounds the wait for the turn, and then the step; 0 or more than
-	// StepTime means StepTime.
+	// Timeout bounds the wait for earlier steps, the start of the browser and
+	// the step together; 0 or more than StepTime means StepTime.
 	Timeout time.Duration
-	// Text asks for the page as Markdown instead of its accessibility tree.
+	// Text requests the page as Markdown instead of its accessibility tree.
 	Text bool
-	// Nodes asks for the tree as data.
+	// Nodes requests the tree as data.
 	Nodes bool
 }
 
-// Page is what there is to be seen after a step. Every field may be empty where
-// Error is not.
+// Page is the observation after a step. Each field may be empty if Error is
+// not.
 type Page struct {
 	URL string
-	// Text is the page as Markdown, Tree its accessibility tree in lines, where
-	// elements have their bid in brackets; either is cut at a mebibyte.
+	// Text is the page as Markdown. Tree is its accessibility tree in lines,
+	// with the bids of elements in brackets. Both are cut at a mebibyte.
 	Text, Tree string
-	// Nodes and Elements are the tree as data: its nodes in order, and by bid what
-	// else is known of an element.
+	// Nodes and Elements are the tree as data: its nodes in order, and more
+	// properties of elements by bid.
 	Nodes    []any
 	Elements map[string]any
-	// Screenshot and Marks are PNG images of what is visible, the second with the
-	// bids of what can be clicked.
+	// Screenshot and Marks are PNG images of the visible part. Marks shows the
+	// bids of clickable elements.
 	Screenshot, Marks []byte
 	OpenPages         []string // their URLs
 	Active            int      // the index of this page in OpenPages
 	Focused           string   // the bid of the element that has the focus
-	// Error says what went wrong with the step, as a type and a message; "" where
-	// all calls were done.
+	// Error has the type and message of the errors of the step; "" if all calls
+	// succeeded.
 	Error string
-	// Unreached says that a Fetch found nobody who takes its connection.
+	// Unreached says that no server accepted the connection of a Fetch.
 	Unreached bool
-	// Download is the path of the file that the step fetched, if it did.
+	// Download is the path of the file that the step downloaded; "" if there is
+	// none.
 	Download string
-	// Notes are sentences on what else happened: dialogs, the end of a browser.
+	// Notes are sentences about other events: dialogs, the end of a browser.
 	Notes []string
 }
 
 // Browser shows pages, one step at a time. Its methods may be called
-// concurrently. It owns the browser process, a goroutine for the step that runs,
-// and a timer while the process is idle; Close ends all of them.
+// concurrently. It owns the browser process; Close ends it.
 type Browser struct {
-	turn    chan struct{} // holds a token while nobody takes a step
-	closing chan struct{}
-	running sync.WaitGroup
+	cfg  Config
+	kept *keeper.Keeper[*chromium]
 
-	mu     sync.Mutex
-	cfg    Config
-	live   *chromium // whoever has the turn changes it
-	closed bool
-
-	// Whoever has the turn may change these.
-	lost  string // what became of the browser of the step before
-	steps int    // that were taken
-	idle  *time.Timer
-	bare  bool // the browser does not start with a sandbox of its own
+	closing atomic.Bool
+	bare    atomic.Bool // Chromium's own sandbox does not work here
 }
 
-// New returns a browser that is not started yet.
+// New returns a browser that has not started yet.
 func New(cfg Config) *Browser {
-	if cfg.As == nil {
-		cfg.As = func(work func() error) error { return work() }
-	}
-	if cfg.IdleTime == 0 {
-		cfg.IdleTime = DefaultIdleTime
-	}
-	b := &Browser{cfg: cfg, turn: make(chan struct{}, 1), closing: make(chan struct{})}
-	b.turn <- struct{}{}
+	idle := cmp.Or(cfg.IdleTime, DefaultIdleTime)
+	b := &Browser{cfg: cfg}
+	b.kept = keeper.New(keeper.Config[*chromium]{
+		Start: b.start, Check: (*chromium).check, Ended: (*chromium).ended, Env: cfg.Env,
+		Stop:     func(c *chromium, graceful bool) { c.stop(graceful && !b.closing.Load()) },
+		IdleTime: idle, IdleText: fmt.Sprintf("was stopped after %v without a step", idle),
+	})
 	return b
 }
 
-// SetEnv sets the environment of browsers that are started from now on.
-func (b *Browser) SetEnv(env []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cfg.Env = env
-}
+// SetEnv sets the environment of browsers that start later.
+func (b *Browser) SetEnv(env []string) { b.kept.SetEnv(env) }
 
-func (b *Browser) config() *Config {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return new(b.cfg)
-}
-
-// Program returns the path of the browser; "" where there is none. It starts
-// nothing.
+// Program returns the path of the browser; "" if it does not exist. It starts
+// no process.
 func (b *Browser) Program() (program string) {
-	cfg := b.config()
-	_ = cfg.As(func() error {
-		program = find(cfg.Env)
+	env := b.kept.Env()
+	_ = b.cfg.User.Do(func() error {
+		program = find(env)
 		return nil
 	})
 	return program
 }
 
-// Run takes a step, starting the browser if need be. ctx bounds the wait: a step
-// that has begun goes on without its caller. What goes wrong in a step is told in
-// the page. The error is one of this package's, or the reason why the browser
-// does not start; nothing was done then.
+// Run takes a step, and starts the browser if necessary. ctx bounds the wait: a
+// step that has begun continues without its caller. Errors of the step are in
+// the page. The returned error is one of this package or the reason why the
+// browser did not start; then nothing was done.
 func (b *Browser) Run(ctx context.Context, s Step) (Page, error) {
 	if s.Timeout <= 0 || s.Timeout > StepTime {
 		s.Timeout = StepTime
 	}
-	if err := b.wait(ctx, s.Timeout); err != nil {
-		return Page{}, err
-	}
-	type result struct {
-		page Page
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		defer b.running.Done()
-		var r result
-		r.page, r.err = b.step(context.WithoutCancel(ctx), s)
-		b.turn <- struct{}{}
-		done <- r
-	}()
-	select {
-	case r := <-done:
-		return r.page, r.err
-	case <-ctx.Done():
-		return Page{}, context.Cause(ctx)
-	}
-}
-
-// wait takes the turn and counts the step in.
-func (b *Browser) wait(ctx context.Context, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-b.turn:
-	case <-timer.C:
-		return ErrBusy
-	case <-b.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		b.turn <- struct{}{}
-		return ErrClosed
-	}
-	b.running.Add(1)
-	return nil
-}
-
-// step takes a step with the turn.
-func (b *Browser) step(ctx context.Context, s Step) (Page, error) {
-	if b.idle != nil {
-		b.idle.Stop()
-	}
-	if s.URL != "" {
-		return b.look(ctx, s, []call{{"goto", []any{s.URL}}})
-	}
-	calls, wrong := parse(s.Program)
-	page, err := b.look(ctx, s, calls)
-	if wrong != nil {
-		page.Error = wrong.Error()
-	}
-	return page, err
-}
-
-// look does calls and looks at the page.
-func (b *Browser) look(ctx context.Context, s Step, calls []call) (Page, error) {
-	c, err := b.living(ctx)
+	end := time.Now().Add(s.Timeout)
+	var page Page
+	err := b.kept.Use(ctx, "", s.Timeout, func(t *keeper.Turn[*chromium]) {
+		s.Timeout = time.Until(end)
+		page = t.Value.take(context.WithoutCancel(ctx), s)
+		if t.Lost != "" {
+			page.Notes = append(page.Notes, "The browser of the step before "+t.Lost+". This step began in a new one, without its pages.")
+		}
+		if t.Value.ended() {
+			t.End("")
+			page.Error = "Error: the browser ended; the next step starts a new one, without its pages"
+		}
+	})
 	if err != nil {
 		return Page{}, err
 	}
-	page := c.step(ctx, s, calls)
-	if b.lost != "" {
-		page.Notes = append(page.Notes, "The browser of the step before "+b.lost+". This step began in a new one, without its pages.")
-		b.lost = ""
-	}
-	if c.ended() {
-		c.stop(ctx, false)
-		b.setLive(nil)
-		page.Error = "Error: the browser ended; the next step starts a new one, without its pages"
-	}
-	b.steps++
-	steps, idle := b.steps, c.cfg.IdleTime
-	b.idle = time.AfterFunc(idle, func() { b.stopIdle(steps, idle) }) //nolint:contextcheck // nobody waits for that
 	return page, nil
 }
 
-// living returns the browser, or a new one where it has ended.
-func (b *Browser) living(ctx context.Context) (*chromium, error) {
-	if c := b.live; c != nil {
-		err := c.beat(ctx)
-		if err == nil {
-			return c, nil
-		}
-		c.stop(ctx, false)
-		b.lost = "ended"
-		if !errors.Is(err, errEnded) {
-			b.lost = "did not answer and was killed"
-		}
+// take takes a step.
+func (c *chromium) take(ctx context.Context, s Step) Page {
+	if s.URL != "" {
+		return c.step(ctx, s, []call{{"goto", []any{s.URL}}})
 	}
-	b.setLive(nil)
-	c, err := b.start(ctx)
-	if err != nil {
-		return nil, err
+	calls, wrong := parse(s.Program)
+	page := c.step(ctx, s, calls)
+	if wrong != nil {
+		page.Error = wrong.Error()
 	}
-	b.setLive(c)
-	return c, nil
+	return page
 }
 
-// start starts a browser, unless Close ends that.
-func (b *Browser) start(ctx context.Context) (*chromium, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-b.closing:
-			cancel(ErrClosed)
-		case <-ctx.Done():
-		}
-	})
-	defer watching.Wait()
-	defer cancel(nil)
-	return b.launch(ctx)
+// check returns how the browser ended, "" if it answers.
+func (c *chromium) check() (lost string) {
+	err := c.beat(context.Background())
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, errEnded):
+		return "ended"
+	}
+	return "did not answer and was killed"
 }
 
-// launch starts a browser with its own sandbox where it can have one. That takes
-// user namespaces, which most containers forbid, and another user than root.
-func (b *Browser) launch(ctx context.Context) (*chromium, error) {
+// start starts a browser, with Chromium's own sandbox if possible. The sandbox
+// needs user namespaces, which most containers forbid, and a user other than
+// root. A browser without its sandbox ends at once; the text of its error
+// varies.
+func (b *Browser) start(ctx context.Context, _ string, env []string) (*chromium, error) {
 	program := b.Program()
 	if program == "" {
 		return nil, ErrAbsent
 	}
-	cfg := b.config()
-	if !b.Bare() {
-		c, err := launch(ctx, cfg, program, true)
-		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "sandbox") {
-			return c, err
-		}
+	cfg := b.cfg
+	cfg.Env = env
+	if b.Bare() {
+		return launch(ctx, &cfg, program, false)
 	}
-	b.mu.Lock()
-	b.bare = true // it stays so: the kernel will not change
-	b.mu.Unlock()
-	return launch(ctx, cfg, program, false)
+	c, err := launch(ctx, &cfg, program, true)
+	if !errors.Is(err, errEnded) {
+		return c, err
+	}
+	c, err = launch(ctx, &cfg, program, false)
+	if err == nil {
+		b.bare.Store(true) // for all later starts: the kernel does not change
+	}
+	return c, err
 }
 
-// Bare tells whether the browser has no sandbox of its own, as far as it is known.
-func (b *Browser) Bare() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.bare || b.cfg.root()
-}
+// Bare reports whether the browser is known to run without a sandbox of its
+// own. It always does for root.
+func (b *Browser) Bare() bool { return b.bare.Load() || b.cfg.User.EffectiveUID() == 0 }
 
-// root tells whether the browser is root's, for whom Chromium has no sandbox.
-func (c *Config) root() bool {
-	if c.User != nil {
-		return c.User.Uid == 0
-	}
-	return os.Geteuid() == 0
-}
-
-// setLive changes the browser. One that comes when Close was there is killed.
-func (b *Browser) setLive(c *chromium) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.live = c
-	if b.closed && c != nil {
-		c.tree.Kill()
-	}
-}
-
-// stopIdle stops a browser that has done nothing for a while, since as many steps
-// as that. The last of them may not have given back its turn yet.
-func (b *Browser) stopIdle(steps int, idle time.Duration) {
-	select {
-	case <-b.turn:
-	case <-b.closing:
-		return
-	}
-	if c := b.live; c != nil && b.steps == steps {
-		c.stop(context.Background(), true)
-		b.lost = fmt.Sprintf("was stopped after %v without a step", idle)
-		b.setLive(nil)
-	}
-	b.turn <- struct{}{}
-}
-
-// Close ends the browser and returns when nothing of it is left. A step that runs
-// is answered with the browser's end.
+// Close ends the browser and returns when its processes have ended. A running
+// step ends with an error.
 func (b *Browser) Close() {
-	b.mu.Lock()
-	if !b.closed {
-		b.closed = true
-		close(b.closing)
-	}
-	c := b.live
-	b.mu.Unlock()
-	if c != nil {
-		c.tree.Kill()
-	}
-	b.running.Wait()
-	<-b.turn // and keeps it, after the idle timer's work
-	if b.idle != nil {
-		b.idle.Stop()
-	}
-	if c != nil {
-		<-c.gone
-	}
-	b.turn <- struct{}{} // for another Close
+	b.closing.Store(true)
+	b.kept.Close()
 }
 
-// step does calls, one after the other until one goes wrong, and looks at what
-// came of them.
+// step makes calls until one fails, and observes the page.
 func (c *chromium) step(ctx context.Context, s Step, calls []call) Page {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errStepTime)
 	defer cancel()
@@ -419,7 +279,7 @@ func (c *chromium) step(ctx context.Context, s Step, calls []call) Page {
 	return page
 }
 
-// inCall says which call went wrong.
+// inCall adds the name of the call to an error.
 func inCall(call call, err error) error {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -435,8 +295,8 @@ func inCall(call call, err error) error {
 
 const recoverTime = 5 * time.Second
 
-// recover closes a tab that cannot be looked at, and the browser if that does not
-// help. It returns what to say.
+// recover closes a tab that cannot be observed, or kills the browser if that
+// fails. It returns a message.
 func (c *chromium) recover(ctx context.Context, t *tab, err error) string {
 	why := err.Error()
 	if errors.Is(err, errStepTime) || errors.Is(err, errBlind) {
@@ -449,13 +309,13 @@ func (c *chromium) recover(ctx context.Context, t *tab, err error) string {
 	defer cancel()
 	if c.replace(ctx, t) != nil {
 		c.tree.Kill()
-		return "Error: " + why + " (" + clip(url, 200) + "), and so the browser was ended"
+		return "Error: " + why + " (" + clip(url, 200) + "), and its tab could not be closed: the browser was killed"
 	}
 	return "Error: " + why + " (" + clip(url, 200) + "); its tab was closed"
 }
 
-// fetched waits for the downloads that the step began, and puts the first one
-// where the agent finds it.
+// fetched waits for the step's downloads. It returns the path of the first one,
+// and notes on the others.
 func (c *chromium) fetched(ctx context.Context) (path string, notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -467,19 +327,19 @@ func (c *chromium) fetched(ctx context.Context) (path string, notes []string) {
 	for _, d := range c.downloads {
 		all = append(all, *d)
 	}
-	c.downloads = slices.DeleteFunc(c.downloads, (*download).over) // told of below
+	c.downloads = slices.DeleteFunc(c.downloads, (*download).over) // the notes below report them
 	c.mu.Unlock()
 	for _, d := range all {
 		name := repr(clip(d.name, 200))
 		switch {
 		case !d.over():
-			notes = append(notes, "The download of "+name+" goes on; a later step tells when it is there.")
+			notes = append(notes, "The download of "+name+" continues; a later step reports its end.")
 			continue
 		case d.state == tooLarge:
-			notes = append(notes, fmt.Sprintf("The download of %s was broken off: downloads may have %d bytes in all.", name, maxDownload))
+			notes = append(notes, fmt.Sprintf("The download of %s was cancelled: all downloads together may have at most %d bytes.", name, maxDownload))
 			continue
-		case d.state == "canceled":
-			notes = append(notes, "The download of "+name+" was broken off.")
+		case d.state == browser.DownloadProgressStateCanceled:
+			notes = append(notes, "The download of "+name+" was cancelled.")
 			continue
 		}
 		saved, err := c.save(d)
@@ -495,20 +355,20 @@ func (c *chromium) fetched(ctx context.Context) (path string, notes []string) {
 	return path, notes
 }
 
-// maxNumber bounds the search for a name that is not taken.
+// maxNumber bounds the search for an unused name.
 const maxNumber = 10_000
 
 // save moves a download to file_N in the working directory, with the user's
 // rights.
 func (c *chromium) save(d download) (path string, err error) {
-	err = c.cfg.As(func() error {
+	err = c.cfg.User.Do(func() error {
 		source := c.downloaded(d.guid)
-		f, err := nowait.Open(source)
+		f, err := fsutil.OpenNonBlocking(source)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := nowait.Reader(f)
+		in, err := fsutil.NonBlockingReader(f)
 		if err != nil {
 			return err
 		}
@@ -523,7 +383,7 @@ func (c *chromium) save(d download) (path string, err error) {
 			return err
 		}
 		n, err := io.Copy(out, io.LimitReader(in, maxDownload+1))
-		if n > maxDownload { // others may write to it
+		if n > maxDownload { // another process may write to it
 			err = fmt.Errorf("it has more than %d bytes", maxDownload)
 		}
 		err = errors.Join(err, out.Close(), os.Remove(source))

@@ -303,8 +303,8 @@ func TestForm(t *testing.T) {
 		"click('" + bid(t, page, "Disabled") + "')":             "is disabled",
 		"select_option('" + list + "', 'option3')":              `has no option "option3"; it has "Option 1", "Option 2"`,
 		"select_option('" + list + "', ['option1', 'option2'])": "lets one option be selected",
-		"select_option('" + input + "', 'x')":                   "is no list",
-		"upload_file('" + input + "', '/etc/hostname')":         "is no field for files",
+		"select_option('" + input + "', 'x')":                   "is not a list",
+		"upload_file('" + input + "', '/etc/hostname')":         "is not a field for files",
 		"press('" + input + "', 'Hyper+x')":                     "is no combination of keys",
 		"press('" + input + "', 'Entre')":                       "there is no key",
 		"click('" + input + "', button='top')":                  "there is no button",
@@ -503,8 +503,9 @@ func TestLateDownload(t *testing.T) {
 	t.Parallel()
 	b, dir := start(t, browse.Config{})
 	url := serve(t)
+	do(t, b, "noop(1)") // the start is part of a step's time
 	page := step(t, b, browse.Step{Program: "goto('" + url + "/slow')", Timeout: 10 * time.Second})
-	if page.Download != "" || len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "'slow.bin' goes on") {
+	if page.Download != "" || len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "'slow.bin' continues") {
 		t.Fatalf("got %q, %q, %q", page.Download, page.Notes, page.Error)
 	}
 	response, err := http.Get(url + "/slowend")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// call is one call of a program with its arguments in the order of the table.
+// call is one call of a program, with its arguments in the order of the table.
 type call struct {
 	name string
 	args []any // string, float64, bool, nil or []any
@@ -16,7 +16,7 @@ type call struct {
 func (c call) text(i int) string    { s, _ := c.args[i].(string); return s }
 func (c call) number(i int) float64 { n, _ := c.args[i].(float64); return n }
 
-// texts returns a list of texts, which may be given as one text.
+// texts returns a list of texts; a single text is a list of one.
 func (c call) texts(i int) []string {
 	if s, ok := c.args[i].(string); ok {
 		return []string{s}
@@ -48,8 +48,8 @@ type param struct {
 	fallback any // nil: required
 }
 
-// The calls of BrowserGym that OpenHands lets agents make, and those that its
-// environment accepts without being advertised (openhands.md, section 8.1).
+// table has the calls of BrowserGym that OpenHands offers to agents, and those
+// that its environment accepts beside them (docs/openhands.md, section 8.1).
 var table = []struct {
 	name   string
 	params []param
@@ -76,7 +76,7 @@ var table = []struct {
 	{"report_infeasible", []param{{"reason", text, nil}}},
 }
 
-// bind matches arguments to the parameters of the call of that name.
+// bind matches arguments to the parameters of a call.
 func bind(name string, positional []any, named map[string]any) (call, error) {
 	for _, t := range table {
 		if t.name != name {
@@ -117,7 +117,8 @@ func bind(name string, positional []any, named map[string]any) (call, error) {
 	return call{}, fail("NameError", "there is no action %s; there are %s", clip(name, 100), strings.Join(known, ", "))
 }
 
-// accept tells whether v is of that kind. Models write bids as numbers too.
+// accept reports whether v is of the kind. It turns a number for a bid, which
+// models write too, into a text.
 func (k kind) accept(v any, name string) (any, bool) {
 	if n, ok := v.(float64); ok && strings.HasSuffix(name, "bid") && n == math.Trunc(n) && math.Abs(n) < 1<<53 {
 		v = fmt.Sprintf("%.0f", n)
@@ -133,8 +134,8 @@ func (k kind) accept(v any, name string) (any, bool) {
 	return v, false
 }
 
-// failure is what went wrong with a program or one of its calls, in the form
-// that agents know from Python: a type and a message.
+// failure is an error of a program or a call in the form of Python: a type and
+// a message.
 type failure struct{ kind, message string }
 
 func (f *failure) Error() string { return f.kind + ": " + f.message }

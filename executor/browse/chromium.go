@@ -2,7 +2,6 @@ package browse
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,56 +13,59 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/lookpath"
-	"github.com/actiond/actiond/executor/nowait"
-	"github.com/actiond/actiond/executor/proctree"
-	"github.com/actiond/actiond/executor/spawn"
-	"github.com/actiond/actiond/executor/tail"
+	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/tail"
 )
 
 const (
-	// startTime bounds the start of the browser, which takes half a second on a
-	// quiet machine.
+	// startTime bounds the start of the browser, which takes half a second on
+	// an idle machine.
 	startTime = 60 * time.Second
-	// beatTime bounds the browser's simplest answer, asked for before a step.
+	// beatTime bounds the answer to the simplest command, which each step sends
+	// first.
 	beatTime = 10 * time.Second
-	// quitTime is how long an idle browser has to end by itself.
+	// quitTime is the time for an idle browser to end on request.
 	quitTime = 3 * time.Second
-	// exitTime bounds the wait for output of the process, which a grandchild may
-	// keep open.
+	// exitTime bounds the wait for output of the process, because a descendant
+	// may keep the pipe open.
 	exitTime = 200 * time.Millisecond
-	// maxComplaint is how much is kept of what the process writes as errors.
+	// maxComplaint is the size of the part of the process's standard error that
+	// is kept, in bytes.
 	maxComplaint = 2 << 10
-	// maxTabs bounds the tabs; a page may open them too.
+	// maxTabs bounds the tabs, which pages open too.
 	maxTabs = 16
-	// maxDownloads bounds the downloads that wait for a step to tell of them, and
+	// maxDownloads bounds the downloads that no step has reported yet, and
 	// maxDownload the bytes of all of them.
 	maxDownloads = 16
 	maxDownload  = 1 << 30
-	// maxURL bounds an address; a browser allows two million characters.
+	// maxURL bounds a URL, in bytes; Chromium allows two million characters.
 	maxURL = 16 << 10
-	// The size of a page as agents see it, BrowserGym's.
+	// The size of a page for agents is that of BrowserGym.
 	width, height = 1280, 720
 )
 
-// names are the programs looked for, best first.
+// names are the names of the program, best first.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chromium-headless-shell"}
 
-// find returns the browser on the PATH of env; "" where there is none.
+// find returns the browser on the PATH of env; "" if it does not exist.
 func find(env []string) string {
-	path := lookpath.Of(env, "")
+	path := proc.EnvPath(env, "")
 	for _, name := range names {
-		if program := lookpath.Find(name, path); program != "" {
+		if program := proc.LookPath(name, path); program != "" {
 			return program
 		}
 	}
 	return ""
 }
 
-// flags are what every start has. No port, no shared memory in /dev/shm, which
-// containers keep small, no calls home, and no more processes than needed: pages
+// flags returns the command line: no port, no shared memory in /dev/shm, which
+// is small in containers, no connections to the maker, and few processes: pages
 // of different sites share them, so that a frame is part of its page.
 func flags(dir string, sandboxed bool) []string {
 	list := []string{
@@ -83,31 +85,31 @@ func flags(dir string, sandboxed bool) []string {
 	return list
 }
 
-// chromium is one living browser. It owns two goroutines: one reads what it says,
-// one waits for the process and then ends the rest; stop waits for both.
+// chromium is a running browser. It owns two goroutines: one reads the pipe,
+// one waits for the process and then ends the rest. stop waits for both.
 type chromium struct {
 	*pipe
 	cfg       *Config
 	dir       string // the profile, and the browser's home and temporary directory
 	cmd       *exec.Cmd
-	tree      *proctree.Tree
+	tree      *proc.Tree
 	complaint *tail.Buffer
 	reading   sync.WaitGroup
-	gone      chan struct{} // closed once nothing of it is left
+	gone      chan struct{} // closed when no process and no file of it is left
 
-	mu        sync.Mutex // guards what follows, and the state of the tabs
+	mu        sync.Mutex // guards the fields below, and those of the tabs
 	changed   chan struct{}
 	tabs      []*tab // by age
 	active    *tab
-	downloads []*download // that no step has told of
-	begun     int         // downloads, those refused too
+	downloads []*download // that no step has reported
+	begun     int         // downloads, including refused ones
 	lastBID   int
 }
 
 // launch starts a browser with a blank tab. The caller must call stop.
 func launch(ctx context.Context, cfg *Config, program string, sandboxed bool) (*chromium, error) {
 	c := &chromium{cfg: cfg, complaint: tail.New(maxComplaint), gone: make(chan struct{}), changed: make(chan struct{})}
-	if err := cfg.As(c.prepare); err != nil {
+	if err := cfg.User.Do(c.prepare); err != nil {
 		c.removeDir()
 		return nil, fmt.Errorf("preparing a browser: %w", err)
 	}
@@ -120,21 +122,21 @@ func launch(ctx context.Context, cfg *Config, program string, sandboxed bool) (*
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s did not answer within %v", program, startTime))
 	defer cancel()
 	if err := c.begin(ctx); err != nil {
-		c.stop(ctx, false)
-		if said := c.complaint.String(); said != "" {
-			err = fmt.Errorf("%w; it said: %s", err, said)
+		c.stop(false) //nolint:contextcheck // it kills without waiting for ctx
+		if wrote := c.complaint.String(); wrote != "" {
+			err = fmt.Errorf("%w; it wrote: %s", err, wrote)
 		}
 		return nil, fmt.Errorf("starting %s: %w", program, err)
 	}
-	c.offer() // once more: when it starts it sets its score itself
+	c.tree.Do(func(pid int) { proc.RaiseOOMScore(pid, c.cfg.User) }) // the browser sets its own score when it starts
 	return c, nil
 }
 
-// preferences have PDFs downloaded and not shown by an extension, and keep
-// nothing from being downloaded.
+// preferences download PDFs, which an extension would show otherwise, and allow
+// all downloads.
 const preferences = `{"plugins":{"always_open_pdf_externally":true},"download":{"prompt_for_download":false},"credentials_enable_service":false}`
 
-// prepare makes the profile, with the user's rights.
+// prepare creates the profile with the user's rights.
 func (c *chromium) prepare() (err error) {
 	if c.dir, err = os.MkdirTemp("", "actiond-browser-"); err != nil {
 		return err
@@ -145,18 +147,18 @@ func (c *chromium) prepare() (err error) {
 	if err = os.Mkdir(c.downloadDir(), 0o700); err != nil {
 		return err
 	}
-	return nowait.WriteNew(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
+	return fsutil.WriteNew(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
 }
 
 func (c *chromium) downloadDir() string { return filepath.Join(c.dir, "downloads") }
 
 func (c *chromium) removeDir() {
 	if c.dir != "" {
-		_ = c.cfg.As(func() error { return os.RemoveAll(c.dir) })
+		_ = c.cfg.User.Do(func() error { return os.RemoveAll(c.dir) })
 	}
 }
 
-// spawn starts the process with descriptors 3, for commands, and 4.
+// spawn starts the process, with descriptor 3 for commands and 4 for messages.
 func (c *chromium) spawn(program string, sandboxed bool) error {
 	theirIn, out, err := os.Pipe()
 	if err != nil {
@@ -168,38 +170,37 @@ func (c *chromium) spawn(program string, sandboxed bool) error {
 		return err
 	}
 	defer func() { _, _ = theirIn.Close(), theirOut.Close() }()
-	// No context: one that ends must not kill the browser.
+	// No context: its end must not kill the browser.
 	c.cmd = exec.Command(program, flags(c.dir, sandboxed)...) //nolint:noctx // see above
 	c.cmd.Dir, c.cmd.Env = "/", c.environment()
 	c.cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	c.cmd.Stderr, c.cmd.WaitDelay = c.complaint, exitTime
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.cfg.User}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.cfg.User.Credential()}
 	if err := startNice(c.cmd); err != nil {
 		_, _ = in.Close(), out.Close()
 		return err
 	}
-	c.pipe, c.tree = newPipe(in, out, c.handle), proctree.New(c.cmd.Process.Pid)
-	c.offer()
+	c.pipe, c.tree = newPipe(in, out, c.handle), proc.NewTree(c.cmd.Process.Pid)
 	return nil
 }
 
-// niceness has shells get the processor first, whatever pages do with it.
+// niceness gives shells precedence over pages.
 const niceness = 10
 
-// startNice starts the process from a thread of its own, whose niceness it
-// inherits: that of another user's process the server may not change.
+// startNice starts the process from a new thread, whose niceness it inherits:
+// the server cannot change the niceness of another user's process.
 func startNice(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this function
+		runtime.LockOSThread() // without unlock: the thread ends with this function
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
-		started <- spawn.Start(cmd)
+		started <- proc.Start(cmd)
 	}()
 	return <-started
 }
 
-// environment is the sandbox's with a home that exists: what the browser writes
-// goes away with the profile.
+// environment returns the sandbox's environment, with directories in the
+// profile for all that the browser writes.
 func (c *chromium) environment() []string {
 	ours := []string{"HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"}
 	env := slices.DeleteFunc(slices.Clone(c.cfg.Env), func(v string) bool {
@@ -212,59 +213,60 @@ func (c *chromium) environment() []string {
 	return env
 }
 
-// offer has the browser go before the server when memory runs out.
-func (c *chromium) offer() {
-	c.tree.Do(func(pid int) { proctree.Offer(pid, c.cfg.As) })
-}
-
-// wait waits for the process's end and then ends everything else.
+// wait waits for the end of the process and then ends the rest.
 func (c *chromium) wait() {
 	c.tree.Await()
-	_ = c.cmd.Wait() // how it ended is of no interest
+	_ = c.cmd.Wait() // its status does not matter
 	c.close()
 	c.reading.Wait()
 	c.removeDir()
 	close(c.gone)
 }
 
-// begin sets the browser up and opens the first tab.
+// begin configures the browser and opens the first tab.
 func (c *chromium) begin(ctx context.Context) error {
-	for _, command := range []struct {
-		method string
-		params map[string]any
-	}{
-		{"Target.setDiscoverTargets", map[string]any{"discover": true}},
-		{"Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true}},
-		{"Browser.setDownloadBehavior", map[string]any{"behavior": "allowAndName", "downloadPath": c.downloadDir(), "eventsEnabled": true}},
-	} {
-		if err := c.call(ctx, "", command.method, command.params, nil); err != nil {
-			return err
-		}
+	if err := tell(ctx, c, target.SetDiscoverTargets, target.SetDiscoverTargetsParams{Discover: true}); err != nil {
+		return err
+	}
+	if err := tell(ctx, c, target.SetAutoAttach, target.SetAutoAttachParams{AutoAttach: true, Flatten: new(true)}); err != nil {
+		return err
+	}
+	downloads := browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllowAndName, DownloadPath: c.downloadDir(), EventsEnabled: new(true),
+	}
+	if err := tell(ctx, c, browser.SetDownloadBehavior, downloads); err != nil {
+		return err
 	}
 	return c.open(ctx)
 }
 
-// beat returns nil once the browser has answered.
+// call carries out a command of the browser itself.
+func (c *chromium) call(ctx context.Context, method string, params, result any) error {
+	return c.callIn(ctx, "", method, params, result)
+}
+
+// beat checks that the browser answers.
 func (c *chromium) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTime)
 	defer cancel()
-	return c.call(ctx, "", "Browser.getVersion", nil, nil)
+	_, err := ask(ctx, c, browser.GetVersion, cdp.Empty{})
+	return err
 }
 
-// ended tells whether the browser is of no more use.
+// ended reports whether the browser can no longer be used.
 func (c *chromium) ended() bool {
 	c.pipe.mu.Lock()
 	defer c.pipe.mu.Unlock()
 	return c.pipe.ended
 }
 
-// stop ends the browser, by asking first if politely, and returns when its
-// processes and goroutines are gone.
-func (c *chromium) stop(ctx context.Context, politely bool) {
-	if politely {
-		ctx, cancel := context.WithTimeout(ctx, quitTime)
+// stop ends the browser, on request if graceful, and returns when its processes
+// and goroutines have ended.
+func (c *chromium) stop(graceful bool) {
+	if graceful {
+		ctx, cancel := context.WithTimeout(context.Background(), quitTime)
 		defer cancel()
-		if c.call(ctx, "", "Browser.close", nil, nil) == nil {
+		if tell(ctx, c, browser.Close, cdp.Empty{}) == nil {
 			select {
 			case <-c.gone:
 			case <-ctx.Done():
@@ -275,8 +277,8 @@ func (c *chromium) stop(ctx context.Context, politely bool) {
 	<-c.gone
 }
 
-// await waits until holds returns true; it is called with mu held, whenever
-// something has changed.
+// await waits until holds returns true. It calls holds with mu held, after each
+// event.
 func (c *chromium) await(ctx context.Context, holds func() bool) error {
 	for {
 		c.mu.Lock()
@@ -295,88 +297,68 @@ func (c *chromium) await(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// handle takes the events. It must not wait for an answer.
+// handle handles an event. It must not wait for an answer.
 func (c *chromium) handle(m message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var e event
-	if json.Unmarshal(m.Params, &e) != nil {
-		return
-	}
 	if m.Session == "" {
-		c.handleBrowser(m.Method, e)
+		c.handleBrowser(m)
 	} else if t := c.bySession(m.Session); t != nil {
-		t.handle(m.Method, e)
+		t.handle(m)
 	}
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// event has the parameters of all events that are looked at.
-type event struct {
-	SessionID  string `json:"sessionId"`
-	TargetInfo struct {
-		TargetID string `json:"targetId"`
-		Type     string `json:"type"`
-		URL      string `json:"url"`
-	} `json:"targetInfo"`
-	FrameID string `json:"frameId"`
-	Frame   struct {
-		ID       string `json:"id"`
-		ParentID string `json:"parentId"`
-		LoaderID string `json:"loaderId"`
-	} `json:"frame"`
-	GUID     string          `json:"guid"`
-	Received float64         `json:"receivedBytes"`
-	State    string          `json:"state"`
-	URL      string          `json:"url"`
-	Type     string          `json:"type"`
-	Message  string          `json:"message"`
-	Filename string          `json:"suggestedFilename"`
-	Data     json.RawMessage `json:"data"`
-}
-
-func (c *chromium) handleBrowser(method string, e event) {
-	switch method {
-	case "Target.attachedToTarget":
-		switch {
-		case e.TargetInfo.Type != "page":
-		case len(c.tabs) >= maxTabs:
-			_, _, _ = c.send("", "Target.closeTarget", map[string]any{"targetId": e.TargetInfo.TargetID})
-		default:
-			c.active = newTab(c, e.TargetInfo.TargetID, e.SessionID, clip(e.TargetInfo.URL, maxURL))
-			c.tabs = append(c.tabs, c.active)
-		}
-	case "Target.targetInfoChanged":
+// handleBrowser handles an event of the browser itself; mu is held.
+func (c *chromium) handleBrowser(m message) {
+	switch m.Method {
+	case target.AttachedToTarget.Method:
+		c.attached(payload(m, target.AttachedToTarget))
+	case target.TargetInfoChanged.Method:
+		e := payload(m, target.TargetInfoChanged)
 		for _, t := range c.tabs {
-			if t.target == e.TargetInfo.TargetID {
+			if e.TargetInfo != nil && t.target == e.TargetInfo.TargetID {
 				t.url = clip(e.TargetInfo.URL, maxURL)
 			}
 		}
-	case "Target.detachedFromTarget":
-		if t := c.bySession(e.SessionID); t != nil {
+	case target.DetachedFromTarget.Method:
+		if t := c.bySession(payload(m, target.DetachedFromTarget).SessionID); t != nil {
 			c.forget(t)
 			c.drop(t.session, errTabGone)
 		}
-	case "Browser.downloadWillBegin":
+	case browser.DownloadWillBegin.Method:
+		e := payload(m, browser.DownloadWillBegin)
 		c.begun++
 		if len(c.downloads) == maxDownloads {
 			c.cancel(e.GUID)
 			break
 		}
-		c.downloads = append(c.downloads, &download{guid: e.GUID, name: e.Filename, url: e.URL})
-	case "Browser.downloadProgress":
-		c.progress(e)
+		c.downloads = append(c.downloads, &download{guid: e.GUID, name: e.SuggestedFilename})
+	case browser.DownloadProgress.Method:
+		c.progress(payload(m, browser.DownloadProgress))
 	}
 }
 
-// progress notes how far a download is, and ends it where they all take too much:
-// a page begins them as it likes, and nobody else bounds the disk.
-func (c *chromium) progress(e event) {
+// attached adds a tab, which becomes the active one.
+func (c *chromium) attached(e target.EventAttachedToTarget) {
+	switch {
+	case e.TargetInfo == nil || e.TargetInfo.Type != "page":
+	case len(c.tabs) >= maxTabs:
+		_ = post(c.pipe, "", target.CloseTarget, target.CloseTargetParams{TargetID: e.TargetInfo.TargetID})
+	default:
+		c.active = newTab(c, e.TargetInfo.TargetID, e.SessionID, clip(e.TargetInfo.URL, maxURL))
+		c.tabs = append(c.tabs, c.active)
+	}
+}
+
+// progress records the progress of a download, and cancels it if all downloads
+// together are too large: a page starts any number of them.
+func (c *chromium) progress(e browser.EventDownloadProgress) {
 	i := slices.IndexFunc(c.downloads, func(d *download) bool { return d.guid == e.GUID })
-	if i < 0 { // one that was refused, and may have been faster
-		if e.State == "completed" {
-			_ = c.cfg.As(func() error { return os.Remove(c.downloaded(e.GUID)) })
+	if i < 0 { // a cancelled one, which may have completed before
+		if e.State == browser.DownloadProgressStateCompleted {
+			_ = c.cfg.User.Do(func() error { return os.Remove(c.downloaded(e.GUID)) })
 		}
 		return
 	}
@@ -384,7 +366,7 @@ func (c *chromium) progress(e event) {
 	if d.over() {
 		return
 	}
-	d.state, d.received = e.State, e.Received
+	d.state, d.received = e.State, e.ReceivedBytes
 	var sum float64
 	for _, d := range c.downloads {
 		sum += d.received
@@ -395,31 +377,31 @@ func (c *chromium) progress(e event) {
 	}
 }
 
-// downloaded is the path of a download in the profile.
+// downloaded returns the path of a download in the profile.
 func (c *chromium) downloaded(guid string) string {
 	return filepath.Join(c.downloadDir(), filepath.Base(guid))
 }
 
 func (c *chromium) cancel(guid string) {
-	_, _, _ = c.send("", "Browser.cancelDownload", map[string]any{"guid": guid})
+	_ = post(c.pipe, "", browser.CancelDownload, browser.CancelDownloadParams{GUID: guid})
 }
 
-// download is a file that is fetched, or was.
+// download is a file that the browser downloads or has downloaded.
 type download struct {
-	guid, name, url string
-	state           string // "", "inProgress", "completed", "canceled", or tooLarge
-	received        float64
-	old             bool // begun by a step before
+	guid, name string
+	state      browser.DownloadProgressState // "" before the first progress
+	received   float64                       // bytes
+	old        bool                          // begun by an earlier step
 }
 
-// tooLarge is the state of a download that was ended because of its size.
-const tooLarge = "too large"
+// tooLarge is the state of a download that was cancelled because of its size.
+const tooLarge browser.DownloadProgressState = "too large"
 
 func (d *download) over() bool {
-	return d.state == "completed" || d.state == "canceled" || d.state == tooLarge
+	return d.state == browser.DownloadProgressStateCompleted || d.state == browser.DownloadProgressStateCanceled || d.state == tooLarge
 }
 
-func (c *chromium) bySession(session string) *tab {
+func (c *chromium) bySession(session target.SessionID) *tab {
 	for _, t := range c.tabs {
 		if t.session == session {
 			return t
@@ -428,7 +410,7 @@ func (c *chromium) bySession(session string) *tab {
 	return nil
 }
 
-// forget takes a tab off the list; the one before it becomes the active one.
+// forget removes a tab from the list; the tab before it becomes the active one.
 func (c *chromium) forget(t *tab) {
 	i := slices.Index(c.tabs, t)
 	c.tabs = slices.Delete(c.tabs, i, i+1)
@@ -448,14 +430,12 @@ func (c *chromium) open(ctx context.Context) error {
 	if full {
 		return fail("Error", "there are %d tabs already: close one with tab_close()", maxTabs)
 	}
-	var made struct {
-		TargetID string `json:"targetId"`
-	}
-	if err := c.call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank"}, &made); err != nil {
+	made, err := ask(ctx, c, target.CreateTarget, target.CreateTargetParams{URL: "about:blank"})
+	if err != nil {
 		return err
 	}
 	var t *tab
-	err := c.await(ctx, func() bool {
+	err = c.await(ctx, func() bool {
 		i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.target == made.TargetID })
 		if i >= 0 {
 			t = c.tabs[i]
@@ -469,7 +449,7 @@ func (c *chromium) open(ctx context.Context) error {
 	return t.setUp(ctx)
 }
 
-// current returns the active tab, which it makes ready; a new one where there is none.
+// current returns the active tab after setUp. It opens a tab if there is none.
 func (c *chromium) current(ctx context.Context) (*tab, error) {
 	c.mu.Lock()
 	t := c.active
@@ -488,15 +468,14 @@ func (c *chromium) current(ctx context.Context) (*tab, error) {
 	return t, t.setUp(ctx)
 }
 
-// replace closes a tab that is of no more use and opens a blank one.
+// replace closes a tab and opens a blank one if it was the last.
 func (c *chromium) replace(ctx context.Context, t *tab) error {
-	_, _, err := c.send("", "Target.closeTarget", map[string]any{"targetId": t.target})
-	if err != nil {
+	if err := post(c.pipe, "", target.CloseTarget, target.CloseTargetParams{TargetID: t.target}); err != nil {
 		return err
 	}
 	if err := c.await(ctx, func() bool { return !slices.Contains(c.tabs, t) }); err != nil {
 		return err
 	}
-	_, err = c.current(ctx)
+	_, err := c.current(ctx)
 	return err
 }

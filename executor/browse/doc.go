@@ -1,17 +1,17 @@
 // Package browse shows pages: in a headless Chromium of the image, driven by
-// small programs of calls, or, where there is none, by a plain fetch. It knows
-// no actions.
+// small programs of calls, or by a plain HTTP request if there is none. It
+// knows no actions.
 //
-// Chromium is started by the first step, with the user's rights and a profile
-// of its own, and stopped when it has been idle. It is spoken to by the Chrome
-// DevTools Protocol over a pair of pipes: there is no port that another process
-// or a page could find.
+// The first step starts Chromium, with the user's rights and a profile of its
+// own; it stops when it is idle. Both sides speak the Chrome DevTools Protocol
+// over a pair of pipes: there is no port that a page or another process could
+// find.
 //
-// # What a page and a browser are trusted with
+// # Trust
 //
-// Nothing. A step has a time limit, whatever the page does; of a message that is
-// too long only the beginning is kept; texts are cut. A page that crashes or does
-// not answer is closed, and a browser that does not is killed, with all that it
-// started. Programs are parsed by a grammar that knows calls and literals, and
-// are never evaluated.
+// Pages and the browser are not trusted. Each step has a time limit; of a
+// message that is too long the pipe keeps the beginning; texts are cut. A page
+// that crashes or does not answer is closed. A browser that does not answer is
+// killed with all its processes. Programs have a grammar of calls and literals
+// and are not evaluated.
 package browse

@@ -14,25 +14,22 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
 	// fetchLimit bounds a fetch without a browser.
 	fetchLimit = 30 * time.Second
-	// maxBody is what is read of an answer.
+	// maxBody is the size of the part of an answer that is read, in bytes.
 	maxBody      = 2 << 20
 	maxRedirects = 10
 )
 
-// Fetch gets a page without a browser: no scripts run, nothing is remembered, and
-// there is no tree and no picture. It opens its connections and files with the
-// rights of cfg.User, so that what the kernel keeps from that user is kept from
-// it. What goes wrong is told in the page.
+// Fetch gets a page without a browser: no scripts, cookies, tree or screenshot.
+// It opens connections and files with the rights of cfg.User, so that the
+// kernel's rules for that user apply. Errors are in the page.
 func Fetch(ctx context.Context, cfg Config, address string, timeout time.Duration) Page {
-	if cfg.As == nil {
-		cfg.As = func(work func() error) error { return work() }
-	}
 	limit := fetchLimit
 	if timeout > 0 {
 		limit = min(limit, timeout)
@@ -63,16 +60,16 @@ func (p *Page) readFile(cfg *Config, path string) error {
 	if unescaped, err := url.PathUnescape(path); err == nil {
 		path = unescaped
 	}
-	return cfg.As(func() error {
-		f, err := nowait.Open(path)
-		if errors.Is(err, nowait.ErrNotRegular) {
+	return cfg.User.Do(func() error {
+		f, err := fsutil.OpenNonBlocking(path)
+		if errors.Is(err, fsutil.ErrNotRegular) {
 			return fail("Error", "%s is not a regular file", path)
 		}
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := nowait.Reader(f)
+		in, err := fsutil.NonBlockingReader(f)
 		if err != nil {
 			return err
 		}
@@ -116,25 +113,26 @@ func (p *Page) fetch(ctx context.Context, cfg *Config, address string) error {
 	return nil
 }
 
-// dialer opens connections, those to name servers too, with the user's rights: a
-// socket belongs to the user who made it, and rules of the firewall ask for that.
+// dialer opens connections, including those to name servers, with the user's
+// rights: a socket belongs to the user who made it, and firewall rules depend
+// on that.
 func dialer(cfg *Config) func(ctx context.Context, network, address string) (net.Conn, error) {
 	asUser := func(d net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 		return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = cfg.As(func() (err error) {
+			err = cfg.User.Do(func() (err error) {
 				conn, err = d.DialContext(ctx, network, address)
 				return err
 			})
 			return conn, err
 		}
 	}
-	// Addresses are tried one after the other: a second goroutine would not have
-	// the user's rights.
+	// Addresses are tried one after the other: a second goroutine would not
+	// have the user's rights.
 	resolver := &net.Resolver{PreferGo: true, Dial: asUser(net.Dialer{FallbackDelay: -1})}
 	return asUser(net.Dialer{FallbackDelay: -1, Resolver: resolver})
 }
 
-// take reads what there is to read as text.
+// take reads the answer as text.
 func (p *Page) take(in io.Reader, contentType string) error {
 	data, err := io.ReadAll(io.LimitReader(in, maxBody+1))
 	if err != nil {
@@ -155,16 +153,16 @@ func (p *Page) take(in io.Reader, contentType string) error {
 		if err != nil {
 			return fail("Error", "the page cannot be converted: %v", err)
 		}
-		p.Text = shorten(md, maxText)
+		p.Text = shorten.Middle(md, maxText/2, maxText/2, shortened)
 	case strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "json") || strings.HasSuffix(kind, "xml") || strings.HasSuffix(kind, "javascript"):
-		p.Text = shorten(content, maxText)
+		p.Text = shorten.Middle(content, maxText/2, maxText/2, shortened)
 	default:
 		return fail("Error", "this is %s, which cannot be shown as text without a browser; fetch it with a command such as curl", clip(kind, 100))
 	}
 	return nil
 }
 
-// decode makes text of bytes: UTF-8, or the Latin alphabet in its oldest form.
+// decode decodes UTF-8 or Latin-1.
 func decode(data []byte, charset string) string {
 	if charset = strings.ToLower(charset); !utf8.Valid(data) && (charset == "iso-8859-1" || charset == "windows-1252") {
 		var out strings.Builder

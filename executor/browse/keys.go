@@ -2,45 +2,18 @@ package browse
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
-// key is a key of a keyboard as the protocol wants it described.
-type key struct {
-	key, code string
-	number    int // as Windows numbers keys, which the web took over
-	text      string
-}
-
-const (
-	alt = 1 << iota
-	control
-	meta
-	shift
-)
-
-var modifiers = map[string]int{
-	"Alt": alt, "Control": control, "ControlOrMeta": control, "Meta": meta, "Shift": shift,
-}
-
-var namedKeys = map[string]key{
-	"Enter": {"Enter", "Enter", 13, "\r"}, "Tab": {"Tab", "Tab", 9, ""}, "Space": {" ", "Space", 32, " "},
-	"Backspace": {"Backspace", "Backspace", 8, ""}, "Delete": {"Delete", "Delete", 46, ""},
-	"Insert": {"Insert", "Insert", 45, ""}, "Escape": {"Escape", "Escape", 27, ""},
-	"Home": {"Home", "Home", 36, ""}, "End": {"End", "End", 35, ""},
-	"PageUp": {"PageUp", "PageUp", 33, ""}, "PageDown": {"PageDown", "PageDown", 34, ""},
-	"ArrowLeft": {"ArrowLeft", "ArrowLeft", 37, ""}, "ArrowUp": {"ArrowUp", "ArrowUp", 38, ""},
-	"ArrowRight": {"ArrowRight", "ArrowRight", 39, ""}, "ArrowDown": {"ArrowDown", "ArrowDown", 40, ""},
-	"Alt": {"Alt", "AltLeft", 18, ""}, "Control": {"Control", "ControlLeft", 17, ""},
-	"Meta": {"Meta", "MetaLeft", 91, ""}, "Shift": {"Shift", "ShiftLeft", 16, ""},
-	"F1": {"F1", "F1", 112, ""}, "F2": {"F2", "F2", 113, ""}, "F3": {"F3", "F3", 114, ""}, "F4": {"F4", "F4", 115, ""},
-	"F5": {"F5", "F5", 116, ""}, "F6": {"F6", "F6", 117, ""}, "F7": {"F7", "F7", 118, ""}, "F8": {"F8", "F8", 119, ""},
-	"F9": {"F9", "F9", 120, ""}, "F10": {"F10", "F10", 121, ""}, "F11": {"F11", "F11", 122, ""}, "F12": {"F12", "F12", 123, ""},
-}
+// modifiers are the bits of the keys that are held.
+var modifiers = map[string]int64{"Alt": 1, "Control": 2, "ControlOrMeta": 2, "Meta": 4, "Shift": 8}
 
 // parseKeys reads a combination such as Control+Shift+a, or one key: a name, as
 // in Playwright, or a character.
-func parseKeys(comb string) (k key, held int, err error) {
+func parseKeys(comb string) (k *kb.Key, held int64, err error) {
 	name := comb
 	for {
 		first, rest, more := strings.Cut(name, "+")
@@ -49,58 +22,40 @@ func parseKeys(comb string) (k key, held int, err error) {
 		}
 		m, known := modifiers[first]
 		if !known || rest == "" {
-			return key{}, 0, fail("ValueError", "%q is no combination of keys: write modifiers (Alt, Control, Meta, Shift) and one key, as in Control+a", clip(comb, 100))
+			return nil, 0, fail("ValueError", "%q is no combination of keys: write modifiers (Alt, Control, Meta, Shift) and one key, as in Control+a", clip(comb, 100))
 		}
 		held |= m
 		name = rest
 	}
-	if k, known := namedKeys[name]; known {
+	if k = namedKey(name); k != nil {
 		return k, held, nil
 	}
-	if char := typed(name); char != "" {
-		name = char
+	char, size := utf8.DecodeRuneInString(name)
+	if size == 0 || size != len(name) {
+		return nil, 0, fail("ValueError", "there is no key %q: use a character or a name such as Enter, Tab, Escape, Backspace, Delete, ArrowDown, Home, PageDown, F1", clip(name, 100))
 	}
-	if utf8.RuneCountInString(name) != 1 {
-		return key{}, 0, fail("ValueError", "there is no key %q: use a character or a name such as Enter, Tab, Escape, Backspace, Delete, ArrowDown, Home, PageDown, F1", clip(name, 100))
+	if held&modifiers["Shift"] != 0 && char < utf8.RuneSelf {
+		char = unicode.ToUpper(char)
 	}
-	return character(name, held), held, nil
+	if k = kb.Keys[char]; k == nil || char > unicode.MaxASCII { // the private numbers of named keys begin above
+		k = &kb.Key{Key: name, Text: name}
+	}
+	return k, held, nil
 }
 
-// placed are the keys of a US keyboard that have a name of their own and type a
-// character; letters and digits do too, as KeyA and Digit1.
-var placed = map[string]string{
-	"Backquote": "`", "Minus": "-", "Equal": "=", "BracketLeft": "[", "BracketRight": "]", "Backslash": "\\",
-	"Semicolon": ";", "Quote": "'", "Comma": ",", "Period": ".", "Slash": "/",
-}
-
-// typed is the character of a key that is named by its place; "" if it is none.
-func typed(name string) string {
-	letter, isLetter := strings.CutPrefix(name, "Key")
-	digit, isDigit := strings.CutPrefix(name, "Digit")
-	switch {
-	case isLetter && len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z':
-		return strings.ToLower(letter)
-	case isDigit && len(digit) == 1 && digit[0] >= '0' && digit[0] <= '9':
-		return digit
-	}
-	return placed[name]
-}
-
-// character is the key that types a character on a US keyboard.
-func character(s string, held int) key {
-	k := key{key: s, text: s}
-	upper := strings.ToUpper(s)
-	switch c := upper[0]; {
-	case len(s) > 1:
-	case c >= 'A' && c <= 'Z':
-		k.code, k.number = "Key"+upper, int(c)
-		if held&shift != 0 {
-			k.key, k.text = upper, upper
+// namedKey returns the key with this name, or at this place of a US keyboard, such
+// as Enter, KeyA or Digit1; nil if there is none.
+func namedKey(name string) *kb.Key {
+	for char, k := range kb.Keys {
+		named := k.Key == name && (char > unicode.MaxASCII || !unicode.IsPrint(char)) // not a character
+		if !named && k.Code != name || k.Shift {
+			continue
 		}
-	case c >= '0' && c <= '9':
-		k.code, k.number = "Digit"+s, int(c)
-	case s == " ":
-		k.code, k.number = "Space", 32
+		// Pages see one number for the left and the right key.
+		if left := map[string]int64{"Shift": 16, "Control": 17, "Alt": 18}[k.Key]; left != 0 {
+			return &kb.Key{Code: k.Code, Key: k.Key, Windows: left}
+		}
+		return k
 	}
-	return k
+	return nil
 }

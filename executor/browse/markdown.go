@@ -10,9 +10,9 @@ import (
 )
 
 // toMarkdown converts a page of HTML. Links keep their address, images become
-// their alternative text, and cells of a table stand side by side: what the
-// library's own renderer makes of tables can be made as large as a page likes,
-// by colspan.
+// their alternative text, and the cells of a table row one line: a page can
+// make the output of the library's table renderer as large as it likes, by
+// colspan.
 func toMarkdown(source string) (string, error) {
 	conv := converter.NewConverter(converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin()))
 	conv.Register.RendererFor("img", converter.TagTypeInline, renderImage, converter.PriorityEarly)

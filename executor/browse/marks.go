@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// digits are the figures of a font of five by seven pixels; each row is five bits.
+// digits is a font of five by seven pixels; each row is five bits.
 var digits = [10][7]byte{
 	{14, 17, 19, 21, 25, 17, 14},
 	{4, 12, 4, 4, 4, 4, 14},
@@ -28,8 +28,8 @@ var palette = []color.RGBA{
 	{200, 0, 0, 255}, {0, 110, 0, 255}, {0, 0, 200, 255}, {150, 80, 0, 255}, {120, 0, 140, 255}, {0, 110, 130, 255},
 }
 
-// mark draws boxes with their bids, which are numbers, on a PNG image; nil where
-// that is none.
+// mark draws boxes with their bids, which are numbers, on a PNG image. It
+// returns nil if shot is not such an image.
 func mark(shot []byte, boxes map[string]box) []byte {
 	config, err := png.DecodeConfig(bytes.NewReader(shot))
 	if err != nil || config.Width > 2*width || config.Height > 2*height {
@@ -67,7 +67,8 @@ func frame(canvas draw.Image, r image.Rectangle, ink color.Color) {
 	}
 }
 
-// label writes a number in white on a field, with its upper left corner at a point.
+// label writes a number in white on a rectangle, whose upper left corner is at
+// a point.
 func label(canvas draw.Image, at image.Point, number string, ink color.Color) {
 	field := image.Rect(at.X, at.Y, at.X+6*len(number)+3, at.Y+11)
 	draw.Draw(canvas, field, image.NewUniform(ink), image.Point{}, draw.Src)

@@ -4,19 +4,24 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/target"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
-	// maxMessage is what is kept of a message; the rest is read and dropped.
+	// maxMessage is the size of the part of a message that is kept, in bytes. The
+	// pipe reads and drops the rest.
 	maxMessage = 16 << 20
 	// writeTime bounds the sending of a command: a browser that reads nothing
-	// for so long is stopped or broken.
+	// for that long is stopped or broken.
 	writeTime = 10 * time.Second
 )
 
@@ -26,29 +31,60 @@ var (
 	errCrashed = errors.New("the page crashed")
 )
 
-// refusal is what the browser answers to a command that it cannot do.
+// refusal is the browser's error reply to a command.
 type refusal struct {
-	Code    int
-	Message string
+	Message string `json:"message"`
 }
 
 func (r *refusal) Error() string { return r.Message }
 
-// message is a reply, or where it has no id an event. A session is a connection
-// to one tab; "" is the browser's own.
+// message is a command, a reply or, without an id, an event. A session is a
+// connection to one tab; "" is the session of the browser itself.
 type message struct {
-	ID        int64           `json:"id"`
-	Session   string          `json:"sessionId"`
-	Method    string          `json:"method"`
-	Params    json.RawMessage `json:"params"`
-	Result    json.RawMessage `json:"result"`
-	Error     *refusal        `json:"error"`
-	truncated bool            // Result is the beginning of one
+	ID        int64            `json:"id,omitzero"`
+	Session   target.SessionID `json:"sessionId,omitzero"`
+	Method    string           `json:"method,omitzero"`
+	Params    jsontext.Value   `json:"params,omitzero"`
+	Result    jsontext.Value   `json:"result,omitzero"`
+	Error     *refusal         `json:"error,omitzero"`
+	truncated bool             // Result is incomplete
+}
+
+// tolerant accepts the texts of pages, which may contain half a surrogate pair.
+var tolerant = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+
+// caller is a [tab] or the [chromium] itself.
+type caller interface {
+	call(ctx context.Context, method string, params, result any) error
+}
+
+// ask has the browser carry out a command and returns the result. The error is a
+// *refusal if the browser refuses the command.
+func ask[P, R any](ctx context.Context, on caller, command cdp.Command[P, R], params P) (result R, err error) {
+	err = on.call(ctx, command.Method, params, &result)
+	return result, err
+}
+
+// tell is ask for a command without a result.
+func tell[P any](ctx context.Context, on caller, command cdp.Command[P, cdp.Empty], params P) error {
+	return on.call(ctx, command.Method, params, nil)
+}
+
+// post sends a command and does not wait for the reply.
+func post[P, R any](p *pipe, session target.SessionID, command cdp.Command[P, R], params P) error {
+	_, _, err := p.send(session, command.Method, params)
+	return err
+}
+
+// payload decodes the parameters of an event. What it cannot decode is zero.
+func payload[E any](m message, _ cdp.Event[E]) (e E) {
+	_ = json.Unmarshal(m.Params, &e, tolerant)
+	return e
 }
 
 // pipe speaks the Chrome DevTools Protocol with a browser that was started with
-// --remote-debugging-pipe: JSON texts, each with a zero byte after it. Its methods
-// may be called concurrently. read is its one goroutine.
+// --remote-debugging-pipe: JSON texts, each followed by a zero byte. Its methods
+// may be called concurrently. It owns one goroutine, read.
 type pipe struct {
 	in     *os.File // deadlines work on both
 	out    *os.File
@@ -63,7 +99,7 @@ type pipe struct {
 }
 
 type waiter struct {
-	session string
+	session target.SessionID
 	reply   chan answer
 }
 
@@ -76,9 +112,9 @@ func newPipe(in, out *os.File, events func(message)) *pipe {
 	return &pipe{in: in, out: out, events: events, waiting: map[int64]waiter{}}
 }
 
-// call has the browser carry out a command and decodes its result, if any is
-// asked for. The error is a *refusal where the browser says no.
-func (p *pipe) call(ctx context.Context, session, method string, params map[string]any, result any) error {
+// callIn sends a command in a session, waits for the reply, and decodes the result
+// unless result is nil. An *answer gets the reply as it is, even if truncated.
+func (p *pipe) callIn(ctx context.Context, session target.SessionID, method string, params, result any) error {
 	a, err := p.roundTrip(ctx, session, method, params)
 	if err != nil || result == nil {
 		return err
@@ -90,13 +126,13 @@ func (p *pipe) call(ctx context.Context, session, method string, params map[stri
 	if a.truncated {
 		return fmt.Errorf("the answer to %s is longer than %d bytes", method, maxMessage)
 	}
-	if err := json.Unmarshal(a.Result, result); err != nil {
-		return fmt.Errorf("understanding the answer to %s: %w", method, err)
+	if err := json.Unmarshal(a.Result, result, tolerant); err != nil {
+		return fmt.Errorf("decoding the answer to %s: %w", method, err)
 	}
 	return nil
 }
 
-func (p *pipe) roundTrip(ctx context.Context, session, method string, params map[string]any) (answer, error) {
+func (p *pipe) roundTrip(ctx context.Context, session target.SessionID, method string, params any) (answer, error) {
 	id, reply, err := p.send(session, method, params)
 	if err != nil {
 		return answer{}, err
@@ -115,9 +151,13 @@ func (p *pipe) roundTrip(ctx context.Context, session, method string, params map
 	}
 }
 
-// send sends a command; its answer comes to reply.
-func (p *pipe) send(session, method string, params map[string]any) (id int64, reply chan answer, err error) {
+// send sends a command. The pipe sends the answer to reply.
+func (p *pipe) send(session target.SessionID, method string, params any) (id int64, reply chan answer, err error) {
 	reply = make(chan answer, 1)
+	encoded, err := json.Marshal(params, tolerant)
+	if err != nil {
+		return 0, nil, err
+	}
 	p.mu.Lock()
 	if p.ended {
 		p.mu.Unlock()
@@ -127,14 +167,7 @@ func (p *pipe) send(session, method string, params map[string]any) (id int64, re
 	id = p.last
 	p.waiting[id] = waiter{session, reply}
 	p.mu.Unlock()
-	command := map[string]any{"id": id, "method": method}
-	if params != nil {
-		command["params"] = params
-	}
-	if session != "" {
-		command["sessionId"] = session
-	}
-	data, err := json.Marshal(command)
+	data, err := json.Marshal(message{ID: id, Session: session, Method: method, Params: encoded}, tolerant)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -150,7 +183,7 @@ func (p *pipe) send(session, method string, params map[string]any) (id int64, re
 	return id, reply, nil
 }
 
-// read takes what the browser says until it ends.
+// read handles the messages of the browser until it ends.
 func (p *pipe) read() {
 	defer p.end()
 	in := bufio.NewReaderSize(p.in, 64<<10)
@@ -159,7 +192,7 @@ func (p *pipe) read() {
 		if err != nil {
 			return
 		}
-		m, ok := understand(data, truncated)
+		m, ok := decodeMessage(data, truncated)
 		switch {
 		case !ok:
 		case m.ID == 0:
@@ -191,11 +224,11 @@ func readMessage(in *bufio.Reader) (data []byte, truncated bool, err error) {
 	}
 }
 
-// understand decodes a message. Of one that was cut, only a reply is of use: its
-// id comes first.
-func understand(data []byte, truncated bool) (m message, ok bool) {
+// decodeMessage decodes a message. A truncated message is of use only if it is a
+// reply, which begins with its id.
+func decodeMessage(data []byte, truncated bool) (m message, ok bool) {
 	if !truncated {
-		return m, json.Unmarshal(data, &m) == nil
+		return m, json.Unmarshal(data, &m, tolerant) == nil
 	}
 	const before = `,"result":`
 	head := data[:min(len(data), 64)]
@@ -210,8 +243,8 @@ func understand(data []byte, truncated bool) (m message, ok bool) {
 	return m, true
 }
 
-// drop answers the commands of a session that will not be answered any more.
-func (p *pipe) drop(session string, reason error) {
+// drop ends the commands of a session that the browser will not answer.
+func (p *pipe) drop(session target.SessionID, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, w := range p.waiting {
@@ -222,7 +255,7 @@ func (p *pipe) drop(session string, reason error) {
 	}
 }
 
-// end answers everything that waits.
+// end ends all commands that wait for a reply.
 func (p *pipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,19 +7,27 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/domsnapshot"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// maxText bounds the page in words.
+	// maxText bounds the text of a page, in bytes.
 	maxText = 1 << 20
-	// aliveTime is how long a page may take for the simplest answer.
+	// aliveTime bounds the simplest answer of a page.
 	aliveTime = 20 * time.Second
-	// poseTime is how long a page may take for a picture.
+	// poseTime bounds a screenshot.
 	poseTime = 5 * time.Second
 )
 
-// maxElements is up to how many elements of a page are asked for one by one: the
-// tree of 20,000 takes the browser seconds.
+// maxElements is the most elements of a page with a tree: Chromium needs
+// seconds for the tree of 20,000.
 const maxElements = 20_000
 
 // countScript counts the elements of a page and its frames.
@@ -34,7 +42,7 @@ var countScript = fmt.Sprintf(`(() => {
   return n;
 })()`, maxElements)
 
-// excerpt stands for the tree of a page that is too large for one.
+// excerpt replaces the tree of a page that is too large for one.
 func (t *tab) excerpt(ctx context.Context) string {
 	var text string
 	_ = t.evaluate(ctx, "document.body ? document.body.innerText.slice(0, 65536) : ''", &text)
@@ -49,33 +57,34 @@ func (t *tab) excerpt(ctx context.Context) string {
 }
 
 var (
-	// errBlind says that the page answers nothing.
+	// errBlind says that the page does not answer.
 	errBlind = errors.New("the page does not answer")
-	// errUnseen says that it answers, and changes faster than it can be looked at.
+	// errUnseen says that the page answers, but changes too fast to be
+	// observed.
 	errUnseen = fail("TimeoutError", "the page could not be looked at in the time of this step")
 )
 
-// see looks at the page. The error says why it cannot be looked at; a part that
-// could not be had is left empty otherwise.
+// see observes the page. The error says why that is impossible; a part that is
+// not available is empty otherwise.
 func (c *chromium) see(ctx context.Context, t *tab, s Step, page *Page) error {
 	alive, cancel := context.WithTimeoutCause(ctx, aliveTime, errBlind)
 	defer cancel()
-	if err := t.call(alive, "Page.bringToFront", nil, nil); err != nil {
+	if err := tell(alive, t, cdppage.BringToFront, cdp.Empty{}); err != nil {
 		return err
 	}
 	var count int
 	switch err := t.evaluate(alive, countScript, &count); {
 	case errors.As(err, new(*refusal)):
-		return errUnseen // it was left each time
+		return errUnseen // it navigated each time
 	case err != nil:
 		return err
 	}
 	page.Screenshot = t.screenshot(ctx)
 	page.Focused = t.focused(ctx)
 	if s.Text {
-		page.Text = shorten(t.markdown(ctx), maxText)
+		page.Text = shorten.Middle(t.markdown(ctx), maxText/2, maxText/2, shortened)
 	}
-	var elements map[int64]sight
+	var elements map[cdp.BackendNodeID]sight
 	if count > maxElements {
 		page.Tree = t.excerpt(ctx)
 	} else {
@@ -111,17 +120,14 @@ func (c *chromium) see(ctx context.Context, t *tab, s Step, page *Page) error {
 	return nil
 }
 
-// screenshot returns a picture of what is visible, if the page holds still for
-// one. A page that is left at that moment has the browser wait for ever, and the
-// next one is seen.
+// screenshot returns an image of the visible part, nil if there is none in
+// time. If the page navigates at this moment, Chromium does not answer, but a
+// second attempt succeeds.
 func (t *tab) screenshot(ctx context.Context) []byte {
 	for range 2 {
 		deadline, _ := ctx.Deadline()
 		pose, cancel := context.WithTimeout(ctx, min(poseTime, time.Until(deadline)/4))
-		var shot struct {
-			Data []byte `json:"data"`
-		}
-		err := t.call(pose, "Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+		shot, err := ask(pose, t, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{})
 		cancel()
 		if err == nil {
 			return shot.Data
@@ -130,8 +136,7 @@ func (t *tab) screenshot(ctx context.Context) []byte {
 	return nil
 }
 
-// sourceScript takes two mebi of characters of the HTML, and half of that of the
-// text.
+// sourceScript returns up to two Mi characters of the HTML and one of the text.
 const sourceScript = `[document.documentElement ? document.documentElement.outerHTML.slice(0, 2097152) : "", document.contentType, document.body ? document.body.innerText.slice(0, 1048576) : ""]`
 
 // markdown returns the page as Markdown.
@@ -159,47 +164,56 @@ const focusedScript = `(() => {
   return e === document.body || e === document.documentElement ? null : e;
 })()`
 
-// focused returns the bid of the element that has the focus; "" where none has.
+// focused returns the bid of the element with the focus; "" if there is none.
 func (t *tab) focused(ctx context.Context) string {
-	r, err := t.expression(ctx, map[string]any{"expression": focusedScript, "objectGroup": "actions"})
-	if err != nil || r.Result.ObjectID == "" {
+	r, err := t.expression(ctx, runtime.EvaluateParams{Expression: focusedScript, ObjectGroup: "actions"})
+	if err != nil || r.Result == nil || r.Result.ObjectID == "" {
 		return ""
 	}
-	var described struct {
-		Node struct {
-			BackendNodeID int64 `json:"backendNodeId"`
-		} `json:"node"`
-	}
-	if t.call(ctx, "DOM.describeNode", map[string]any{"objectId": r.Result.ObjectID}, &described) != nil {
+	described, err := ask(ctx, t, describeNode, dom.DescribeNodeParams{ObjectID: r.Result.ObjectID})
+	if err != nil {
 		return ""
 	}
-	_ = t.call(ctx, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": "actions"}, nil)
+	_ = tell(ctx, t, runtime.ReleaseObjectGroup, runtime.ReleaseObjectGroupParams{ObjectGroup: "actions"})
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	return t.bid(described.Node.BackendNodeID)
 }
 
-// box is where an element is, in pixels from the upper left corner of what is
-// visible.
+// box is the place of an element, in pixels from the upper left corner of the
+// visible part.
 type box struct{ x, y, w, h float64 }
 
 func (b box) visible() bool {
 	return b.w >= 1 && b.h >= 1 && b.x < width && b.y < height && b.x+b.w > 0 && b.y+b.h > 0
 }
 
-// sight is what the layout says of an element.
+// sight is the layout of an element.
 type sight struct {
 	box
 	clickable bool
 }
 
-// snapshot is the part of DOMSnapshot.captureSnapshot that is looked at.
+// The results of describeNode and captureSnapshot are the parts that are read: all of
+// dom.DescribeNodeResult and domsnapshot.CaptureSnapshotResult would take several
+// times the memory of the message, whose size a page decides.
+var (
+	describeNode    = cdp.Command[dom.DescribeNodeParams, description]{Method: dom.CommandDescribeNode}
+	captureSnapshot = cdp.Command[domsnapshot.CaptureSnapshotParams, snapshot]{Method: domsnapshot.CommandCaptureSnapshot}
+)
+
+type description struct {
+	Node struct {
+		BackendNodeID cdp.BackendNodeID `json:"backendNodeId"`
+	} `json:"node"`
+}
+
 type snapshot struct {
 	Documents []struct {
 		ScrollX float64 `json:"scrollOffsetX"`
 		ScrollY float64 `json:"scrollOffsetY"`
 		Nodes   struct {
-			BackendNodeID []int64 `json:"backendNodeId"`
+			BackendNodeID []cdp.BackendNodeID `json:"backendNodeId"`
 			IsClickable   struct {
 				Index []int `json:"index"`
 			} `json:"isClickable"`
@@ -215,23 +229,22 @@ type snapshot struct {
 	} `json:"documents"`
 }
 
-// elements says of each node with a layout where it is; nil where the page is too
-// large for that.
-func (t *tab) elements(ctx context.Context) map[int64]sight {
-	var s snapshot
-	if t.call(ctx, "DOMSnapshot.captureSnapshot", map[string]any{"computedStyles": []string{}}, &s) != nil {
+// elements returns the layout of nodes; nil if the page is too large.
+func (t *tab) elements(ctx context.Context) map[cdp.BackendNodeID]sight {
+	s, err := ask(ctx, t, captureSnapshot, domsnapshot.CaptureSnapshotParams{})
+	if err != nil {
 		return nil
 	}
-	all := map[int64]sight{}
+	all := map[cdp.BackendNodeID]sight{}
 	if len(s.Documents) > 0 {
 		s.add(all, 0, 0, 0, 0)
 	}
 	return all
 }
 
-// add adds the nodes of one document and those in it. Its origin is where the
-// frame begins.
-func (s *snapshot) add(all map[int64]sight, document int, x, y float64, depth int) {
+// add adds the nodes of a document and of those in it. x and y are the
+// document's origin.
+func (s *snapshot) add(all map[cdp.BackendNodeID]sight, document int, x, y float64, depth int) {
 	d := s.Documents[document]
 	frames := map[int]int{}
 	for i, node := range d.Nodes.Content.Index {
@@ -256,11 +269,12 @@ func (s *snapshot) add(all map[int64]sight, document int, x, y float64, depth in
 	}
 }
 
-// maxMarks bounds the marks of a screenshot; more of them hide each other.
+// maxMarks bounds the marks of a screenshot, because more would hide each
+// other.
 const maxMarks = 500
 
-// marks lists what can be clicked and seen, by bid.
-func (t *tab) marks(elements map[int64]sight) map[string]box {
+// marks returns the visible clickable elements, by bid.
+func (t *tab) marks(elements map[cdp.BackendNodeID]sight) map[string]box {
 	marks := map[string]box{}
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -272,8 +286,8 @@ func (t *tab) marks(elements map[int64]sight) map[string]box {
 	return marks
 }
 
-// describe says by bid where elements are and whether they can be clicked.
-func (t *tab) describe(elements map[int64]sight) map[string]any {
+// describe returns the layout of elements as data, by bid.
+func (t *tab) describe(elements map[cdp.BackendNodeID]sight) map[string]any {
 	all := map[string]any{}
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()

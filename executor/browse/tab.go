@@ -2,22 +2,33 @@ package browse
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/inspector"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
-	// A page that showed manyDocuments since the last goto goes on by itself. It is
-	// left maxLeave times if it comes back within leaveTime.
+	// A page with more than manyDocuments since the last goto navigates by
+	// itself. navigate leaves it up to maxLeave times if it returns within
+	// leaveTime.
 	manyDocuments, maxLeave, leaveTime = 8, 10, 500 * time.Millisecond
-	// loadGrace is how long a page whose text is there may take for the rest.
+	// loadGrace bounds the loading of the rest of a page after its text.
 	loadGrace = 10 * time.Second
-	// quietScript waits until nothing in the page has changed for a tenth of a
-	// second, and at most for half a second, which is what the reference waits.
-	quietTime   = 5 * time.Second // for its answer
+	// quietScript waits until the page did not change for a tenth of a second,
+	// at most half a second as in the reference.
+	quietTime   = 5 * time.Second // bounds its answer
 	quietScript = `new Promise(done => {
   let timer;
   const over = () => { watch.disconnect(); done(true); };
@@ -27,40 +38,45 @@ const (
   again();
   setTimeout(over, 500);
 })`
-	// maxNotes bounds what is told of the dialogs of one step.
+	// maxNotes bounds the notes on the dialogs of one step.
 	maxNotes = 20
-	// maxLoaders is how many documents of a page that is left all the time are
-	// told from the one that was asked for.
+	// maxLoaders bounds the documents that are remembered of a page that reloads
+	// itself all the time.
 	maxLoaders = 1000
 )
 
-// tab is one page. mu of its browser guards all that changes.
+// tab is one page. The mu of its browser guards the fields that change.
 type tab struct {
-	c               *chromium
-	target, session string
-	url             string
-	ready           bool // setUp ran
-	crashed         bool
-	commits         int             // documents that were shown
-	loader          string          // of the last one
-	loaders         map[string]bool // of all since the last goto
-	loading         bool            // something of the current document, or of the next one
-	parsed, loaded  bool            // the current document's DOMContentLoaded and load
-	restless        bool            // it did not come to rest in this step
-	notes           []string
-	drag            json.RawMessage // what the mouse drags, after it was asked for
+	c        *chromium
+	target   target.ID
+	frame    cdp.FrameID // the main frame, which has the id of the target
+	session  target.SessionID
+	url      string
+	ready    bool // setUp ran
+	crashed  bool
+	commits  int                   // documents that were shown
+	loader   cdp.LoaderID          // of the last one
+	loaders  map[cdp.LoaderID]bool // of all since the last goto
+	loading  bool                  // part of the current document, or of the next one
+	parsed   bool                  // the current document's DOMContentLoaded fired
+	restless bool                  // it did not stop loading in this step
+	notes    []string
+	drag     *input.DragData // what the mouse drags, after setInterceptDrags
 
-	// bids are what agents call elements; nodes are the same the other way round.
-	// An element keeps its bid while its document is shown.
-	bids  map[int64]string
-	nodes map[string]int64
+	// bids are the names that agents use for elements; nodes is the inverse map.
+	// An element keeps its bid as long as its document is shown.
+	bids  map[cdp.BackendNodeID]string
+	nodes map[string]cdp.BackendNodeID
 }
 
-func newTab(c *chromium, target, session, url string) *tab {
-	return &tab{c: c, target: target, session: session, url: url, parsed: true, loaded: true, loaders: map[string]bool{}, bids: map[int64]string{}, nodes: map[string]int64{}}
+func newTab(c *chromium, id target.ID, session target.SessionID, url string) *tab {
+	return &tab{
+		c: c, target: id, frame: cdp.FrameID(id), session: session, url: url, parsed: true,
+		loaders: map[cdp.LoaderID]bool{}, bids: map[cdp.BackendNodeID]string{}, nodes: map[string]cdp.BackendNodeID{},
+	}
 }
 
-// setUp has the tab report what happens in it. What was shown before is loaded.
+// setUp enables the events of the tab. The document before counts as loaded.
 func (t *tab) setUp(ctx context.Context) error {
 	t.c.mu.Lock()
 	ready := t.ready
@@ -68,18 +84,18 @@ func (t *tab) setUp(ctx context.Context) error {
 	if ready {
 		return nil
 	}
-	for _, command := range []struct {
-		method string
-		params map[string]any
-	}{
-		{"Inspector.enable", nil},
-		{"Page.enable", nil},
-		{"Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}},
-		{"Page.bringToFront", nil},
-	} {
-		if err := t.call(ctx, command.method, command.params, nil); err != nil {
-			return err
-		}
+	if err := tell(ctx, t, inspector.Enable, cdp.Empty{}); err != nil {
+		return err
+	}
+	if err := tell(ctx, t, page.Enable, page.EnableParams{}); err != nil {
+		return err
+	}
+	size := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1}
+	if err := tell(ctx, t, emulation.SetDeviceMetricsOverride, size); err != nil {
+		return err
+	}
+	if err := tell(ctx, t, page.BringToFront, cdp.Empty{}); err != nil {
+		return err
 	}
 	t.c.mu.Lock()
 	t.ready = true
@@ -87,105 +103,100 @@ func (t *tab) setUp(ctx context.Context) error {
 	return nil
 }
 
-// handle takes an event of the tab; mu is held.
-func (t *tab) handle(method string, e event) {
-	main := e.FrameID == t.target
-	switch method {
-	case "Page.frameStartedLoading":
-		t.loading = t.loading || main
-	case "Page.frameStoppedLoading":
-		t.loading = t.loading && !main
-	case "Page.frameNavigated":
-		if e.Frame.ParentID == "" {
+// handle handles an event of the tab; mu is held.
+func (t *tab) handle(m message) {
+	switch m.Method {
+	case page.FrameStartedLoading.Method:
+		t.loading = t.loading || payload(m, page.FrameStartedLoading).FrameID == t.frame
+	case page.FrameStoppedLoading.Method:
+		t.loading = t.loading && payload(m, page.FrameStoppedLoading).FrameID != t.frame
+	case page.FrameNavigated.Method:
+		if e := payload(m, page.FrameNavigated); e.Frame != nil && e.Frame.ParentID == "" {
 			t.commits++
 			t.loader = e.Frame.LoaderID
 			if len(t.loaders) < maxLoaders {
 				t.loaders[e.Frame.LoaderID] = true
 			}
-			t.parsed, t.loaded = false, false
+			t.parsed = false
 			clear(t.bids)
 			clear(t.nodes)
 		}
-	case "Page.navigatedWithinDocument":
-		if main {
+	case page.NavigatedWithinDocument.Method:
+		if payload(m, page.NavigatedWithinDocument).FrameID == t.frame {
 			t.commits++
 		}
-	case "Page.domContentEventFired":
+	case page.DomContentEventFired.Method, page.LoadEventFired.Method:
 		t.parsed = true
-	case "Page.loadEventFired":
-		t.parsed, t.loaded = true, true
-	case "Page.javascriptDialogOpening":
-		t.answerDialog(e)
-	case "Input.dragIntercepted":
-		t.drag = e.Data
-	case "Inspector.targetCrashed":
+	case page.JavascriptDialogOpening.Method:
+		t.answerDialog(payload(m, page.JavascriptDialogOpening))
+	case input.DragIntercepted.Method:
+		t.drag = payload(m, input.DragIntercepted).Data
+	case inspector.TargetCrashed.Method:
 		t.crashed = true
 		t.c.drop(t.session, errCrashed)
 	}
 }
 
-// answerDialog answers a dialog at once, since nothing else goes on before it is:
-// a page may be left, and any other question is declined, as Playwright does.
-func (t *tab) answerDialog(e event) {
-	leave := e.Type == "beforeunload"
+// answerDialog answers a dialog at once, because the page waits for the answer. It
+// accepts that a page is left and dismisses other dialogs, as Playwright does.
+func (t *tab) answerDialog(e page.EventJavascriptDialogOpening) {
+	leave := e.Type == page.DialogTypeBeforeunload
 	if !leave && len(t.notes) < maxNotes {
-		t.notes = append(t.notes, fmt.Sprintf("The page showed a dialog (%s), which was dismissed: %s", clip(e.Type, 20), clip(repr(e.Message), 1000)))
+		t.notes = append(t.notes, fmt.Sprintf("The page showed a dialog (%s), which was dismissed: %s", clip(string(e.Type), 20), clip(repr(e.Message), 1000)))
 	}
-	_, _, _ = t.c.send(t.session, "Page.handleJavaScriptDialog", map[string]any{"accept": leave})
+	_ = post(t.c.pipe, t.session, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: leave})
 }
 
-// call carries out a command in the tab. One that crashed answers nothing.
-func (t *tab) call(ctx context.Context, method string, params map[string]any, result any) error {
+// call carries out a command in the tab. A tab that crashed answers no command.
+func (t *tab) call(ctx context.Context, method string, params, result any) error {
 	t.c.mu.Lock()
 	crashed := t.crashed
 	t.c.mu.Unlock()
 	if crashed {
 		return errCrashed
 	}
-	return t.c.call(ctx, t.session, method, params, result)
+	return t.c.callIn(ctx, t.session, method, params, result)
 }
 
-// remote is a value in the page.
-type remote struct {
-	Result struct {
-		Value    json.RawMessage `json:"value"`
-		ObjectID string          `json:"objectId"`
-	} `json:"result"`
-	Exception *struct {
-		Text      string `json:"text"`
-		Exception struct {
-			Description string `json:"description"`
-		} `json:"exception"`
-	} `json:"exceptionDetails"`
-}
-
-func (r *remote) err() error {
-	if r.Exception == nil {
+// thrown returns the exception of a script as an error; nil if there was none.
+func thrown(e *runtime.ExceptionDetails) error {
+	if e == nil {
 		return nil
 	}
-	return fail("Error", "%s", clip(r.Exception.Text+" "+r.Exception.Exception.Description, 1000))
-}
-
-// world returns a context for scripts of ours. They see the document, and nothing
-// that the page's own scripts have put in the place of what a browser has.
-func (t *tab) world(ctx context.Context) (id int64, err error) {
-	var made struct {
-		ID int64 `json:"executionContextId"`
+	text := e.Text + " "
+	if e.Exception != nil {
+		text += e.Exception.Description
 	}
-	// The protocol spells it so. It is for the frames of other sites.
-	err = t.call(ctx, "Page.createIsolatedWorld", map[string]any{"frameId": t.target, "worldName": "actiond", "grantUniveralAccess": true}, &made)
-	return made.ID, err
+	return fail("Error", "%s", clip(text, 1000))
 }
 
-// maxTries is how often a page may be left while it is asked something.
+// valueOf returns the value of an object as JSON; nil if it has none.
+func valueOf(r *runtime.RemoteObject) jsontext.Value {
+	if r == nil {
+		return nil
+	}
+	return r.Value
+}
+
+// world returns an execution context for our scripts. They see the document,
+// but not the objects that the page's own scripts replaced.
+func (t *tab) world(ctx context.Context) (runtime.ExecutionContextID, error) {
+	// Universal access is for the frames of other sites.
+	params := page.CreateIsolatedWorldParams{FrameID: t.frame, WorldName: "actiond", GrantUniveralAccess: new(true)}
+	made, err := ask(ctx, t, page.CreateIsolatedWorld, params)
+	return made.ExecutionContextID, err
+}
+
+// maxTries bounds the attempts to evaluate an expression in a page that
+// navigates.
 const maxTries = 100
 
-// expression evaluates an expression of ours, again where the document went away
+// expression evaluates an expression of ours. It tries again if the page navigates
 // meanwhile.
-func (t *tab) expression(ctx context.Context, params map[string]any) (r remote, err error) {
+func (t *tab) expression(ctx context.Context, params runtime.EvaluateParams) (r runtime.EvaluateResult, err error) {
 	for range maxTries {
-		if params["contextId"], err = t.world(ctx); err == nil {
-			err = t.call(ctx, "Runtime.evaluate", params, &r)
+		if params.ContextID, err = t.world(ctx); err == nil {
+			r, err = ask(ctx, t, runtime.Evaluate, params)
 		}
 		if err == nil || !errors.As(err, new(*refusal)) {
 			break
@@ -196,18 +207,18 @@ func (t *tab) expression(ctx context.Context, params map[string]any) (r remote, 
 
 // evaluate evaluates an expression of ours and decodes its value.
 func (t *tab) evaluate(ctx context.Context, expression string, value any) error {
-	r, err := t.expression(ctx, map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
+	r, err := t.expression(ctx, runtime.EvaluateParams{Expression: expression, ReturnByValue: new(true), AwaitPromise: new(true)})
 	if err == nil {
-		err = r.err()
+		err = thrown(r.ExceptionDetails)
 	}
 	if err != nil || value == nil {
 		return err
 	}
-	return json.Unmarshal(r.Result.Value, value)
+	return json.Unmarshal(valueOf(r.Result), value, tolerant)
 }
 
-// bid names a node; mu is held.
-func (t *tab) bid(node int64) string {
+// bid returns the bid of a node; mu is held.
+func (t *tab) bid(node cdp.BackendNodeID) string {
 	if t.bids[node] == "" {
 		t.c.lastBID++
 		name := strconv.Itoa(t.c.lastBID)
@@ -216,67 +227,76 @@ func (t *tab) bid(node int64) string {
 	return t.bids[node]
 }
 
-// element is a node that a call names.
+// element is the node of a bid.
 type element struct {
 	*tab
 	bid    string
-	node   int64
-	object string
+	node   cdp.BackendNodeID
+	object runtime.RemoteObjectID
 }
 
 func (t *tab) element(ctx context.Context, bid string) (element, error) {
-	missing := fail("ValueError", "there is no element with the bid %q on this page: take one of its accessibility tree", clip(bid, 40))
+	missing := fail("ValueError", "there is no element with the bid %q on this page: use one of its accessibility tree", clip(bid, 40))
 	t.c.mu.Lock()
 	node, known := t.nodes[bid]
 	t.c.mu.Unlock()
 	if !known {
 		return element{}, missing
 	}
-	var resolved struct {
-		Object struct {
-			ObjectID string `json:"objectId"`
-		} `json:"object"`
-	}
 	world, err := t.world(ctx)
+	var resolved dom.ResolveNodeResult
 	if err == nil {
-		err = t.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": node, "objectGroup": "actions", "executionContextId": world}, &resolved)
+		resolved, err = ask(ctx, t, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: node, ObjectGroup: "actions", ExecutionContextID: world})
 	}
-	if errors.As(err, new(*refusal)) {
+	if errors.As(err, new(*refusal)) || err == nil && resolved.Object == nil {
 		return element{}, missing
 	}
-	return element{t, bid, node, resolved.Object.ObjectID}, err
+	if err != nil {
+		return element{}, err
+	}
+	return element{t, bid, node, resolved.Object.ObjectID}, nil
 }
 
-// run runs a function of ours on the element. A text that it returns says what
-// is wrong; null is good.
+// run runs a function of ours on the element. The function returns an error as a
+// text; null means success.
 func (e element) run(ctx context.Context, function string, args ...any) error {
-	values := []map[string]any{}
+	_, err := e.test(ctx, function, args...)
+	return err
+}
+
+// test is run for a function that may also return true or false.
+func (e element) test(ctx context.Context, function string, args ...any) (yes bool, err error) {
+	params := runtime.CallFunctionOnParams{FunctionDeclaration: function, ObjectID: e.object, ReturnByValue: new(true), UserGesture: new(true)}
 	for _, a := range args {
-		values = append(values, map[string]any{"value": a})
+		value, err := json.Marshal(a, tolerant)
+		if err != nil {
+			return false, err
+		}
+		params.Arguments = append(params.Arguments, &runtime.CallArgument{Value: value})
 	}
-	var r remote
-	err := e.call(ctx, "Runtime.callFunctionOn", map[string]any{
-		"functionDeclaration": function, "objectId": e.object, "arguments": values, "returnByValue": true, "userGesture": true,
-	}, &r)
+	r, err := ask(ctx, e.tab, runtime.CallFunctionOn, params)
+	if err == nil {
+		err = thrown(r.ExceptionDetails)
+	}
 	if err != nil {
-		return err
-	}
-	if err := r.err(); err != nil {
-		return err
+		return false, err
 	}
 	var problem *string
-	if json.Unmarshal(r.Result.Value, &problem) == nil && problem != nil {
-		return e.fail(clip(*problem, 1000))
+	if value := valueOf(r.Result); json.Unmarshal(value, &problem, tolerant) != nil {
+		return json.Unmarshal(value, &yes) == nil && yes, nil
 	}
-	return nil
+	if problem != nil {
+		return false, e.fail(clip(*problem, 1000))
+	}
+	return false, nil
 }
 
 func (e element) fail(problem string) error {
 	return fail("Error", "the element [%s] %s", e.bid, problem)
 }
 
-// awaitLoad waits until the document that is wanted is shown: its text, and within
-// some time the rest. mu is held when shown is called.
+// awaitLoad waits until the document that shown reports has its text, and up to
+// loadGrace for the rest. It calls shown with mu held.
 func (t *tab) awaitLoad(ctx context.Context, shown func() bool) error {
 	t.setRestless(false)
 	if err := t.c.await(ctx, func() bool { return t.crashed || shown() && t.parsed }); err != nil {
@@ -285,7 +305,7 @@ func (t *tab) awaitLoad(ctx context.Context, shown func() bool) error {
 	return t.awaitRest(ctx)
 }
 
-// awaitRest waits for what a page still loads, as long as that is worth it.
+// awaitRest waits until the page has loaded, up to loadGrace.
 func (t *tab) awaitRest(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(ctx, loadGrace)
 	defer cancel()
@@ -308,7 +328,7 @@ func (t *tab) setRestless(restless bool) {
 	t.restless = restless
 }
 
-// settle waits until what the calls began is over, as far as it can be seen.
+// settle waits for the visible effects of the calls.
 func (t *tab) settle(ctx context.Context) error {
 	if err := t.awaitRest(ctx); err != nil {
 		return err
@@ -316,11 +336,11 @@ func (t *tab) settle(ctx context.Context) error {
 	quiet, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
 	err := t.evaluate(quiet, quietScript, nil)
-	if errors.As(err, new(*refusal)) { // the document went away meanwhile
+	if errors.As(err, new(*refusal)) { // the page navigated meanwhile
 		return t.awaitRest(ctx)
 	}
 	if quiet.Err() != nil && ctx.Err() == nil {
-		return nil // the observation will tell
+		return nil // the observation reports the error
 	}
 	return err
 }

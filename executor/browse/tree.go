@@ -7,6 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/page"
 )
 
 const (
@@ -16,7 +21,7 @@ const (
 	maxBIDs   = 100_000
 )
 
-// accessible is a node of an accessibility tree.
+// accessible is the part of accessibility.Node that is read.
 type accessible struct {
 	NodeID     string   `json:"nodeId"`
 	ParentID   string   `json:"parentId"`
@@ -29,7 +34,7 @@ type accessible struct {
 		Name  string   `json:"name"`
 		Value property `json:"value"`
 	} `json:"properties"`
-	Node int64 `json:"backendDOMNodeId"`
+	Node cdp.BackendNodeID `json:"backendDOMNodeId"`
 }
 
 type property struct {
@@ -41,7 +46,7 @@ func (p property) text() string {
 	return s
 }
 
-// short is the value, if it is a long text its beginning.
+// short returns the value; of a long text the beginning.
 func (p property) short() any {
 	if s, ok := p.Value.(string); ok {
 		return clip(s, maxName)
@@ -52,12 +57,11 @@ func (p property) short() any {
 // tree is the accessibility tree of a page and its frames.
 type tree struct {
 	tab       *tab
-	elements  map[int64]sight
-	main      string
-	frames    map[string]*document // by their ids
-	order     []string             // of the ids, that of the page first
-	inside    map[int64]string     // the id of the frame in a node
-	count     int                  // of nodes
+	elements  map[cdp.BackendNodeID]sight
+	frames    map[cdp.FrameID]*document
+	order     []cdp.FrameID                     // the main frame first
+	inside    map[cdp.BackendNodeID]cdp.FrameID // the frame in a node
+	count     int                               // of nodes
 	truncated bool
 }
 
@@ -68,52 +72,42 @@ type document struct {
 	nodes []*accessible
 }
 
-// tree asks for the tree. What is missing of it is marked as cut.
-func (t *tab) tree(ctx context.Context, elements map[int64]sight) *tree {
-	tree := &tree{tab: t, elements: elements, main: t.target, frames: map[string]*document{}, inside: map[int64]string{}}
-	tree.ask(ctx, t.target)
-	var r struct {
-		FrameTree frameTree `json:"frameTree"`
-	}
-	if t.call(ctx, "Page.getFrameTree", nil, &r) != nil {
+// tree gets the tree. It marks missing parts.
+func (t *tab) tree(ctx context.Context, elements map[cdp.BackendNodeID]sight) *tree {
+	tree := &tree{tab: t, elements: elements, frames: map[cdp.FrameID]*document{}, inside: map[cdp.BackendNodeID]cdp.FrameID{}}
+	tree.add(ctx, t.frame)
+	r, err := ask(ctx, t, page.GetFrameTree, cdp.Empty{})
+	if err != nil {
 		return tree
 	}
-	for _, id := range r.FrameTree.ids(nil) {
-		if id == t.target {
+	for _, id := range frames(r.FrameTree, nil) {
+		if id == t.frame {
 			continue
 		}
-		var owner struct {
-			Node int64 `json:"backendNodeId"`
-		}
-		if t.call(ctx, "DOM.getFrameOwner", map[string]any{"frameId": id}, &owner) == nil {
-			tree.inside[owner.Node] = id
-			tree.ask(ctx, id)
+		if owner, err := ask(ctx, t, dom.GetFrameOwner, dom.GetFrameOwnerParams{FrameID: id}); err == nil {
+			tree.inside[owner.BackendNodeID] = id
+			tree.add(ctx, id)
 		}
 	}
 	return tree
 }
 
-type frameTree struct {
-	Frame struct {
-		ID string `json:"id"`
-	} `json:"frame"`
-	Children []frameTree `json:"childFrames"`
-}
-
-func (f frameTree) ids(found []string) []string {
+// frames appends the ids of a frame and the frames in it, at most maxFrames.
+func frames(f *page.FrameTree, found []cdp.FrameID) []cdp.FrameID {
+	if f == nil || f.Frame == nil || len(found) >= maxFrames {
+		return found
+	}
 	found = append(found, f.Frame.ID)
-	for _, child := range f.Children {
-		if len(found) < maxFrames {
-			found = child.ids(found)
-		}
+	for _, child := range f.ChildFrames {
+		found = frames(child, found)
 	}
 	return found
 }
 
-// ask asks for the tree of one frame.
-func (t *tree) ask(ctx context.Context, id string) {
+// add adds the tree of one frame.
+func (t *tree) add(ctx context.Context, id cdp.FrameID) {
 	var a answer
-	if t.tab.call(ctx, "Accessibility.getFullAXTree", map[string]any{"frameId": id}, &a) != nil {
+	if t.tab.call(ctx, accessibility.CommandGetFullAXTree, accessibility.GetFullAXTreeParams{FrameID: id}, &a) != nil {
 		return
 	}
 	f, whole := decodeFrame(a.Result, maxNodes-t.count)
@@ -123,7 +117,7 @@ func (t *tree) ask(ctx context.Context, id string) {
 	t.truncated = t.truncated || !whole
 }
 
-// decodeFrame reads so many nodes, as far as there are: an answer may have been cut.
+// decodeFrame decodes up to limit nodes. The answer may be truncated.
 func decodeFrame(data []byte, limit int) (f *document, whole bool) {
 	f = &document{byID: map[string]*accessible{}}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -146,14 +140,14 @@ func decodeFrame(data []byte, limit int) (f *document, whole bool) {
 	return f, true
 }
 
-// cut stands where a tree was too large.
+// cut follows a truncated tree.
 const cut = "[The page is too large: this is the first part of its accessibility tree]"
 
 // lines writes the tree, at most about limit bytes of it.
 func (t *tree) lines(limit int) string {
 	var out strings.Builder
 	t.tab.c.mu.Lock()
-	if f := t.frames[t.main]; f != nil {
+	if f := t.frames[t.tab.frame]; f != nil {
 		t.write(&out, limit, f, f.root, place{})
 	}
 	if len(t.tab.bids) > maxBIDs {
@@ -166,10 +160,10 @@ func (t *tree) lines(limit int) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// forget takes the names of nodes that are no longer there: a document may live
-// for ever and change all the time. mu is held.
+// forget removes the bids of nodes that no longer exist, because a document may
+// change for days; mu is held.
 func (t *tree) forget() {
-	there := map[int64]bool{}
+	there := map[cdp.BackendNodeID]bool{}
 	for _, f := range t.frames {
 		for _, n := range f.nodes {
 			there[n.Node] = true
@@ -183,7 +177,7 @@ func (t *tree) forget() {
 	}
 }
 
-// place is where in the tree a node is.
+// place is the place of a node in the tree.
 type place struct {
 	indent int    // of the line
 	depth  int    // in the tree, with the nodes that have no line
@@ -215,17 +209,18 @@ func (t *tree) write(out *strings.Builder, limit int, f *document, id string, at
 	}
 }
 
-// unnamed are the roles that are of no interest; the text in them is.
+// unnamed are roles that are not shown; their text is.
 var unnamed = []string{"none", "InlineTextBox", "LineBreak", "ListMarker"}
 
-// bare are the properties that stand without a value, hidden those that agents
-// have no use for (BrowserGym's choice).
+// bare are properties shown without a value, hidden those not shown, both as in
+// BrowserGym.
 var (
 	bare   = []string{"required", "focused", "atomic"}
 	hidden = []string{"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable", "actions"}
 )
 
-// line writes a node, unless it says nothing that the line above does not.
+// line returns the line of a node. shown is false if it would repeat the line
+// above.
 func (t *tree) line(n *accessible, parent string) (line string, shown bool) {
 	role, name := n.Role.text(), strings.TrimSpace(n.Name.text())
 	if n.Ignored || role == "" || slices.Contains(unnamed, role) {
@@ -269,7 +264,7 @@ func (t *tree) attributes(n *accessible) string {
 	return out.String()
 }
 
-// python writes a value of JSON as Python does.
+// python formats a JSON value as Python does.
 func python(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -280,9 +275,9 @@ func python(v any) string {
 	return fmt.Sprint(v)
 }
 
-// data returns the nodes of the page, its root first, and then those of its
-// frames, in the form of the protocol, with the bids of elements: clients make
-// their own lines of them.
+// data returns the nodes of the page, the root first, and then those of its
+// frames, in the form of the protocol with the bids of elements. Clients format
+// them themselves.
 func (t *tree) data() []any {
 	t.tab.c.mu.Lock()
 	defer t.tab.c.mu.Unlock()
@@ -295,7 +290,7 @@ func (t *tree) data() []any {
 	return all
 }
 
-func (t *tree) node(frame string, n *accessible) map[string]any {
+func (t *tree) node(frame cdp.FrameID, n *accessible) map[string]any {
 	children := make([]any, 0, len(n.ChildIDs))
 	for _, child := range n.ChildIDs {
 		children = append(children, t.nodeID(frame, child))
@@ -327,12 +322,12 @@ func (t *tree) node(frame string, n *accessible) map[string]any {
 	return node
 }
 
-// nodeID makes one space of the ids of all frames.
-func (t *tree) nodeID(frame, id string) string {
-	if frame == t.main {
+// nodeID makes ids unique across frames.
+func (t *tree) nodeID(frame cdp.FrameID, id string) string {
+	if frame == t.tab.frame {
 		return id
 	}
-	return frame + "." + id
+	return string(frame) + "." + id
 }
 
 func valued(v any) map[string]any { return map[string]any{"value": v} }

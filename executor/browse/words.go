@@ -4,39 +4,17 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
-// shortened stands where text was left out; the same words as for a command.
+// shortened replaces the omitted middle of a text. Commands use the same words.
 const shortened = "\n[... Observation truncated due to length ...]\n"
 
-// clip cuts a text to about so many bytes, between two characters.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit] + "…"
-}
+// clip is shorten.Text.
+func clip(s string, limit int) string { return shorten.Text(s, limit) }
 
-// shorten keeps the beginning and the end of a long text.
-func shorten(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	head, tail := limit/2, len(s)-limit/2
-	for head > 0 && !utf8.RuneStart(s[head]) {
-		head--
-	}
-	for tail < len(s) && !utf8.RuneStart(s[tail]) {
-		tail++
-	}
-	return s[:head] + shortened + s[tail:]
-}
-
-// repr writes a text as Python does.
+// repr formats a text as Python does.
 func repr(s string) string {
 	quote := '\''
 	if strings.ContainsRune(s, '\'') && !strings.ContainsRune(s, '"') {

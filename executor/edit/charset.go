@@ -15,12 +15,12 @@ import (
 	"golang.org/x/text/encoding/traditionalchinese"
 )
 
-// guessSample is how many bytes with the high bit a guess looks at; more only costs time.
+// guessSample bounds the bytes with the high bit that a guess examines; more bytes only cost time.
 const guessSample = 4096
 
 // legacy are the charsets that files without a mark are guessed to be in, the likeliest first. A statistical detector
-// (ICU's, in Go) was tried on short texts: it takes "café crème" for Czech and "Привет" for Arabic. What tells these
-// charsets apart in a few words is how the letters stand together.
+// (ICU's, in Go) was tried on short texts: it reports "café crème" as Czech and "Привет" as Arabic. In a few words only the
+// combination of letters tells these charsets apart.
 var legacy = []candidate{
 	{"windows-1252", charmap.Windows1252, letters("éèêëàâäáãåçñóòôöúùûüíìîïøæœß")},
 	{"windows-1251", charmap.Windows1251, cyrillic},
@@ -51,8 +51,8 @@ func letters(lower string) func(rune) bool {
 
 var declaration = lazily(`(?i)(?:coding|charset|encoding)\s*[:=]\s*["']?([a-z][-\w]{2,30})`)
 
-// guessCharset says how bytes that are not UTF-8 are likely to be written. It goes by a declaration in the first lines, as
-// Python, XML and HTML have them; then by whether most of it is UTF-8 with a few broken bytes; then by the letters.
+// guessCharset returns the most likely charset of bytes that are not UTF-8. It uses a declaration in the first lines, as in
+// Python, XML and HTML; else UTF-8 if most bytes are valid; else the frequency of letters.
 func guessCharset(raw []byte) charset {
 	if c, ok := declared(raw); ok {
 		return c
@@ -90,7 +90,7 @@ func declared(raw []byte) (charset, bool) {
 	return charset{}, false
 }
 
-// mostlyUTF8 says whether characters of several bytes outnumber the bytes that belong to none.
+// mostlyUTF8 reports whether valid characters of several bytes outnumber invalid bytes.
 func mostlyUTF8(raw []byte) bool {
 	whole, broken := 0, 0
 	for i := 0; i < len(raw) && whole+broken < guessSample; {
@@ -109,7 +109,7 @@ func mostlyUTF8(raw []byte) bool {
 	return whole >= 2*broken
 }
 
-// highSample is the lines that have bytes with the high bit, up to guessSample such bytes.
+// highSample returns the lines that have bytes with the high bit, up to guessSample such bytes.
 func highSample(raw []byte) []byte {
 	var sample []byte
 	seen := 0
@@ -138,8 +138,8 @@ func highSample(raw []byte) []byte {
 	return sample
 }
 
-// score says how much bytes look like text in a charset, per byte with the high bit: from about 2 for ordinary words down
-// to below 0 for nonsense. It is false for what cannot be written in the charset at all.
+// score rates bytes as text in a charset, per byte with the high bit: about 2 for ordinary words, below 0 for nonsense. It
+// returns false for bytes that are invalid in the charset.
 func (c candidate) score(raw []byte) (float64, bool) {
 	body, ok := charset{c.name, c.coding}.decode(raw)
 	if !ok {
@@ -181,7 +181,7 @@ func (c candidate) score(raw []byte) (float64, bool) {
 	return score, true
 }
 
-// letterWeight is how natural a letter or sign beyond ASCII is between its neighbours.
+// letterWeight rates how natural a letter or sign beyond ASCII is between its neighbours.
 func (c candidate) letterWeight(before, r, after rune) float64 {
 	if !unicode.IsLetter(r) {
 		switch {
@@ -220,8 +220,8 @@ func script(r rune) *unicode.RangeTable {
 	return nil
 }
 
-// wideWeight is how usual an East Asian character is. The standards sort the frequent ones into the first rows, so that
-// the first byte of the code tells them.
+// wideWeight rates how frequent an East Asian character is. The standards put frequent characters into the first rows, which
+// the first byte of the code names.
 func wideWeight(coding encoding.Encoding, r rune) float64 {
 	code, err := coding.NewEncoder().String(string(r))
 	if err != nil || len(code) < 2 {

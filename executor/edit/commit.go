@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// apply makes changes to a file, records them and returns the new view. Which
-// diff shows them is the caller's choice.
+// apply writes changes to a file, records them and returns the new view. The
+// caller chooses the form of the diff.
 func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(path, before, after string) string) (Result, string, error) {
 	raw, view, err := e.splice(p, t, changes)
 	if err != nil {
@@ -22,21 +22,20 @@ func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(pa
 	return r, view, nil
 }
 
-// splice is that of t, but for texts that would become too large.
+// splice calls [text.splice] and refuses a result that is too large.
 func (e *Editor) splice(p place, t *text, changes []change) (raw []byte, view string, err error) {
 	size := int64(len(t.raw))
 	for _, c := range changes {
 		size += int64(len(c.text))
 	}
-	if size > e.maxRead { // before the bytes are put together: many places times a long text is more than there is memory
-		return nil, "", refuse(CodeTooLarge, "File validation failed for %s: File would become too large. "+
-			"Maximum allowed size is %dMB.", p.shown, e.maxRead>>20)
+	if size > e.maxRead { // checked before allocating: many places times a long text may exceed the memory
+		return nil, "", becomesTooLarge(p, e.maxRead)
 	}
 	return t.splice(changes)
 }
 
-// applyEach makes replacements one after the other, each in what the one before left, and writes the file once. find says
-// where one goes. Where one fails nothing is written, and the error says which it was.
+// applyEach makes replacements one after the other, each in the result of the previous one, and writes the file once. find
+// finds the places of one. If one fails, nothing is written and the error names it.
 func (e *Editor) applyEach(
 	p place, f *file, t *text, edits []Replacement, find func(view string, r Replacement) ([]change, error),
 ) (Result, error) {
@@ -60,11 +59,11 @@ func (e *Editor) applyEach(
 		return Result{}, err
 	}
 	r.Diff = unifiedDiff(p.shown, t.view, now.view)
-	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clip(r.Diff), reviewReplace)
+	r.Text = fmt.Sprintf("The file %s has been edited in %d steps:\n%s\n%s", p.shown, len(edits), clipped(r.Diff), reviewReplace)
 	return r, nil
 }
 
-// replaceFile writes new bytes over a file and records the old ones. Equal bytes are not written and not recorded.
+// replaceFile replaces the bytes of a file and records the old ones. Equal bytes are neither written nor recorded.
 func (e *Editor) replaceFile(p place, f *file, data []byte, mode fs.FileMode) (Result, error) {
 	after := hashing(data)
 	defer after()
@@ -77,12 +76,12 @@ func (e *Editor) replaceFile(p place, f *file, data []byte, mode fs.FileMode) (R
 		return Result{}, unwritable(p.shown, err)
 	}
 	r := Result{Existed: true, SHA256: string(after())}
-	r.HistoryErr = e.history.push(p.real, &entry{before: before(), after: after(), mode: f.info.Mode(), data: f.data})
+	r.HistoryErr = e.record(p, &entry{before: before(), after: after(), mode: f.info.Mode(), data: f.data})
 	return r, nil
 }
 
-// createFile makes a file where there is none and records that.
-func (e *Editor) createFile(p place, data []byte, b birth) (Result, error) {
+// createFile creates a file and records that.
+func (e *Editor) createFile(p place, data []byte, b creation) (Result, error) {
 	if p.err != nil {
 		return Result{}, unwritable(p.shown, p.err)
 	}
@@ -100,11 +99,19 @@ func (e *Editor) createFile(p place, data []byte, b birth) (Result, error) {
 		return Result{}, unwritable(p.shown, err)
 	}
 	r := Result{SHA256: string(sum())}
-	r.HistoryErr = e.history.push(p.real, &entry{after: sum(), dirs: dirs})
+	r.HistoryErr = e.record(p, &entry{after: sum(), dirs: dirs})
 	return r, nil
 }
 
-// loadAny loads a regular file whatever it holds, with the view of it that diffs show: "" where it is not text.
+// record puts an entry into the undo history, unless the change at p is to be kept out of it.
+func (e *Editor) record(p place, en *entry) error {
+	if p.unrecorded {
+		return nil
+	}
+	return e.history.push(p.real, en)
+}
+
+// loadAny loads a regular file of any content, with the view that diffs show: "" for binary files.
 func (e *Editor) loadAny(p place) (*file, string, error) {
 	f, err := e.load(p, e.maxRead)
 	switch {
@@ -129,6 +136,11 @@ func viewOf(data []byte) string {
 func tooLarge(p place, limit int64) *Error {
 	return refuse(CodeTooLarge, "File is too large (%.1fMB): %s. Maximum allowed size is %dMB.",
 		float64(p.info.Size())/(1<<20), p.shown, limit>>20)
+}
+
+func becomesTooLarge(p place, limit int64) *Error {
+	return refuse(CodeTooLarge, "File validation failed for %s: File would become too large. Maximum allowed size is %dMB.",
+		p.shown, limit>>20)
 }
 
 func notRegular(p place) *Error {

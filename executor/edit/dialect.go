@@ -4,10 +4,12 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
-// Dialect is whose rules and words a command follows. All dialects work on the same engine, so what this package promises
-// holds in each.
+// Dialect names the editor whose rules and messages a command follows. All dialects use the same engine, so the promises of
+// this package hold in each.
 type Dialect string
 
 // The dialects.
@@ -22,19 +24,19 @@ const (
 // maxStrandsSize is the largest file that the dialect Strands views and edits, in bytes.
 const maxStrandsSize = 1 << 20
 
-// Replacement is one of several that a command makes.
+// Replacement is one of several replacements of a command.
 type Replacement struct {
 	Old, New string
-	// Expected is how often Old must stand there; nil means once.
+	// Expected is the required number of occurrences of Old; nil means one.
 	Expected *int
-	// AllowMultiple lets Old stand there any number of times.
+	// AllowMultiple replaces all occurrences of Old, however many there are.
 	AllowMultiple bool
 }
 
-// counts says that a replacement may be of other than one place.
+// counts reports whether a replacement may have another number of places than one.
 func (r Replacement) counts() bool { return r.AllowMultiple || r.Expected != nil && *r.Expected != 1 }
 
-// limit is the largest file that a dialect views and edits.
+// limit is the size in bytes of the largest file that a dialect views and edits.
 func (e *Editor) limit(d Dialect) int64 {
 	switch d {
 	case Strands:
@@ -45,8 +47,7 @@ func (e *Editor) limit(d Dialect) int64 {
 	return e.maxEdit
 }
 
-// numbered is the block that shows lines with their numbers, the first being start. A text that ends in a line feed shows
-// one more line, an empty one.
+// numbered shows lines with their numbers, beginning with start. A text that ends in a line feed shows an empty last line.
 func (d Dialect) numbered(what, body string, start int) string {
 	body, gap := printable(body), "\t"
 	switch d {
@@ -55,7 +56,7 @@ func (d Dialect) numbered(what, body string, start int) string {
 	case OpenHandsV1:
 		body = clipMiddle(body)
 	default:
-		body = clip(body)
+		body = clipped(body)
 	}
 	var out strings.Builder
 	out.WriteString("Here's the result of running `cat -n` on " + what + ":\n")
@@ -72,12 +73,11 @@ func (d Dialect) numbered(what, body string, start int) string {
 	return out.String()
 }
 
-// clipMiddle cuts a text to maxShown characters by taking out its middle, and says so there.
+// clipMiddle shortens a text to maxShown characters: a note replaces its middle.
 func clipMiddle(s string) string {
 	if len(s) <= maxShown || utf8.RuneCountInString(s) <= maxShown {
 		return s
 	}
-	kept := []rune(s)
 	room := maxShown - utf8.RuneCountInString(fileClipped)
-	return string(kept[:room/2+room%2]) + fileClipped + string(kept[len(kept)-room/2:])
+	return shorten.Middle(s, room-room/2, room/2, fileClipped)
 }

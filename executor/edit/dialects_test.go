@@ -64,7 +64,9 @@ func TestDialects(t *testing.T) {
 		{"insert into nothing", edit.Strands, "", insert("0", "x"), "x", ""},
 		{"insert into nothing, after it", edit.Strands, "", insert("1", "x"), "x", ""},
 		{"insert an empty line", edit.Strands, "a\nb\n", insert("1", ""), "a\n\nb\n", ""},
-		{"insert after a fraction", edit.Strands, "a\nb\n", insert("1.5", "x"), "a\nx\nb\n", ""},
+		{"insert after a fraction", edit.Strands, "a\nb\n", insert("1.5", "x"), "", edit.CodeInvalidArgument},
+		{"insert beyond the file", edit.Strands, "a\nb\n", insert("4", "x"), "", edit.CodeInvalidRange},
+		{"insert after a huge number", edit.Strands, "a\nb\n", insert("99999999999999999999", "x"), "", edit.CodeInvalidRange},
 		{"insert before the top", edit.Strands, "a\nb\n", insert("-1", "x"), "", edit.CodeInvalidRange},
 		{"insert behind the end", edit.Strands, "a\nb\n", insert("4", "x"), "", edit.CodeInvalidRange},
 		{"insert nowhere", edit.Strands, "a\nb\n", insert("NaN", "x"), "", edit.CodeInvalidArgument},
@@ -283,9 +285,9 @@ func TestHints(t *testing.T) {
 	for _, test := range []struct{ name, content, old, want string }{
 		{"nearest lines", "x\n\nfunc one() {\n\treturn 1\n}\n", "func one() int {\n\treturn 2\n}", "\nMost similar, by 88%: lines 3-5\n     3\tfunc one() {\n     4\t\treturn 1\n     5\t}"},
 		{"nothing near", "x\ny\n", "something else altogether", ""},
-		{"decomposed", "a\ncafe\u0301\n", "caf\u00e9", "\nThe same text stands on line 2 in another Unicode normalization form (composed or decomposed accents). Copy it from the file."},
-		{"no-break space", "a\nb\u00a0c\n", "b c", "\nThe same text stands on line 2, but for invisible characters or unusual spaces (such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file."},
-		{"zero width space in the search", "a\nb c\n", "b\u200b c", "\nThe same text stands on line 2, but for invisible characters or unusual spaces (such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file."},
+		{"decomposed", "a\ncafe\u0301\n", "caf\u00e9", "\nThe same text is on line 2 in another Unicode normalization form (composed or decomposed accents). Copy it from the file."},
+		{"no-break space", "a\nb\u00a0c\n", "b c", "\nThe same text is on line 2, except for invisible characters or unusual spaces (such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file."},
+		{"zero width space in the search", "a\nb c\n", "b\u200b c", "\nThe same text is on line 2, except for invisible characters or unusual spaces (such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file."},
 	} {
 		b := newBench(t)
 		_, err := b.Do(edit.Command{Name: "str_replace", Path: b.write("f", test.content, 0o644), OldStr: &test.old, NewStr: new("new")})

@@ -52,6 +52,23 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// TestLineDiff pins where a shortest diff differs from difflib's, and that it is short.
+func TestLineDiff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ before, after, want string }{
+		"equal":           {"a\n", "a\n", ""},
+		"changed":         {"a\nb\nc", "a\nB\nc", "--- p\n+++ p\n@@ -2 +2 @@\n-b\n+B"},
+		"from nothing":    {"", "a\n", "--- p\n+++ p\n@@ -0,0 +1 @@\n+a"},
+		"turned around":   {"a\nb\nc", "c\nb\na", "--- p\n+++ p\n@@ -1,2 +0,0 @@\n-a\n-b\n@@ -3,0 +2,2 @@\n+b\n+a"},
+		"popular lines":   {strings.Repeat("}\n", 300) + "x\n", strings.Repeat("}\n", 300) + "y\n", "--- p\n+++ p\n@@ -301 +301 @@\n-x\n+y"},
+		"two far changes": {"a\n" + numberedLines("l", 60_000) + "b\n", "A\n" + numberedLines("l", 60_000) + "B\n", "--- p\n+++ p\n@@ -1 +1 @@\n-a\n+A\n@@ -60002 +60002 @@\n-b\n+B"},
+	} {
+		if got := edit.LineDiff("p", test.before, test.after); got != test.want {
+			t.Errorf("%s: got\n%.1000s\nwant\n%s", name, got, test.want)
+		}
+	}
+}
+
 // TestDiffEnds compares large texts that are unlike in ways that take long to compare. It ends because the work is bounded,
 // and what it gives still leads from one to the other.
 func TestDiffEnds(t *testing.T) {
@@ -110,16 +127,18 @@ func TestDiffTooLargeToShow(t *testing.T) {
 	}
 }
 
-// checkDiff applies a diff. Blanks at the ends of lines are not in it.
+// checkDiff applies the diffs of both kinds. Blanks at the ends of lines are not in them.
 func checkDiff(t *testing.T, before, after string) {
 	t.Helper()
-	diff := edit.UnifiedDiff("p", before, after)
-	got, err := patched(before, diff)
-	if err != nil {
-		t.Fatalf("%v in\n%.2000s", err, diff)
-	}
-	if want := trimmed(after); got != want {
-		t.Fatalf("the diff leads to\n%.1000q, want\n%.1000q:\n%.2000s", got, want, diff)
+	for name, differ := range map[string]func(path, before, after string) string{"unified": edit.UnifiedDiff, "line": edit.LineDiff} {
+		diff := differ("p", before, after)
+		got, err := patched(before, diff)
+		if err != nil {
+			t.Fatalf("%s: %v in\n%.2000s", name, err, diff)
+		}
+		if want := trimmed(after); got != want {
+			t.Fatalf("the %s diff leads to\n%.1000q, want\n%.1000q:\n%.2000s", name, got, want, diff)
+		}
 	}
 }
 

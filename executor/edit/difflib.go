@@ -1,34 +1,32 @@
 package edit
 
-// difflib finds the equal lines as Python's difflib.SequenceMatcher does: the longest stretch of equal lines first, the
-// uppermost of several, and then the same above and below it. Lines that make up more than a hundredth of a long text do
-// not begin a stretch.
-func difflib(d *differ) {
-	m := &matcher{differ: d, places: make([][]int, len(d.facts)), run: make([]int, len(d.b)+1), last: make([]int, len(d.b)+1)}
-	// All places lie in one array, by line. Line 0 is any that a does not have.
-	counts := make([]int, len(d.facts))
-	for _, id := range d.b {
-		counts[id]++
+// difflib returns the hunks between the equal lines that Python's difflib.SequenceMatcher finds: the longest run of equal
+// lines first, the uppermost of several, and then the same above and below it. A line that makes up more than a hundredth
+// of a long text does not begin a run. a and b are lines by number, below count.
+func difflib(a, b []rune, count int) []hunk {
+	m := &matcher{a: a, b: b, places: make([][]int, count), run: make([]int, len(b)+1), last: make([]int, len(b)+1)}
+	popular := len(b)
+	if len(b) >= 200 {
+		popular = len(b)/100 + 1
 	}
-	all, popular := make([]int, len(d.b)), len(d.b)
-	if n := len(d.b); n >= 200 {
-		popular = n/100 + 1
+	for j, line := range b {
+		m.places[line] = append(m.places[line], j)
 	}
-	for id, n := range counts {
-		m.places[id], all = all[:0:n], all[n:]
-	}
-	for j, id := range d.b {
-		if id != 0 && counts[id] <= popular {
-			m.places[id] = append(m.places[id], j)
+	for line, places := range m.places {
+		if len(places) > popular {
+			m.places[line] = nil
 		}
 	}
-	m.match(0, len(d.a), 0, len(d.b))
+	m.match(0, len(a), 0, len(b))
+	m.equal(len(a), len(b), 0)
+	return m.list
 }
 
 type matcher struct {
-	*differ
-	places [][]int // where in b a line stands
-	// run[j+1] is how many lines up to a[i] and b[j] are equal, for the i at hand; last is that of the line before.
+	hunks
+	a, b   []rune
+	places [][]int // of a line in b
+	// run[j+1] is the number of equal lines up to a[i] and b[j], for the current i; last is that of the line before.
 	run, last []int
 }
 
@@ -42,7 +40,7 @@ func (m *matcher) match(a0, a1, b0, b1 int) {
 	m.match(i+n, a1, j+n, b1)
 }
 
-// longest returns the first of the longest stretches of equal lines.
+// longest returns the first of the longest runs of equal lines.
 func (m *matcher) longest(a0, a1, b0, b1 int) (besti, bestj, best int) {
 	besti, bestj = a0, b0
 	for i := a0; i < a1; i++ {
@@ -70,7 +68,7 @@ func (m *matcher) longest(a0, a1, b0, b1 int) (besti, bestj, best int) {
 	return besti, bestj, best
 }
 
-// within are the places of the line a[i] in a part of b.
+// within returns the places of the line a[i] in a part of b.
 func (m *matcher) within(i, b0, b1 int) []int {
 	places := m.places[m.a[i]]
 	for len(places) > 0 && places[0] < b0 {
@@ -82,7 +80,7 @@ func (m *matcher) within(i, b0, b1 int) []int {
 	return places
 }
 
-// clear takes back what the line a[i] has left in a row.
+// clear resets the entries of a row that the line a[i] has set.
 func (m *matcher) clear(row []int, i, b0, b1 int) {
 	for _, j := range m.within(i, b0, b1) {
 		row[j+1] = 0

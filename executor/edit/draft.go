@@ -7,44 +7,45 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// maxWindow is how many lines one draft may replace. It is the limit that OpenHands documents.
+	// maxWindow bounds the lines that one draft may replace, as OpenHands documents.
 	maxWindow = 300
-	// chunkLines is how many lines the regions have that a refusal shows, and maxChunks how many of them.
+	// chunkLines is the number of lines of a region in a refusal, maxChunks the number of regions.
 	chunkLines, maxChunks = 20, 3
 )
 
-// Draft is a part of a file as it should be. Lines that stay may be left out, with a placeholder such as
-// "# ... existing code ..." in their place.
+// Draft is the new version of a part of a file. A placeholder such as "# ... existing code ..." replaces lines that stay.
 type Draft struct {
 	// Path may be relative to Dir.
 	Path, Dir string
 	Content   string
-	// Start and End are the first and the last line that the draft is about, counted from 1; -1 as End is the end, and as
-	// Start appends. The empty line after a final line end counts too.
+	// Start and End are the first and the last line that the draft replaces, counted from 1. End -1 is the end of the file,
+	// Start -1 appends. The empty line after a final line end counts too.
 	Start, End int
 	// IfSHA256 is the hash that the file must have, "" for any.
 	IfSHA256 string
-	// Model merges a draft into the lines it is about, and returns these as they should be. nil means by the rules of
-	// Merge. It is called without a lock; where the file has changed meanwhile, Merge fails with CodeConflict.
+	// Model merges a draft into its lines and returns the new lines. If nil, [Editor.Merge] merges by its own rules. Merge
+	// calls Model without a lock; if the file changes meanwhile, Merge fails with CodeConflict.
 	Model func(original, draft string) (string, error)
 }
 
-// Merged is what Merge did.
+// Merged is the result of [Editor.Merge].
 type Merged struct {
 	Result
 	// Before and After are the whole text, with plain line feeds.
 	Before, After string
 }
 
-// Merge puts a draft into a file, or makes the file of it where there is none. Without a placeholder the draft replaces its
-// lines. With placeholders, each stretch of the draft between them must begin and end with lines that stand in the file as
-// they are there, in the same order and each in one possible place: then what is between those lines is replaced and the
-// rest stays. A draft that begins or ends without a placeholder begins or ends with its lines.
+// Merge merges a draft into a file, or creates the file. Without a placeholder the draft replaces its lines. With
+// placeholders, each stretch of the draft between them must begin and end with lines that occur in the file, in the same
+// order and each at one possible place: the lines in between are replaced and the rest stays. Where the draft begins or ends
+// without a placeholder, so do its lines.
 //
-// It returns an *Error where it fails or cannot be sure; the file is then as it was.
+// Merge returns an *Error if it fails or if the draft is ambiguous; the file is then unchanged.
 func (e *Editor) Merge(d Draft) (Merged, error) {
 	path := absolutePath(d.Dir, d.Path)
 	m, err := e.merge(d, path)
@@ -62,7 +63,7 @@ func (e *Editor) merge(d Draft, path string) (Merged, error) {
 	}
 	original, sum, err := e.window(c, d)
 	if err != nil || sum == "" {
-		if err == nil { // no such file
+		if err == nil { // the file does not exist
 			return e.mergeInto(c, d, d.Content)
 		}
 		return Merged{}, err
@@ -75,7 +76,7 @@ func (e *Editor) merge(d Draft, path string) (Merged, error) {
 	return e.mergeInto(c, d, merged)
 }
 
-// window returns the lines that a draft is about, and the hash of the file, "" where there is none.
+// window returns the lines that a draft replaces and the hash of the file, "" if it does not exist.
 func (e *Editor) window(c Command, d Draft) (lines string, sum hash, err error) {
 	p, leave, err := e.enterFor(c)
 	defer leave()
@@ -93,7 +94,7 @@ func (e *Editor) window(c Command, d Draft) (lines string, sum hash, err error) 
 	return t.view[start:end], hashOf(f.data), nil
 }
 
-// openDrafted loads the file that a draft is about.
+// openDrafted loads the file of a draft.
 func (e *Editor) openDrafted(p place) (*file, *text, error) {
 	if p.isDir() {
 		return nil, nil, refuse(CodeIsDirectory, "Path is a directory: %s. You can only edit files", p.shown)
@@ -101,7 +102,7 @@ func (e *Editor) openDrafted(p place) (*file, *text, error) {
 	return e.open(p)
 }
 
-// mergeInto puts a text into a file: the draft, or what a model made of it.
+// mergeInto writes a text into a file: the draft, or the result of the model.
 func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
 	p, leave, err := e.enterFor(c)
 	defer leave()
@@ -120,7 +121,7 @@ func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
 	if err != nil {
 		return Merged{}, err
 	}
-	r, view, err := e.apply(p, f, t, changes, unifiedDiff)
+	r, view, err := e.apply(p, f, t, changes, lineDiff)
 	if err != nil {
 		return Merged{}, err
 	}
@@ -128,7 +129,7 @@ func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
 	return Merged{Result: r, Before: t.view, After: view}, nil
 }
 
-// ended is a text with a line end at its end, unless it is empty.
+// ended adds a final line end to a text that is not empty.
 func ended(s string) string {
 	if s == "" || strings.HasSuffix(s, "\n") {
 		return s
@@ -136,7 +137,7 @@ func ended(s string) string {
 	return s + "\n"
 }
 
-// changes says what a draft does to a text.
+// changes returns the changes that a draft makes to a text.
 func (d Draft) changes(p place, view, content string) ([]change, error) {
 	if d.Start == -1 {
 		text := ended(content)
@@ -162,7 +163,7 @@ func (d Draft) changes(p place, view, content string) ([]change, error) {
 	return []change{{start, end, content}}, nil
 }
 
-// window is where the lines of a draft begin and end. There must not be more than maxWindow of them.
+// window returns the offsets of the lines of a draft. It refuses more than maxWindow lines.
 func (d Draft) window(p place, view string) (start, end int, err error) {
 	first, start, end, err := strictWindow(view, d.Start, d.End)
 	if err != nil {
@@ -176,53 +177,26 @@ func (d Draft) window(p place, view string) (start, end int, err error) {
 	return start, end, nil
 }
 
-// likely shows the regions of a text that have the most words in common with a draft.
+// likely shows the regions of a text that are most like a draft.
 func likely(path, view, draft string) string {
-	words := map[string]bool{}
-	for word := range strings.FieldsSeq(draft) {
-		words[word] = true
+	lines, scores := align(view, strings.Split(draft, "\n"))
+	regions := make([]float64, (len(lines)+chunkLines-1)/chunkLines)
+	for start, score := range scores {
+		regions[start/chunkLines] = max(regions[start/chunkLines], score)
 	}
-	type region struct {
-		first int
-		lines []string
-		score float64
+	best := make([]int, len(regions))
+	for i := range best {
+		best[i] = i
 	}
-	var best []region
-	seen := map[string]bool{}
-	rank := func(r region) {
-		clear(seen)
-		for _, line := range r.lines {
-			for word := range strings.FieldsSeq(line) {
-				if words[word] && !seen[word] {
-					seen[word] = true
-					r.score++
-				}
-			}
-		}
-		if len(best) == maxChunks && r.score <= best[maxChunks-1].score {
-			return
-		}
-		r.lines = slices.Clone(r.lines)
-		best = append(best, r)
-		slices.SortStableFunc(best, func(a, b region) int { return cmp.Compare(b.score, a.score) })
-		best = best[:min(len(best), maxChunks)]
-	}
-	at := region{first: 1}
-	for line := range strings.SplitSeq(strings.TrimSuffix(view, "\n"), "\n") {
-		if at.lines = append(at.lines, line); len(at.lines) == chunkLines {
-			rank(at)
-			at.first, at.lines = at.first+chunkLines, at.lines[:0]
-		}
-	}
-	if len(at.lines) > 0 {
-		rank(at)
-	}
+	slices.SortStableFunc(best, func(a, b int) int { return cmp.Compare(regions[b], regions[a]) })
 	var out strings.Builder
 	fmt.Fprintf(&out, "Give a start and an end no more than %d lines apart. These regions of %s are most like the draft:", maxWindow, path)
-	for i, r := range best {
-		fmt.Fprintf(&out, "\n[region %d: lines %d-%d]", i+1, r.first, r.first+len(r.lines)-1)
-		for j, line := range r.lines {
-			fmt.Fprintf(&out, "\n%d|%s", r.first+j, printable(shortened(line)))
+	for i, region := range best[:min(len(best), maxChunks)] {
+		first := region * chunkLines
+		shown := lines[first:min(first+chunkLines, len(lines))]
+		fmt.Fprintf(&out, "\n[region %d: lines %d-%d]", i+1, first+1, first+len(shown))
+		for j, line := range shown {
+			fmt.Fprintf(&out, "\n%d|%s", first+j+1, printable(shorten.Text(line, maxComparedLine)))
 		}
 	}
 	return out.String()
@@ -241,14 +215,14 @@ var (
 		`)$`)
 )
 
-// lazily compiles an expression when it is first used: few sandboxes need any, and
-// all of them would start a millisecond later.
+// lazily compiles an expression on first use: few sandboxes need it, and compiling
+// at the start would cost each a millisecond.
 func lazily(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
-// isPlaceholder says whether a line stands for lines that stay. It must look like a comment, or have dots around it, so
-// that prose which says "unchanged" is none.
+// isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots around
+// it, so that prose with the word "unchanged" does not count.
 func isPlaceholder(line string) bool {
 	line = strings.TrimFunc(line, isSpace)
 	if len(line) > 120 {
@@ -264,19 +238,19 @@ func isPlaceholder(line string) bool {
 	core := strings.ToLower(strings.Trim(inner, ".…()[] \t"))
 	dotted := strings.HasPrefix(inner, "...") || strings.HasPrefix(inner, "…")
 	if core == "" {
-		return marked && dotted // "# ..."; a bare "..." is Python
+		return marked && dotted // "# ..."; a bare "..." is Python code
 	}
 	return (marked || dotted) && keptWords().MatchString(strings.Join(strings.Fields(core), " "))
 }
 
-// stretch is a run of a draft's lines between placeholders, from its first to its last line that is not blank.
+// stretch is the run of a draft's lines between two placeholders, without blank lines at its ends.
 type stretch struct {
 	lines []string
-	// first and last are the lines of the window that its first and last line are.
+	// first and last are the lines of the window that its first and last line match.
 	first, last int
 }
 
-// stretched finds the changes that a draft with placeholders makes to the lines of view from start to end.
+// stretched returns the changes that a draft with placeholders makes to the lines of view from start to end.
 func stretched(view string, start, end int, draft []string) ([]change, error) {
 	window := splitAfter(view[start:end])
 	var stretches []stretch
@@ -323,7 +297,7 @@ func stretched(view string, start, end int, draft []string) ([]change, error) {
 	return changes, nil
 }
 
-// firstOf is the first line that is not blank.
+// firstOf returns the first line that is not blank.
 func firstOf(lines []string) string {
 	for _, line := range lines {
 		if strings.TrimFunc(line, isSpace) != "" {
@@ -333,7 +307,7 @@ func firstOf(lines []string) string {
 	return ""
 }
 
-// text is what a stretch puts in the place of lines: itself, moved to their indentation where its own is another.
+// text returns the stretch with the indentation of the lines that it replaces.
 func (s stretch) text(old string) string {
 	text := strings.TrimSuffix(strings.Join(s.lines, ""), "\n")
 	if indent := indentation(old); indentation(text) != indent {
@@ -345,8 +319,8 @@ func (s stretch) text(old string) string {
 	return text
 }
 
-// anchor finds where the stretches begin and end in the window. above is how many lines stand over it. Where begins or ends
-// is set, no placeholder stands before the first or after the last stretch.
+// anchor finds the lines of the window at which the stretches begin and end. above is the number of lines before the window.
+// If begins or ends is set, the draft has no placeholder before the first or after the last stretch.
 func anchor(window []string, stretches []stretch, above int, begins, ends bool) error {
 	if len(stretches) > len(window) {
 		return refuse(CodeNoMatch, "The draft has %d stretches between placeholders, and the range has %d lines. Each stretch must begin "+
@@ -369,7 +343,7 @@ func anchor(window []string, stretches []stretch, above int, begins, ends bool) 
 		}
 		anchors[len(anchors)-1].only(last)
 	}
-	// What comes too early for the lines before, or too late for those behind, is no candidate.
+	// Drop candidates too early for the lines before, or too late for the lines after.
 	least := -1
 	for i := range anchors {
 		least = anchors[i].after(least)
@@ -389,16 +363,16 @@ func anchor(window []string, stretches []stretch, above int, begins, ends bool) 
 	return nil
 }
 
-// anchorLine is a line of a draft that must stand in the window.
+// anchorLine is a line of a draft that must occur in the window.
 type anchorLine struct {
 	line string
 	same bool  // it is the line of the anchor before, too
-	all  []int // where it stands in the window
-	at   []int // where it can stand, its neighbours considered
+	all  []int // its positions in the window
+	at   []int // its possible positions, given its neighbours
 	edge bool  // it must be the first or the last line of the window
 }
 
-// newAnchor finds a line in the window: as it is, else without the white space around it, as it stands in inner.
+// newAnchor finds a line in the window: exactly, else without surrounding white space, as in inner.
 func newAnchor(window, inner []string, line string, same bool) anchorLine {
 	a := anchorLine{line: strings.TrimFunc(line, isSpace), same: same}
 	line = strings.TrimSuffix(line, "\n")
@@ -418,13 +392,13 @@ func newAnchor(window, inner []string, line string, same bool) anchorLine {
 	return a
 }
 
-// only leaves one line of the window as a candidate.
+// only keeps one line of the window as a candidate.
 func (a *anchorLine) only(line int) {
 	a.edge = true
 	a.at = slices.DeleteFunc(a.at, func(at int) bool { return at != line })
 }
 
-// after drops candidates that do not come after a line, and returns the first one that is left.
+// after drops candidates that are not after a line and returns the first one left.
 func (a *anchorLine) after(least int) int {
 	a.at = slices.DeleteFunc(a.at, func(at int) bool { return at < least || at == least && !a.same })
 	if len(a.at) == 0 {
@@ -433,7 +407,7 @@ func (a *anchorLine) after(least int) int {
 	return a.at[0]
 }
 
-// before drops candidates that do not come before a line, and returns the last one that is left.
+// before drops candidates that are not before a line and returns the last one left.
 func (a *anchorLine) before(most int, same bool) int {
 	a.at = slices.DeleteFunc(a.at, func(at int) bool { return at > most || at == most && !same })
 	if len(a.at) == 0 {

@@ -38,8 +38,8 @@ const (
 	CodeCommandFailed   Code = "command_failed" // the system failed: disk full, input/output error
 )
 
-// Error says why a command was refused or failed. The file is then as it was. Every error that a method of Editor returns,
-// but those of New and Close, is an *Error.
+// Error is the reason why a command was refused or failed. The file is then unchanged. All methods of [Editor] except Close
+// return errors of this type.
 type Error struct {
 	Code    Code
 	Message string // for the agent
@@ -49,7 +49,7 @@ type Error struct {
 // Error returns the message for the agent.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns the cause, nil where the caller was wrong.
+// Unwrap returns the cause, nil for an error of the caller.
 func (e *Error) Unwrap() error { return e.cause }
 
 var (
@@ -75,7 +75,7 @@ func notFound(path string) *Error {
 	return invalid(CodeFileNotFound, "path", path, fmt.Sprintf("The path %s does not exist. Please provide a valid path.", path))
 }
 
-// stale says that a file is not the one that the caller knows.
+// stale reports that a file is not the version that the caller knows.
 func stale(p place, now hash) *Error {
 	return refuse(CodeConflict, "The file %s is not the one that was read: its SHA-256 is %s now, not %s. Nothing was changed. "+
 		"Read it again and repeat the edit.", p.shown, now, p.want)
@@ -90,7 +90,7 @@ func unreadable(path string, err error) *Error { return systemError(path, "read"
 
 func unwritable(path string, err error) *Error { return systemError(path, "write to", err) }
 
-// systemError puts a failure of the file system into the words of the reference, which quotes Python's OSError.
+// systemError describes a file system error as the reference does, which quotes Python's OSError.
 func systemError(path, doing string, err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known

@@ -21,8 +21,14 @@ var ErrNotRegular = errNotRegular
 // UnifiedDiff is unifiedDiff.
 var UnifiedDiff = unifiedDiff
 
+// LineDiff is lineDiff.
+var LineDiff = lineDiff
+
 // SetFlush replaces what brings written files to the disk: to measure without it, or to let it fail.
 func (e *Editor) SetFlush(flush func(*os.File) error) { e.flush = flush }
+
+// SetAs replaces what runs file system work as the user.
+func (e *Editor) SetAs(as func(func() error) error) { e.as = as }
 
 // DecodesBack says whether the decoded form of bytes leads back to them, in one piece and at every line.
 func DecodesBack(raw []byte) bool {

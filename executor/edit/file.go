@@ -10,10 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/userfile"
 )
 
-// file is a regular file as it was read, with all that a new version of it must keep.
+// file is a regular file as it was read, with everything that a new version must keep.
 type file struct {
 	path  string // real
 	data  []byte
@@ -22,13 +23,13 @@ type file struct {
 	named bool // it has extended attributes, which a new inode would lose
 }
 
-// keepsInode says that the file's inode is more than its bytes: other names lead to it, or attributes hang on it.
+// keepsInode reports whether the file must keep its inode, because it has other names or extended attributes.
 func (f *file) keepsInode() bool { return f.stat.Nlink > 1 || f.named }
 
-// load reads the file at a place. It never blocks on what is not a regular file: that is told before it is opened, because
-// opening alone can have effects, and again on the descriptor, because names can change in between.
-// It fails with errNotRegular, with errTooLarge above limit bytes, with CodeConflict where the file is not the one that is
-// wanted, and with what the system says.
+// load reads the file at a place. It never blocks on a file that is not regular: it checks the type before opening, because
+// opening alone can have effects, and again on the descriptor, because the name can change in between.
+// It fails with errNotRegular, with errTooLarge above limit bytes, with CodeConflict if the file does not have the wanted
+// hash, and with errors of the system.
 func (e *Editor) load(p place, limit int64) (f *file, err error) {
 	if p.info != nil && !p.info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w", kindOf(p.info.Mode()), errNotRegular)
@@ -49,7 +50,7 @@ func (e *Editor) load(p place, limit int64) (f *file, err error) {
 }
 
 func readFile(path string, limit int64) (*file, error) {
-	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	r, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +69,14 @@ func readFile(path string, limit int64) (*file, error) {
 	return f, nil
 }
 
-// drain reads all of a file of about size bytes. It fails with errTooLarge above limit, and with errNotRegular where it
-// would have to wait.
+// drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with errNotRegular if reading
+// would block.
 func drain(r *os.File, size, limit int64) ([]byte, error) {
-	in, err := nowait.Reader(r)
+	in, err := fsutil.NonBlockingReader(r)
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than the size tells the end of the file without growing the buffer.
+	// One byte more than the size shows the end of the file without growing the buffer.
 	data := make([]byte, 0, size+1)
 	for {
 		n, err := in.Read(data[len(data):cap(data)])
@@ -91,13 +92,13 @@ func drain(r *os.File, size, limit int64) ([]byte, error) {
 		if int64(len(data)) > limit {
 			return nil, errTooLarge
 		}
-		if len(data) == cap(data) { // it is growing, or is one of those that do not know their size
+		if len(data) == cap(data) { // the file grows, or does not report its size
 			data = append(data, 0)[:len(data)]
 		}
 	}
 }
 
-// look takes down what is to be kept of an open file.
+// look records the properties of an open file that a new version must keep.
 func (f *file) look(r *os.File) error {
 	info, err := r.Stat()
 	if err != nil {
@@ -111,8 +112,8 @@ func (f *file) look(r *os.File) error {
 	return nil
 }
 
-// hasAttributes says whether extended attributes hang on a file that a copy would not get by itself. A security label is
-// given to every file by the system.
+// hasAttributes reports whether a file has extended attributes that a copy would not get by itself. The system gives every
+// file a security label.
 func hasAttributes(r *os.File) bool {
 	conn, err := r.SyscallConn() // Fd would make reads block, which some files of /proc do
 	if err != nil {
@@ -129,7 +130,7 @@ func hasAttributes(r *os.File) bool {
 	return err == nil && n > 0 && string(names[:n]) != "security.selinux\x00"
 }
 
-// unchanged fails with errChanged where the file that now has the name is not the one that was read.
+// unchanged fails with errChanged if the name now leads to another file or another version.
 func (f *file) unchanged() error {
 	info, err := os.Lstat(f.path)
 	if err != nil {

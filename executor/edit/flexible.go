@@ -8,33 +8,40 @@ import (
 )
 
 const (
-	// leastFuzzy is how many characters a text must have to be looked for by likeness.
+	// leastFuzzy is the least length in characters of a text for the fuzzy search.
 	leastFuzzy = 10
 	// maxFuzzyWork bounds that search: lines of the file times the square of the text's length. It is Gemini's limit.
 	maxFuzzyWork = 400_000_000
-	// fuzzyThreshold is how much of a text may differ, and spaceWeight how much a white space counts of that.
+	// fuzzyThreshold is the part of a text that may differ, spaceWeight the weight of a white space in it.
 	fuzzyThreshold = 0.1
 	spaceWeight    = 0.1
-	// maxTokenWork bounds how many bytes the search by tokens looks at, which takes some 200 ms at worst.
+	// maxTokenWork bounds the bytes that the search by tokens examines, which take some 200 ms at worst.
 	maxTokenWork = 16 << 20
 )
 
-// match is where Gemini's replace found its text, and how.
+// match holds the places that Gemini's replace found, and the strategy.
 type match struct {
 	strategy string // exact, flexible, regex or fuzzy
 	changes  []change
 }
 
-// findGemini finds the places of a replacement: exactly; else as lines that are equal without the white space around them;
-// else as a sequence of words with any white space between them; else, where that is asked for, as the lines most like it.
-// The first way that finds anything decides. What was found other than exactly takes the indentation of its place.
+// findGemini finds the places of a replacement: exactly; else as lines that are equal without surrounding white space; else
+// as a sequence of words with any white space between them; else, if fuzzy is set, as the most similar lines. The first
+// strategy with a match decides. Except after an exact match, the replacement takes the indentation of its place.
 //
-// A replacement cannot take away the line end at the end of a file.
+// A replacement keeps the final line end of a file, unless it removes all text. In a file without a final line end, the text
+// to find may have one, and none is added.
 func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) {
 	old, replacement := lineFeeds(r.Old), lineFeeds(r.New)
 	m := match{"exact", replaceEach(view, old, replacement)}
 	if len(m.changes) == 0 {
+		m = match{"exact", withoutLineEnd(view, old, replacement, replaceEach)}
+	}
+	if len(m.changes) == 0 {
 		m = match{"flexible", flexible(view, old, replacement)}
+	}
+	if len(m.changes) == 0 {
+		m = match{"flexible", withoutLineEnd(view, old, replacement, flexible)}
 	}
 	if len(m.changes) == 0 {
 		m = match{"regex", byTokens(view, old, replacement)}
@@ -55,7 +62,7 @@ func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) 
 	return m, nil
 }
 
-// countGemini says whether as many places were found as a replacement wants.
+// countGemini refuses a number of matches that the replacement does not expect.
 func countGemini(p place, view, old string, r Replacement, found []change) error {
 	count, expected, noun := len(found), 1, "occurrence"
 	if count > maxReplacements {
@@ -87,31 +94,61 @@ func countGemini(p place, view, old string, r Replacement, found []change) error
 		expected, noun, count, p.shown, advice, places(view, found, count))
 }
 
-// keepEnd gives the last change the line feed that the file would lose at its end.
+// withoutLineEnd finds old without its final line end at the end of a file that has none.
+func withoutLineEnd(view, old, replacement string, find func(view, old, replacement string) []change) []change {
+	text, ended := strings.CutSuffix(old, "\n")
+	if !ended || text == "" || strings.HasSuffix(view, "\n") {
+		return nil
+	}
+	found := find(view, text, strings.TrimSuffix(replacement, "\n"))
+	if len(found) == 0 || found[len(found)-1].end < len(view) {
+		return nil
+	}
+	return found[len(found)-1:]
+}
+
+// keepEnd adds the final line feed to the last change if the file would lose it. A file without other text loses it.
 func keepEnd(view string, changes []change) []change {
 	last := &changes[len(changes)-1]
+	if removesAll(view, changes) {
+		last.end = len(view)
+		return changes
+	}
 	if !strings.HasSuffix(view, "\n") || last.end < len(view) || strings.HasSuffix(last.text, "\n") {
 		return changes
 	}
 	if last.text == "" && strings.HasSuffix(view[:last.start], "\n") && (len(changes) == 1 || changes[len(changes)-2].end < last.start) {
-		return changes // what is left ends in one
+		return changes // the rest ends in one
 	}
 	last.text += "\n"
 	return changes
 }
 
-// splitAfter splits a text after its line feeds. A piece after the last one counts unless it is empty.
+// removesAll reports whether changes remove all text and leave at most the final line end.
+func removesAll(view string, changes []change) bool {
+	rest := len(view)
+	for _, c := range changes {
+		if c.text != "" {
+			return false
+		}
+		rest -= c.end - c.start
+	}
+	end := changes[len(changes)-1].end
+	return rest == 0 || rest == 1 && end == len(view)-1 && view[end] == '\n'
+}
+
+// splitAfter splits a text after its line feeds, without an empty last piece.
 func splitAfter(s string) []string {
 	lines := strings.SplitAfter(s, "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
-// flexible finds the lines that are those of old but for the white space around them. It goes over the text once (Knuth,
-// Morris and Pratt) and holds no more of it than old has lines, since a text may have as many lines as bytes.
+// flexible finds the lines that equal those of old without surrounding white space. It reads the text once (Knuth, Morris
+// and Pratt) and holds only as many lines as old has, since a text may have as many lines as bytes.
 func flexible(view, old, replacement string) []change {
 	want := trimmed(strings.Split(old, "\n"))
 	if strings.Join(want, "") == "" {
-		return nil // white space alone stands everywhere
+		return nil // white space alone matches everywhere
 	}
 	border := borders(want)
 	starts := make([]int, len(want)) // of the last lines
@@ -122,7 +159,7 @@ func flexible(view, old, replacement string) []change {
 		at += len(line)
 		number++
 		if line == "" {
-			break // there is none after the last line end
+			break // no line follows the final line end
 		}
 		line = strings.TrimFunc(line, isSpace)
 		for matched > 0 && line != want[matched] {
@@ -152,7 +189,8 @@ func trimmed(lines []string) []string {
 	return out
 }
 
-// borders says for each beginning of a run of lines how long its longest beginning is that it also ends with.
+// borders is the failure function of Knuth, Morris and Pratt: for each prefix of the lines, the length of its longest proper
+// prefix that is also its suffix.
 func borders(want []string) []int {
 	border := make([]int, len(want))
 	for i, n := 1, 0; i < len(want); i++ {
@@ -167,8 +205,7 @@ func borders(want []string) []int {
 	return border
 }
 
-// findLines finds where a run of lines first stands in others; -1 where it does not. It takes time in the number of all
-// lines, whatever they are. want must not be empty.
+// findLines returns the first position of a run of lines in others, or -1, in linear time. want must not be empty.
 func findLines(lines, want []string) int {
 	border, n := borders(want), 0
 	for i, line := range lines {
@@ -185,7 +222,7 @@ func findLines(lines, want []string) int {
 	return -1
 }
 
-// placed is a replacement with the indentation of the block of lines that it replaces, and with its line end.
+// placed returns a replacement with the indentation and the line end of the block of lines that it replaces.
 func placed(block, replacement string) string {
 	text := indented(replacement, indentation(block))
 	if text != "" && strings.HasSuffix(block, "\n") {
@@ -198,8 +235,8 @@ func indentation(line string) string {
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
 
-// indented moves a text so that its first line has the given indentation and the others keep theirs relative to it. Blank
-// lines lose their white space.
+// indented gives the first line of a text an indentation; the other lines keep theirs relative to it. Blank lines become
+// empty.
 func indented(text, indent string) string {
 	lines := strings.Split(text, "\n")
 	from := indentation(lines[0])
@@ -217,8 +254,7 @@ func indented(text, indent string) string {
 	return strings.Join(lines, "\n")
 }
 
-// byTokens finds the words and brackets of old in their order from the beginning of a line on, whatever white space is
-// between them.
+// byTokens finds the words and brackets of old in order, from the beginning of a line, with any white space between them.
 func byTokens(view, old, replacement string) []change {
 	var spaced strings.Builder
 	for _, r := range old {
@@ -251,8 +287,7 @@ func byTokens(view, old, replacement string) []change {
 	return changes
 }
 
-// tokensAt says where tokens end that begin at an offset, after blanks; 0 where they do not. looked is how many bytes it
-// looked at.
+// tokensAt returns the end of tokens that begin at an offset, after blanks, or 0. looked is the number of bytes examined.
 func tokensAt(view string, start int, tokens []string) (end, looked int) {
 	at := start + len(indentation(view[start:]))
 	for i, token := range tokens {
@@ -273,7 +308,7 @@ func tokensAt(view string, start int, tokens []string) (end, looked int) {
 	return at, at - start
 }
 
-// mostAlike finds the windows of as many lines as old has that differ from it least, and by a tenth at most.
+// mostAlike finds the windows of as many lines as old has that differ least from it, by a tenth at most.
 func mostAlike(view, old, replacement string) []change {
 	want := splitAfter(old)
 	length := utf8.RuneCountInString(old)
@@ -323,7 +358,7 @@ func mostAlike(view, old, replacement string) []change {
 	return changes
 }
 
-// phrase is a text for comparing, with and without its white space.
+// phrase is a text to compare, with and without its white space.
 type phrase struct {
 	raw, bare []rune
 }
@@ -344,8 +379,8 @@ func newPhrase(lines []string) phrase {
 	return p
 }
 
-// distance says how much of p another phrase differs from, and whether that is little enough. White space counts for a
-// tenth.
+// distance returns the part of p by which another phrase differs, and whether it is below the threshold. White space counts
+// for a tenth.
 func (p phrase) distance(q phrase) (float64, bool) {
 	length := float64(len(p.raw))
 	if n := len(p.raw) - len(q.raw); n > len(p.raw) || -n > len(p.raw) {
@@ -357,15 +392,14 @@ func (p phrase) distance(q phrase) (float64, bool) {
 	if rest < 0 {
 		return 0, false
 	}
-	// To put every white space in and take every one out again would take no more than this.
+	// Inserting and deleting all white space costs no more than this.
 	spaces := len(p.raw) - len(p.bare) + len(q.raw) - len(q.bare)
 	raw := levenshtein(p.raw, q.raw, min(int(rest/spaceWeight), bare+spaces))
 	score := (float64(bare) + spaceWeight*float64(raw-bare)) / length
 	return score, score <= fuzzyThreshold
 }
 
-// levenshtein is how many characters must be put in, taken out or exchanged to make b of a, or most+1 where that is more
-// than most. It looks at a band of that width only.
+// levenshtein returns the edit distance of a and b, or most+1 if it is greater than most. It examines a band of that width.
 func levenshtein(a, b []rune, most int) int {
 	if len(a)-len(b) > most || len(b)-len(a) > most {
 		return most + 1

@@ -23,6 +23,9 @@ func FuzzDiff(f *testing.F) {
 	f.Add(numberedLines("l", 1500), strings.ReplaceAll(numberedLines("l", 1500), "7", "x\ny"))
 	f.Fuzz(func(t *testing.T, before, after string) {
 		diff := edit.UnifiedDiff("p", before, after)
+		if (edit.LineDiff("p", before, after) == "") != (before == after) {
+			t.Fatalf("%q to %q: got no line diff, or one too many", before, after)
+		}
 		if (diff == "") != (before == after) {
 			t.Fatalf("%q to %q: got diff %q", before, after, diff)
 		}

@@ -12,25 +12,27 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
 const (
-	// maxGeminiRead and maxGeminiSVG are the largest files that Gemini's read_file shows.
+	// maxGeminiRead and maxGeminiSVG are the sizes in bytes of the largest files that Gemini's read_file shows.
 	maxGeminiRead = 20 << 20
 	maxGeminiSVG  = 1 << 20
-	// maxGeminiLines and maxGeminiLine are how many lines it shows at once, and how many characters of each.
+	// maxGeminiLines bounds the lines it shows at once, maxGeminiLine the characters of each.
 	maxGeminiLines = 2000
 	maxGeminiLine  = 2000
-	// excerptContext is how far around a change an excerpt reaches.
+	// excerptContext is the number of context lines around a change in an excerpt.
 	excerptContext = 5
 	// maxSearchedDirs bounds the search for a file by the end of its path.
 	maxSearchedDirs = 50
 )
 
-// gemini carries out Gemini's replace.
+// gemini runs Gemini's replace.
 func (e *Editor) gemini(p place, c Command) (Result, error) {
 	if c.Name != "replace" {
-		return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. The dialect gemini has replace alone.", c.Name)
+		return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. The dialect gemini only has replace.", c.Name)
 	}
 	edits := c.Edits
 	if edits == nil {
@@ -71,7 +73,7 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 		return Result{}, err
 	}
 	at, then := linesOf(t.view, m.changes), afterwards(t.view, m.changes)
-	r, view, err := e.apply(p, f, t, m.changes, unifiedDiff)
+	r, view, err := e.apply(p, f, t, m.changes, lineDiff)
 	if err != nil {
 		return Result{}, err
 	}
@@ -80,7 +82,7 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// checkGemini looks at what can be told without the file.
+// checkGemini validates a replacement without looking at the file.
 func checkGemini(r Replacement, several bool) error {
 	switch {
 	case r.Expected != nil && (*r.Expected < 1 || *r.Expected > maxReplacements):
@@ -99,8 +101,8 @@ func checkGemini(r Replacement, several bool) error {
 
 var omitted = lazily(`^(?:rest of(?: methods?| code)?|unchanged (?:code|methods?))$`)
 
-// omissions are the lines of a text that stand for text which was left out, in one form: an optional //, optional
-// parentheses, a word for what is missing, and dots.
+// omissions returns the placeholder lines of a text in a normal form. A placeholder is an optional //, optional parentheses,
+// words for the missing text, and dots.
 func omissions(text string) map[string]bool {
 	found := map[string]bool{}
 	if !strings.Contains(text, "...") {
@@ -123,7 +125,7 @@ func omissions(text string) map[string]bool {
 // lineRange is a first and a last line, counted from 1.
 type lineRange struct{ first, last int }
 
-// linesOf names the lines that changes replace.
+// linesOf returns the lines that changes replace.
 func linesOf(view string, changes []change) []lineRange {
 	ranges := make([]lineRange, 0, len(changes))
 	line, seen := 1, 0
@@ -135,7 +137,7 @@ func linesOf(view string, changes []change) []lineRange {
 	return ranges
 }
 
-// afterwards names the lines that the new texts of changes take in the new view.
+// afterwards returns the lines of the new texts in the new view.
 func afterwards(view string, changes []change) []lineRange {
 	ranges := linesOf(view, changes)
 	moved := 0
@@ -148,7 +150,7 @@ func afterwards(view string, changes []change) []lineRange {
 	return ranges
 }
 
-// lineRanges writes ranges as a person would: "line 3", "lines 3-5", "lines 3, 7-9".
+// lineRanges formats ranges for people: "line 3", "lines 3-5", "lines 3, 7-9".
 func lineRanges(ranges []lineRange) string {
 	word, parts := "line ", make([]string, 0, maxListedMatches)
 	if len(ranges) > 1 || ranges[0].last > ranges[0].first {
@@ -167,10 +169,10 @@ func lineRanges(ranges []lineRange) string {
 	return word + strings.Join(parts, ", ")
 }
 
-// excerpt shows ranges of lines with what stands around them, and dots for what it leaves out.
+// excerpt shows ranges of lines with context, and dots for omitted lines.
 func excerpt(view string, ranges []lineRange) string {
 	var out strings.Builder
-	rest, shown := view, 0 // what follows the line shown
+	rest, shown := view, 0 // rest is the text after the line shown
 	for _, r := range ranges {
 		first, last := max(r.first-excerptContext, shown+1), r.last+excerptContext
 		if out.Len() > maxShown || last < first {
@@ -190,12 +192,12 @@ func excerpt(view string, ranges []lineRange) string {
 		}
 		out.WriteString("...")
 	}
-	return clip(printable(out.String()))
+	return clipped(printable(out.String()))
 }
 
-// Overwrite is Gemini's write_file: content becomes all of a file, which is made where it is not there. A file with CRLFs
-// keeps its line ends, and one with a byte order mark that and its encoding. A relative path is taken from dir; want is the
-// hash that the file must have, "" for any. It returns an *Error where it fails; the file is then as it was.
+// Overwrite is Gemini's write_file: it replaces the whole content of a file, or creates the file. A file with CRLFs keeps its
+// line ends, a file with a byte order mark keeps the mark and its encoding. A relative path is taken from dir; want is the
+// hash that the file must have, "" for any. Overwrite returns an *Error on failure; the file is then unchanged.
 func (e *Editor) Overwrite(path, dir, content, want string) (Result, error) {
 	c := Command{Dialect: Gemini, Path: cleanPath(e.findName(dir, path, true)), Content: &content, IfSHA256: want}
 	r, err := e.overwriteAll(c)
@@ -221,7 +223,7 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 		return Result{}, refuse(CodeIsDirectory, "Path is a directory, not a file: %s", p.shown)
 	case !p.exists():
 		r, err := e.newFile(p, content)
-		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clip(content))
+		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clipped(content))
 		return r, err
 	}
 	f, err := e.loadPlain(p, p.shown)
@@ -242,12 +244,12 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 	return r, nil
 }
 
-// replaced gives a new content the byte order mark, the encoding and the line ends of an old one, and returns the old view
-// too.
+// replaced encodes new content with the byte order mark, the encoding and the line ends of the old one. It also returns the
+// old view.
 func replaced(old []byte, content string) (view string, raw []byte, err error) {
 	t, err := decode(old)
 	if err != nil {
-		return "", []byte(content), nil //nolint:nilerr // it is not text: nothing of it is worth keeping
+		return "", []byte(content), nil //nolint:nilerr // the old content is binary: it has no encoding to keep
 	}
 	if strings.Contains(t.body, "\r\n") {
 		content = bareFeeds(content, "\r\n")
@@ -259,44 +261,44 @@ func replaced(old []byte, content string) (view string, raw []byte, err error) {
 	return t.view, append(slices.Clone(old[:t.mark]), coded...), err
 }
 
-// between names the lines in which a text differs from an older one.
+// between returns the lines in which a text differs from an older one.
 func between(before, after string) []lineRange {
 	_, rest, above := cutEqual(before, after)
 	first := above + 1
 	return []lineRange{{first, max(first, above+countLines(rest))}}
 }
 
-// enterFor is enter, with what a command says about the file.
+// enterFor is enter with the dialect and the wanted hash of a command.
 func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
 	p, leave, err = e.enter(c.Path)
 	if c.Dialect == Strands && errors.Is(p.err, unix.ENOENT) {
-		// The way leads up again from something missing: this dialect takes that as text.
+		// Two dots follow a missing name: this dialect cleans the path as text.
 		p, leave, err = e.enter(filepath.Clean(c.Path))
 		p.shown = c.Path
 	}
 	if err != nil {
 		return p, leave, err
 	}
-	p.dialect, p.want = c.Dialect, hash(strings.ToLower(c.IfSHA256))
+	p.dialect, p.want, p.unrecorded = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded
 	if p.want != "" && !p.exists() {
 		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
 	}
 	return p, leave, nil
 }
 
-// Lines says which part of a file ReadLines shows. Nil is a number that was not given.
+// Lines selects the part of a file that [Editor.ReadLines] shows. A nil number was not given.
 type Lines struct {
 	// Start and End are the first and the last line, counted from 1.
 	Start, End *int
 	// Offset is the number of lines left out above, and Limit how many are shown.
 	Offset, Limit *int
-	// Ignored tells of the files that must not be shown; nil shows all.
+	// Ignored reports whether a file must not be shown; nil shows all.
 	Ignored func(path string) bool
 }
 
 // ReadLines is Gemini's read_file: the text of a file without numbers, up to 2,000 lines of up to 2,000 characters each,
-// with a note that says what is left and how to ask for it. Images, PDF, audio and video files are answered as data URLs.
-// A relative path is taken from dir, and one that leads nowhere is looked for below it. It returns an *Error where it fails.
+// with a note that names the rest and how to ask for it. It returns images, PDF, audio and video files as data URLs. A
+// relative path is taken from dir; a missing file is searched below dir. ReadLines returns an *Error on failure.
 func (e *Editor) ReadLines(path, dir string, l Lines) (Result, error) {
 	path = cleanPath(e.findName(dir, path, false))
 	r, err := e.readLines(path, l)
@@ -367,7 +369,7 @@ func (l Lines) check() error {
 	return nil
 }
 
-// show takes the lines out of a text.
+// show returns the selected lines of a text.
 func (l Lines) show(body string) (string, error) {
 	total, first := strings.Count(body, "\n")+1, 0
 	last := total
@@ -412,12 +414,12 @@ func (l Lines) show(body string) (string, error) {
 }
 
 // findName makes a path of Gemini's tools absolute: relative ones are taken from dir. Models copy the notation @file of the
-// command line, so a leading @ is dropped where nothing has the name with it. What is not there, and is not to be made, is
-// looked for below dir by the end of its path, and found where there is exactly one.
+// command line, so a leading @ is dropped if no file has the name with it. A missing file that is not to be created is
+// searched below dir by the end of its path, and used if it is the only one.
 func (e *Editor) findName(dir, path string, creates bool) string {
 	path = strings.ReplaceAll(path, "\x00", "")
 	found := filepath.Join("/", path)
-	_ = e.as(func() error { // what cannot be seen is reported by whoever opens it
+	_ = e.as(func() error { // opening the file reports missing rights
 		if filepath.IsAbs(path) {
 			return nil
 		}
@@ -448,9 +450,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findBelow finds the one file below a directory whose path ends in the given one, "" where there is none or several. It
-// looks at maxSearchedDirs directories, the near ones first and of these the ones that changed last, and enters neither
-// hidden ones nor links nor what the kernel makes up.
+// findBelow finds the only file below a directory whose path ends in the given one, "" for none or several. It looks at
+// maxSearchedDirs directories, near ones first, and of these the most recently changed ones first. It enters neither hidden
+// directories nor symbolic links nor /proc, /sys and /dev.
 func findBelow(dir, path string) string {
 	only := ""
 	level := []string{dir}
@@ -467,32 +469,41 @@ func findBelow(dir, path string) string {
 				}
 				only = candidate
 			}
-			next = append(next, subdirectories(d)...)
+			if room := maxSearchedDirs - len(next); room > 0 {
+				below := subdirectories(d)
+				next = append(next, below[:min(room, len(below))]...)
+			}
 		}
 		level = next
 	}
 	return only
 }
 
-// subdirectories lists what findBelow enters.
+// subdirectories lists the directories that findBelow enters.
 func subdirectories(dir string) []string {
-	entries, err := os.ReadDir(dir)
+	d, err := userfile.Open(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}
+	defer d.Close()
 	var infos []fs.FileInfo
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		switch {
-		case !entry.IsDir(), strings.HasPrefix(entry.Name(), "."), entry.Name() == "node_modules":
-		case path == "/proc" || path == "/sys" || path == "/dev":
-		default:
-			if info, err := entry.Info(); err == nil {
-				infos = append(infos, info)
+	for err == nil {
+		var entries []fs.DirEntry
+		entries, err = d.ReadDir(portion)
+		for _, entry := range entries {
+			path := filepath.Join(dir, entry.Name())
+			switch {
+			case !entry.IsDir(), strings.HasPrefix(entry.Name(), "."), entry.Name() == "node_modules":
+			case path == "/proc" || path == "/sys" || path == "/dev":
+			default:
+				if info, err := entry.Info(); err == nil {
+					infos = append(infos, info)
+				}
 			}
 		}
+		slices.SortStableFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+		infos = infos[:min(len(infos), maxSearchedDirs)]
 	}
-	slices.SortStableFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	var paths []string
 	for _, info := range infos {
 		paths = append(paths, filepath.Join(dir, info.Name()))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 // limitEnv makes this test binary the program of TestFullDisk.
@@ -150,24 +150,15 @@ func wantCode(t *testing.T, err error, code edit.Code) {
 	}
 }
 
-// asNobody runs file system work without the powers of root, as a server does for its sandbox. An ordinary user has none.
-func asNobody(work func() error) error {
+// nobody is a user without the powers of root, such as that of a sandbox; the user of this process where it has none.
+func nobody() *identity.User {
 	if os.Geteuid() != 0 {
-		return work()
+		return nil
 	}
-	const nobody = 65534
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	gid, _ := unix.SetfsgidRetGid(nobody)
-	uid, _ := unix.SetfsuidRetUid(nobody)
-	defer func() {
-		_, _ = unix.SetfsuidRetUid(uid)
-		_, _ = unix.SetfsgidRetGid(gid)
-	}()
-	return work()
+	return &identity.User{Name: "nobody", UID: 65534, GID: 65534}
 }
 
-// giveAway makes everything under the directory belong to whom asNobody works as.
+// giveAway makes everything under the directory belong to nobody.
 func (b *bench) giveAway() {
 	b.t.Helper()
 	if os.Geteuid() != 0 {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -16,12 +17,14 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/tempfile"
 )
 
 const (
 	// historyDepth is how many edits of one path can be undone.
 	historyDepth = 10
-	// diskBudget and memoryBudget bound what all snapshots together take; the oldest go first.
+	// diskBudget, or half of a smaller file system, and memoryBudget bound what all snapshots together take; the oldest go first.
 	diskBudget   = 256 << 20
 	memoryBudget = 64 << 20
 	// entryOverhead is what an entry counts beside its bytes: the block that even the smallest file takes. It bounds the
@@ -45,7 +48,7 @@ func hashOf(data []byte) hash {
 }
 
 // hashing hashes data while the caller does something else, such as waiting for
-// the disk. The caller must call what it returns, which waits for the hash.
+// the disk. The caller must call the returned function, which waits for the hash.
 func hashing(data []byte) func() hash {
 	var sum hash
 	var done sync.WaitGroup
@@ -66,9 +69,9 @@ type entry struct {
 }
 
 // history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
-// are made of hashes and numbers and tell all that is needed to find and to drop them; so opening is one listing, and a
-// file that has any other name is not looked at. Snapshots are not flushed to the disk: after a power cut the last ones may
-// be damaged, which is noticed, and nothing worse.
+// consist of hashes and numbers, by which entries are found and dropped; so opening is one listing, and files with other
+// names are ignored. Snapshots are not flushed to the disk: after a power failure the last ones may be damaged, which undo
+// notices.
 //
 // Its methods may be called concurrently for different paths.
 type history struct {
@@ -94,78 +97,58 @@ func openHistory(dir string) (*history, error) {
 	if dir == "" {
 		return h, nil
 	}
-	root, err := openPrivate(dir)
+	root, err := tempfile.OpenPrivate(dir)
 	if err != nil {
 		return nil, err
 	}
 	h.root, h.budget = root, diskBudget
+	if _, size := h.space(); size > 0 { // the other half is for uploads
+		h.budget = min(h.budget, size/2)
+	}
 	if err := h.scan(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return h, nil
 }
 
-// openPrivate opens a directory that nobody else can look into or put anything into.
-func openPrivate(dir string) (*os.Root, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, unix.ENOTDIR
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	fail := func(err error) (*os.Root, error) { return nil, errors.Join(err, root.Close()) }
-	opened, err := root.Stat(".")
-	if err != nil {
-		return fail(err)
-	}
-	if !os.SameFile(info, opened) {
-		return fail(errors.New("the directory was exchanged while it was opened"))
-	}
-	var stat unix.Stat_t
-	if err := unix.Lstat(dir, &stat); err != nil {
-		return fail(err)
-	}
-	if int(stat.Uid) != os.Geteuid() {
-		return fail(fmt.Errorf("it belongs to user %d", stat.Uid))
-	}
-	if err := root.Chmod(".", 0o700); err != nil {
-		return fail(err)
-	}
-	return root, nil
-}
-
-// scan finds the entries that an earlier editor left, and removes what it left unfinished.
+// scan finds the entries of an earlier editor, and removes its unfinished ones.
 func (h *history) scan() error {
-	listing, err := fs.ReadDir(h.root.FS(), ".")
+	dir, err := h.root.Open(".")
 	if err != nil {
 		return err
 	}
-	for _, item := range listing {
-		name := item.Name()
-		if strings.HasSuffix(name, ".tmp") && item.Type().IsRegular() {
-			_ = h.root.Remove(name) // written by an editor that died; harmless if it stays
-			continue
+	defer dir.Close()
+	for err == nil {
+		var listing []fs.DirEntry
+		listing, err = dir.ReadDir(portion)
+		for _, item := range listing {
+			h.found(item)
 		}
-		key, s, ok := parseEntryName(name)
-		if !ok || !item.Type().IsRegular() {
-			continue
-		}
-		h.paths[key] = append(h.paths[key], s)
-		h.size += s.size
-		h.serial = max(h.serial, s.serial)
+	}
+	if err != io.EOF { //nolint:errorlint // ReadDir returns it bare
+		return err
 	}
 	for _, list := range h.paths {
 		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
 	}
 	return nil
+}
+
+// found takes an entry that an earlier editor left, or removes what it left
+// unfinished.
+func (h *history) found(item fs.DirEntry) {
+	name := item.Name()
+	if strings.HasSuffix(name, ".tmp") && item.Type().IsRegular() {
+		_ = h.root.Remove(name) // written by an editor that died; harmless if it stays
+		return
+	}
+	key, s, ok := parseEntryName(name)
+	if !ok || !item.Type().IsRegular() {
+		return
+	}
+	h.paths[key] = append(h.paths[key], s)
+	h.size += s.size
+	h.serial = max(h.serial, s.serial)
 }
 
 func historyKey(path string) string { return string(hashOf([]byte(path))) }
@@ -206,7 +189,11 @@ func (h *history) push(path string, en *entry) error {
 			s.inMem = en
 			return nil
 		}
-		return h.write(entryName(key, s), en)
+		err := h.write(entryName(key, s), en)
+		for noSpace(err) && h.giveWay(s.size) {
+			err = h.write(entryName(key, s), en)
+		}
+		return err
 	}()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +214,38 @@ func (h *history) push(path string, en *entry) error {
 	return nil
 }
 
-// top returns the last entry of a path and what pop takes to drop it; nil where there is none. An entry that cannot be
+func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// giveWay drops the oldest entry on a full file system, unless all entries together
+// would not free the needed bytes.
+func (h *history) giveWay(need int64) bool {
+	free, _ := h.space()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.paths) == 0 || h.size+free < need {
+		return false
+	}
+	h.dropOldest()
+	return true
+}
+
+// space returns the free bytes and the size of the history's file system, 0 where the
+// system does not say.
+func (h *history) space() (free, size int64) {
+	dir, err := h.root.Open(".")
+	if err != nil {
+		return 0, 0
+	}
+	defer dir.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		return 0, 0
+	}
+	unit := int64(st.Bsize)                                 //nolint:unconvert // its type depends on the platform
+	return int64(st.Bavail) * unit, int64(st.Blocks) * unit //nolint:gosec // no file system has 2^63 bytes
+}
+
+// top returns the last entry of a path and the argument for pop to drop it; nil if there is none. An entry that cannot be
 // read is dropped and fails with errDamaged.
 func (h *history) top(path string) (*entry, *saved, error) {
 	key := historyKey(path)
@@ -346,7 +364,7 @@ func (h *history) read(name string, size int64) (*entry, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > size {
-		return nil, errors.New("it is not what was written")
+		return nil, errors.New("it is not a regular file of the size that was written")
 	}
 	raw := make([]byte, info.Size())
 	n, err := f.ReadAt(raw, 0)

@@ -12,14 +12,19 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
-// maxEntries is how many of the first names of a listing are kept: more than maxShown characters can hold, since the
-// shortest line, of a name in the root directory, has three.
+// maxEntries bounds the names of a listing that are kept: more than maxShown characters can hold, since the shortest line, a
+// name in the root directory, has three characters.
 const maxEntries = 8192
 
-// listing shows what is in a directory and in the directories in it, without what is hidden. Symbolic links to directories
-// are entered, but for one that leads back to the directory itself; what may not be read is left out.
+// portion is how many entries of a directory are held at a time.
+const portion = 512
+
+// listing lists a directory and its subdirectories without hidden entries. It enters symbolic links to directories, except
+// one that leads back to the directory itself, and leaves out unreadable entries.
 func (e *Editor) listing(p place) (string, error) {
 	var shown string
 	err := e.as(func() error {
@@ -33,8 +38,7 @@ func (e *Editor) listing(p place) (string, error) {
 	return shown, err
 }
 
-// lister collects the first entries of a directory in the order of their paths. It holds a bounded number of them however
-// many there are.
+// lister collects the first entries of a directory in the order of their paths. It holds a bounded number of names.
 type lister struct {
 	dir    string   // real
 	names  []string // relative to the directory, not hidden
@@ -42,7 +46,7 @@ type lister struct {
 	hidden int      // hidden entries directly in the directory
 }
 
-// collect lists the directory, which self is, and the directories in it.
+// collect lists the directory, described by self, and its subdirectories.
 func (l *lister) collect(self fs.FileInfo) error {
 	err := eachName(l.dir, func(name string) {
 		if strings.HasPrefix(name, ".") {
@@ -57,14 +61,14 @@ func (l *lister) collect(self fs.FileInfo) error {
 	l.prune(0)
 	for _, name := range slices.Clone(l.names) {
 		if l.full && name+"/" > l.names[len(l.names)-1] {
-			break // nothing in there comes before what is kept already
+			break // all its entries sort after the kept ones
 		}
 		path := filepath.Join(l.dir, name)
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() || os.SameFile(info, self) {
 			continue
 		}
-		_ = eachName(path, func(child string) { // what may not be read is left out
+		_ = eachName(path, func(child string) { // unreadable directories are left out
 			if !strings.HasPrefix(child, ".") {
 				l.add(name + "/" + child)
 			}
@@ -79,7 +83,7 @@ func (l *lister) add(name string) {
 	l.prune(maxEntries)
 }
 
-// prune keeps the first maxEntries names, once there are slack more.
+// prune keeps the first maxEntries names once there are slack more.
 func (l *lister) prune(slack int) {
 	if len(l.names) <= maxEntries+slack {
 		if slack == 0 {
@@ -93,7 +97,7 @@ func (l *lister) prune(slack int) {
 	l.full = true
 }
 
-// format cuts the sorted paths as text, as the reference does, and then marks those that are directories.
+// format shortens the sorted paths as text, as the reference does, and then marks the directories.
 func (l *lister) format(dir string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "Here's the files and directories up to 2 levels deep in %s, excluding hidden items:\n%s/", dir, strings.TrimSuffix(dir, "/"))
@@ -116,8 +120,8 @@ func (l *lister) format(dir string) string {
 	return out.String()
 }
 
-// tree shows what is in a directory as the dialects do that enter no symbolic link and name what is in a directory right
-// after it: OpenHandsV1 two levels deep, with absolute paths, and Strands three, with names relative to the directory.
+// tree lists a directory for the dialects that enter no symbolic link and list the entries of a directory right after it:
+// OpenHandsV1 two levels deep with absolute paths, Strands three levels deep with names relative to the directory.
 func (e *Editor) tree(p place) (string, error) {
 	w := walker{dialect: p.dialect, prefix: strings.TrimSuffix(p.shown, "/") + "/", left: maxShown}
 	var out strings.Builder
@@ -147,7 +151,7 @@ func (e *Editor) tree(p place) (string, error) {
 	return out.String(), nil
 }
 
-// walker collects the lines of a tree until there are more than one answer shows.
+// walker collects the lines of a tree until they fill an answer.
 type walker struct {
 	dialect Dialect
 	prefix  string
@@ -166,7 +170,7 @@ func (w *walker) add(path string, dir bool) {
 	}
 }
 
-// walk adds what is in a directory, whose name in the listing is under.
+// walk adds the entries of a directory, whose name in the listing is under.
 func (w *walker) walk(dir, under string, levels int) error {
 	l := lister{dir: dir}
 	err := eachName(dir, func(name string) {
@@ -190,21 +194,21 @@ func (w *walker) walk(dir, under string, levels int) error {
 		isDir := err == nil && info.IsDir()
 		w.add(w.prefix+under+name, isDir)
 		if isDir && levels > 1 {
-			_ = w.walk(path, under+name+"/", levels-1) // what may not be read is left out
+			_ = w.walk(path, under+name+"/", levels-1) // unreadable directories are left out
 		}
 	}
 	return nil
 }
 
-// eachName calls do with the names in a directory, in no order, without holding them all.
+// eachName calls do with each name in a directory, unordered, and reads the directory in portions.
 func eachName(dir string, do func(string)) error {
-	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	d, err := userfile.Open(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	for {
-		names, err := d.Readdirnames(1024)
+		names, err := d.Readdirnames(portion)
 		for _, name := range names {
 			do(name)
 		}

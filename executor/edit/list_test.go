@@ -67,7 +67,7 @@ func TestListingByLink(t *testing.T) {
 
 func TestListingSkipsTheUnreadable(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *edit.Config) { c.As = asNobody })
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
 	b.write("a/x", "", 0o644)
 	b.write("b/x", "", 0o644)
 	b.giveAway()

@@ -2,7 +2,7 @@ package edit
 
 import "sync"
 
-// locks is a lock for each key that somebody holds or waits for. The zero value is ready.
+// locks holds a mutex per key while the key is locked or awaited. The zero value is ready for use.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*keyLock
@@ -13,7 +13,7 @@ type keyLock struct {
 	users int
 }
 
-// lock waits until nobody else holds the key, and returns what gives it back.
+// lock locks the key and returns the function that unlocks it.
 func (l *locks) lock(key string) (unlock func()) {
 	l.mu.Lock()
 	k := l.held[key]

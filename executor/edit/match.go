@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxListedLines bounds how many line numbers an error names.
+// maxListedLines bounds the line numbers in an error.
 const maxListedLines = 1000
 
-// occurrences counts where old stands in view without overlap, and names the lines on which these places begin, each once.
-// An empty old stands before every character and at the end.
+// occurrences counts the matches of old in view without overlap and returns the lines on which they begin, each once. An
+// empty old matches before every character and at the end.
 func occurrences(view, old string) (count int, lines []int) {
 	if old == "" {
 		for line := range min(strings.Count(view, "\n")+1, maxListedLines) {
@@ -33,8 +33,8 @@ func occurrences(view, old string) (count int, lines []int) {
 	}
 }
 
-// replaceEach makes a change of every place where old stands in view, without overlap, or of the first
-// maxReplacements+1 of them: more are refused, and would take more memory than the text. old must not be empty.
+// replaceEach returns a change for each match of old in view, without overlap, and for the first maxReplacements+1 at most:
+// more are refused, and would take more memory than the text. old must not be empty.
 func replaceEach(view, old, replacement string) []change {
 	var changes []change
 	for seen := 0; len(changes) <= maxReplacements; {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// mediaType is the type of the files that Read answers as a data URL, by the ending of their name; "" for all others.
+// mediaType returns the media type of files that [Editor.Read] returns as a data URL, by file extension; "" for all others.
 func mediaType(path string) string {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".png":
@@ -29,7 +29,7 @@ func mediaType(path string) string {
 	return ""
 }
 
-// inlineType is the type of the files that the dialects answer as a data URL; "" for all others.
+// inlineType returns the media type of files that dialects return as a data URL; "" for all others.
 func inlineType(path string) string {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".webp":

@@ -8,29 +8,30 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// maxListedMatches is how many places of a text that stands too often an error names.
+	// maxListedMatches bounds the places of a text that an error names.
 	maxListedMatches = 10
-	// maxAnchors is how many lines of a text that was not found are looked for one by one, the longest ones.
+	// maxAnchors is the number of lines of a missing text that are searched one by one, the longest ones.
 	maxAnchors = 4
-	// maxWanted is how many lines of it are compared at all.
+	// maxWanted is the most lines of it that are compared.
 	maxWanted = 1000
-	// maxCompare bounds what the search for the nearest lines looks at, in bytes; with that it takes some 30 ms.
+	// maxCompare bounds the search for the nearest lines, in bytes, to some 30 ms.
 	maxCompare = 32 << 20
-	// maxComparedLine is how much of a line is compared.
+	// maxComparedLine is the most bytes of a line that are compared.
 	maxComparedLine = 160
-	// maxNearestLines is how many of the nearest lines an error shows.
+	// maxNearestLines is the most lines that an error shows.
 	maxNearestLines = 12
-	// maxOtherForm is the largest text, in bytes, in which other forms of a text are looked for.
+	// maxOtherForm is the largest text, in bytes, that is searched for other forms of a text.
 	maxOtherForm = 16 << 20
-	// leastAlike is how alike lines must be to be worth showing.
+	// leastAlike is the least likeness of lines that an error shows.
 	leastAlike = 0.5
 )
 
-// places names where the first matches begin, as line:column, both counted from 1 and columns in characters. total is how
-// many there are.
+// places lists where the first of total matches begin, as line:column, both counted from 1 and columns in characters.
 func places(view string, matches []change, total int) string {
 	var out strings.Builder
 	line, lineAt, seen := 1, 0, 0
@@ -53,8 +54,8 @@ func places(view string, matches []change, total int) string {
 	return out.String()
 }
 
-// hint says what in view may have been meant by a text that is not in it: the same text in another form, or the lines
-// most like it, with their numbers. It is "" where nothing is near, and begins with a line feed otherwise.
+// hint returns the part of view that a missing text may mean: the same text in another form, or the most similar lines,
+// with their numbers. It begins with a line feed, or is "" if no part is similar.
 func hint(view, old string) string {
 	if same := otherForm(view, old); same != "" {
 		return "\n" + same
@@ -67,7 +68,7 @@ func hint(view, old string) string {
 	fmt.Fprintf(&out, "\nMost similar, by %.0f%%: %s", alike*100, lineRanges([]lineRange{{first, last}}))
 	lines := strings.SplitN(snippet(view, first, last), "\n", maxNearestLines+1)
 	for i, line := range lines[:min(len(lines), maxNearestLines, last-first+1)] {
-		fmt.Fprintf(&out, "\n%6d\t%s", first+i, printable(shortened(line)))
+		fmt.Fprintf(&out, "\n%6d\t%s", first+i, printable(shorten.Text(line, maxComparedLine)))
 	}
 	if last-first >= maxNearestLines {
 		out.WriteString("\n…")
@@ -75,24 +76,13 @@ func hint(view, old string) string {
 	return out.String()
 }
 
-func shortened(line string) string {
-	if len(line) <= maxComparedLine {
-		return line
-	}
-	cut := maxComparedLine
-	for !utf8.RuneStart(line[cut]) {
-		cut--
-	}
-	return line[:cut] + "…"
-}
-
-// otherForm says where a text stands in view in another Unicode form, or with characters that nobody sees.
+// otherForm says where view has a text in another Unicode form, or with invisible characters.
 func otherForm(view, old string) string {
 	if len(view) > maxOtherForm || ascii(old) && ascii(view) {
 		return ""
 	}
 	if above, _, found := strings.Cut(norm.NFC.String(view), norm.NFC.String(old)); found && old != "" {
-		return fmt.Sprintf("The same text stands on line %d in another Unicode normalization form (composed or decomposed accents). "+
+		return fmt.Sprintf("The same text is on line %d in another Unicode normalization form (composed or decomposed accents). "+
 			"Copy it from the file.", 1+strings.Count(above, "\n"))
 	}
 	plain := strings.Map(visible, old)
@@ -100,7 +90,7 @@ func otherForm(view, old string) string {
 		return ""
 	}
 	if above, _, found := strings.Cut(strings.Map(visible, view), plain); found {
-		return fmt.Sprintf("The same text stands on line %d, but for invisible characters or unusual spaces "+
+		return fmt.Sprintf("The same text is on line %d, except for invisible characters or unusual spaces "+
 			"(such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file.", 1+strings.Count(above, "\n"))
 	}
 	return ""
@@ -128,38 +118,11 @@ func visible(r rune) rune {
 	return r
 }
 
-// nearest finds the lines of view that are most like a text, and how alike they are, from 0 to 1. It looks for the
-// longest lines of the text and takes the window in which the most of them stand where they should.
+// nearest returns the lines of view that are most like a text, and how alike they are, from 0 to 1.
 func nearest(view, old string) (first, last int, alike float64) {
 	want := strings.SplitN(strings.Trim(old, "\n"), "\n", maxWanted+1)
 	want = want[:min(len(want), maxWanted)]
-	anchors := make([]int, 0, len(want))
-	for i, line := range want {
-		if strings.TrimFunc(line, isSpace) != "" {
-			anchors = append(anchors, i)
-		}
-	}
-	slices.SortStableFunc(anchors, func(a, b int) int { return len(want[b]) - len(want[a]) })
-	anchors = anchors[:min(len(anchors), maxAnchors)]
-	profiles := make([]profile, len(anchors))
-	for i, a := range anchors {
-		profiles[i] = profileOf(want[a])
-	}
-	var have []string
-	scores := make(map[int]float64)
-	budget := maxCompare
-	for line := range strings.SplitSeq(strings.TrimSuffix(view, "\n"), "\n") {
-		if budget -= (min(len(line), maxComparedLine) + 64) * (1 + len(anchors)); budget < 0 {
-			break
-		}
-		i, p := len(have), profileOf(line)
-		have = append(have, line)
-		for j, a := range anchors {
-			if s := p.alike(&profiles[j]); s > leastAlike/2 && i >= a {
-				scores[i-a] += s
-			}
-		}
-	}
+	have, scores := align(view, want)
 	best, bestScore := -1, 0.0
 	for start, s := range scores {
 		if s > bestScore || s == bestScore && start < best {
@@ -177,6 +140,38 @@ func nearest(view, old string) (first, last int, alike float64) {
 		}
 	}
 	return best + 1, min(best+len(want), len(have)), total / float64(len(want))
+}
+
+// align compares the longest of some lines with each line of view, as far as maxCompare allows. It returns the lines of view,
+// and for places where the wanted lines may begin how alike the longest ones are to the lines there, in sum.
+func align(view string, want []string) (have []string, scores map[int]float64) {
+	anchors := make([]int, 0, len(want))
+	for i, line := range want {
+		if strings.TrimFunc(line, isSpace) != "" {
+			anchors = append(anchors, i)
+		}
+	}
+	slices.SortStableFunc(anchors, func(a, b int) int { return len(want[b]) - len(want[a]) })
+	anchors = anchors[:min(len(anchors), maxAnchors)]
+	profiles := make([]profile, len(anchors))
+	for i, a := range anchors {
+		profiles[i] = profileOf(want[a])
+	}
+	scores = make(map[int]float64)
+	budget := maxCompare
+	for line := range strings.SplitSeq(strings.TrimSuffix(view, "\n"), "\n") {
+		if budget -= (min(len(line), maxComparedLine) + 64) * (1 + len(anchors)); budget < 0 {
+			break
+		}
+		i, p := len(have), profileOf(line)
+		have = append(have, line)
+		for j, a := range anchors {
+			if s := p.alike(&profiles[j]); s > leastAlike/2 && i >= a {
+				scores[i-a] += s
+			}
+		}
+	}
+	return have, scores
 }
 
 // profile counts the pairs of neighbouring bytes of a line, white space aside.

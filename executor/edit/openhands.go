@@ -13,34 +13,34 @@ import (
 	"unicode/utf8"
 )
 
-// Command is one command of the editor, as it was sent. A nil pointer is a parameter that was not sent.
+// Command is one editor command, as the client sent it. A nil pointer is a missing parameter.
 type Command struct {
-	// Dialect is whose rules and words are followed. Strands has no replace and no write, Gemini has replace alone.
+	// Dialect selects rules and messages. Strands has neither replace nor write, Gemini only replace.
 	Dialect Dialect
 	// Name is view, create, str_replace, insert, undo_edit, replace or write.
 	Name string
-	// Path must be absolute, but in the dialect Gemini, where it may be relative to Dir.
+	// Path must be absolute, except in the dialect Gemini, where it may be relative to Dir.
 	Path, Dir string
 	// FileText is the content of the new file of create.
 	FileText *string
-	// OldStr is what str_replace and replace look for.
+	// OldStr is the text that str_replace and replace search for.
 	OldStr *string
-	// NewStr is what they put in its place, nothing where it is nil, and what insert puts in, which needs it.
+	// NewStr replaces it, nil deletes it. insert requires it: it is the text to insert.
 	NewStr *string
-	// InsertLine is the number of the line after which insert puts its text, 0 for the top, as it was sent.
+	// InsertLine is the number of the line after which insert adds its text, 0 for the top, as the client sent it.
 	InsertLine *string
 	// ViewRange is the first and the last line that view shows, counted from 1; -1 is the end. Empty means everything.
 	ViewRange []int
-	// Expected is how often replace must find OldStr, from 1 to 100,000; nil means 1.
+	// Expected is the number of matches that replace requires, from 1 to 100,000; nil means 1.
 	Expected *int
-	// AllowMultiple lets replace find OldStr any number of times, where Expected is nil.
+	// AllowMultiple makes replace change all matches if Expected is nil.
 	AllowMultiple bool
-	// Fuzzy lets replace take the lines most like OldStr where it stands nowhere. It belongs to the dialect Gemini.
+	// Fuzzy makes replace use the most similar lines if OldStr has no match. Only the dialect Gemini has it.
 	Fuzzy bool
-	// Edits are what str_replace and replace do instead of OldStr and NewStr: each works on what the one before left, and
-	// either all are made or none.
+	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous one,
+	// and either all are made or none.
 	Edits []Replacement
-	// IfSHA256 is the hash in hexadecimal that the file must have, else the command fails with CodeConflict; "" for any.
+	// IfSHA256 is the hexadecimal hash that the file must have, otherwise the command fails with CodeConflict; "" for any.
 	IfSHA256 string
 	// Content is the text of write.
 	Content *string
@@ -48,6 +48,9 @@ type Command struct {
 	// that the empty line after a final line end counts too. 0 means the default: Start 1, End -1, which is the last line.
 	// Start -1 appends.
 	Start, End int
+
+	unrecorded bool // keep the change out of the undo history
+	exact      bool // write Content as it is
 }
 
 const (
@@ -63,11 +66,11 @@ const (
 		"Edit the file again if necessary."
 )
 
-// viewOnly are the names of documents that the reference converts for viewing and never edits.
+// viewOnly lists the extensions of documents that the reference converts for viewing and never edits.
 var viewOnly = []string{".docx", ".xlsx", ".pptx", ".pdf", ".mp3", ".wav", ".m4a", ".flac"}
 
-// Do carries out a command of the editor. It returns an *Error where the command was refused or failed; the file is then
-// as it was. The checks come in the order of the reference.
+// Do runs an editor command. It returns an *Error if the command was refused or failed; the file is then unchanged. The
+// checks run in the order of the reference.
 func (e *Editor) Do(c Command) (Result, error) {
 	if c.Dialect == Gemini {
 		c.Path = e.findName(c.Dir, c.Path, c.Name != "replace" || c.OldStr != nil && *c.OldStr == "")
@@ -96,7 +99,7 @@ func (e *Editor) do(c Command) (Result, error) {
 	}
 	switch c.Dialect {
 	case Strands:
-		return e.strands(p, c)
+		return e.strands(p, c, line)
 	case Gemini:
 		return e.gemini(p, c)
 	}
@@ -126,7 +129,7 @@ func (e *Editor) do(c Command) (Result, error) {
 		"view, create, str_replace, insert, undo_edit", c.Name)
 }
 
-// check looks at what can be told without the file, and returns the number that InsertLine is.
+// check validates the parameters without looking at the file and returns InsertLine as a number.
 func (c Command) check() (insertLine int, err error) {
 	for _, text := range []struct {
 		name  string
@@ -147,11 +150,11 @@ func (c Command) check() (insertLine int, err error) {
 	if err := c.checkUse(); err != nil {
 		return 0, err
 	}
-	if c.InsertLine == nil || c.Dialect == Strands {
+	if c.InsertLine == nil {
 		return 0, nil
 	}
 	insertLine, err = strconv.Atoi(strings.TrimFunc(*c.InsertLine, isSpace))
-	if errors.Is(err, strconv.ErrRange) { // insertLine is then the nearest number there is, and outside of every file
+	if errors.Is(err, strconv.ErrRange) { // insertLine is then the largest or smallest int, outside of every file
 		return insertLine, nil
 	}
 	if err != nil {
@@ -160,7 +163,7 @@ func (c Command) check() (insertLine int, err error) {
 	return insertLine, nil
 }
 
-// checkUse refuses what a command would not heed.
+// checkUse refuses parameters that the command would ignore.
 func (c Command) checkUse() error {
 	switch {
 	case len(c.Edits) > maxEdits:
@@ -168,10 +171,10 @@ func (c Command) checkUse() error {
 	case c.Edits != nil && c.Name != "str_replace" && c.Name != "replace":
 		return refuse(CodeInvalidArgument, "Parameter `edits` is for the commands str_replace and replace, not for %s.", c.Name)
 	case c.Edits != nil && (len(c.Edits) == 0 || c.OldStr != nil || c.NewStr != nil || c.Expected != nil || c.AllowMultiple):
-		return refuse(CodeInvalidArgument, "Parameter `edits` must have at least one replacement, and stands instead of "+
+		return refuse(CodeInvalidArgument, "Parameter `edits` must have at least one replacement, and replaces "+
 			"old_str, new_str, expected_replacements and allow_multiple.")
 	case c.Fuzzy && (c.Dialect != Gemini || c.Name != "replace"):
-		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is for the command replace of the dialect gemini alone.")
+		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is only valid for the command replace of the dialect gemini.")
 	case c.Name != "replace" && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
 		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace. "+
 			"The command %s takes one place.", c.Name)
@@ -199,7 +202,7 @@ func (e *Editor) relativePath(d Dialect, path string) *Error {
 	return invalid(CodePathNotAllowed, "path", path, hint)
 }
 
-// checkPlace says whether a command fits what its path leads to.
+// checkPlace refuses a command that does not fit the file at its path.
 func (c Command) checkPlace(p place) error {
 	creates := c.Name == "create" || c.Name == "replace" || c.Name == "write"
 	switch {
@@ -221,7 +224,7 @@ func (c Command) checkPlace(p place) error {
 	return nil
 }
 
-// open loads a file for the editor and decides what it is.
+// open loads a file for the editor and decodes it.
 func (e *Editor) open(p place) (*file, *text, error) {
 	limit := e.limit(p.dialect)
 	f, err := e.load(p, limit)
@@ -283,7 +286,7 @@ func (e *Editor) view(p place, lines []int) (Result, error) {
 }
 
 func (e *Editor) newFile(p place, content string) (Result, error) {
-	r, err := e.createFile(p, []byte(content), birth{mode: 0o666})
+	r, err := e.createFile(p, []byte(content), creation{mode: 0o666})
 	if err != nil {
 		return Result{}, err
 	}
@@ -292,7 +295,7 @@ func (e *Editor) newFile(p place, content string) (Result, error) {
 	return r, nil
 }
 
-// strReplace puts a text in the place of another one, or does so several times.
+// strReplace replaces one text by another, or makes several replacements.
 func (e *Editor) strReplace(p place, c Command) (Result, error) {
 	edits := c.Edits
 	if edits == nil {
@@ -333,7 +336,7 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// single is the replacement that OldStr and NewStr are.
+// single returns OldStr and NewStr as a replacement.
 func (c Command) single() Replacement {
 	r := Replacement{Expected: c.Expected, AllowMultiple: c.AllowMultiple}
 	if c.OldStr != nil {
@@ -345,12 +348,12 @@ func (c Command) single() Replacement {
 	return r
 }
 
-// once finds the one place of a replacement, as OpenHands' editors do.
+// once finds the only place of a replacement, as OpenHands' editors do.
 func once(p place, view string, r Replacement) ([]change, error) {
 	old, replacement := lineFeeds(r.Old), r.New
 	count, lines := occurrences(view, old)
 	if count == 0 {
-		// Models often get the white space around a passage wrong. Without it the passage must still be there, and once.
+		// Models often get the white space around a passage wrong. Without it the passage must still match exactly once.
 		stripped := strings.TrimFunc(old, isSpace)
 		if stripped == "" {
 			return nil, noMatch(view, old, p.shown)
@@ -368,7 +371,7 @@ func once(p place, view string, r Replacement) ([]change, error) {
 	}
 	if count > 1 {
 		where := ""
-		if p.dialect != OpenHands { // its answer was recorded, and is compared word for word
+		if p.dialect != OpenHands { // clients compare its recorded answer word by word
 			where = whereabouts(view, old)
 		}
 		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
@@ -378,7 +381,7 @@ func once(p place, view string, r Replacement) ([]change, error) {
 	return []change{{at, at + len(old), replacement}}, nil
 }
 
-// whereabouts is the sentence that names the places of a text, "" for the empty text, which stands everywhere.
+// whereabouts returns a sentence that names the places of a text, "" for the empty text, which matches everywhere.
 func whereabouts(view, old string) string {
 	if old == "" {
 		return ""
@@ -412,7 +415,7 @@ func (e *Editor) insert(p place, c Command, after int) (Result, error) {
 	}
 	at, added := lineStart(t.view, after), *c.NewStr+"\n"
 	if at > 0 && t.view[at-1] != '\n' {
-		added = "\n" + added // the last line has no end yet
+		added = "\n" + added // the last line has no line end yet
 	}
 	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, unifiedDiff)
 	if err != nil {
@@ -422,7 +425,7 @@ func (e *Editor) insert(p place, c Command, after int) (Result, error) {
 	return r, nil
 }
 
-// edited is the answer that shows lines which were put in after a line.
+// edited returns the answer that shows the lines inserted after a line.
 func edited(p place, view string, after, added int) string {
 	first := max(0, after-snippetContext) + 1
 	last := min(lineCount(view), after+snippetContext+added)
@@ -430,7 +433,7 @@ func edited(p place, view string, after, added int) string {
 		p.dialect.numbered("a snippet of the edited file", snippet(view, first, last), first) + reviewInsert
 }
 
-// replace is the replacement of GeminiEditor: as many places as expected, no guessing.
+// replace is the exact replacement of GeminiEditor: the number of matches must be the expected one.
 func (e *Editor) replace(p place, c Command) (Result, error) {
 	edits := c.Edits
 	if edits == nil {
@@ -473,7 +476,7 @@ func (e *Editor) replace(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// counted finds as many places as a replacement expects.
+// counted finds the expected number of places of a replacement.
 func counted(view string, r Replacement) ([]change, error) {
 	old, expected := lineFeeds(r.Old), 1
 	if r.Expected != nil {
@@ -494,7 +497,7 @@ func counted(view string, r Replacement) ([]change, error) {
 	}
 }
 
-// writeLines puts Content in the place of whole lines. It ends in a line end where the file did or text follows.
+// writeLines replaces whole lines by Content. The result ends in a line end if the file did or text follows.
 func (e *Editor) writeLines(p place, c Command) (Result, error) {
 	if c.Content == nil {
 		return Result{}, missing("content", c.Name)
@@ -528,7 +531,7 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// lineWindow turns the range of write into the number of its first line and the offsets of its text.
+// lineWindow returns the first line and the offsets of the range of write.
 func lineWindow(view string, first, last int) (line, start, end int, err error) {
 	if first == -1 {
 		return lineCount(view) + 1, len(view), len(view), nil
@@ -536,7 +539,7 @@ func lineWindow(view string, first, last int) (line, start, end int, err error) 
 	return strictWindow(view, cmp.Or(first, 1), cmp.Or(last, -1))
 }
 
-// strictWindow is lineWindow without defaults, and without a way to append.
+// strictWindow is lineWindow without defaults and without appending.
 func strictWindow(view string, first, last int) (line, start, end int, err error) {
 	total := strings.Count(view, "\n") + 1
 	if first < 1 || first > total || last != -1 && first > last {

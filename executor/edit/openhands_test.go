@@ -240,7 +240,7 @@ func TestRefusals(t *testing.T) {
 		{"no match", edit.Command{Name: "str_replace", Path: "D/f", OldStr: new(" zz "), NewStr: new("q")}, edit.CodeNoMatch, "No replacement was performed, old_str `zz` did not appear verbatim in D/f."},
 		{"blank no match", edit.Command{Name: "str_replace", Path: "D/f", OldStr: new("\t\t"), NewStr: new("q")}, edit.CodeNoMatch, "No replacement was performed, old_str `\t\t` did not appear verbatim in D/f."},
 		{"other normal form", edit.Command{Name: "str_replace", Path: "D/nfd", OldStr: new("\u00e9"), NewStr: new("e")}, edit.CodeNoMatch, "No replacement was performed, old_str `\u00e9` did not appear verbatim in D/nfd.\n" +
-			"The same text stands on line 1 in another Unicode normalization form (composed or decomposed accents). Copy it from the file."},
+			"The same text is on line 1 in another Unicode normalization form (composed or decomposed accents). Copy it from the file."},
 		{"several matches", edit.Command{Name: "str_replace", Path: "D/f", OldStr: new("x"), NewStr: new("y")}, edit.CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `x` in lines [1, 3, 4]. Please ensure it is unique."},
 		{"several matches of several lines", edit.Command{Name: "str_replace", Path: "D/twice", OldStr: new("a\nb"), NewStr: new("y")}, edit.CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `a\nb` in lines [1, 4]. Please ensure it is unique."},
 		{"empty old_str", edit.Command{Name: "str_replace", Path: "D/f", OldStr: new(""), NewStr: new("y")}, edit.CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `` in lines [1, 2, 3, 4, 5]. Please ensure it is unique."},

@@ -16,30 +16,30 @@ const (
 	endOfFile  = "*** End of File"
 )
 
-// maxPatchedLines bounds the lines of a file that a patch changes, each of which takes a hundred bytes while it does.
+// maxPatchedLines bounds the lines of a file that a patch changes; each takes a hundred bytes of memory.
 const maxPatchedLines = 1 << 20
 
-// maxPatchWork bounds how many lines of one file the search for the hunks of a patch looks at, which takes a second or two.
+// maxPatchWork bounds the lines of one file that the search for hunks compares, which take a second or two.
 const maxPatchWork = 200_000_000
 
-// patchFile is what a patch does to one file.
+// patchFile is the part of a patch for one file.
 type patchFile struct {
 	kind   string // updateFile, deleteFile or addFile
 	path   string // as the patch names it
-	moveTo string // "" where the file keeps its name
+	moveTo string // "" if the file keeps its name
 	added  []string
 	hunks  []patchHunk
 }
 
-// patchHunk is one stretch of changed lines with those around them.
+// patchHunk is a run of changed lines with their context.
 type patchHunk struct {
-	anchor string   // the line after which to look; "" for none
-	old    []string // context and removed lines, as they should stand in the file
+	anchor string   // the line after which to search; "" for none
+	old    []string // context and removed lines, as the file should have them
 	edits  []lineEdit
 	atEnd  bool // the last of old is the last line of the file
 }
 
-// lineEdit replaces a number of lines of a hunk's old ones, beginning with the line at, by others.
+// lineEdit replaces some old lines of a hunk, beginning with the line at.
 type lineEdit struct {
 	at, removed int
 	added       []string
@@ -51,8 +51,7 @@ type patchReader struct {
 	at    int
 }
 
-// parsePatch reads a patch in the format of OpenAI's apply_patch. It knows nothing of the files and fails with
-// CodeInvalidArgument.
+// parsePatch parses a patch in the format of OpenAI's apply_patch without reading files. It fails with CodeInvalidArgument.
 func parsePatch(text string) ([]patchFile, error) {
 	lines := strings.Split(strings.TrimFunc(lineFeeds(text), isSpace), "\n")
 	switch {
@@ -71,7 +70,7 @@ func parsePatch(text string) ([]patchFile, error) {
 		files = append(files, file)
 	}
 	if r.at < len(lines)-1 {
-		return nil, refuse(CodeInvalidArgument, "Unknown Line: %s\nNothing may stand after `%s`.", lines[r.at+1], endPatch)
+		return nil, refuse(CodeInvalidArgument, "Unknown Line: %s\nNo text may follow `%s`.", lines[r.at+1], endPatch)
 	}
 	if len(files) == 0 {
 		return nil, refuse(CodeInvalidArgument, "The patch names no file.")
@@ -79,10 +78,10 @@ func parsePatch(text string) ([]patchFile, error) {
 	return files, nil
 }
 
-// line is the line to be read next. The last one is always endPatch.
+// line returns the next line. The last one is always endPatch.
 func (r *patchReader) line() string { return r.lines[r.at] }
 
-// word takes a line with a prefix and returns what follows it, without white space around.
+// word consumes a line with a prefix and returns the rest of the line without surrounding white space.
 func (r *patchReader) word(prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(r.line(), prefix)
 	if !ok {
@@ -117,7 +116,7 @@ func (r *patchReader) file() (patchFile, error) {
 	return patchFile{}, refuse(CodeInvalidArgument, "Unknown Line: %s", r.line())
 }
 
-// sectionEnds says that a line begins another file or ends the patch.
+// sectionEnds reports whether a line begins another file or ends the patch.
 func sectionEnds(line string) bool {
 	for _, prefix := range []string{endPatch, updateFile, deleteFile, addFile} {
 		if strings.HasPrefix(line, strings.TrimSuffix(prefix, " ")) {
@@ -204,7 +203,7 @@ func (r *patchReader) body(h *patchHunk) error {
 	return nil
 }
 
-// patched finds the changes that hunks make to a text.
+// patched returns the changes that hunks make to a text.
 func patched(path, view string, hunks []patchHunk) ([]change, error) {
 	if strings.Count(view, "\n") > maxPatchedLines {
 		return nil, refuse(CodeTooLarge, "The file %s has more than %d lines, too many for a patch.", path, maxPatchedLines)
@@ -215,7 +214,7 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 		starts[i+1] = starts[i] + len(line) + 1
 	}
 	var edits []lineEdit // with lines of the file
-	from := 0            // where to look for the next hunk
+	from := 0            // where to search for the next hunk
 	search := patchSearch{left: maxPatchWork}
 	search.forms[0] = lines
 	for _, h := range hunks {
@@ -225,12 +224,12 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 		}
 		if search.left < 0 {
 			return nil, refuse(CodeTooLarge, "To find the %d stretches of the patch in the %d lines of %s would take too long. "+
-				"Give context lines exactly as they stand there, or apply the patch in parts.", len(hunks), len(lines), path)
+				"Copy context lines exactly from the file, or apply the patch in parts.", len(hunks), len(lines), path)
 		}
 		for _, e := range h.edits {
 			e.at += at
 			if last := len(edits) - 1; last >= 0 && edits[last].at+edits[last].removed == e.at {
-				// One change, so that the line feed between the two belongs to one.
+				// One change, so that the line feed between the two belongs to one of them.
 				edits[last].removed += e.removed
 				edits[last].added = append(slices.Clone(edits[last].added), e.added...)
 				continue
@@ -246,7 +245,7 @@ func patched(path, view string, hunks []patchHunk) ([]change, error) {
 	return changes, nil
 }
 
-// find says at which line a hunk begins.
+// find returns the line at which a hunk begins.
 func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
 	lines := s.forms[0]
 	anchored, err := h.seek(path, s, from)
@@ -255,7 +254,7 @@ func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
 	}
 	end, empty := len(lines), 0
 	if lines[end-1] == "" {
-		empty = 1 // what follows a final line end can be the last line of a hunk, and most leave it out
+		empty = 1 // the empty line after a final line end can be the last line of a hunk; most patches omit it
 	}
 	switch {
 	case len(h.old) == 0 && h.atEnd:
@@ -276,11 +275,11 @@ func (h *patchHunk) find(path string, s *patchSearch, from int) (int, error) {
 		what = "Invalid EOF Context"
 	}
 	context := strings.Join(h.old, "\n")
-	return 0, refuse(CodeNoMatch, "%s %d:\n%s\nThese lines of the patch do not stand in %s after line %d.%s",
+	return 0, refuse(CodeNoMatch, "%s %d:\n%s\nThese lines of the patch do not occur in %s after line %d.%s",
 		what, anchored, context, path, anchored, hint(strings.Join(lines, "\n"), context))
 }
 
-// seek says after which line an anchor lets a hunk begin. One that stands above already is where the patch is.
+// seek returns the line after which an anchor lets a hunk begin. An anchor above the current line keeps the position.
 func (h *patchHunk) seek(path string, s *patchSearch, from int) (int, error) {
 	if strings.TrimSpace(h.anchor) == "" {
 		return from, nil
@@ -292,25 +291,24 @@ func (h *patchHunk) seek(path string, s *patchSearch, from int) (int, error) {
 	if at := s.find(from, len(lines), anchor); at >= 0 {
 		return at + 1, nil
 	}
-	return 0, refuse(CodeNoMatch, "The line `@@ %s` of the patch does not stand in %s after line %d.%s",
+	return 0, refuse(CodeNoMatch, "The line `@@ %s` of the patch does not occur in %s after line %d.%s",
 		h.anchor, path, from, hint(strings.Join(lines, "\n"), h.anchor))
 }
 
-// patchSearch looks for the lines of a patch in those of a file.
+// patchSearch searches a file for the lines of a patch.
 type patchSearch struct {
-	forms [3][]string // the lines in each of lineForms; nil until somebody looks there
-	left  int         // how many lines may still be looked at
+	forms [3][]string // the lines in each of lineForms; nil until first used
+	left  int         // how many lines may still be compared
 }
 
-// lineForms are how lines are compared: as they are, else without white space at their ends, else without any around them.
+// lineForms lists the ways to compare lines: exactly, without trailing white space, without surrounding white space.
 var lineForms = [...]func(string) string{
 	func(s string) string { return s },
 	func(s string) string { return strings.TrimRightFunc(s, isSpace) },
 	func(s string) string { return strings.TrimFunc(s, isSpace) },
 }
 
-// find finds lines in those of the file from one to another, in the first form in which they stand there; -1 where they
-// do not.
+// find returns the position of lines in a range of the file, in the first form that matches, or -1.
 func (s *patchSearch) find(from, to int, want []string) int {
 	for i, form := range lineForms {
 		if s.forms[i] == nil {

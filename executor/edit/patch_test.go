@@ -55,7 +55,7 @@ func TestPatch(t *testing.T) {
 		{name: "lines to add at an open end", before: "a\nb", patch: patchOf("*** Update File: f", "@@", "+c", "*** End of File"), want: "a\nb\nc"},
 		{name: "lines to add at the end of nothing", before: "", patch: patchOf("*** Update File: f", "@@", "+a", "*** End of File"), want: "a\n"},
 		{name: "at the end, which it is not", before: "x\na\n", patch: patchOf("*** Update File: f", "@@", " x", "+y", "*** End of File"), want: "x\ny\na\n"},
-		{name: "no such context", before: five, patch: patchOf("*** Update File: f", "@@", "-zz", "+y"), code: edit.CodeNoMatch, says: "do not stand in f"},
+		{name: "no such context", before: five, patch: patchOf("*** Update File: f", "@@", "-zz", "+y"), code: edit.CodeNoMatch, says: "do not occur in f"},
 		{name: "no such end", before: five, patch: patchOf("*** Update File: f", "@@", "-zz", "+y", "*** End of File"), code: edit.CodeNoMatch, says: "Invalid EOF Context"},
 		{name: "only lines to add", before: "a\n", patch: patchOf("*** Update File: f", "@@ a", "+b"), want: "a\nb\n"},
 		{name: "all lines go", before: "a\nb", patch: patchOf("*** Update File: f", "@@", "-a", "-b"), want: ""},

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// maxPatchFiles bounds how many files one patch touches, all of which are held in memory.
+// maxPatchFiles bounds the files of one patch, which are all held in memory.
 const maxPatchFiles = 1000
 
-// Patch applies a patch in the format of OpenAI's apply_patch. Its paths are relative to dir or lie below it, symbolic
-// links followed. Every file is read and every place is found before anything is written; should a write fail then, what
-// was written before is put back. So either all of the patch is done or nothing. Each file is undone by itself.
+// Patch applies a patch in the format of OpenAI's apply_patch. Its paths are relative to dir or lie below it after symbolic
+// links are followed. Patch reads all files and finds all places before it writes; if a write fails, it restores the files
+// written before. So either the whole patch is applied or nothing. Each file is undone by itself.
 //
-// It returns an *Error where it fails. Result has neither a path nor a hash, since there may be several.
+// Patch returns an *Error on failure. Result has neither a path nor a hash, since there may be several.
 func (e *Editor) Patch(dir, patch string) (Result, error) {
 	files, err := parsePatch(patch)
 	if err != nil {
@@ -51,22 +51,22 @@ func (e *Editor) Patch(dir, patch string) (Result, error) {
 	return e.donePatch(steps), nil
 }
 
-// patchStep is what is done to one file.
+// patchStep is the change of one file.
 type patchStep struct {
 	patchFile
 
-	from, to place // the same, but for a file that moves
-	link     *link // what goes away in the place of the file it leads to; nil where the file does
-	f        *file // nil for one that is added, and where a link is deleted
+	from, to place // equal unless the file moves
+	link     *link // the symbolic link that is removed instead of its target; nil if the file itself is
+	f        *file // nil for an added file and for a deleted link
 	view     string
 	after    []byte
 	newView  string
 	mode     fs.FileMode
-	dirs     int // directories that were made
+	dirs     int // number of directories created
 }
 
-// enterPatch finds the places of a patch and locks them, all paths before all inodes and each in order, so that no two
-// patches, and no patch and other edit, wait for each other.
+// enterPatch locks the places of a patch: all paths before all inodes, each in order, so that patches and other edits cannot
+// deadlock.
 func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, leave func(), err error) {
 	var unlocks []func()
 	leave = func() {
@@ -137,7 +137,7 @@ func (e *Editor) lockAll(unlocks []func(), keys map[string]bool) []func() {
 	return unlocks
 }
 
-// within finds the place of a path of a patch, which must be below root.
+// within resolves a path of a patch, which must be below root.
 func (e *Editor) within(root, dir, path string) (place, error) {
 	p := place{shown: absolutePath(dir, path)}
 	err := e.as(func() (err error) {
@@ -158,7 +158,7 @@ func below(root, path string) bool {
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// touched are the paths of a step that no other step of the patch may have.
+// touched returns the paths of a step, which no other step of the patch may have.
 func (s *patchStep) touched() []string {
 	paths := []string{s.from.shown, s.from.real}
 	if s.link != nil {
@@ -170,10 +170,10 @@ func (s *patchStep) touched() []string {
 	return paths
 }
 
-// link is a symbolic link: its path, in which no other link is, and what it says.
+// link is a symbolic link: its path, which contains no other link, and its target.
 type link struct{ path, target string }
 
-// linkAt returns the link that an absolute path names, nil where it names none. It must be below root.
+// linkAt returns the symbolic link at an absolute path, nil if there is none. The link must be below root.
 func (e *Editor) linkAt(root, path string) (*link, error) {
 	var l *link
 	slash := strings.LastIndexByte(path, '/')
@@ -192,12 +192,12 @@ func (e *Editor) linkAt(root, path string) (*link, error) {
 	case err != nil:
 		return nil, unreadable(path, err)
 	case l != nil && !below(root, l.path):
-		return nil, refuse(CodePathNotAllowed, "Absolute or escaping paths are not allowed: the link %s stands at %s. Nothing was changed.", path, l.path)
+		return nil, refuse(CodePathNotAllowed, "Absolute or escaping paths are not allowed: the link %s is at %s. Nothing was changed.", path, l.path)
 	}
 	return l, nil
 }
 
-// prepare reads the file of a step and makes what it will be.
+// prepare reads the file of a step and computes its new content.
 func (e *Editor) prepare(s *patchStep) error {
 	s.mode = 0o666
 	switch {
@@ -237,11 +237,11 @@ func (e *Editor) prepare(s *patchStep) error {
 	return err
 }
 
-// do makes the change of a step. It runs inside as.
+// do makes the change of a step. It runs with the user's rights.
 func (s *patchStep) do(e *Editor) (err error) {
 	switch {
 	case s.kind == addFile:
-		s.dirs, err = e.create(s.from.real, s.after, birth{mode: s.mode})
+		s.dirs, err = e.create(s.from.real, s.after, creation{mode: s.mode})
 	case s.kind == deleteFile:
 		err = s.take()
 	case s.moveTo == "":
@@ -249,7 +249,7 @@ func (s *patchStep) do(e *Editor) (err error) {
 			err = e.overwrite(s.f, s.after, s.mode)
 		}
 	default:
-		if s.dirs, err = e.create(s.to.real, s.after, birth{mode: s.mode, exact: true}); err != nil {
+		if s.dirs, err = e.create(s.to.real, s.after, creation{mode: s.mode, exact: true}); err != nil {
 			return err
 		}
 		if err = s.take(); err != nil {
@@ -259,7 +259,7 @@ func (s *patchStep) do(e *Editor) (err error) {
 	return err
 }
 
-// take takes away what a step deletes or moves.
+// take removes the file or link that a step deletes or moves.
 func (s *patchStep) take() error {
 	if s.link == nil {
 		return s.f.remove(0)
@@ -270,16 +270,16 @@ func (s *patchStep) take() error {
 	return os.Remove(s.link.path)
 }
 
-// give brings it back.
+// give restores it.
 func (s *patchStep) give(e *Editor) error {
 	if s.link != nil {
-		return e.makeLink(s.link.path, s.link.target)
+		return os.Symlink(s.link.target, s.link.path)
 	}
-	_, err := e.create(s.from.real, s.f.data, birth{mode: s.f.info.Mode(), exact: true})
+	_, err := e.create(s.from.real, s.f.data, creation{mode: s.f.info.Mode(), exact: true})
 	return err
 }
 
-// taken is what give would bring back, as the history keeps it.
+// taken returns the version that give would restore, for the history.
 func (s *patchStep) taken() (path string, en *entry) {
 	if s.link != nil {
 		target := []byte(s.link.target)
@@ -288,7 +288,7 @@ func (s *patchStep) taken() (path string, en *entry) {
 	return s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data}
 }
 
-// takeBack undoes do. It runs inside as.
+// takeBack undoes do. It runs with the user's rights.
 func (s *patchStep) takeBack(e *Editor) error {
 	switch {
 	case s.kind == addFile:
@@ -311,7 +311,7 @@ func (s *patchStep) takeBack(e *Editor) error {
 	return removeNew(s.to.real, s.dirs)
 }
 
-// removeNew removes a file that was just made, and the directories that were made for it.
+// removeNew removes a file that was just created, and the directories created for it.
 func removeNew(path string, dirs int) error {
 	info, err := lookAt(path)
 	if err != nil || info == nil {
@@ -320,7 +320,7 @@ func removeNew(path string, dirs int) error {
 	return (&file{path: path, info: info}).remove(dirs)
 }
 
-// rollBack undoes steps, the last first, and says what could not be undone.
+// rollBack undoes steps, the last first, and reports the steps that could not be undone.
 func (e *Editor) rollBack(done []*patchStep, cause *Error) error {
 	var left []string
 	for _, s := range slices.Backward(done) {
@@ -334,7 +334,7 @@ func (e *Editor) rollBack(done []*patchStep, cause *Error) error {
 	return &Error{cause.Code, cause.Message + "\nNothing of the patch was done.", cause}
 }
 
-// donePatch records the steps and says what was done.
+// donePatch records the steps and describes them.
 func (e *Editor) donePatch(steps []*patchStep) Result {
 	var text, diff strings.Builder
 	text.WriteString("Done!")
@@ -360,7 +360,7 @@ func (e *Editor) donePatch(steps []*patchStep) Result {
 			fmt.Fprintf(&text, "\nM %s", s.path)
 			push(s.from.real, &entry{before: hashOf(s.f.data), after: hashOf(s.after), mode: s.f.info.Mode(), data: s.f.data})
 		}
-		if d := unifiedDiff(name, s.view, s.newView); d != "" {
+		if d := lineDiff(name, s.view, s.newView); d != "" {
 			if diff.Len() > 0 {
 				diff.WriteByte('\n')
 			}

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many symbolic links one path may lead through, as in the kernel.
+// maxLinks bounds the symbolic links in one path, as the kernel does.
 const maxLinks = 40
 
-// cleanPath drops repeated and trailing slashes and single dots, as Python's pathlib does. Two dots stay: through a
-// symbolic link they mean something that only the file system knows.
+// cleanPath drops repeated and trailing slashes and single dots, as Python's pathlib does. Two dots stay: behind a symbolic
+// link only the file system knows their meaning.
 func cleanPath(path string) string {
 	parts := strings.Split(path, "/")
 	kept := parts[:0]
@@ -36,7 +36,7 @@ func cleanPath(path string) string {
 	return joined
 }
 
-// absolutePath names a path that may be relative to dir.
+// absolutePath makes a path absolute that may be relative to dir.
 func absolutePath(dir, path string) string {
 	if strings.HasPrefix(path, "/") {
 		return cleanPath(path)
@@ -44,9 +44,9 @@ func absolutePath(dir, path string) string {
 	return cleanPath(dir + "/" + path)
 }
 
-// resolve follows every symbolic link of an absolute path, the last one too, and says where the path leads, whether there
-// is something or not: what is missing at the end is taken as written. It fails with EINVAL on a NUL, with ELOOP, with
-// ENOENT where the way leads up again from something missing, and with what Lstat says.
+// resolve follows every symbolic link of an absolute path, the last one included, and returns the real path. Missing names
+// at its end are taken as written. It fails with EINVAL for a NUL byte, with ELOOP, with ENOENT if two dots follow a missing
+// name, and with errors of Lstat.
 func resolve(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", unix.EINVAL
@@ -92,24 +92,25 @@ func resolve(path string) (string, error) {
 	return real, nil
 }
 
-// place is where a command works: a path, what it leads to, and what is there. Whoever holds a place holds the lock of
-// its real path.
+// place is the path that a command works on and the file there. The holder of a place holds the lock of its real path.
 type place struct {
 	dialect Dialect
-	want    hash // what the file must be, "" for anything
+	want    hash // the hash that the file must have, "" for any
+	// unrecorded keeps the change out of the undo history.
+	unrecorded bool
 
-	shown string      // as texts name it
+	shown string      // as messages name it
 	real  string      // without symbolic links
-	info  fs.FileInfo // nil where nothing is there
-	err   error       // why the path leads nowhere, where it does not even lead to a gap that a file could fill
+	info  fs.FileInfo // nil if no file exists
+	err   error       // why no file can exist at the path, nil if one can
 }
 
 func (p place) exists() bool { return p.info != nil }
 
 func (p place) isDir() bool { return p.info != nil && p.info.IsDir() }
 
-// enter finds the place of an absolute path and locks it. The caller calls leave when it is done with it, also on error.
-// It fails where the rights do not suffice to look.
+// enter resolves an absolute path and locks it. The caller must call leave afterwards, also on error. It fails if the user
+// lacks the rights to look.
 func (e *Editor) enter(path string) (p place, leave func(), err error) {
 	p = place{shown: path}
 	err = e.as(func() (err error) {
@@ -118,7 +119,7 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 	})
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		p.err = err // a name that nothing can have is a name of nothing
+		p.err = err // no file can have this name
 		return p, func() {}, nil
 	case err != nil:
 		return p, func() {}, unreadable(path, err)
@@ -128,14 +129,14 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 		return p, leave, unreadable(path, err)
 	}
 	if key := p.inode(); key != "" {
-		// Its other names have locks of their own. This one is always taken after those of paths.
+		// The file's other names have their own locks. The lock of an inode is always taken after those of paths.
 		inode, path := e.locks.lock(key), leave
 		leave = func() { inode(); path() }
 	}
 	return p, leave, nil
 }
 
-// stat looks at what is at a real path; nil is nothing.
+// stat describes the file at a real path; nil if none exists.
 func (e *Editor) stat(path string) (info fs.FileInfo, err error) {
 	err = e.as(func() (err error) {
 		info, err = lookAt(path)
@@ -147,12 +148,12 @@ func (e *Editor) stat(path string) (info fs.FileInfo, err error) {
 func lookAt(path string) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil, nil //nolint:nilnil // nothing is there, which is no error
+		return nil, nil //nolint:nilnil // a missing file is not an error
 	}
 	return info, err
 }
 
-// inode is the key of the lock for a file of several names, "" for any other.
+// inode returns the lock key of a file with several names, "" for any other file.
 func (p place) inode() string {
 	if p.info == nil || !p.info.Mode().IsRegular() {
 		return ""

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// BinaryFile is the word by which clients know that a file is no text (openhands.md, section 5.1).
+// BinaryFile is the text by which clients recognise a binary file (docs/openhands.md, section 5.1).
 const BinaryFile = "ERROR_BINARY_FILE"
 
 // Read is the default read: the text of a file without numbers, its line ends as line feeds, the lines from start to end,
 // counted from 0, end not included; start 0 and end -1 are the whole file. A relative path is taken from dir.
 //
-// Images, PDF and video files, by their names, are answered as data URLs. What is not UTF-8 is refused. It returns an
-// *Error where it fails. In both cases Result.Path is the absolute path.
+// Read returns images, PDF and video files, recognised by their names, as data URLs, and refuses invalid UTF-8. It returns
+// an *Error on failure. In both cases Result.Path is the absolute path.
 func (e *Editor) Read(path, dir string, start, end int) (Result, error) {
 	shown := absolutePath(dir, path)
 	r, err := e.read(shown, dir, start, end)
@@ -54,7 +54,7 @@ func (e *Editor) read(shown, dir string, start, end int) (Result, error) {
 	return r, nil
 }
 
-// loadPlain loads a file for the default read and write, which name it as shown.
+// loadPlain loads a file for the default read and write, whose messages name it as shown.
 func (e *Editor) loadPlain(p place, shown string) (*file, error) {
 	f, err := e.load(p, e.maxRead)
 	switch {
@@ -68,9 +68,9 @@ func (e *Editor) loadPlain(p place, shown string) (*file, error) {
 	return f, nil
 }
 
-// readLines returns the lines from start to end as the reference counts them. Inside the file that has oddities which
-// clients have learnt to live with: a range is never empty, and the last line comes with the one before. Outside it has
-// none: nothing is behind the end, and what reaches over it ends there.
+// readLines returns the lines from start to end as the reference counts them. Inside the file it keeps two oddities that
+// clients expect: a range is never empty, and the last line comes with the line before it. A range beyond the end is empty,
+// and one that crosses the end stops there.
 func readLines(view string, start, end int) string {
 	count := lineCount(view)
 	start = max(start, 0)
@@ -85,27 +85,43 @@ func readLines(view string, start, end int) string {
 	return snippet(view, start+1, end)
 }
 
-// Write is the default write: every line of content, and a line end after each, in the place of the lines from start to
-// end, counted from 0, end not included; start 0 and end -1 replace the whole file, start -1 appends. A relative path is
-// taken from dir. A file that is not there is made with mode 0664, and the directories above it too.
+// Write is the default write: it replaces the lines from start to end, counted from 0, end excluded, by the lines of content,
+// each with a line end. Start 0 and end -1 replace the whole file, start -1 appends. A relative path is taken from dir. A
+// missing file is created with mode 0664, together with its directories.
 //
-// The diff of a large change shows which lines changed and leaves out what they are: the caller has just sent them.
+// The diff of a large change names the changed lines without their text, which the caller has just sent.
 //
-// An existing file keeps its byte order mark and its line ends, and must be UTF-8. Write returns an *Error where it fails;
-// the file is then as it was. In both cases Result.Path is the absolute path, and there is no text.
+// An existing file keeps its byte order mark and its line ends, and must be UTF-8. Write returns an *Error on failure; the
+// file is then unchanged. In both cases Result.Path is the absolute path and Result.Text is empty.
 func (e *Editor) Write(path, dir, content string, start, end int) (Result, error) {
 	return e.WriteIf("", path, dir, content, start, end)
 }
 
-// WriteIf is Write for a file that must have a hash, "" for any; else it fails with CodeConflict.
+// WriteIf is [Editor.Write] for a file with the given hash, "" for any; otherwise it fails with CodeConflict.
 func (e *Editor) WriteIf(want, path, dir, content string, start, end int) (Result, error) {
-	shown := absolutePath(dir, path)
-	r, err := e.write(Command{Path: shown, IfSHA256: want}, content, start, end)
-	r.Path = shown
-	return r, err
+	return e.write(Command{Path: path, Dir: dir, IfSHA256: want}, content, start, end)
+}
+
+// WriteUnrecorded is WriteIf without an entry in the undo history. It is for clients whose editor knows its own edits only
+// (docs/openhands.md, section 5).
+func (e *Editor) WriteUnrecorded(want, path, dir, content string, start, end int) (Result, error) {
+	return e.write(Command{Path: path, Dir: dir, IfSHA256: want, unrecorded: true}, content, start, end)
+}
+
+// WriteExact is WriteIf that writes content as it is: it adds no line end, and converts none. Lines are replaced by content,
+// and of a whole file nothing stays. The diff is one that patch accepts, unless it is so large that its text is left out.
+func (e *Editor) WriteExact(want, path, dir, content string, start, end int) (Result, error) {
+	return e.write(Command{Path: path, Dir: dir, IfSHA256: want, exact: true}, content, start, end)
 }
 
 func (e *Editor) write(c Command, content string, start, end int) (Result, error) {
+	c.Path = absolutePath(c.Dir, c.Path)
+	r, err := e.writeAt(c, content, start, end)
+	r.Path = c.Path
+	return r, err
+}
+
+func (e *Editor) writeAt(c Command, content string, start, end int) (Result, error) {
 	shown := c.Path
 	if _, err := c.check(); err != nil {
 		return Result{}, err
@@ -124,13 +140,19 @@ func (e *Editor) write(c Command, content string, start, end int) (Result, error
 		return Result{}, refuse(CodeInvalidRange, "Invalid range for writing to %s: start=%d, end=%d. Lines are counted from 0, "+
 			"start <= end, end is not included and -1 means to the end; start -1 appends.", shown, start, end)
 	}
-	content += "\n"
+	if !c.exact {
+		content += "\n"
+	}
 	if !p.exists() {
-		r, err := e.createFile(p, []byte(content), birth{mode: 0o664, exact: true})
-		if err != nil {
+		r, err := e.createFile(p, []byte(content), creation{mode: 0o664, exact: true})
+		switch {
+		case err != nil:
 			return Result{}, err
+		case c.exact:
+			r.Diff = patchDiff(shown, "", content, false)
+		default:
+			r.Diff = writeDiff(shown, "", lineFeeds(content))
 		}
-		r.Diff = writeDiff(shown, "", lineFeeds(content))
 		return r, nil
 	}
 	f, err := e.loadPlain(p, shown)
@@ -139,6 +161,9 @@ func (e *Editor) write(c Command, content string, start, end int) (Result, error
 	}
 	if !utf8.Valid(f.data) {
 		return Result{}, refuse(CodeUnsupported, "File could not be decoded as utf-8: %s", shown)
+	}
+	if c.exact {
+		return e.writeExact(p, f, content, start, end)
 	}
 	mark := 0
 	if bytes.HasPrefix(f.data, []byte("\ufeff")) {
@@ -150,7 +175,26 @@ func (e *Editor) write(c Command, content string, start, end int) (Result, error
 	return r, err
 }
 
-// lineRange is the change that Write makes to a file.
+// writeExact replaces a range of lines, or everything, by content as it is.
+func (e *Editor) writeExact(p place, f *file, content string, start, end int) (Result, error) {
+	if start != 0 || end != -1 {
+		t := newText(f.data, 0, utf8Charset, string(f.data))
+		change := t.lineRange(start, end, content)
+		at := t.offsets(change.start, change.end)
+		content = t.body[:at[0]] + content + t.body[at[1]:]
+	}
+	if int64(len(content)) > e.maxRead {
+		return Result{}, becomesTooLarge(p, e.maxRead)
+	}
+	r, err := e.replaceFile(p, f, []byte(content), f.info.Mode())
+	if err != nil {
+		return Result{}, err
+	}
+	r.Diff = patchDiff(p.shown, string(f.data), content, true)
+	return r, nil
+}
+
+// lineRange is the change that [Editor.Write] makes to a file.
 func (t *text) lineRange(start, end int, content string) change {
 	c := change{0, len(t.view), content}
 	if start == -1 {

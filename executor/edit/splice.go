@@ -11,8 +11,8 @@ type change struct {
 	text       string
 }
 
-// splice makes changes, which are in ascending order and do not overlap. It returns the new bytes of the file, which are
-// the old ones but for what the changes really touch, and the new view.
+// splice applies changes, which are in ascending order and do not overlap. It returns the new bytes of the file, in which
+// only the changed bytes differ, and the new view.
 //
 // A bare line feed of a new text becomes the line end that the file uses most; a CRLF or CR that the caller sent stays.
 func (t *text) splice(changes []change) (raw []byte, view string, err error) {
@@ -48,8 +48,8 @@ func (t *text) splice(changes []change) (raw []byte, view string, err error) {
 	return raw, lineFeeds(body.String()), nil
 }
 
-// ends gives the bare line feeds of a new text the line ends of the file. Where the text meets a lone CR or LF of the
-// file, a line end at its edge is written so that the two do not become one.
+// ends converts the bare line feeds of a new text to the line ends of the file. Next to a lone CR or LF of the file it writes
+// the line end at the edge so that the two do not merge.
 func (t *text) ends(s string, start, end int) string {
 	if t.exact {
 		if t.eol == "\r\n" {
@@ -73,7 +73,7 @@ func (t *text) ends(s string, start, end int) string {
 	return s
 }
 
-// bareFeeds gives every line feed that no CR precedes another form.
+// bareFeeds replaces every line feed without a CR before it.
 func bareFeeds(s, eol string) string {
 	if eol == "\n" {
 		return s
@@ -81,7 +81,7 @@ func bareFeeds(s, eol string) string {
 	return strings.NewReplacer("\r\n", "\r\n", "\n", eol).Replace(s)
 }
 
-// trim takes off what the new text has in common with the old one at both ends, so that those bytes stay untouched.
+// trim removes the common prefix and suffix of the new and the old text, so that those bytes stay untouched.
 func (c change) trim(view string) change {
 	old := view[c.start:c.end]
 	n := commonPrefix(old, c.text)
@@ -97,7 +97,7 @@ func (c change) trim(view string) change {
 	return c
 }
 
-// boundary says that at is not inside a character, nor between a CR and its LF.
+// boundary reports whether at is neither inside a character nor between a CR and its LF.
 func boundary(s string, at int) bool {
 	if at == 0 || at == len(s) {
 		return true
@@ -105,7 +105,7 @@ func boundary(s string, at int) bool {
 	return utf8.RuneStart(s[at]) && !(s[at-1] == '\r' && s[at] == '\n')
 }
 
-// commonPrefix is how many bytes two texts have in common at their beginning.
+// commonPrefix returns the length of the common prefix of two texts in bytes.
 func commonPrefix[S ~string | ~[]byte](a, b S) int {
 	n, limit := 0, min(len(a), len(b))
 	const stride = 4096
@@ -118,7 +118,7 @@ func commonPrefix[S ~string | ~[]byte](a, b S) int {
 	return n
 }
 
-// commonSuffix is how many bytes two texts have in common at their end.
+// commonSuffix returns the length of the common suffix of two texts in bytes.
 func commonSuffix(a, b string) int {
 	n, limit := 0, min(len(a), len(b))
 	const stride = 4096

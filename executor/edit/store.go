@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/tempfile"
+	"github.com/actiond/actiond/internal/userfile"
 )
 
 // modeBits are the bits of a mode that chmod sets.
@@ -26,7 +28,7 @@ var errInPlace = errors.New("the file can only be written in place")
 // The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole. On
 // ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.
 func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
-	w, err := os.OpenFile(f.path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	w, err := userfile.Open(f.path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -43,11 +45,11 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 
 // swap puts a new file in the place of f.
 func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
-	t, err := newTemp(filepath.Dir(f.path), 0o600)
+	t, err := e.newTemp(filepath.Dir(f.path), 0o600)
 	if err != nil {
 		return inPlaceOr(err)
 	}
-	defer t.discard()
+	defer t.Discard()
 	if err := t.own(int(f.stat.Uid), int(f.stat.Gid)); err != nil {
 		return errInPlace // without the right to give files away, only the file itself keeps its owner
 	}
@@ -57,10 +59,9 @@ func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	if err := os.Rename(t.path, f.path); err != nil {
+	if err := t.Rename(f.path); err != nil {
 		return inPlaceOr(err) // a sticky directory, a file that is mounted by itself
 	}
-	t.path = ""
 	return nil
 }
 
@@ -83,7 +84,7 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	if err := f.sameVersion(now.info); err != nil {
 		return err
 	}
-	if mode&modeBits != f.info.Mode()&modeBits { // first: whoever may not do this must not have written either
+	if mode&modeBits != f.info.Mode()&modeBits { // first: without permission for this, nothing is written
 		if err := w.Chmod(mode & modeBits); err != nil {
 			return err
 		}
@@ -112,16 +113,16 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	return nil
 }
 
-// birth says how a new file is made.
-type birth struct {
+// creation has the parameters of a new file.
+type creation struct {
 	mode  fs.FileMode
-	exact bool // the mode is set whatever the umask says
+	exact bool // ignore the umask
 }
 
-// create makes a file that is not there, and the directories above it. It returns how many of these it made. Nothing is
-// left of either where it fails; it fails with EEXIST where somebody else was faster. It runs inside as.
-func (e *Editor) create(path string, data []byte, b birth) (dirs int, err error) {
-	made, err := e.makeDirs(filepath.Dir(path))
+// create creates a file and the missing directories above it, and returns the number of these. If it fails, it leaves
+// neither; it fails with EEXIST if the file exists. It runs inside as.
+func (e *Editor) create(path string, data []byte, b creation) (dirs int, err error) {
+	made, err := makeDirs(filepath.Dir(path))
 	defer func() {
 		if err != nil {
 			removeDirs(made)
@@ -130,16 +131,11 @@ func (e *Editor) create(path string, data []byte, b birth) (dirs int, err error)
 	if err != nil {
 		return 0, err
 	}
-	t, err := newTemp(filepath.Dir(path), b.mode)
+	t, err := e.newTemp(filepath.Dir(path), b.mode)
 	if err != nil {
 		return 0, err
 	}
-	defer t.discard()
-	if e.owner != nil {
-		if err := t.own(e.owner.UID, e.owner.GID); err != nil {
-			return 0, err
-		}
-	}
+	defer t.Discard()
 	var mode *fs.FileMode
 	if b.exact {
 		mode = &b.mode
@@ -153,16 +149,8 @@ func (e *Editor) create(path string, data []byte, b birth) (dirs int, err error)
 	return len(made), nil
 }
 
-// makeLink makes a symbolic link where nothing is. It runs inside as.
-func (e *Editor) makeLink(path, target string) error {
-	if err := os.Symlink(target, path); err != nil || e.owner == nil {
-		return err
-	}
-	return os.Lchown(path, e.owner.UID, e.owner.GID)
-}
-
 // makeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
-func (e *Editor) makeDirs(dir string) (made []string, err error) {
+func makeDirs(dir string) (made []string, err error) {
 	var gaps []string
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
@@ -184,16 +172,11 @@ func (e *Editor) makeDirs(dir string) (made []string, err error) {
 			return made, err
 		}
 		made = append(made, gap)
-		if e.owner != nil {
-			if err := os.Lchown(gap, e.owner.UID, e.owner.GID); err != nil {
-				return made, err
-			}
-		}
 	}
 	return made, nil
 }
 
-// removeDirs removes directories, innermost first, up to the first that somebody else has put something into.
+// removeDirs removes directories, innermost first, up to the first that is not empty.
 func removeDirs(dirs []string) {
 	for _, dir := range slices.Backward(dirs) {
 		if os.Remove(dir) != nil {
@@ -219,67 +202,52 @@ func (f *file) remove(dirs int) error {
 	return nil
 }
 
-// temp is a file without a name of its own yet.
-type temp struct {
-	path string // "" once it is somebody
-	file *os.File
-}
+// temp is a file that does not have its own name yet.
+type temp struct{ *tempfile.File }
 
-func newTemp(dir string, mode fs.FileMode) (*temp, error) {
-	path := filepath.Join(dir, ".actiond-"+rand.Text()+".tmp")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
-	if err != nil {
-		return nil, err
-	}
-	return &temp{path, f}, nil
-}
-
-// discard removes what is left of a temporary file.
-func (t *temp) discard() {
-	_ = t.file.Close() // a second close after fill; what was written was checked there
-	if t.path != "" {
-		_ = os.Remove(t.path) // there is nothing better to do about a file that cannot be removed
-	}
+func (e *Editor) newTemp(dir string, mode fs.FileMode) (temp, error) {
+	f, err := e.temps.Create(tempfile.System{}, "", dir, mode)
+	return temp{f}, err
 }
 
 // own gives the file to a user, where it is not theirs already.
-func (t *temp) own(uid, gid int) error {
-	info, err := t.file.Stat()
+func (t temp) own(uid, gid int) error {
+	info, err := t.Stat()
 	if err != nil {
 		return err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && int(stat.Gid) == gid {
 		return nil
 	}
-	return t.file.Chown(uid, gid)
+	return t.Chown(uid, gid)
 }
 
 // fill writes all of the file and brings it to the disk.
-func (t *temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) error {
-	if _, err := t.file.Write(data); err != nil {
+func (t temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) error {
+	if _, err := t.Write(data); err != nil {
 		return err
 	}
 	if mode != nil {
-		if err := t.file.Chmod(*mode & modeBits); err != nil {
+		if err := t.Chmod(*mode & modeBits); err != nil {
 			return err
 		}
 	}
-	if err := flush(t.file); err != nil {
+	if err := flush(t.File.File); err != nil {
 		return err
 	}
-	return t.file.Close()
+	return t.Close()
 }
 
-// take gives the file its name, if nobody has it.
-func (t *temp) take(path string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+// take gives the file its name, unless another file has it.
+func (t temp) take(path string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, t.Name(), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	if err == nil {
-		t.path = ""
+		t.Renamed()
 		return nil
 	}
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("naming %q: %w", path, err)
 	}
-	// This file system cannot rename without replacing. A link does not replace either, and discard removes the old name.
-	return os.Link(t.path, path)
+	// This file system cannot rename without replacing. A link does not replace either, and Discard removes the old name.
+	return os.Link(t.Name(), path)
 }

@@ -80,28 +80,18 @@ func TestOwnerStays(t *testing.T) {
 
 func TestNewFileOwner(t *testing.T) {
 	t.Parallel()
-	owner := edit.Owner{UID: os.Geteuid(), GID: os.Getegid()}
-	if os.Geteuid() == 0 {
-		owner = edit.Owner{UID: 1234, GID: 4321}
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
+	b.giveAway()
+	uid, gid := os.Geteuid(), os.Getegid()
+	if uid == 0 {
+		uid, gid = int(nobody().UID), int(nobody().GID)
 	}
-	b := newBench(t, func(c *edit.Config) { c.NewFileOwner = &owner })
 	if _, err := b.Write("a/b/f", b.dir, "x", 0, -1); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "a/b", "a/b/f"} {
-		wantOwner(t, b.path(name), owner.UID, owner.GID)
+		wantOwner(t, b.path(name), uid, gid)
 	}
-}
-
-// TestOwnerIsTheUser leaves new files to whoever As works as: a gift might undo what a directory says about its group.
-func TestOwnerIsTheUser(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(c *edit.Config) {
-		c.As = func(work func() error) error { return work() }
-		c.NewFileOwner = &edit.Owner{UID: 1234, GID: 4321}
-	})
-	b.do(edit.Command{Name: "create", Path: b.path("f"), FileText: new("")})
-	wantOwner(t, b.path("f"), os.Geteuid(), os.Getegid())
 }
 
 func wantOwner(t *testing.T, path string, uid, gid int) {
@@ -264,7 +254,7 @@ func TestSpecialFiles(t *testing.T) {
 // TestPermissions works with the rights of an ordinary user. What they do not allow is refused, and nothing is left.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *edit.Config) { c.As = asNobody })
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
 	b.write("secret", "a\n", 0o000)
 	b.write("fixed", "a\n", 0o444)
 	b.write("closed/f", "a\n", 0o644)
@@ -333,7 +323,7 @@ func TestPermissions(t *testing.T) {
 // TestForeignFile edits a file that others may write: a new file would be the editor's own.
 func TestForeignFile(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *edit.Config) { c.As = asNobody })
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
 	path := b.write("f", "a\n", 0o666)
 	b.giveAway()
 	uid := os.Geteuid()
@@ -442,13 +432,12 @@ func TestChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	var meddle func()
-	b := newBench(t, func(c *edit.Config) {
-		c.As = func(work func() error) error {
-			if calls++; calls == 4 { // find, look, read; then write
-				meddle()
-			}
-			return work()
+	b := newBench(t)
+	b.SetAs(func(work func() error) error {
+		if calls++; calls == 4 { // find, look, read; then write
+			meddle()
 		}
+		return work()
 	})
 	path := b.write("f", "a b\n", 0o644)
 	meddle = func() {

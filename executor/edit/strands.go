@@ -2,15 +2,12 @@ package edit
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 )
 
-// strands carries out a command of the editor of the Strands agents. It matches line ends as they are, counts the empty
-// piece after a final line end as a line, and never looks twice for what it did not find. Unlike the original it keeps tabs
-// and the bytes that are not UTF-8.
-func (e *Editor) strands(p place, c Command) (Result, error) {
+// strands runs a command of the Strands agents' editor. It matches line ends exactly, counts the empty text after a final
+// line end as a line, and has no second, tolerant search. Unlike the original it keeps tabs and invalid UTF-8.
+func (e *Editor) strands(p place, c Command, insertLine int) (Result, error) {
 	switch {
 	case c.Name == "create" && p.exists():
 		return Result{}, refuse(CodeAlreadyExists, "File already exists at: %s. Cannot overwrite files using command `create`.", p.shown)
@@ -30,15 +27,14 @@ func (e *Editor) strands(p place, c Command) (Result, error) {
 	case "str_replace":
 		return e.strandsReplace(p, c)
 	case "insert":
-		return e.strandsInsert(p, c)
+		return e.strandsInsert(p, c, insertLine)
 	case "undo_edit":
 		return e.undo(p)
 	}
 	return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. It should be one of view, create, str_replace, insert, undo_edit.", c.Name)
 }
 
-// openExact loads a file for matching with its line ends. Text in UTF-16 or UTF-32 is not found by these editors, so it is
-// refused.
+// openExact loads a file for matching with its line ends. It refuses UTF-16 and UTF-32, in which these editors find no text.
 func (e *Editor) openExact(p place) (*file, *text, error) {
 	f, t, err := e.open(p)
 	if err != nil {
@@ -83,7 +79,7 @@ func (e *Editor) strandsView(p place, lines []int) (Result, error) {
 	return Result{Text: p.dialect.numbered(p.shown, body, first), SHA256: string(hashOf(f.data)), Existed: true}, nil
 }
 
-// strandsRange takes the lines that a range names out of a text.
+// strandsRange returns a range of lines of a text.
 func strandsRange(body string, lines []int) (string, error) {
 	if len(lines) != 2 {
 		return "", refuse(CodeInvalidRange, "Invalid `view_range`: %s. It should be a list of two integers.", list(lines))
@@ -131,7 +127,7 @@ func (e *Editor) strandsReplace(p place, c Command) (Result, error) {
 	}
 	line := 1 + strings.Count(t.view[:changes[0].start], "\n")
 	added := strings.Count(edits[0].New, "\n")
-	r, view, err := e.apply(p, f, t, changes, unifiedDiff)
+	r, view, err := e.apply(p, f, t, changes, lineDiff)
 	if err != nil {
 		return Result{}, err
 	}
@@ -141,7 +137,7 @@ func (e *Editor) strandsReplace(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// onceExactly finds the one place of a replacement, or says why there is none.
+// onceExactly finds the only place of a replacement, without tolerance.
 func onceExactly(p place, view string, r Replacement) ([]change, error) {
 	switch count, lines := occurrences(view, r.Old); {
 	case count == 0:
@@ -154,27 +150,23 @@ func onceExactly(p place, view string, r Replacement) ([]change, error) {
 	return []change{{at, at + len(r.Old), r.New}}, nil
 }
 
-func (e *Editor) strandsInsert(p place, c Command) (Result, error) {
+func (e *Editor) strandsInsert(p place, c Command, after int) (Result, error) {
 	switch {
 	case c.InsertLine == nil:
 		return Result{}, missing("insert_line", c.Name)
 	case c.NewStr == nil:
 		return Result{}, missing("new_str", c.Name)
 	}
-	number, err := strconv.ParseFloat(*c.InsertLine, 64) // any number, of which the whole part counts
-	if err != nil || math.IsNaN(number) {
-		return Result{}, refuse(CodeInvalidArgument, "Invalid `insert_line` parameter: %s. It should be a number.", *c.InsertLine)
-	}
 	f, t, err := e.openExact(p)
 	if err != nil {
 		return Result{}, err
 	}
 	count := strings.Count(t.view, "\n") + 1
-	if number < 0 || number > float64(count) {
+	if after < 0 || after > count {
 		return Result{}, refuse(CodeInvalidRange, "Invalid `insert_line` parameter: %s. It should be within the range of lines of the file: [0, %d]",
 			*c.InsertLine, count)
 	}
-	after, added := int(number), *c.NewStr
+	added := *c.NewStr
 	at := lineStart(t.view, after)
 	switch {
 	case t.view == "":
@@ -183,7 +175,7 @@ func (e *Editor) strandsInsert(p place, c Command) (Result, error) {
 	default:
 		added += "\n"
 	}
-	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, unifiedDiff)
+	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, lineDiff)
 	if err != nil {
 		return Result{}, err
 	}
@@ -194,7 +186,7 @@ func (e *Editor) strandsInsert(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// strandsSnippet is the lines first to last, without the line feed of the last, so that an empty line at the end counts.
+// strandsSnippet returns the lines first to last without the last line feed, so that an empty line at the end counts.
 func strandsSnippet(view string, first, last int) string {
 	shown := snippet(view, first, last)
 	if strings.Count(view, "\n")+1 > last {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/encoding/unicode/utf32"
 )
 
-// text is the content of a file as it is matched and shown, with the way back to its bytes.
+// text is the decoded content of a file, with the mapping from view offsets to its bytes.
 //
 // raw is mark, then body in its charset. view is body with every line end (LF, CRLF or a lone CR) as one LF.
 type text struct {
@@ -23,11 +23,11 @@ type text struct {
 	view    string
 	crs     bool   // body has CRs, so that view and body differ
 	exact   bool   // view is body, CRs and all; crs is false then
-	eol     string // the most frequent line end, LF where there is none
+	eol     string // the most frequent line end, LF by default
 }
 
-// charset is an encoding with its name. A nil coding is UTF-8: body is then a copy of the bytes, which may contain some
-// that are not UTF-8.
+// charset is an encoding with its name. A nil coding is UTF-8: body is then a copy of the bytes, which may contain invalid
+// UTF-8.
 type charset struct {
 	name   string
 	coding encoding.Encoding
@@ -47,8 +47,8 @@ var marks = []struct {
 	{"\xfe\xff", charset{"utf-16be", utf16.UTF16(utf16.BigEndian, utf16.IgnoreBOM)}},
 }
 
-// decode decides what the bytes of a file are. A byte order mark decides first; what is valid UTF-8 is UTF-8; otherwise a
-// charset is guessed that every byte can be brought back from. It fails with errBinary for what is not text.
+// decode detects the encoding of a file's bytes: by its byte order mark; else UTF-8 if the bytes are valid UTF-8; else a
+// guessed charset that encodes every byte back. It fails with errBinary for bytes that are not text.
 func decode(raw []byte) (*text, error) {
 	mark := 0
 	for _, m := range marks {
@@ -85,16 +85,16 @@ func newText(raw []byte, mark int, c charset, body string) *text {
 	return t
 }
 
-// withEnds is the text for those who match line ends too.
+// withEnds returns the text for dialects that match line ends too.
 func (t *text) withEnds() *text {
 	t.view, t.crs, t.exact = t.body, false, true
 	return t
 }
 
-// next is the text after a splice.
+// next returns the text after a splice.
 func (t *text) next(raw []byte) *text {
 	body, ok := t.charset.decode(raw[t.mark:])
-	if !ok { // UTF-8 with bytes that are not
+	if !ok { // UTF-8 with invalid bytes
 		body = string(raw[t.mark:])
 	}
 	n := newText(raw, t.mark, t.charset, body)
@@ -104,9 +104,8 @@ func (t *text) next(raw []byte) *text {
 	return n
 }
 
-// isBinary says whether bytes without a byte order mark are something else than text: a NUL, or hardly anything but control
-// characters, which is the rule of the reference (binaryornot). Bytes that are not UTF-8 are given less credit, since
-// compressed data are such bytes.
+// isBinary reports whether bytes without a byte order mark are not text: they contain a NUL, or mostly control characters,
+// as in the reference (binaryornot). The limit is lower for invalid UTF-8, because compressed data looks like that.
 func isBinary(raw []byte, valid bool) bool {
 	if bytes.IndexByte(raw, 0) >= 0 {
 		return true
@@ -124,7 +123,7 @@ func isBinary(raw []byte, valid bool) bool {
 	return controls*50 > len(head)
 }
 
-// decode returns the text of bytes, and whether encode would bring exactly these bytes back.
+// decode returns the text of bytes, and whether encode returns exactly these bytes.
 func (c charset) decode(raw []byte) (string, bool) {
 	if c.coding == nil {
 		return string(raw), utf8.Valid(raw)
@@ -140,7 +139,7 @@ func (c charset) decode(raw []byte) (string, bool) {
 	return string(body), true
 }
 
-// encode returns the bytes of a text. It fails with CodeNotEncodable and names the character that the charset lacks.
+// encode returns the bytes of a text. It fails with CodeNotEncodable and names the first character that the charset lacks.
 func (c charset) encode(s string) ([]byte, error) {
 	if c.coding == nil {
 		return []byte(s), nil
@@ -175,7 +174,7 @@ func (t *text) offsets(view ...int) []int {
 			continue
 		}
 		part, err := t.charset.encode(t.body[seen:at])
-		if err != nil { // cannot be: body was made from raw by a charset that goes both ways
+		if err != nil { // impossible: the charset decoded body from raw without loss
 			part = nil
 		}
 		seen, done = at, done+len(part)
@@ -229,7 +228,7 @@ func dominantEnd(body string) string {
 	return "\r"
 }
 
-// lineCount is the number of lines; a piece after the last line end that is not empty counts as one.
+// lineCount returns the number of lines; text after the last line end counts as one.
 func lineCount(view string) int {
 	n := strings.Count(view, "\n")
 	if view != "" && !strings.HasSuffix(view, "\n") {
@@ -238,7 +237,7 @@ func lineCount(view string) int {
 	return n
 }
 
-// lineStart is the offset of the line with the given number, counted from 0, or the length where there are fewer.
+// lineStart returns the offset of a line, counted from 0, or the length if the text has fewer lines.
 func lineStart(view string, line int) int {
 	at := 0
 	for ; line > 0; line-- {
@@ -251,7 +250,7 @@ func lineStart(view string, line int) int {
 	return at
 }
 
-// printable shows bytes that are not UTF-8 as \xNN, so that they never become something that could be written back.
+// printable shows invalid UTF-8 as \xNN, so that an agent cannot write replacement characters back.
 func printable(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -269,7 +268,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// isSpace is white space as Python's strip sees it.
+// isSpace reports white space as Python's strip defines it.
 func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
 }

@@ -3,10 +3,11 @@ package edit
 import (
 	"fmt"
 	"io/fs"
+	"os"
 )
 
-// undo brings back what was there before the last recorded edit of a path: bytes and mode, or that there was nothing. It
-// refuses where the file is not what that edit left, because then it would destroy somebody else's work. There is no redo.
+// undo restores the state before the last recorded edit of a path: bytes and mode, or no file. It refuses if the file has
+// changed since that edit, because undo would destroy the later change. There is no redo.
 func (e *Editor) undo(p place) (Result, error) {
 	en, at, err := e.history.top(p.real)
 	if err != nil {
@@ -64,13 +65,13 @@ func (e *Editor) undoCreation(p place, f *file, now string, en *entry) (Result, 
 
 func (e *Editor) undoRemoval(p place, en *entry) (Result, error) {
 	if en.mode&fs.ModeSymlink != 0 {
-		if err := e.as(func() error { return e.makeLink(p.real, string(en.data)) }); err != nil {
+		if err := e.as(func() error { return os.Symlink(string(en.data), p.real) }); err != nil {
 			return Result{}, unwritable(p.shown, err)
 		}
 		return Result{Text: fmt.Sprintf("Last edit to %s undone successfully. It is a symbolic link to %s again.", p.shown, printable(string(en.data)))}, nil
 	}
 	err := e.as(func() error {
-		_, err := e.create(p.real, en.data, birth{mode: en.mode, exact: true})
+		_, err := e.create(p.real, en.data, creation{mode: en.mode, exact: true})
 		return err
 	})
 	if err != nil {

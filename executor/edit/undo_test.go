@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/actiond/actiond/executor/edit"
@@ -413,5 +414,44 @@ func TestBudget(t *testing.T) {
 		if kept := i >= 2; kept != (err == nil) {
 			t.Errorf("snapshot %d: got %v", i, err)
 		}
+	}
+}
+
+// TestHistoryOnSmallDisk fills the file system of the history. The oldest entries give way to the newest one, of whatever
+// path, and an entry that does not fit at all is reported.
+func TestHistoryOnSmallDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small file system")
+	}
+	state := t.TempDir()
+	check(t, syscall.Mount("tmpfs", state, "tmpfs", 0, "size=1m,mode=0700"))
+	t.Cleanup(func() { check(t, syscall.Unmount(state, syscall.MNT_DETACH)) })
+	b := newBench(t, func(c *edit.Config) { c.StateDir = state })
+	// Something else takes most of the space, which the history's budget does not know.
+	check(t, os.WriteFile(filepath.Join(state, "other"), make([]byte, 700<<10), 0o600))
+	text := strings.Repeat("0123456789abcde\n", 100<<10/16)
+	const files = 6
+	for i := range files {
+		path := b.write(fmt.Sprint(i), text, 0o644)
+		if r, err := b.Write(path, "/", "", 0, -1); err != nil || r.HistoryErr != nil {
+			t.Fatal(i, err, r.HistoryErr)
+		}
+	}
+	for i := range files {
+		_, err := b.Do(edit.Command{Name: "undo_edit", Path: b.path(fmt.Sprint(i))})
+		if kept := i >= files-2; kept != (err == nil) && i != files-3 {
+			t.Errorf("edit %d: got %v", i, err)
+		}
+	}
+	// What cannot be kept costs no other entry.
+	path := b.write("small", "a", 0o644)
+	b.replace("small", "a", "b")
+	large := b.write("large", strings.Repeat(text, 4), 0o644)
+	if r, err := b.Write(large, "/", "", 0, -1); err != nil || r.HistoryErr == nil {
+		t.Errorf("got %v, %v, want a change that cannot be undone", r.HistoryErr, err)
+	}
+	if _, err := b.Do(edit.Command{Name: "undo_edit", Path: path}); err != nil {
+		t.Errorf("the other entry: %v", err)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// maxShown is how many characters of a file or a listing one answer shows.
+	// maxShown bounds the characters of a file or a listing in one answer.
 	maxShown = 16000
-	// snippetContext is how far around an edit a snippet reaches.
+	// snippetContext is the number of context lines around an edit in a snippet.
 	snippetContext = 4
 
 	fileClipped = "<response clipped><NOTE>Due to the max output limit, only part of this file has been shown to you. " +
@@ -19,28 +21,16 @@ const (
 		"You should use `ls -la` instead to view large directories incrementally.</NOTE>"
 )
 
-// clip cuts a text after maxShown characters and says so.
-func clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	seen := 0
-	for at := range s {
-		if seen == maxShown {
-			return s[:at] + fileClipped
-		}
-		seen++
-	}
-	return s
-}
+// clipped shortens a text to maxShown characters and adds a note.
+func clipped(s string) string { return shorten.Middle(s, maxShown, 0, fileClipped) }
 
-// snippet is the lines first to last of a view, counted from 1, with their line feeds.
+// snippet returns the lines first to last of a view, counted from 1, with their line feeds.
 func snippet(view string, first, last int) string {
 	rest := view[lineStart(view, first-1):]
 	return rest[:lineStart(rest, last-first+1)]
 }
 
-// viewRange shows the lines that a range names, which is checked in the order of the reference.
+// viewRange shows a range of lines. It checks the range in the order of the reference.
 func viewRange(p place, view string, lines []int) (string, error) {
 	if len(lines) != 2 {
 		return "", invalid(CodeInvalidRange, "view_range", list(lines), "It should be a list of two integers.")
@@ -66,7 +56,7 @@ func viewRange(p place, view string, lines []int) (string, error) {
 	return note + p.dialect.numbered(p.shown, shown, first), nil
 }
 
-// splitLines splits where Python's str.splitlines does, which is at more than line feeds. A view has no CRs.
+// splitLines splits at all line boundaries of Python's str.splitlines, not only at line feeds. A view has no CRs.
 func splitLines(s string) []string {
 	var lines []string
 	start := 0
@@ -83,7 +73,7 @@ func splitLines(s string) []string {
 	return lines
 }
 
-// list writes numbers as Python writes a list of them.
+// list formats numbers as Python formats a list.
 func list(numbers []int) string {
 	return strings.ReplaceAll(fmt.Sprint(numbers), " ", ", ")
 }

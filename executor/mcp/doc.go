@@ -1,19 +1,20 @@
 // Package mcp runs the MCP servers of an agent and offers their tools as those
-// of one server. It knows no actions and no HTTP.
+// of one server. It knows neither actions nor HTTP.
 //
-// A server is a program that speaks the Model Context Protocol over its standard
-// input and output. It is started on first use, with the user's rights, in a
-// session of its own, and kept until it is configured no more and nobody is
-// connected to it. What it started ends with it. All that are needed for an answer start in parallel.
+// A server is a program that speaks the Model Context Protocol over its
+// standard input and output. It starts on first use, with the user's rights and
+// in a session of its own, and runs until the configuration no longer names it
+// and no client uses it. Its child processes end with it. An answer that needs
+// several servers starts them in parallel.
 //
-// # What a server is trusted with
+// # Trust
 //
-// Nothing. A line that is no message is dropped, as programs print greetings
-// where messages belong; a mebibyte of such lines ends the server. A message has
-// at most 16 MiB and 200,000 values, of which nothing is decoded beforehand.
-// Notifications are not queued, and requests that it makes of us are few or end
-// it. Whatever it does, its calls are answered within their time: with its
-// result, or with what happened to it and the end of what it wrote to standard
-// error, in which the values of its environment are masked. Nothing that it says
-// is logged.
+// A server is not trusted. The proxy drops lines that are not messages, because
+// programs print greetings to standard output; a mebibyte of such lines ends
+// the server. A message has at most 16 MiB and 200,000 values, which are
+// counted before it is decoded. Notifications are not queued, and too many
+// unanswered requests of a server end it. Each call returns within its time
+// limit: with the result, or with the error and the end of the server's
+// standard error, in which the values of its environment are masked. No output
+// of a server is logged.
 package mcp

@@ -9,42 +9,44 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 const (
-	// maxMessage bounds a message of a server: room for a screenshot or two.
+	// maxMessage bounds a message of a server, in bytes. A screenshot or two
+	// fit.
 	maxMessage = 16 << 20
-	// maxValues bounds the values in one: a decoded value takes up to 50 times
-	// the bytes that it was written with. The longest honest message lists some
+	// maxValues bounds the values in a message: a decoded value takes up to 50
+	// times the bytes of its text. The longest legitimate messages list some
 	// hundred tools of some hundred values each.
 	maxValues = 200_000
-	// maxJunk bounds what a server prints between two messages that is none.
+	// maxJunk bounds the bytes between two messages that are not messages.
 	maxJunk = 1 << 20
-	// maxAsked bounds the requests of a server that it has no answer to yet.
+	// maxAsked bounds the unanswered requests of a server.
 	maxAsked = 64
-	// writeTime bounds how long a server leaves its standard input unread.
+	// writeTime bounds how long a server does not read its standard input.
 	writeTime = 10 * time.Second
 )
 
 var errOutputEnded = errors.New("it closed its standard output")
 
-// pipe is the connection to a server over its standard input and output, where
-// each line is a message. It is what stands between a hostile server and the
-// library, which would queue whatever comes.
+// pipe is the connection to a server over its standard input and output; each
+// line is a message. It protects the library, which queues all messages, from a
+// hostile server.
 type pipe struct {
 	in    *os.File
 	lines *bufio.Reader
-	// hide takes the secrets out of what the server wrote.
+	// hide masks the secrets in the server's output.
 	hide func(string) string
-	// fault is told why no more messages are taken from the server. It must
-	// end it.
+	// fault gets the reason why the pipe reads no more messages. It must end
+	// the server.
 	fault func(error)
 	junk  int
 	asked atomic.Int32
@@ -56,11 +58,11 @@ type pipe struct {
 	awaited map[jsonrpc.ID]*rawResult
 }
 
-// rawResult takes the result of a call as it came. The library makes floats of
-// its numbers.
+// rawResult receives the result of a call unchanged. The library turns its
+// numbers into floats.
 type rawResult struct{ text json.RawMessage }
 
-// rawResultKey finds a *rawResult in the context of a call.
+// rawResultKey is the key of a *rawResult in the context of a call.
 type rawResultKey struct{}
 
 var _ sdk.Connection = (*pipe)(nil)
@@ -75,12 +77,12 @@ func newPipe(in, out *os.File, hide func(string) string, fault func(error)) *pip
 // Connect makes the pipe its own transport.
 func (p *pipe) Connect(context.Context) (sdk.Connection, error) { return p, nil }
 
-// SessionID is a matter of other transports.
+// SessionID is for other transports.
 func (p *pipe) SessionID() string { return "" }
 
-// Read returns the next answer or request of the server. What is none is
-// dropped, and so are notifications, which nobody here waits for. The context
-// does not end it: Close does.
+// Read returns the next answer or request of the server. It drops
+// notifications, which no client waits for, and lines that are not messages. It
+// ignores the context: Close ends it.
 func (p *pipe) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, err := p.line()
@@ -99,7 +101,8 @@ func (p *pipe) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// line reads a line of at most maxMessage bytes, and a part of a longer one.
+// line reads a line of at most maxMessage bytes, or the beginning of a longer
+// one.
 func (p *pipe) line() ([]byte, error) {
 	var line []byte
 	for {
@@ -114,7 +117,7 @@ func (p *pipe) line() ([]byte, error) {
 	}
 }
 
-// message understands a line; nil where it is to be dropped.
+// message decodes a line. It returns nil for a line to drop.
 func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 	line = bytes.TrimSpace(line)
 	switch {
@@ -129,8 +132,8 @@ func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	switch {
-	case err != nil && bytes.Contains(line, []byte(`"jsonrpc"`)): // somebody waits for it
-		return nil, fmt.Errorf("it sent a message that cannot be understood: %s", p.hide(err.Error()))
+	case err != nil && bytes.Contains(line, []byte(`"jsonrpc"`)): // a client waits for it
+		return nil, fmt.Errorf("it sent a message that cannot be decoded: %s", p.hide(err.Error()))
 	case err != nil:
 		return nil, p.drop(line)
 	}
@@ -143,28 +146,20 @@ func (p *pipe) message(line []byte) (jsonrpc.Message, error) {
 	case !request.IsCall():
 		return nil, nil //nolint:nilnil // a notification
 	case p.asked.Add(1) > maxAsked:
-		return nil, fmt.Errorf("it has more than %d requests open", maxAsked)
+		return nil, fmt.Errorf("it has more than %d unanswered requests", maxAsked)
 	}
 	return msg, nil
 }
 
-// drop counts what is no message.
+// drop counts a line that is not a message.
 func (p *pipe) drop(line []byte) error {
 	if p.junk += len(line) + 1; p.junk <= maxJunk {
 		return nil
 	}
-	return fmt.Errorf("it prints to standard output what is no message of the protocol, such as %s", excerpt(p.hide(string(line))))
+	return fmt.Errorf("it prints lines to standard output that are not messages of the protocol, such as %s", shorten.Quoted(p.hide(string(line)), 60))
 }
 
-func excerpt(line string) string {
-	const most = 60
-	if len(line) > most {
-		return strconv.QuoteToASCII(line[:most]) + "…"
-	}
-	return strconv.QuoteToASCII(line)
-}
-
-// values counts the values in JSON but for a few, by what stands between them. It
+// values estimates the number of JSON values by counting separators. The data
 // need not be JSON.
 func values(text []byte) (n int) {
 	quoted := false
@@ -181,7 +176,7 @@ func values(text []byte) (n int) {
 	return n
 }
 
-// keep gives a result to whoever awaits it as it is.
+// keep stores the result of a request that await registered.
 func (p *pipe) keep(msg jsonrpc.Message) {
 	response, ok := msg.(*jsonrpc.Response)
 	if !ok {
@@ -195,7 +190,7 @@ func (p *pipe) keep(msg jsonrpc.Message) {
 	}
 }
 
-// await has keep keep the result of a request in raw, if it has one.
+// await registers raw to receive the result of a request.
 func (p *pipe) await(msg jsonrpc.Message, raw *rawResult) {
 	if request, ok := msg.(*jsonrpc.Request); ok && request.IsCall() {
 		p.mu.Lock()
@@ -204,15 +199,15 @@ func (p *pipe) await(msg jsonrpc.Message, raw *rawResult) {
 	}
 }
 
-// forget ends that.
+// forget undoes await.
 func (p *pipe) forget(raw *rawResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.awaited, func(_ jsonrpc.ID, r *rawResult) bool { return r == raw })
 }
 
-// Write sends a message. It fails where the server does not take it in time, or
-// within that of ctx; a server that took a part of one is ended.
+// Write sends a message. It returns an error if the server does not read it in
+// time, or before ctx ends. It ends a server that has read a part of a message.
 func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
@@ -239,7 +234,7 @@ func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case late && limited && n == 0: // nothing is broken
-		<-ctx.Done() // at any moment; the library takes an error before it for the connection's end
+		<-ctx.Done() // it ends at any moment; the library takes an earlier error for the end of the connection
 		return context.Cause(ctx)
 	case late:
 		err = errors.New("it does not read its standard input")
@@ -256,7 +251,7 @@ func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 
 // Close ends reading and writing. It may be called again.
 func (p *pipe) Close() error {
-	_ = p.out.Close() // closed twice, it says so
+	_ = p.out.Close() // an error if closed before
 	_ = p.in.Close()
 	return nil
 }

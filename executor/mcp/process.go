@@ -17,50 +17,51 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/lookpath"
-	"github.com/actiond/actiond/executor/proctree"
-	"github.com/actiond/actiond/executor/spawn"
-	"github.com/actiond/actiond/executor/tail"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/tail"
 )
 
 const (
-	// startTime bounds a server's start: launchers such as uvx and npx fetch
+	// startTime bounds a server's start: launchers such as uvx and npx download
 	// the program first.
 	startTime = 60 * time.Second
-	// stopTime is how long a server has to end once its standard input did, and
-	// again after a signal. Both fit into what a shutdown leaves to engines.
+	// stopTime is the time for a server to end after its standard input did,
+	// and again after a signal. Both fit into the time that a shutdown leaves
+	// to engines.
 	stopTime = 400 * time.Millisecond
-	// drainTime is how long what a server wrote before its death is read for,
-	// where a child of it keeps the pipe open.
+	// drainTime bounds the reading of output after a server's end, because a
+	// child of it may keep the pipe open.
 	drainTime = 300 * time.Millisecond
-	// endTime is how long a server may live on without an output.
+	// endTime is how long a server may run after it closed its output.
 	endTime = time.Second
-	// handshake is the newest revision that begins with initialize. The next
-	// one begins with a request that older servers do not know, and some of
-	// these end on it; newer ones know both.
+	// handshake is the newest protocol revision that begins with initialize.
+	// The next one begins with a request that older servers do not know, and
+	// some of them end on it; newer servers know both.
 	handshake = "2025-11-25"
 )
 
-// process is one start of a server. It owns three goroutines: one starts it and
-// shakes hands, one waits for its end, and one, the library's, reads what it
-// says. The end of the process ends all; stop waits for it.
+// process is one run of a server. It owns three goroutines: one starts it and
+// waits for its end, one does the handshake, and one, the library's, reads its
+// output. The end of the process ends all three; stop waits for it.
 type process struct {
 	spec   Server
 	cfg    *Config
-	mark   string // of it and of all that it starts
+	mark   string // of the process and its descendants
 	cmd    *exec.Cmd
-	tree   *proctree.Tree
+	tree   *proc.Tree
 	pipe   *pipe
 	stderr *tail.Buffer
 
-	ready   chan struct{} // closed once the two below hold
+	launched chan struct{} // closed when the program runs or failed to start
+
+	ready   chan struct{} // closed when the two below are set
 	session *sdk.ClientSession
 	err     error // why it did not start
 
 	begun  time.Time
-	broken chan struct{} // closed once nothing more is said to it or heard of it
+	broken chan struct{} // closed when the pipe is no longer used
 	breaks sync.Once
-	over   chan struct{} // closed once nothing of it is left; also where nothing was started
+	over   chan struct{} // closed when no process is left, or none was started
 
 	running  sync.WaitGroup
 	stopping atomic.Bool
@@ -69,21 +70,28 @@ type process struct {
 
 // start starts a server and returns at once.
 func start(cfg *Config, spec Server) *process {
-	p := &process{spec: spec, stderr: newTail(spec.Env), cfg: cfg, mark: proctree.NewMark(), ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
-	if p.err = p.launch(); p.err != nil {
+	p := &process{spec: spec, stderr: newTail(spec.Env), cfg: cfg, mark: proc.NewMark(), launched: make(chan struct{}), ready: make(chan struct{}), broken: make(chan struct{}), over: make(chan struct{}), begun: time.Now()}
+	p.running.Go(p.run)
+	return p
+}
+
+// run starts the program, which may take a while, and waits for its end.
+func (p *process) run() {
+	p.err = p.launch()
+	close(p.launched)
+	if p.err != nil {
 		close(p.ready)
 		close(p.over)
-		return p
+		return
 	}
 	p.running.Go(p.greet)
-	p.running.Go(p.wait)
-	return p
+	p.wait()
 }
 
 // launch starts the program.
 func (p *process) launch() error {
-	env := environment(p.cfg.Env, p.spec.Env)
-	program, err := lookPath(p.spec.Command, p.cfg.Dir, env)
+	env := proc.Environ(p.cfg.Env, p.spec.Env)
+	program, err := lookPath(p.cfg, p.spec.Command, env)
 	if err != nil {
 		return err
 	}
@@ -104,57 +112,45 @@ func (p *process) launch() error {
 	p.cmd.Dir, p.cmd.Env = p.cfg.Dir, append(env, p.mark)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, p.stderr
 	p.cmd.WaitDelay = drainTime
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.cfg.User}
-	if err := spawn.Start(p.cmd); err != nil {
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: p.cfg.User.Credential()}
+	if err := proc.Start(p.cmd); err != nil {
 		_, _ = ourIn.Close(), ourOut.Close()
 		return err
 	}
-	p.tree = proctree.New(p.cmd.Process.Pid)
+	p.tree = proc.NewTree(p.cmd.Process.Pid)
 	p.pipe = newPipe(ourIn, ourOut, func(text string) string { return mask(text, p.spec.Env) }, p.fault)
-	proctree.Offer(p.cmd.Process.Pid, p.cfg.As)
 	return nil
 }
 
-// environment is base with the variables of a server over it.
-func environment(base []string, own map[string]string) []string {
-	var env []string
-	for _, v := range base {
-		name, _, _ := strings.Cut(v, "=")
-		if _, ok := own[name]; !ok {
-			env = append(env, v)
+// lookPath finds a program in the directories of env's PATH, with the user's
+// rights.
+func lookPath(cfg *Config, program string, env []string) (found string, err error) {
+	err = cfg.User.Do(func() error {
+		if strings.Contains(program, "/") {
+			if found = program; !filepath.IsAbs(program) {
+				found = filepath.Join(cfg.Dir, program)
+			}
+			if !proc.IsExecutable(found) {
+				return fmt.Errorf("%s is not an executable file", found)
+			}
+			return nil
 		}
-	}
-	for name, value := range own {
-		env = append(env, name+"="+value)
-	}
-	return env
+		path := proc.EnvPath(env, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+		if found = proc.LookPath(program, path); found == "" {
+			return fmt.Errorf("the program %q does not exist: install it, or give its path (PATH is %s)", program, path)
+		}
+		return nil
+	})
+	return found, err
 }
 
-// lookPath finds a program in the directories of env's PATH.
-func lookPath(program, dir string, env []string) (string, error) {
-	if strings.Contains(program, "/") {
-		if !filepath.IsAbs(program) {
-			program = filepath.Join(dir, program)
-		}
-		if !lookpath.Executable(program) {
-			return "", fmt.Errorf("%s is no program that can be run", program)
-		}
-		return program, nil
-	}
-	path := lookpath.Of(env, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	if file := lookpath.Find(program, path); file != "" {
-		return file, nil
-	}
-	return "", fmt.Errorf("the program %q is not there: install it, or give its path (PATH is %s)", program, path)
-}
-
-// greet shakes hands with the server.
+// greet does the handshake with the server.
 func (p *process) greet() {
 	defer close(p.ready)
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	client := sdk.NewClient(&sdk.Implementation{Name: "actiond", Version: "1"}, &sdk.ClientOptions{
-		Capabilities:   &sdk.ClientCapabilities{}, // none: there is nobody here to ask
+		Capabilities:   &sdk.ClientCapabilities{}, // none: no person can be asked
 		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
 	})
 	session, err := client.Connect(ctx, p.pipe, &sdk.ClientSessionOptions{ProtocolVersion: handshake})
@@ -171,8 +167,8 @@ func (p *process) greet() {
 	p.err = p.failure()
 }
 
-// fault ends the server for what came over the pipe. One whose output ended is
-// about to end, and how says more.
+// fault ends the server because of an error of the pipe. If the server closed
+// its output, it is about to end, and its exit status says more.
 func (p *process) fault(reason error) {
 	p.breaks.Do(func() { close(p.broken) })
 	if errors.Is(reason, errOutputEnded) {
@@ -184,32 +180,24 @@ func (p *process) fault(reason error) {
 	p.abort(reason)
 }
 
-// abort ends the server; the first reason counts.
+// abort ends the server. The first reason counts.
 func (p *process) abort(reason error) {
 	p.tree.Do(func(pid int) {
 		if p.reason == nil {
 			p.reason = reason
 		}
-		proctree.Kill(pid)
+		proc.KillTree(pid)
 	})
 }
 
-// user is whose rights the server has.
-func (p *process) user() int {
-	if p.cfg.User != nil {
-		return int(p.cfg.User.Uid)
-	}
-	return os.Geteuid()
-}
-
-// wait waits for the process's end, and ends the rest of it: what is of its
-// session, and what left that, as browsers do that servers start.
+// wait waits for the end of the process, and then ends the rest of its session,
+// and processes that left the session, such as browsers.
 func (p *process) wait() {
 	p.tree.Await()
 	stopping := p.stopping.Load()
-	proctree.KillMarked(p.mark, p.user(), p.cfg.As)
-	_ = p.pipe.in.SetReadDeadline(time.Now().Add(drainTime)) // what is still in the pipe is an answer to somebody
-	_ = p.cmd.Wait()                                         // how it ended is asked of ProcessState
+	proc.KillMarked(p.mark, p.cfg.User)
+	_ = p.pipe.in.SetReadDeadline(time.Now().Add(drainTime)) // the pipe may hold an answer
+	_ = p.cmd.Wait()                                         // ProcessState has the result
 	close(p.over)
 	if !stopping {
 		p.cfg.Logger.Warn("an MCP server ended", slog.String("server", p.spec.Name), slog.String("state", p.cmd.ProcessState.String()))
@@ -221,14 +209,16 @@ func (p *process) wait() {
 	_ = p.pipe.Close()
 }
 
-// stop ends the server, kindly at first, and returns when it is gone.
+// stop asks the server to end, kills it if necessary, and returns after its
+// end.
 func (p *process) stop() {
 	defer p.running.Wait()
 	p.stopping.Store(true)
+	<-p.launched
 	if p.pipe != nil {
 		_ = p.pipe.out.Close()
 	}
-	for _, end := range []func(pid int){func(pid int) { _ = unix.Kill(-pid, unix.SIGTERM) }, proctree.Kill} {
+	for _, end := range []func(pid int){func(pid int) { _ = unix.Kill(-pid, unix.SIGTERM) }, proc.KillTree} {
 		select {
 		case <-p.over:
 			return
@@ -239,7 +229,7 @@ func (p *process) stop() {
 	<-p.over
 }
 
-// served tells whether the server was ready once.
+// served reports whether the server ever became ready.
 func (p *process) served() bool {
 	select {
 	case <-p.ready:
@@ -249,7 +239,7 @@ func (p *process) served() bool {
 	}
 }
 
-// gone tells whether the process has ended.
+// gone reports whether the process has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.over:
@@ -259,7 +249,7 @@ func (p *process) gone() bool {
 	}
 }
 
-// failure says why the server is not there any more, and with which last words.
+// failure returns why the server ended, with the end of its output.
 func (p *process) failure() error {
 	reason := p.reason
 	if state := p.cmd.ProcessState; reason == nil || state != nil && state.Exited() {
@@ -268,8 +258,8 @@ func (p *process) failure() error {
 	return &failure{server: p.spec.Name, reason: reason.Error(), stderr: lastWords(p.stderr, p.spec.Env)}
 }
 
-// failure says what became of a server. Its text is for whoever configured it,
-// and not for a log: the last words of a program may hold anything.
+// failure is the reason why a server failed. Its text is for the operator and
+// not for a log: the output of a program may contain anything.
 type failure struct{ server, reason, stderr string }
 
 func (f *failure) Error() string {

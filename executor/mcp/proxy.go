@@ -11,32 +11,35 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/identity"
 )
 
 const (
 	// CallTime bounds a call that names no limit.
 	CallTime = 120 * time.Second
-	// listTime is how long a list waits for a server before it does without
-	// it. Clients wait 30 seconds.
+	// listTime bounds the wait for one server in a list. Clients wait 30
+	// seconds for the list.
 	listTime = 20 * time.Second
-	// retryTime is how long a server that could not be started is not started
-	// again: whoever lists tools in a loop would do nothing else.
+	// retryTime is the time between two attempts to start a server that failed.
+	// It keeps a client that lists tools in a loop from starting processes all
+	// the time.
 	retryTime = 10 * time.Second
 	// MaxServers bounds the servers of a sandbox.
 	MaxServers = 64
-	// maxCalls bounds the calls in flight, and so the memory of their results;
-	// apart from these, the lists, which wait.
+	// maxCalls bounds the calls in flight, and so the memory of their results.
+	// Lists have the same bound of their own.
 	maxCalls = 32
 	// maxSessions bounds the clients that are connected.
 	maxSessions = 64
 )
 
-// The reasons for which nothing was done.
+// Errors of calls and sessions that did nothing.
 var (
 	// ErrNone says that no servers were configured yet.
 	ErrNone = errors.New("no MCP servers are configured")
@@ -46,17 +49,15 @@ var (
 	ErrClosed = errors.New("the MCP servers are closed")
 )
 
-// Config says how servers are run. The zero value runs them as this process.
+// Config says how servers run. The zero value runs them as this process.
 type Config struct {
-	// Dir is where they start.
+	// Dir is their working directory.
 	Dir string
-	// Env is their environment, apart from their own variables.
+	// Env is their environment, without the variables of each server.
 	Env []string
-	// User is whose rights they have; nil means those of this process.
-	User *syscall.Credential
-	// As does work with the rights of User on files; nil calls it as it is.
-	As func(work func() error) error
-	// Logger takes a line for each server that failed, without its words.
+	// User runs them; nil means the user of this process.
+	User *identity.User
+	// Logger gets a line for each server that failed, without its output.
 	Logger *slog.Logger
 }
 
@@ -73,11 +74,11 @@ func (s Server) equal(other Server) bool {
 }
 
 // Proxy offers the tools of many servers as those of one. Its methods may be
-// called concurrently. The zero value is not ready; New makes one, which has no
-// goroutine until it is used.
+// called concurrently. Use New to make one. It has no goroutine until its first
+// use.
 type Proxy struct {
-	calls    chan struct{} // one element for each call in flight
-	lists    chan struct{} // and for each list
+	calls    chan struct{} // a semaphore for calls in flight
+	lists    chan struct{} // a semaphore for lists
 	listTime time.Duration
 
 	mu       sync.Mutex
@@ -97,33 +98,41 @@ func New(cfg Config) *Proxy {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.As == nil {
-		cfg.As = func(work func() error) error { return work() }
-	}
 	return &Proxy{cfg: cfg, calls: make(chan struct{}, maxCalls), lists: make(chan struct{}, maxCalls), listTime: listTime, runners: map[*runner]bool{}, sessions: map[net.Conn]bool{}}
 }
 
-// SetEnv sets the environment of servers that are started from now on.
+// SetEnv sets the environment of servers that start later.
 func (p *Proxy) SetEnv(env []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cfg.Env = env
 }
 
-// Update replaces the servers at once: whoever connects from now on gets these,
-// whoever is connected keeps the others until it leaves. A server that stays the
-// same keeps running. Nothing is started. Of two servers of one name the later
-// one counts. The problems name what cannot work, for whoever configured it.
+// Update replaces the servers: clients that connect later use the new ones,
+// connected clients keep the old ones until they leave. An unchanged server
+// keeps running. Update starts no server. If two servers have the same name,
+// the later one counts. The problems describe, for the operator, what cannot
+// work.
 func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 	byName := map[string]Server{}
 	for _, s := range servers {
 		if _, ok := byName[s.Name]; ok {
-			problems = append(problems, fmt.Sprintf("MCP server %q: it is configured twice; the later one is used", s.Name))
+			problems = append(problems, fmt.Sprintf("MCP server %q is configured twice; the later one is used", s.Name))
 		}
 		byName[s.Name] = s
 	}
 	if len(byName) > MaxServers {
 		return nil, fmt.Errorf("%w MCP servers: %d, and at most %d run in one sandbox", ErrMany, len(byName), MaxServers)
+	}
+	p.mu.Lock()
+	cfg := p.cfg
+	p.mu.Unlock()
+	names := slices.Sorted(maps.Keys(byName))
+	for _, name := range names { // without mu: a file system may not answer
+		s := byName[name]
+		if _, err := lookPath(&cfg, s.Command, proc.Environ(cfg.Env, s.Env)); err != nil {
+			problems = append(problems, mask(fmt.Sprintf("MCP server %q: %v", name, err), s.Env))
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,12 +143,8 @@ func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 		return nil, nil // an empty list configures nothing
 	}
 	next := &set{uses: 1}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		s := byName[name]
-		if _, err := lookPath(s.Command, p.cfg.Dir, environment(p.cfg.Env, s.Env)); err != nil {
-			problems = append(problems, mask(fmt.Sprintf("MCP server %q: %v", name, err), s.Env))
-		}
-		next.runners = append(next.runners, p.runner(s))
+	for _, name := range names {
+		next.runners = append(next.runners, p.runner(byName[name]))
 	}
 	old := p.current
 	p.current = next
@@ -147,8 +152,8 @@ func (p *Proxy) Update(servers []Server) (problems []string, err error) {
 	return problems, nil
 }
 
-// runner returns the runner of a server, the present one where it is the same
-// and not known to fail. The caller holds mu.
+// runner returns the runner of a server: the current one if it is the same and
+// did not fail. The caller holds mu.
 func (p *Proxy) runner(s Server) *runner {
 	if p.current != nil {
 		for _, r := range p.current.runners {
@@ -163,8 +168,8 @@ func (p *Proxy) runner(s Server) *runner {
 	return r
 }
 
-// leave gives up a use of a set, and of its servers with the last one. The
-// caller holds mu.
+// leave releases a set, and its servers if it was the last user. The caller
+// holds mu.
 func (p *Proxy) leave(s *set) {
 	if s == nil {
 		return
@@ -180,7 +185,7 @@ func (p *Proxy) leave(s *set) {
 	}
 }
 
-// enter takes a use of the present set, which exit gives up.
+// enter acquires the current set, which exit releases.
 func (p *Proxy) enter() (*set, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +207,8 @@ func (p *Proxy) exit(s *set) {
 	p.serving.Done()
 }
 
-// State counts the servers that are configured, those that run, and those that
-// failed. configured is false until there was one.
+// State counts the configured, the running and the failed servers. configured
+// is false before the first server was configured.
 func (p *Proxy) State() (servers, running, failed int, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,10 +226,11 @@ func (p *Proxy) State() (servers, running, failed int, configured bool) {
 	return len(p.current.runners), running, failed, true
 }
 
-// Open connects a client: what is written to the connection is taken as its
-// messages, JSON-RPC of the Model Context Protocol, one after the other, and what
-// is read are those for it, each a line. The caller bounds the former. The client
-// must be read from, and must be closed. The error is ErrNone, ErrMany or ErrClosed.
+// Open connects a client. Its messages, JSON-RPC of the Model Context Protocol,
+// are written to the connection one after the other, and the messages for it
+// are read from there, one a line. The caller bounds the written messages, and
+// must read from the connection and close it. The error is ErrNone, ErrMany or
+// ErrClosed.
 func (p *Proxy) Open() (net.Conn, error) {
 	s, err := p.enter()
 	if err != nil {
@@ -245,12 +251,12 @@ func (p *Proxy) Open() (net.Conn, error) {
 	go func() {
 		defer p.exit(s)
 		defer p.dismiss(ours)
-		_ = session.Wait() // that the client left is no error
+		_ = session.Wait() // a client that leaves is not an error
 	}()
 	return theirs, nil
 }
 
-// admit takes in a client.
+// admit registers a client.
 func (p *Proxy) admit(conn net.Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,19 +277,19 @@ func (p *Proxy) dismiss(conn net.Conn) {
 	delete(p.sessions, conn)
 }
 
-// Result is what a tool answered.
+// Result is the result of a tool call.
 type Result struct {
 	// Meta, Content and Structured are JSON: an object or null, a list, any
 	// value or null.
 	Meta, Content, Structured []byte
-	// IsError says that the tool failed, which Content explains.
+	// IsError says that the tool failed; Content has the reason.
 	IsError bool
 }
 
-// Call calls a tool. A limit of 0 means CallTime.
-// ctx and the limit bound the call; the server is told to give up. The error is
-// ErrNone, ErrMany, ErrClosed, the cause of ctx's end, or what became of the
-// call, in words for whoever asked.
+// Call calls a tool. A limit of 0 means CallTime. ctx and the limit bound the
+// call; at their end the server gets a cancellation. The error is ErrNone,
+// ErrMany, ErrClosed, the cause of ctx's end, or an explanation of the failure
+// for the caller.
 func (p *Proxy) Call(ctx context.Context, name string, arguments map[string]any, limit time.Duration) (Result, error) {
 	s, err := p.enter()
 	if err != nil {
@@ -308,9 +314,9 @@ func (p *Proxy) Call(ctx context.Context, name string, arguments map[string]any,
 	return r, nil
 }
 
-// encode writes JSON. Go writes what means something in HTML by its number, and
-// the library does not let that be switched off; a model that reads of a page would
-// read little else.
+// encode encodes JSON. Go escapes the special characters of HTML, and the
+// library has no option against it; the result would be hard to read for a
+// model.
 func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	plain := text[:0]
@@ -338,15 +344,14 @@ func encode(v any) ([]byte, error) {
 	return plain, err
 }
 
-// Close disconnects all clients, ends all servers, and returns when they are
-// gone.
+// Close disconnects all clients, ends all servers, and returns after their end.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	for conn := range p.sessions {
 		_ = conn.Close()
 	}
-	for r := range p.runners { // those too that calls in flight use
+	for r := range p.runners { // also those of calls in flight
 		p.ending.Go(r.close)
 	}
 	p.mu.Unlock()
@@ -354,7 +359,7 @@ func (p *Proxy) Close() {
 	p.ending.Wait()
 }
 
-// runner keeps one server running as long as sets use it.
+// runner keeps one server running while a set uses it.
 type runner struct {
 	spec  Server
 	proxy *Proxy
@@ -365,7 +370,7 @@ type runner struct {
 	closed bool
 }
 
-// process returns the running server, starting it where it is not. ctx bounds
+// process returns the running server, and starts it if necessary. ctx bounds
 // the wait and not the start.
 func (r *runner) process(ctx context.Context) (*process, error) {
 	p, err := r.claim()
@@ -380,7 +385,7 @@ func (r *runner) process(ctx context.Context) (*process, error) {
 	}
 }
 
-// claim returns the last start of the server, or begins a new one.
+// claim returns the last run of the server, or begins a new one.
 func (r *runner) claim() (*process, error) {
 	r.proxy.mu.Lock()
 	cfg := r.proxy.cfg
@@ -392,14 +397,14 @@ func (r *runner) claim() (*process, error) {
 		return nil, ErrClosed
 	case r.last == nil, r.last.gone() && (r.last.served() || time.Since(r.last.begun) > retryTime):
 		if r.last != nil {
-			r.proxy.ending.Go(r.last.running.Wait) // it is gone, and has its last words yet to log
+			r.proxy.ending.Go(r.last.running.Wait) // it has ended and must still log its end
 		}
 		r.last = start(&cfg, r.spec)
 	}
 	return r.last, nil
 }
 
-// failed tells whether the server could not be started, or was and ended.
+// failed reports whether the last run failed to start or has ended.
 func (r *runner) failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -412,7 +417,7 @@ func (r *runner) running() bool {
 	return r.last != nil && !r.last.gone()
 }
 
-// close ends the server for good.
+// close ends the server forever.
 func (r *runner) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -423,10 +428,10 @@ func (r *runner) close() {
 	}
 }
 
-// errLimit is the cause that ends a call whose time is over.
+// errLimit is the cause that ends a call at its time limit.
 var errLimit = errors.New("the call took too long")
 
-// ask lets f ask a server, and says in words why there was no answer.
+// ask calls f with a running server and explains its errors.
 func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string, f func(ctx context.Context, p *process) (T, error)) (answer T, err error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -456,7 +461,7 @@ func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string
 	}
 }
 
-// explain names the server that an error is about.
+// explain adds the name of the server to an error.
 func (r *runner) explain(err error) error {
 	if _, ok := errors.AsType[*failure](err); ok || errors.Is(err, ErrClosed) {
 		return err
@@ -464,7 +469,7 @@ func (r *runner) explain(err error) error {
 	return &failure{server: r.spec.Name, reason: mask(err.Error(), r.spec.Env)}
 }
 
-// admitCall takes one of the places for calls in flight, which leave gives back,
+// admitCall acquires the semaphore of calls in flight, which leave releases,
 // and bounds the call.
 func (p *Proxy) admitCall(ctx context.Context, limit time.Duration) (bound context.Context, leave func(), err error) {
 	select {

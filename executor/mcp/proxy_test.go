@@ -243,7 +243,7 @@ func TestLazyStart(t *testing.T) {
 	if _, err := p.Update(nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Call(t.Context(), "whoami", nil, time.Minute); err == nil || !strings.Contains(err.Error(), `"whoami" is unknown: there are no MCP servers any more`) {
+	if _, err := p.Call(t.Context(), "whoami", nil, time.Minute); err == nil || !strings.Contains(err.Error(), `"whoami" is unknown: no MCP servers are configured`) {
 		t.Errorf("after the last server was taken away: got %v", err)
 	}
 }
@@ -296,8 +296,8 @@ func TestServersThatFail(t *testing.T) {
 		want       []string
 	}{
 		{"dies", "x", []string{`MCP server "bad": it ended with exit status 3`, "cannot open the database with [TOKEN]"}},
-		{"junk", "x", []string{`"bad": it prints to standard output what is no message of the protocol, such as "this is a log line`}},
-		{"blank lines", "x", []string{`"bad": it prints to standard output what is no message of the protocol, such as ""`}},
+		{"junk", "x", []string{`"bad": it prints lines to standard output that are not messages of the protocol, such as "this is a log line`}},
+		{"blank lines", "x", []string{`"bad": it prints lines to standard output that are not messages of the protocol, such as ""`}},
 		{"prints", "x", []string{`such as "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx[TOKEN]"`}},
 		{"tells", "x", []string{`"bad": it ended with exit status 3`, "EN]...."}},
 		{"tells more", "x", []string{"The end of its standard error:\n...."}},
@@ -307,7 +307,7 @@ func TestServersThatFail(t *testing.T) {
 		{"good", "die", []string{`"bad": it ended with exit status 7`, "last words: bye [TOKEN]"}},
 		{"huge", "x", []string{`"bad": it printed more than 16 MiB without the end of a line`}},
 		{"many values", "x", []string{`"bad": it sent a message of more than 200000 values`}},
-		{"deep", "x", []string{`"bad": it sent a message that cannot be understood: `}},
+		{"deep", "x", []string{`"bad": it sent a message that cannot be decoded: `}},
 		{"asks", "x", []string{`"bad": it `}}, // has too many open, or does not read the answers
 	} {
 		t.Run(test.mode, func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestListWithoutThoseThatFail(t *testing.T) {
 		testServer(t, "nolist", "no list"), testServer(t, "wrong", "wrong types"), testServer(t, "missing", "good"))
 	missing := mcp.Server{Name: "missing", Command: "no-such-program-anywhere"}
 	problems, err := p.Update([]mcp.Server{testServer(t, "good", "good"), testServer(t, "dies", "dies"), testServer(t, "hangs", "hangs"), missing, missing})
-	if err != nil || len(problems) != 2 || !strings.Contains(problems[0], "configured twice") || !strings.Contains(problems[1], `the program "no-such-program-anywhere" is not there`) {
+	if err != nil || len(problems) != 2 || !strings.Contains(problems[0], "configured twice") || !strings.Contains(problems[1], `the program "no-such-program-anywhere" does not exist`) {
 		t.Errorf("problems: got %q, %v", problems, err)
 	}
 	p.SetListTime(2 * time.Second)

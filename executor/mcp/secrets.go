@@ -4,14 +4,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/actiond/actiond/executor/tail"
+	"github.com/actiond/actiond/internal/tail"
 )
 
-// maxTail is about a screen: the last words of a program are the useful ones.
+// maxTail is the length of a program's last output that errors show, in bytes:
+// about a screen.
 const maxTail = 4 << 10
 
-// newTail keeps what lastWords tells. It keeps more, for what is cut in half is
-// not recognized.
+// newTail keeps more than lastWords returns, because mask does not find a
+// secret that is cut.
 func newTail(secrets map[string]string) *tail.Buffer { return tail.New(maxTail + longest(secrets)) }
 
 func longest(secrets map[string]string) (most int) {
@@ -21,23 +22,23 @@ func longest(secrets map[string]string) (most int) {
 	return most
 }
 
-// lastWords returns the end of what a program wrote, without secrets: variables
-// whose values are not told.
+// lastWords returns the end of the output of a program, with the values of its
+// variables masked.
 func lastWords(stderr *tail.Buffer, secrets map[string]string) string {
 	kept, cut := stderr.Kept()
 	text := mask(kept, secrets)
-	if cut { // it may begin with a part of one
+	if cut { // it may begin with a part of a secret
 		text = text[min(len(text), longest(secrets)):]
 	}
 	return tail.Text(text[max(0, len(text)-maxTail):])
 }
 
-// minSecret is the length below which a value is no secret: masking a "1"
-// would mask every number.
+// minSecret is the least length of a secret, in bytes: masking a "1" would mask
+// all numbers.
 const minSecret = 4
 
-// mask puts the names of variables in the place of their values. Of two values
-// one of which holds the other, the longer one goes first.
+// mask replaces the values of variables by their names. It replaces longer
+// values first, because a value may contain another.
 func mask(text string, env map[string]string) string {
 	var names []string
 	for name, value := range env {

@@ -16,21 +16,21 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// set is what one Update configured: the servers, sorted by name. Of a single
-// server tools keep their names, of several they get the server's in front, as
-// the reference has it (openhands.md, section 7).
+// set is the result of one Update: the servers, sorted by name. The tools of a
+// single server keep their names; those of several servers get the name of the
+// server in front, as in the reference (docs/openhands.md, section 7).
 type set struct {
 	runners []*runner
 	uses    int // guarded by the proxy
 }
 
-// server is the set as one MCP server.
+// server returns the set as one MCP server.
 func (s *set) server(p *Proxy) *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "actiond", Version: "1"}, &sdk.ServerOptions{
 		Capabilities: &sdk.ServerCapabilities{
 			Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Prompts: &sdk.PromptCapabilities{},
 		},
-		// The transport over events is that of the revisions with a handshake.
+		// The transport over SSE has the revisions with a handshake.
 		SupportedProtocolVersions: slices.DeleteFunc(sdk.SupportedProtocolVersions(), func(v string) bool { return v > handshake }),
 	})
 	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
@@ -41,12 +41,11 @@ func (s *set) server(p *Proxy) *sdk.Server {
 	return server
 }
 
-// private keeps what is answered from being cached for others. The library fills
-// that in for its own answers alone, and clients of its newest revision take no
-// result that says nothing.
+// private forbids caches to share an answer. The library says so only in its
+// own answers, and clients of its newest revision refuse a result without it.
 var private = sdk.Cacheable{CacheScope: "private"}
 
-// answer is the one switch over what clients ask the servers for.
+// answer is the switch over the requests of clients.
 func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, method string, req sdk.Request) (sdk.Result, error) {
 	switch req := req.(type) {
 	case *sdk.ListToolsRequest:
@@ -59,7 +58,7 @@ func (s *set) answer(ctx context.Context, p *Proxy, next sdk.MethodHandler, meth
 		}
 		result, err := s.call(ctx, p, params, CallTime)
 		if _, said := errors.AsType[*jsonrpc.Error](err); err != nil && !said {
-			// In a result a model reads it, in an error only a program does.
+			// The model reads a result, but only a program reads an error.
 			return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: err.Error()}}}, nil
 		}
 		return result, err
@@ -89,16 +88,16 @@ func (s *set) tools(ctx context.Context, p *Proxy) ([]*sdk.Tool, error) {
 	all, err := gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Tool, error) {
 		list, err := r.tools(ctx)
 		return named(s, r, list, func(t *sdk.Tool) *string {
-			mend(t)
+			repair(t)
 			return &t.Name
 		}), err
 	})
 	return distinct(all, func(t *sdk.Tool) string { return t.Name }), err
 }
 
-// mend makes the schemas of a tool such as clients take: a single one that is not
-// of an object would cost some of them the whole list.
-func mend(t *sdk.Tool) {
+// repair makes the schemas of a tool acceptable to clients: some of them refuse
+// the whole list because of one schema that is not of type object.
+func repair(t *sdk.Tool) {
 	const kind, object = "type", "object"
 	if output, _ := t.OutputSchema.(map[string]any); output[kind] != object {
 		t.OutputSchema = nil
@@ -111,7 +110,7 @@ func mend(t *sdk.Tool) {
 	t.InputSchema = input
 }
 
-// call calls a tool by the name that the set gives it. limit bounds all of it.
+// call calls a tool by its name in the set. limit bounds the whole call.
 func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, limit time.Duration) (*sdk.CallToolResult, error) {
 	ctx, leave, err := p.admitCall(ctx, limit)
 	if err != nil {
@@ -142,7 +141,8 @@ func (s *set) call(ctx context.Context, p *Proxy, params *sdk.CallToolParams, li
 	})
 }
 
-// restore gives a result the numbers back that it came with, and a list.
+// restore puts the original numbers into a result, and a list in the place of
+// null.
 func restore(result *sdk.CallToolResult, raw *rawResult) error {
 	if result.Content == nil {
 		result.Content = []sdk.Content{}
@@ -156,13 +156,13 @@ func restore(result *sdk.CallToolResult, raw *rawResult) error {
 		StructuredContent any `json:"structuredContent"`
 	}
 	if err := decoder.Decode(&exact); err != nil {
-		return fmt.Errorf("it answered what cannot be understood: %w", err)
+		return fmt.Errorf("its answer cannot be decoded: %w", err)
 	}
 	result.StructuredContent = exact.StructuredContent
 	return nil
 }
 
-// prompts lists the prompts of all servers that have any.
+// prompts lists the prompts of all servers that have some.
 func (s *set) prompts(ctx context.Context, p *Proxy) ([]*sdk.Prompt, error) {
 	all, err := gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Prompt, error) {
 		list, err := r.prompts(ctx)
@@ -190,7 +190,7 @@ func (s *set) prompt(ctx context.Context, p *Proxy, params *sdk.GetPromptParams)
 	})
 }
 
-// resources lists the resources of all servers that have any.
+// resources lists the resources of all servers that have some.
 func (s *set) resources(ctx context.Context, p *Proxy) ([]*sdk.Resource, error) {
 	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Resource, error) {
 		list, err := list(ctx, r, "resources/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
@@ -204,7 +204,7 @@ func (s *set) resources(ctx context.Context, p *Proxy) ([]*sdk.Resource, error) 
 	})
 }
 
-// templates is resources for those whose addresses are patterns.
+// templates lists the resources whose addresses are patterns.
 func (s *set) templates(ctx context.Context, p *Proxy) ([]*sdk.ResourceTemplate, error) {
 	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.ResourceTemplate, error) {
 		list, err := list(ctx, r, "resources/templates/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
@@ -233,8 +233,8 @@ func (s *set) resource(ctx context.Context, p *Proxy, params *sdk.ReadResourcePa
 	})
 }
 
-// gather asks all servers at once, and does without those that fail, unless all
-// do. What is listed is sorted as the servers are.
+// gather asks all servers in parallel. It leaves out servers that fail, unless
+// all fail. The result has the order of the servers.
 func gather[T any](ctx context.Context, p *Proxy, s *set, ask func(ctx context.Context, r *runner) ([]T, error)) ([]T, error) {
 	select {
 	case p.lists <- struct{}{}:
@@ -254,11 +254,11 @@ func gather[T any](ctx context.Context, p *Proxy, s *set, ask func(ctx context.C
 	return append([]T{}, slices.Concat(lists...)...), nil // a list, not null
 }
 
-// separator stands between the name of a server and that of its tool.
+// separator separates the name of a server from the name of its tool.
 const separator = "_"
 
-// named gives what a server listed the names of the set. What has no name that
-// could be shown is left out.
+// named gives a server's items their names in the set. It leaves out names that
+// cannot be shown.
 func named[T any](s *set, r *runner, list []*T, name func(*T) *string) []*T {
 	var shown []*T
 	for _, item := range list {
@@ -275,8 +275,8 @@ func named[T any](s *set, r *runner, list []*T, name func(*T) *string) []*T {
 	return shown
 }
 
-// distinct leaves one item of each name: the last, which is the one of the server
-// with the longer name, as route has it.
+// distinct keeps one item of each name: the last one, whose server has the
+// longer name, as in route.
 func distinct[T any](list []T, name func(T) string) []T {
 	last := map[string]int{}
 	for i, item := range list {
@@ -291,14 +291,14 @@ func distinct[T any](list []T, name func(T) string) []T {
 	return kept
 }
 
-// presentable refuses names that would break a line, or fill a page.
+// presentable reports whether a name neither breaks a line nor fills a page.
 func presentable(name string) bool {
-	const most = 256 // twice what the protocol advises
+	const most = 256 // twice the length that the protocol advises
 	return name != "" && len(name) <= most && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// route finds the server that a name of the set belongs to, and its own name. A
-// server's name may begin with another's: then has is asked, longest name first.
+// route finds the server of a name in the set, and the item's own name. If a
+// server's name begins with another's, has decides, for the longest name first.
 func (s *set) route(ctx context.Context, name string, has func(ctx context.Context, r *runner, name string) bool) (*runner, string, error) {
 	if len(s.runners) == 1 {
 		return s.runners[0], name, nil
@@ -317,19 +317,19 @@ func (s *set) route(ctx context.Context, name string, has func(ctx context.Conte
 		}
 	}
 	if len(s.runners) == 0 {
-		return nil, "", fmt.Errorf("%q is unknown: there are no MCP servers any more", name)
+		return nil, "", fmt.Errorf("%q is unknown: no MCP servers are configured", name)
 	}
 	var names []string
 	for _, r := range s.runners {
 		names = append(names, r.spec.Name)
 	}
-	return nil, "", fmt.Errorf("%q is unknown: names begin with that of a server and %q, and the servers are %q", name, separator, names)
+	return nil, "", fmt.Errorf("%q is unknown: names begin with the name of a server and %q; the servers are %q", name, separator, names)
 }
 
 const schemeEnd = "://"
 
-// located gives the addresses of resources the server's name as a first part.
-// What is no address is left out.
+// located puts the name of the server in front of the addresses of resources.
+// It leaves out invalid addresses.
 func located[T any](s *set, r *runner, list []*T, uri func(*T) *string) []*T {
 	var shown []*T
 	for _, item := range list {
@@ -348,7 +348,7 @@ func located[T any](s *set, r *runner, list []*T, uri func(*T) *string) []*T {
 	return shown
 }
 
-// locate undoes located; nil where there is no such server.
+// locate undoes located. It returns nil if the server does not exist.
 func (s *set) locate(uri string) (*runner, string) {
 	if len(s.runners) == 1 {
 		return s.runners[0], uri
@@ -387,19 +387,19 @@ func (r *runner) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
 	})
 }
 
-// maxListed and maxPages bound what a server lists.
+// maxListed and maxPages bound the list of a server.
 const (
 	maxListed = 1000
 	maxPages  = 50
-	// maxListBytes bounds it as JSON; the longest honest lists have some hundred
-	// KiB.
+	// maxListBytes bounds it as JSON; the longest legitimate lists have some
+	// hundred KiB.
 	maxListBytes = 4 << 20
 )
 
-// listSize is how much a server lists.
+// listSize is the size of a server's list.
 type listSize struct{ bytes, values int }
 
-// add counts a page, and refuses one too many.
+// add counts a page, and returns an error if the list is too long.
 func (s *listSize) add(items any) error {
 	text, err := json.Marshal(items)
 	if err != nil {
@@ -416,7 +416,7 @@ func (s *listSize) add(items any) error {
 	return nil
 }
 
-// list reads the pages of a list of a server that says it has such.
+// list reads all pages of a list, if the server has such a list.
 func list[T any](ctx context.Context, r *runner, what string, has func(*sdk.ServerCapabilities) bool,
 	page func(ctx context.Context, session *sdk.ClientSession, cursor string) (items []*T, next string, err error),
 ) ([]*T, error) {

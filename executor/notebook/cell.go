@@ -1,7 +1,9 @@
 package notebook
 
 import (
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,10 +21,36 @@ type cell struct {
 
 func (c *cell) over() bool { return c.replied && c.idle }
 
+// take goes to the cell's directory and runs the cell, all within its Timeout.
+func (k *kernel) take(cell Cell) Result {
+	begun := time.Now()
+	if cell.Dir != k.cwd || k.homeless() {
+		limit := hiddenTime
+		if cell.Timeout >= 0 {
+			limit = min(limit, cell.Timeout)
+		}
+		// In bytes: a name need not be text. Where it fails the kernel stays where it is.
+		k.hidden(fmt.Sprintf("__import__('os').chdir(bytes.fromhex('%s'))", hex.EncodeToString([]byte(cell.Dir))), limit)
+		k.cwd = cell.Dir
+	}
+	result := Result{Python: k.python, TimedOut: true}
+	if cell.Timeout >= 0 {
+		cell.Timeout = max(0, cell.Timeout-time.Since(begun))
+	}
+	if cell.Timeout != 0 { // else there is no time left to begin
+		result = k.run(cell)
+	}
+	if result.Ended == "" && k.over() {
+		result.Ended = k.end()
+	}
+	result.InitFailed, k.initFailed = k.initFailed, ""
+	return result
+}
+
 // run runs a cell until it is over, one way or another.
 func (k *kernel) run(cell Cell) Result {
 	defer k.forget()
-	out := &output{}
+	out := &output{follower: cell.follower}
 	c, err := k.begin(cell.Code, false, out)
 	if err != nil {
 		k.tree.Kill() // it may have read half a message
@@ -92,21 +120,25 @@ func (k *kernel) interrupt(c *cell) {
 // hiddenTime bounds a cell of the server's own.
 const hiddenTime = 30 * time.Second
 
-// hidden runs a cell of the server's own, whose output and errors are nobody's.
-func (k *kernel) hidden(code string) {
+// hidden runs a cell of the server's own. It returns what that put out, and whether
+// it was done within the limit; otherwise it was interrupted, or the kernel ended.
+func (k *kernel) hidden(code string, limit time.Duration) (out *output, done bool) {
 	defer k.forget()
-	c, err := k.begin(code, true, &output{})
+	out = &output{}
+	c, err := k.begin(code, true, out)
 	if err != nil {
-		return
+		return out, false
 	}
-	limit := time.NewTimer(hiddenTime)
-	defer limit.Stop()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case <-c.done:
+		return out, true
 	case <-k.gone:
-	case <-limit.C:
+	case <-timer.C:
 		k.finish(c)
 	}
+	return out, false
 }
 
 // begin sends a cell. Only one runs at a time.

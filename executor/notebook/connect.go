@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
 )
 
 // The ports of a kernel's connection file; with Unix sockets they number paths.
@@ -43,7 +43,7 @@ func (k *kernel) writeConnection() (err error) {
 	if err != nil {
 		return err
 	}
-	return nowait.WriteNew(k.connectionFile(), data, 0o600)
+	return fsutil.WriteNew(k.connectionFile(), data, 0o600)
 }
 
 func (k *kernel) connectionFile() string { return filepath.Join(k.dir, "connection.json") }
@@ -99,7 +99,7 @@ func (k *kernel) connect(program string) error {
 // dial connects with the user's rights and looks who is there.
 func (k *kernel) dial(kind string, port int) (*peer, error) {
 	var conn *net.UnixConn
-	err := k.cfg.As(func() (err error) {
+	err := k.cfg.User.Do(func() (err error) {
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: k.socket(port)})
 		return err
 	})
@@ -127,11 +127,7 @@ func (k *kernel) checkPeer(conn *net.UnixConn) error {
 	if err = errors.Join(err, inner); err != nil {
 		return err
 	}
-	want := uint32(os.Geteuid()) //nolint:gosec // an id is never negative
-	if k.cfg.User != nil {
-		want = k.cfg.User.Uid
-	}
-	if peer.Uid != want {
+	if want := k.cfg.User.EffectiveUID(); int(peer.Uid) != want {
 		return fmt.Errorf("%w: user %d listens there, and not %d", errProtocol, peer.Uid, want)
 	}
 	return nil

@@ -1,8 +1,7 @@
 package notebook
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/proctree"
-	"github.com/actiond/actiond/executor/spawn"
-	"github.com/actiond/actiond/executor/tail"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/internal/shorten"
+	"github.com/actiond/actiond/internal/tail"
 )
 
 const (
@@ -33,6 +33,8 @@ const (
 	// exitTime bounds the wait for output of the process itself, which a
 	// grandchild may keep open.
 	exitTime = 200 * time.Millisecond
+	// maxReason bounds the reason why Init failed.
+	maxReason = 500
 	// maxComplaint is how much is kept of what the process writes as errors.
 	maxComplaint = 2 << 10
 )
@@ -53,7 +55,7 @@ type kernel struct {
 	dir    string // holds the sockets and the connection file
 	signer
 	cmd       *exec.Cmd
-	tree      *proctree.Tree
+	tree      *proc.Tree
 	link      *os.File // see kernel.py
 	complaint *tail.Buffer
 	shell     *peer
@@ -61,6 +63,9 @@ type kernel struct {
 	control   *peer
 	heartbeat *peer
 	readers   sync.WaitGroup
+
+	cwd        string // where the kernel was sent last, the shell's directory
+	initFailed string // why Init failed, until a cell reports it
 
 	died time.Time
 	dead chan struct{} // closed once the process has ended, at died
@@ -70,13 +75,45 @@ type kernel struct {
 	current *cell
 }
 
-// startKernel starts a kernel in program. abort ends the wait for it. The
+// startKernel starts a kernel in program and runs Init in it. ctx ends that. The
 // caller must call stop. An *absentError says that program has no ipykernel.
-func startKernel(cfg *Config, program string, abort <-chan struct{}) (*kernel, error) {
-	k := &kernel{cfg: cfg, signer: signer{make([]byte, 32)}, complaint: tail.New(maxComplaint), dead: make(chan struct{}), gone: make(chan struct{})}
-	_, _ = rand.Read(k.key) // never fails
-	k.key = []byte(hex.EncodeToString(k.key))
-	if err := cfg.As(k.writeConnection); err != nil {
+func startKernel(ctx context.Context, cfg *Config, program string) (*kernel, error) {
+	k, err := launch(ctx, cfg, program)
+	if err != nil || cfg.Init == "" {
+		return k, err
+	}
+	failed := k.initialize(ctx)
+	if k.over() { // Init took the kernel with it: better one without it than none
+		k.stop(false)
+		if k, err = launch(ctx, cfg, program); err != nil {
+			return nil, err
+		}
+	}
+	k.initFailed = failed
+	return k, nil
+}
+
+// initialize runs Init, for as long as a start may take, and says why it failed.
+func (k *kernel) initialize(ctx context.Context) (failed string) {
+	stop := context.AfterFunc(ctx, k.tree.Kill)
+	defer stop()
+	out, done := k.hidden(k.cfg.Init, startTime)
+	switch {
+	case done && !out.raised:
+		return ""
+	case done:
+		lines := strings.Split(strings.TrimSpace(out.text()), "\n")
+		return shorten.Text(lines[len(lines)-1], maxReason)
+	case k.over():
+		return "the kernel " + k.end()
+	}
+	return fmt.Sprintf("it did not end within %v", startTime)
+}
+
+// launch starts a kernel in program. ctx ends that.
+func launch(ctx context.Context, cfg *Config, program string) (*kernel, error) {
+	k := &kernel{cfg: cfg, signer: signer{[]byte(random.Hex(32))}, complaint: tail.New(maxComplaint), dead: make(chan struct{}), gone: make(chan struct{})}
+	if err := cfg.User.Do(k.writeConnection); err != nil {
 		k.removeDir()
 		return nil, fmt.Errorf("preparing a kernel: %w", err)
 	}
@@ -84,9 +121,10 @@ func startKernel(cfg *Config, program string, abort <-chan struct{}) (*kernel, e
 		k.removeDir()
 		return nil, &absentError{program, err.Error()}
 	}
-	if err := k.awaitReady(program, abort); err != nil {
+	if err := k.awaitReady(ctx, program); err != nil {
 		return nil, err
 	}
+	k.hidden("%colors nocolor", hiddenTime)
 	return k, nil
 }
 
@@ -101,13 +139,12 @@ func (k *kernel) startProcess(program string) error {
 	k.cmd.Dir, k.cmd.Env = "/", k.cfg.Env
 	k.cmd.ExtraFiles = []*os.File{theirs}
 	k.cmd.Stderr, k.cmd.WaitDelay = k.complaint, exitTime
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: k.cfg.User}
-	if err := spawn.Start(k.cmd); err != nil {
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: k.cfg.User.Credential()}
+	if err := proc.Start(k.cmd); err != nil {
 		_ = ours.Close()
 		return err
 	}
-	k.link, k.tree = ours, proctree.New(k.cmd.Process.Pid)
-	proctree.Offer(k.cmd.Process.Pid, k.cfg.As)
+	k.link, k.tree = ours, proc.NewTree(k.cmd.Process.Pid)
 	return nil
 }
 
@@ -126,7 +163,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 
 // awaitReady waits until the kernel listens, connects, and waits until its
 // output arrives.
-func (k *kernel) awaitReady(program string, abort <-chan struct{}) error {
+func (k *kernel) awaitReady(ctx context.Context, program string) error {
 	ready := make(chan error, 1)
 	k.readers.Go(func() { ready <- k.connect(program) })
 	go k.wait()
@@ -135,8 +172,8 @@ func (k *kernel) awaitReady(program string, abort <-chan struct{}) error {
 	var err error
 	select {
 	case err = <-ready:
-	case <-abort:
-		err = ErrClosed
+	case <-ctx.Done():
+		err = context.Cause(ctx)
 	case <-limit.C:
 		err = fmt.Errorf("%s has no kernel ready within %v", program, startTime)
 	}
@@ -145,8 +182,8 @@ func (k *kernel) awaitReady(program string, abort <-chan struct{}) error {
 	}
 	k.tree.Kill()
 	<-k.gone
-	if complaint := k.complaint.String(); complaint != "" && !errors.As(err, new(*absentError)) && !errors.Is(err, ErrClosed) {
-		err = fmt.Errorf("%w; it said: %s", err, complaint)
+	if complaint := k.complaint.String(); complaint != "" && !errors.As(err, new(*absentError)) && ctx.Err() == nil {
+		err = fmt.Errorf("%w; it wrote: %s", err, complaint)
 	}
 	return err
 }
@@ -180,13 +217,30 @@ func (k *kernel) removeDir() {
 	if k.dir == "" {
 		return
 	}
-	_ = k.cfg.As(func() error {
+	_ = k.cfg.User.Do(func() error {
 		for port := portShell; port <= portHeartbeat; port++ {
 			_ = os.Remove(k.socket(port))
 		}
 		_ = os.Remove(k.connectionFile())
 		return os.Remove(k.dir)
 	})
+}
+
+// check says how the kernel ended, "" where it answers.
+func (k *kernel) check() (lost string) {
+	if !k.over() {
+		err := k.beat()
+		if err == nil {
+			return ""
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			k.bury() // it has ended, though that may not have been seen yet
+		}
+	}
+	if k.over() {
+		return k.end()
+	}
+	return "did not answer its heartbeat and was killed"
 }
 
 // beat returns nil once the kernel has answered its heartbeat.
@@ -218,10 +272,10 @@ func (k *kernel) bury() {
 	}
 }
 
-// stop ends the kernel, by asking first if politely, and returns when its
+// stop ends the kernel, by a request first if graceful, and returns when its
 // process and goroutines are gone.
-func (k *kernel) stop(politely bool) {
-	if politely {
+func (k *kernel) stop(graceful bool) {
+	if graceful {
 		if _, frames, err := k.request("shutdown_request", shutdownRequest{}); err == nil && k.control.send(frames...) == nil {
 			limit := time.NewTimer(shutdownTime)
 			defer limit.Stop()
@@ -254,11 +308,11 @@ func (k *kernel) over() bool {
 	}
 }
 
-// homeless tells whether the directory that the kernel is in was removed, which
-// another one of the same name does not mend.
+// homeless reports whether the directory that the kernel is in was removed. Another
+// one of the same name does not fix that.
 func (k *kernel) homeless() bool {
 	var dir string
-	err := k.cfg.As(func() (err error) {
+	err := k.cfg.User.Do(func() (err error) {
 		dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", k.cmd.Process.Pid))
 		return err
 	})

@@ -479,3 +479,12 @@ for t in listening: t.join()
 		t.Errorf("got %+v, want an error", r)
 	}
 }
+
+// Init may take as long as a start, and what it made is there for the first cell.
+func TestInit(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{Init: "import time; time.sleep(31); y = 5"})
+	if r := run(t, n, "y"); r.Text != "5" || r.InitFailed != "" {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -24,9 +24,14 @@ type output struct {
 	images     []string
 	imageBytes int
 	raised     bool // an exception ended the cell
+
+	follower *follower // gets the text too, unless it is nil
 }
 
 func (o *output) write(text string) {
+	if o.follower != nil {
+		o.follower.write(text)
+	}
 	n := min(half-len(o.head), len(text))
 	o.head = append(o.head, text[:n]...)
 	text = text[n:]

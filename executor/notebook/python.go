@@ -5,21 +5,21 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/actiond/actiond/executor/lookpath"
+	"github.com/actiond/actiond/executor/internal/proc"
 )
 
 //go:embed kernel.py
 var launcher string
 
-// What is installed where in images of the reference (openhands.md, section
-// 0.2): clients compare the interpreter's path with it.
+// The interpreter in the images of the reference. Clients compare its path
+// (docs/openhands.md, section 6).
 const referencePython = "/openhands/poetry/openhands-ai-*/bin/python"
 
 // candidates lists the interpreters to try, best first: the reference's, those
 // on the PATH of env, and the distribution's.
 func candidates(env []string) []string {
 	list, _ := filepath.Glob(referencePython) // the pattern is well-formed
-	for _, dir := range filepath.SplitList(lookpath.Of(env, "")) {
+	for _, dir := range filepath.SplitList(proc.EnvPath(env, "")) {
 		list = append(list, filepath.Join(dir, "python3"))
 	}
 	list = append(list, "/usr/local/bin/python3", "/usr/bin/python3")
@@ -31,7 +31,7 @@ func candidates(env []string) []string {
 		if dir, err := filepath.EvalSymlinks(filepath.Dir(program)); err == nil {
 			file = filepath.Join(dir, filepath.Base(program))
 		}
-		if filepath.IsAbs(program) && lookpath.Executable(program) && !slices.Contains(files, file) {
+		if filepath.IsAbs(program) && proc.IsExecutable(program) && !slices.Contains(files, file) {
 			found, files = append(found, program), append(files, file)
 		}
 	}

@@ -9,37 +9,37 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// GlobQuery says which files are wanted.
+// GlobQuery describes the files to find.
 type GlobQuery struct {
-	// Dir is what relative paths start from, absolute. Path is the directory to
-	// look in, Dir when empty.
+	// Dir is the absolute directory that relative paths start from. Path is the
+	// directory to search; empty means Dir.
 	Dir, Path string
-	// Pattern is matched against paths below Path; an absolute one brings its
-	// own directory.
+	// Pattern matches paths below Path. An absolute pattern contains its own
+	// directory.
 	Pattern string
-	// IgnoreCase makes letters of both cases alike.
+	// IgnoreCase matches letters of both cases.
 	IgnoreCase bool
-	// NoIgnore finds what is ignored, too.
+	// NoIgnore finds ignored files too.
 	NoIgnore bool
-	// Limit is how many files are wanted, at least 1.
+	// Limit is the most files to return, at least 1.
 	Limit int
 }
 
-// Files is what a search for files found.
+// Files is the result of a search for files.
 type Files struct {
 	// Dir is the directory that was searched.
 	Dir string
 	// Paths are absolute, the newest first.
 	Paths []string
-	// Total is how many there are; with Cut, how many were found until a bound
-	// ended the search.
+	// Total is the number of matching files. With Cut, a bound ended the
+	// search, and Total is the number found until then.
 	Total int
 	Cut   bool
 }
 
 // Glob finds files by a pattern of their paths. An error of type *Error says
-// that nothing was searched. ctx bounds the search; what was found until then
-// is returned.
+// that nothing was searched. ctx bounds the search; Glob returns the files
+// found until then.
 func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -47,7 +47,7 @@ func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err erro
 	if err != nil {
 		return Files{}, err
 	}
-	err = s.cfg.As(func() error {
+	err = s.cfg.User.Do(func() error {
 		newest := newestFiles{limit: q.Limit}
 		w := walk{ended: ctx.Err, depth: depthOf(pattern), wants: matcher(pattern, q.IgnoreCase), found: newest.add}
 		if err := directory(root); err != nil {
@@ -63,7 +63,7 @@ func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err erro
 	return files, err
 }
 
-// split finds the directory to start in, and the pattern below it.
+// split returns the directory to start in, and the pattern below it.
 func (q GlobQuery) split() (root, pattern string, err error) {
 	root, pattern = absolute(q.Dir, q.Path), q.Pattern
 	pattern = strings.TrimPrefix(pattern, "./")
@@ -71,7 +71,7 @@ func (q GlobQuery) split() (root, pattern string, err error) {
 		return "", "", badPattern(q.Pattern)
 	}
 	if filepath.IsAbs(pattern) || !q.IgnoreCase {
-		// What stands before the first star need not be looked for.
+		// The directories before the first star need no search.
 		var base string
 		base, pattern = doublestar.SplitPattern(pattern)
 		root = absolute(root, base)
@@ -86,15 +86,16 @@ func badPattern(pattern string) error {
 	return refuse("invalid_argument", `The pattern %q is not valid. Use * for any part of a name, ** for any directories, ? for a character, [a-z], {a,b}.`, pattern)
 }
 
-// validPattern refuses what cannot be matched, or not in bounded time: each
-// choice in braces doubles the ways to match.
+// validPattern reports whether a pattern can be matched in bounded time: each
+// choice in braces doubles the number of ways to match.
 func validPattern(pattern string) bool {
 	const longest, mostChoices = 1024, 8
 	return pattern != "" && len(pattern) <= longest && strings.Count(pattern, "{")-strings.Count(pattern, `\{`) <= mostChoices &&
 		strings.Count(pattern, ",") <= 8*mostChoices && doublestar.ValidatePattern(pattern)
 }
 
-// depthOf is how many levels of directories a pattern can reach, 0 for any.
+// depthOf returns the number of directory levels that a pattern can reach, 0
+// for any.
 func depthOf(pattern string) int {
 	if strings.Contains(pattern, "**") || strings.Contains(pattern, "{") {
 		return 0
@@ -102,13 +103,13 @@ func depthOf(pattern string) int {
 	return 1 + strings.Count(pattern, "/")
 }
 
-// matcher returns the function that matches paths below the root.
+// matcher returns a function that matches paths below the root.
 func matcher(pattern string, ignoreCase bool) func(rel string) bool {
 	if ignoreCase {
 		pattern = strings.ToLower(pattern)
 		return func(rel string) bool { return doublestar.MatchUnvalidated(pattern, strings.ToLower(rel)) }
 	}
-	// The most usual pattern asks for an ending.
+	// The most common pattern matches a suffix.
 	if end, ok := strings.CutPrefix(pattern, "**/*"); ok && !strings.ContainsAny(end, `*?[{\/`) {
 		return func(rel string) bool { return strings.HasSuffix(rel, end) }
 	}

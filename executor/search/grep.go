@@ -12,33 +12,35 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/userfile"
 )
 
-// maxFileSize bounds the files that are searched; what is larger is no text
-// that a model would read.
+// maxFileSize bounds the files that are searched, in bytes. A model does not
+// read larger texts.
 const maxFileSize = 32 << 20
 
-// GrepQuery says which lines are wanted.
+// GrepQuery describes the lines to find.
 type GrepQuery struct {
-	// Dir is what relative paths start from, absolute. Path is the directory to
-	// look in, or the file, Dir when empty.
+	// Dir is the absolute directory that relative paths start from. Path is the
+	// directory or file to search; empty means Dir.
 	Dir, Path string
-	// Pattern is a regular expression (RE2) for one line, or with Fixed a text.
+	// Pattern is a regular expression (RE2) for one line, or a text if Fixed is
+	// set.
 	Pattern string
 	Fixed   bool
-	// Include is a pattern of paths below the directory; one without a slash is
-	// for names. Exclude is a regular expression for lines that do not count.
-	// Both may be empty.
+	// Include is a pattern of paths below the directory, or of names if it has
+	// no slash. Exclude is a regular expression for lines to leave out. Both
+	// may be empty.
 	Include, Exclude string
-	// IgnoreCase makes letters of both cases alike; NoIgnore searches what is
-	// ignored, too; NamesOnly looks for files alone.
+	// IgnoreCase matches letters of both cases; NoIgnore searches ignored files
+	// too; NamesOnly returns files without lines.
 	IgnoreCase, NoIgnore, NamesOnly bool
-	// Limit is how many lines are wanted, or files with NamesOnly, at least 1.
-	// FileLimit is how many lines of one file, 0 for all.
+	// Limit is the most lines to return, or files with NamesOnly, at least 1.
+	// FileLimit is the most lines of one file, 0 for all.
 	Limit, FileLimit int
-	// Around tells how many lines before and after each are wanted, of the
-	// number of matches.
+	// Around returns, for a number of matches, how many lines before and after
+	// each to add.
 	Around func(matches int) (before, after int)
 }
 
@@ -47,7 +49,7 @@ type Line struct {
 	// Number counts from 1.
 	Number int
 	Text   string
-	// Match is false for a line around one.
+	// Match is false for a line before or after a match.
 	Match bool
 }
 
@@ -57,23 +59,22 @@ type FileLines struct {
 	Lines []Line
 }
 
-// Matches is what a search for lines found.
+// Matches is the result of a search for lines.
 type Matches struct {
-	// Dir is the directory, or the file, that was searched.
+	// Dir is the directory or file that was searched.
 	Dir string
-	// Files are those with matches, the newest first; with NamesOnly without
-	// lines.
+	// Files have matches, the newest first; with NamesOnly they have no lines.
 	Files []FileLines
-	// Count is how many lines match, or files with NamesOnly.
+	// Count is the number of matching lines, or of files with NamesOnly.
 	Count int
-	// More is set where the limit was reached, Cut where a bound ended the
-	// search. Large is how many files were too large to be searched.
+	// More says that the limit was reached, Cut that a bound ended the search.
+	// Large is the number of files that were too large to search.
 	More, Cut bool
 	Large     int
 }
 
 // Grep finds lines. An error of type *Error says that nothing was searched. ctx
-// bounds the search; what was found until then is returned.
+// bounds the search; Grep returns the lines found until then.
 func (s *Searcher) Grep(ctx context.Context, q GrepQuery) (Matches, error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -81,16 +82,16 @@ func (s *Searcher) Grep(ctx context.Context, q GrepQuery) (Matches, error) {
 	if err != nil {
 		return Matches{}, err
 	}
-	if err := s.cfg.As(g.collect); err != nil {
+	if err := s.cfg.User.Do(g.collect); err != nil {
 		return Matches{}, err
 	}
 	for g.next() {
 		batch := s.narrow(ctx, g.batch, g.literal)
-		if err := s.cfg.As(func() error { g.search(batch); return nil }); err != nil {
+		if err := s.cfg.User.Do(func() error { g.search(batch); return nil }); err != nil {
 			return Matches{}, err
 		}
 	}
-	if err := s.cfg.As(func() error { g.context(); return nil }); err != nil {
+	if err := s.cfg.User.Do(func() error { g.context(); return nil }); err != nil {
 		return Matches{}, err
 	}
 	return g.matches, nil
@@ -101,9 +102,9 @@ type grep struct {
 	ended   func() error // returns why the search is over, nil while it is not
 	query   GrepQuery
 	line    *regexp.Regexp // one line matches
-	text    *regexp.Regexp // a line of a text matches; nil where that takes looking at each
+	text    *regexp.Regexp // a line of a text matches; nil if each line must be checked
 	exclude *regexp.Regexp
-	literal string // is in every line that matches, but for case
+	literal string // in every matching line, in any case
 	files   []file // to be searched, the newest first
 	batch   []file
 	matches Matches
@@ -126,7 +127,7 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 	}
 	parsed, err := syntax.Parse("(?m)"+pattern, syntax.Perl)
 	if err != nil {
-		return nil, err // which compile found no fault with
+		return nil, err // after compile accepted it
 	}
 	parsed = withinLines(parsed)
 	if !hasTextEnds(parsed) {
@@ -146,8 +147,8 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 	return g, nil
 }
 
-// compile bounds what an expression may cost: the machine of package regexp
-// grows with its repetitions, and its time with the machine.
+// compile bounds the cost of an expression: the program of package regexp grows
+// with the repetitions, and its time with the program.
 func compile(pattern string) (*regexp.Regexp, error) {
 	const longest, largest = 4096, 5000
 	if len(pattern) > longest {
@@ -158,12 +159,12 @@ func compile(pattern string) (*regexp.Regexp, error) {
 		return nil, refuse("invalid_argument", "The regular expression %q repeats too much.", pattern)
 	}
 	if err != nil {
-		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. It is RE2's syntax, which has no lookaround and no references; escape ( [ { . * + ? with a backslash to find them as they are.", pattern, err)
+		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. Use RE2's syntax, without lookaround and back-references; escape ( [ { . * + ? with a backslash to find these characters.", pattern, err)
 	}
 	return re, nil
 }
 
-// instructions is the size of an expression's machine.
+// instructions returns the size of an expression's program.
 func instructions(pattern string) int {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -176,15 +177,15 @@ func instructions(pattern string) int {
 	return len(program.Inst)
 }
 
-// hasTextEnds tells whether an expression speaks of the beginning or the end of
+// hasTextEnds reports whether an expression matches the beginning or the end of
 // the text, and not of a line.
 func hasTextEnds(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpBeginText || re.Op == syntax.OpEndText || slices.ContainsFunc(re.Sub, hasTextEnds)
 }
 
-// withinLines is an expression that matches the same in a line, and never over
-// the end of one. Otherwise each match might go to the end of the file, and a
-// search take the square of its time.
+// withinLines returns an expression that matches the same in a line, and never
+// beyond its end. Otherwise each match might extend to the end of the file, and
+// a search take quadratic time.
 func withinLines(re *syntax.Regexp) *syntax.Regexp {
 	for i, sub := range re.Sub {
 		re.Sub[i] = withinLines(sub)
@@ -220,8 +221,8 @@ func withinLines(re *syntax.Regexp) *syntax.Regexp {
 	return re
 }
 
-// literal returns the longest text that every match holds, but for case; "" if
-// none is known.
+// literal returns the longest text that every match contains, in any case; ""
+// if none is known.
 func literal(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -252,14 +253,15 @@ func (g *grep) collect() error {
 	if err != nil {
 		return pathError(root, err)
 	}
-	w := walk{ended: g.ended}
+	w, paths := walk{ended: g.ended}, 0
 	w.found = func(f file) {
 		if f.size > maxFileSize {
 			g.matches.Large++
 			return
 		}
 		g.files = append(g.files, f)
-		w.cut = w.cut || len(g.files) >= maxFiles
+		paths += len(f.path)
+		w.cut = w.cut || len(g.files) >= maxFiles || paths >= maxPaths
 	}
 	if info.Mode().IsRegular() {
 		w.found(file{path: root, size: info.Size()})
@@ -296,7 +298,7 @@ func (g *grep) next() bool {
 	return n > 0
 }
 
-// search searches files until enough is found.
+// search searches files until the limit is reached.
 func (g *grep) search(files []file) {
 	for i, f := range files {
 		if g.ended() != nil {
@@ -317,9 +319,9 @@ func (g *grep) search(files []file) {
 	}
 }
 
-// read returns the bytes of a text file, until the next call.
+// read returns the bytes of a text file, which are valid until the next call.
 func (g *grep) read(path string) ([]byte, bool) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, false
 	}
@@ -328,7 +330,7 @@ func (g *grep) read(path string) ([]byte, bool) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileSize {
 		return nil, false
 	}
-	r, err := nowait.Reader(f)
+	r, err := fsutil.NonBlockingReader(f)
 	if err != nil {
 		return nil, false
 	}
@@ -341,7 +343,7 @@ func (g *grep) read(path string) ([]byte, bool) {
 	return g.buf, bytes.IndexByte(g.buf, 0) < 0
 }
 
-// lines returns the lines of a text that match, as many as are wanted still.
+// lines returns matching lines of a text, up to the limits.
 func (g *grep) lines(text []byte) []Line {
 	limit := g.query.Limit - g.matches.Count
 	if g.query.FileLimit > 0 {
@@ -389,7 +391,7 @@ func (g *grep) lines(text []byte) []Line {
 	return found
 }
 
-// mayMatch rules out texts without what every match holds: most of them, and
+// mayMatch rules out texts without the literal of every match: most texts, and
 // much faster than an expression does.
 func (g *grep) mayMatch(text []byte) bool {
 	if len(g.literal) < shortest || !plainCase(g.literal) {
@@ -408,8 +410,9 @@ func (g *grep) mayMatch(text []byte) bool {
 	return bytes.Contains(g.lower, []byte(strings.ToLower(g.literal)))
 }
 
-// partEnd is where the part of a text that begins at pos ends: at the end of a
-// line, and about as far as can be searched between two looks at the clock.
+// partEnd returns the end of the part of a text that begins at pos: the end of
+// a line, after about as much text as can be searched between two checks of the
+// time.
 func partEnd(text []byte, pos int) int {
 	const size = 256 << 10
 	if len(text)-pos <= size {
@@ -421,8 +424,8 @@ func partEnd(text []byte, pos int) int {
 	return len(text)
 }
 
-// lineAt returns the line that begins at pos, without its end, and where the
-// next one begins.
+// lineAt returns the line that begins at pos, without its end, and the
+// beginning of the next one.
 func lineAt(text []byte, pos int) (line []byte, next int) {
 	line, next = text[pos:], len(text)
 	if n := bytes.IndexByte(line, '\n'); n >= 0 {
@@ -431,7 +434,7 @@ func lineAt(text []byte, pos int) (line []byte, next int) {
 	return bytes.TrimSuffix(line, []byte("\r")), next
 }
 
-// clip keeps a line readable; bytes that are no text are marked.
+// clip shortens a line and marks bytes that are not text.
 func clip(line []byte) string {
 	const most = 2000
 	more := ""
@@ -441,7 +444,7 @@ func clip(line []byte) string {
 	return strings.ToValidUTF8(string(line), "�") + more
 }
 
-// context adds the lines around the matches, now that their number is known.
+// context adds the lines around the matches, whose number is known now.
 func (g *grep) context() {
 	if g.query.NamesOnly || g.query.Around == nil {
 		return
@@ -458,7 +461,7 @@ func (g *grep) context() {
 	}
 }
 
-// around returns the lines with those around them, each once.
+// around returns lines with the lines around them, each once.
 func around(text []byte, lines []Line, before, after int) []Line {
 	var out []Line
 	number, pos := 0, 0

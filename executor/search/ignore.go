@@ -9,32 +9,32 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/actiond/actiond/executor/nowait"
+	"github.com/actiond/actiond/executor/internal/fsutil"
 )
 
-// ignoreFiles are read in each directory; of rules that match, the last one in
-// this order decides, and those of deeper directories go before.
+// ignoreFiles are read in each directory. The last matching rule decides, in
+// this order; rules of deeper directories come later.
 var ignoreFiles = []string{".git/info/exclude", ".gitignore", ".ignore", ".geminiignore"}
 
-// maxIgnoreFile bounds a file of rules; the longest known have some thousand
-// lines.
+// maxIgnoreFile bounds an ignore file, in bytes. The longest known ones have
+// some thousand lines.
 const maxIgnoreFile = 1 << 20
 
-// ignore decides what is left out, by the rules of gitignore(5). A nil ignore
-// leaves out nothing.
+// ignore decides which files to leave out, by the rules of gitignore(5). A nil
+// ignore leaves out none.
 type ignore struct {
 	levels []level
 }
 
-// level are the rules that a directory adds.
+// level holds the rules that a directory adds.
 type level struct {
 	dir   string // absolute
 	rules []rule
 }
 
-// newIgnore returns the rules that hold in root: those of the directories above
-// it, up to the top of the repository that it is in. Outside of a repository
-// there are none above.
+// newIgnore returns the rules for root: those of the directories above it, up
+// to the top of its repository. Outside a repository no rules of directories
+// above apply.
 func newIgnore(root string) *ignore {
 	ig := &ignore{}
 	var above []string
@@ -55,7 +55,7 @@ func newIgnore(root string) *ignore {
 	return ig
 }
 
-// enter adds the rules of a directory; leave takes them away again.
+// enter adds the rules of a directory; leave removes them.
 func (ig *ignore) enter(dir string) (leave func()) {
 	if ig == nil {
 		return func() {}
@@ -71,7 +71,7 @@ func (ig *ignore) enter(dir string) (leave func()) {
 	return func() { ig.levels = ig.levels[:n] }
 }
 
-// skips tells whether an entry of a directory is left out.
+// skips reports whether to leave out an entry of a directory.
 func (ig *ignore) skips(dir, name string, isDir bool) bool {
 	if ig == nil {
 		return false
@@ -95,15 +95,16 @@ func (ig *ignore) skips(dir, name string, isDir bool) bool {
 	return false
 }
 
-// rule is one line of a file of rules.
+// rule is one line of an ignore file.
 type rule struct {
-	// keeps is set by an exclamation mark, onlyDirs by a slash at the end.
+	// keeps is for a rule with an exclamation mark, onlyDirs for one with a
+	// slash at the end.
 	keeps, onlyDirs bool
-	// anchored rules are matched against the path below their directory,
-	// others against the name.
+	// anchored rules match the path below their directory, other rules match
+	// the name.
 	anchored bool
-	// text is a whole name or, with suffix, the end of one; where neither is
-	// enough, glob is the pattern.
+	// text is a whole name or, with suffix, the end of one. glob is the pattern
+	// of other rules.
 	text, glob string
 	suffix     bool
 }
@@ -122,14 +123,14 @@ func (r *rule) matches(rel, name string) bool {
 	return s == r.text
 }
 
-// readRules reads a file of rules. Where there is none, there are no rules.
+// readRules reads an ignore file. A missing file has no rules.
 func readRules(path string) []rule {
-	f, err := nowait.Open(path)
+	f, err := fsutil.OpenNonBlocking(path)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	r, err := nowait.Reader(f)
+	r, err := fsutil.NonBlockingReader(f)
 	if err != nil {
 		return nil
 	}
@@ -167,14 +168,14 @@ func parseRule(line string) (r rule, ok bool) {
 		r.text, r.suffix = end, true
 		return r, true
 	}
-	if strings.HasSuffix(line, "/**") { // what is inside, and not the directory
+	if strings.HasSuffix(line, "/**") { // the contents, and not the directory
 		line += "/*"
 	}
 	r.glob = escapeBraces(line)
 	return r, true
 }
 
-// trimSpaces drops spaces at the end that no backslash keeps.
+// trimSpaces removes trailing spaces, except after a backslash.
 func trimSpaces(line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
@@ -182,7 +183,7 @@ func trimSpaces(line string) string {
 	return line
 }
 
-// escapeBraces escapes the braces that git takes as they are.
+// escapeBraces escapes braces, which have no meaning in git.
 func escapeBraces(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Ignored tells whether rules leave an absolute path out: those of .geminiignore
-// in each directory above it and, where it lies in a repository, those that a
-// search of that heeds. What cannot be read has no rules.
+// Ignored reports whether rules exclude an absolute path: those of
+// .geminiignore in each directory above it and, in a repository, those that a
+// search of it obeys. A file that cannot be read has no rules.
 func (s *Searcher) Ignored(path string) bool {
 	ignored := false
-	_ = s.cfg.As(func() error { // there is no error but that of taking on the user, who then reads nothing either
+	_ = s.cfg.User.Do(func() error { // the only error is that of changing the user, and then no file is read
 		ignored = leftOut(filepath.Clean(path))
 		return nil
 	})

@@ -3,7 +3,6 @@ package search
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -12,28 +11,30 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Entry is one thing in a directory.
+// Entry is an entry of a directory.
 type Entry struct {
 	Name string
 	Dir  bool
-	// Size is in bytes; of regular files alone.
+	// Size is the size of a regular file in bytes.
 	Size int64
-	// Link is what a symbolic link leads to, "" for others.
+	// Link is the target of a symbolic link, "" for other entries.
 	Link string
 }
 
-// Listing is what is in a directory.
+// Listing is the content of a directory.
 type Listing struct {
 	Dir     string
 	Entries []Entry
-	// Ignored is how many were left out; Total how many were not, of which
-	// Entries are the first.
+	// Ignored is the number of entries that were left out, Total the number of
+	// the others. Entries are the first of those.
 	Ignored, Total int
+	// Cut says that ctx ended the listing, so there may be more.
+	Cut bool
 }
 
 // List lists a directory: directories first, then by name. Relative paths start
-// from dir; skip are patterns of names to leave out; at most limit entries are
-// returned. The error is of type *Error.
+// from dir; skip are patterns of names to leave out; List returns at most limit
+// entries. The error is of type *Error.
 func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, noIgnore bool, limit int) (l Listing, err error) {
 	l.Dir = absolute(dir, path)
 	for _, pattern := range skip {
@@ -41,60 +42,75 @@ func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, no
 			return Listing{}, badPattern(pattern)
 		}
 	}
-	err = s.cfg.As(func() error {
+	err = s.cfg.User.Do(func() error {
 		if err := directory(l.Dir); err != nil {
 			return err
 		}
-		entries, err := read(l.Dir)
+		dir, err := openDir(l.Dir)
 		if err != nil {
 			return pathError(l.Dir, err)
 		}
+		defer func() { _ = dir.Close() }()
 		var ig *ignore
 		if !noIgnore {
 			ig = newIgnore(l.Dir)
 			ig.enter(l.Dir)
 		}
-		slices.SortStableFunc(entries, dirsFirst)
-		for _, e := range entries {
-			switch {
-			case e.Name() == ".git" && !noIgnore || ig.skips(l.Dir, e.Name(), e.IsDir()) || matchesAny(skip, e.Name()):
-				l.Ignored++
-			case l.Total < limit && ctx.Err() == nil:
-				l.Entries = append(l.Entries, describe(l.Dir, e))
-				l.Total++
-			default:
-				l.Total++
+		first := firstEntries{limit: limit}
+		for {
+			if l.Cut = ctx.Err() != nil; l.Cut {
+				break
 			}
+			entries, err := dir.ReadDir(portion)
+			for _, e := range entries {
+				if e.Name() == ".git" && !noIgnore || ig.skips(l.Dir, e.Name(), e.IsDir()) || matchesAny(skip, e.Name()) {
+					l.Ignored++
+					continue
+				}
+				l.Total++
+				first.add(e)
+			}
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return pathError(l.Dir, err)
+			}
+		}
+		for _, e := range first.sorted() {
+			l.Entries = append(l.Entries, describe(l.Dir, e))
 		}
 		return nil
 	})
 	return l, err
 }
 
-// read returns what is in a directory, by name; of a huge one, a part.
-func read(path string) ([]fs.DirEntry, error) {
-	const most = 200_000 // 30 MB
-	dir, err := openDir(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	entries, err := dir.ReadDir(most)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
-	return entries, nil
+// firstEntries keeps the first entries of a directory in bounded memory:
+// directories first, then by name.
+type firstEntries struct {
+	limit   int
+	entries []fs.DirEntry
 }
 
-func dirsFirst(a, b fs.DirEntry) int {
-	rank := func(e fs.DirEntry) int {
-		if e.IsDir() {
-			return 0
-		}
-		return 1
+func (f *firstEntries) add(e fs.DirEntry) {
+	if f.entries = append(f.entries, e); len(f.entries) >= 2*f.limit+portion {
+		f.entries = f.sorted()
 	}
-	return cmp.Compare(rank(a), rank(b))
+}
+
+func (f *firstEntries) sorted() []fs.DirEntry {
+	slices.SortFunc(f.entries, func(a, b fs.DirEntry) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name(), b.Name()))
+	})
+	f.entries = f.entries[:min(len(f.entries), f.limit)]
+	return f.entries
+}
+
+func rank(e fs.DirEntry) int {
+	if e.IsDir() {
+		return 0
+	}
+	return 1
 }
 
 func matchesAny(patterns []string, name string) bool {

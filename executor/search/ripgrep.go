@@ -8,22 +8,22 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/actiond/actiond/executor/spawn"
+	"github.com/actiond/actiond/executor/internal/proc"
 )
 
 const (
-	// worthIt is how many bytes there must be to search before a process is
-	// started for them: in less, this one is faster.
+	// worthIt is the least number of bytes to search by a process. Below it
+	// this package is faster.
 	worthIt = 1 << 20
-	// maxBatch and maxArgs bound what is searched at a time, so that enough can
-	// be found early and the command line stays below the kernel's 2 MiB.
+	// maxBatch and maxArgs bound one run of ripgrep, so that the search can end
+	// early and the command line stays below the 2 MiB of the kernel.
 	maxBatch = 256 << 20
 	maxArgs  = 512 << 10
-	// shortest is the shortest text that rules out enough files.
+	// shortest is the length of the shortest text that rules out enough files.
 	shortest = 2
 )
 
-// batchSize is how many of the files are searched next.
+// batchSize returns the number of files to search next.
 func batchSize(files []file) int {
 	var bytes int64
 	args := 0
@@ -37,10 +37,10 @@ func batchSize(files []file) int {
 	return len(files)
 }
 
-// narrow lets ripgrep, where there is one, drop the files that do not hold the
-// text that every match holds. Lines are then found here as without it: so the
-// results are the same. A program that fails drops nothing. It runs as the
-// user, and is killed when ctx ends.
+// narrow removes, by ripgrep if it exists, the files without the text that
+// every match contains. This package finds the lines in the rest, so the
+// results are the same. If the program fails, narrow removes no file. The
+// program runs as the user, and is killed when ctx ends.
 func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []file {
 	var size int64
 	for _, f := range files {
@@ -52,7 +52,7 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 	args := []string{
 		"--no-config", "--files-with-matches", "--null", "--text", "--encoding=none", "--fixed-strings", "--no-messages", "--color=never",
 		"--ignore-case",
-	} // which a part of the pattern may do
+	} // as a part of the pattern may
 	args = append(args, "--regexp="+literal, "--")
 	for _, f := range files {
 		args = append(args, f.path)
@@ -60,25 +60,25 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 	cmd := exec.CommandContext(ctx, s.cfg.Ripgrep, args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"LC_ALL=C.UTF-8"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.cfg.Credential}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.cfg.User.Credential()}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	var out names
 	cmd.Stdout = &out
-	err := spawn.Start(cmd)
+	err := proc.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
-		return nil // it found nothing
+		return nil // no match
 	} else if err != nil {
 		return files
 	}
 	return named(files, out.list.Bytes())
 }
 
-// names takes what ripgrep prints, and not more than it was given: the program
-// is the image's, and may be anything.
+// names collects the output of ripgrep, at most the names that it was given:
+// the program comes with the image and may be hostile.
 type names struct{ list bytes.Buffer }
 
 func (n *names) Write(p []byte) (int, error) {
@@ -88,7 +88,7 @@ func (n *names) Write(p []byte) (int, error) {
 	return n.list.Write(p)
 }
 
-// named keeps the files whose paths are in a list with a NUL after each.
+// named returns the files whose paths are in a list with a NUL after each.
 func named(files []file, list []byte) []file {
 	names := map[string]bool{}
 	for name := range bytes.SplitSeq(list, []byte{0}) {
@@ -103,8 +103,8 @@ func named(files []file, list []byte) []file {
 	return kept
 }
 
-// plainCase tells whether both programs agree on what the other case of each
-// letter is, which they do for ASCII.
+// plainCase reports whether both programs agree on the other case of each
+// letter, as they do for ASCII.
 func plainCase(s string) bool {
 	for i := range len(s) {
 		if s[i] >= 0x80 || s[i] < ' ' {

@@ -1,6 +1,6 @@
-// Package search finds files by patterns, and lines by expressions, below a
-// directory: newest first, without what .gitignore and its like leave out, and
-// bounded in results and in time. It knows nothing of actions.
+// Package search finds files by patterns and lines by expressions below a
+// directory: newest first, without the files that .gitignore and similar files
+// exclude, and bounded in results and time. It knows no actions.
 package search
 
 import (
@@ -12,31 +12,31 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/internal/identity"
 )
 
-// Config says on whose behalf a Searcher looks around.
+// Config says how a Searcher searches.
 type Config struct {
-	// As runs a function, which starts no goroutines, with the rights of the
-	// sandbox's user; nil runs it as is.
-	As func(func() error) error
-	// Credential is the user that ripgrep runs as, nil for this process's.
-	Credential *syscall.Credential
-	// Ripgrep is the path of the program; empty means that there is none. It
-	// makes a search through many files faster and finds nothing else.
+	// User reads the files; nil means the user of this process.
+	User *identity.User
+	// Ripgrep is the path of the program; empty means none. It makes a search
+	// in many files faster, with the same results.
 	Ripgrep string
 }
 
-// Bounds of one search, whatever is asked for.
+// Bounds of one search, for any query.
 const (
-	// maxTime is as long as the originals search.
+	// maxTime is the time limit of the agents' original tools.
 	maxTime = 30 * time.Second
-	// maxEntries bounds the directory entries that are looked at. A million is
+	// maxEntries bounds the directory entries that are visited. A million is
 	// ten large monorepos, and takes some seconds.
 	maxEntries = 2_000_000
-	// maxFiles bounds the candidates that are kept to be searched, at about 100
-	// bytes each.
+	// maxFiles and maxPaths bound the files to search: their number, and the
+	// bytes of their paths, each of which may have 4 KiB.
 	maxFiles = 500_000
-	// maxDepth bounds the nesting of directories, and with it open files.
+	maxPaths = 16 << 20
+	// maxDepth bounds the nesting of directories, and so the open files.
 	maxDepth = 256
 )
 
@@ -47,15 +47,12 @@ type Searcher struct {
 
 // New returns a searcher.
 func New(cfg Config) *Searcher {
-	if cfg.As == nil {
-		cfg.As = func(work func() error) error { return work() }
-	}
 	return &Searcher{cfg: cfg}
 }
 
-// Error says that nothing was searched, and why.
+// Error says why nothing was searched.
 type Error struct {
-	// Code is a machine word such as "file_not_found".
+	// Code is a word for programs, such as "file_not_found".
 	Code string
 	Text string
 }
@@ -67,7 +64,7 @@ func refuse(code, format string, args ...any) error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// pathError puts an error of the system into words.
+// pathError turns an error of the system into an *Error.
 func pathError(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -80,14 +77,14 @@ func pathError(path string, err error) error {
 	return refuse("invalid_argument", "%s cannot be read: %v.", path, err)
 }
 
-// file is a regular file that was found.
+// file is a regular file to search.
 type file struct {
 	path  string // absolute
 	size  int64
 	mtime int64 // in ns
 }
 
-// newer orders files: the newest first, equally old ones by name.
+// newer orders files: the newest first, files of the same age by name.
 func newer(a, b file) int {
 	switch {
 	case a.mtime > b.mtime:
@@ -102,7 +99,7 @@ func newer(a, b file) int {
 	return 0
 }
 
-// directory makes sure that a path is a directory that can be opened.
+// directory checks that a path is a directory that can be opened.
 func directory(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -114,7 +111,7 @@ func directory(path string) error {
 	return nil
 }
 
-// absolute joins a path to the directory that relative ones start from.
+// absolute joins a relative path to a directory.
 func absolute(dir, path string) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
@@ -122,7 +119,7 @@ func absolute(dir, path string) string {
 	return filepath.Clean(path)
 }
 
-// limited bounds ctx by the time that a search may take.
+// limited bounds ctx by maxTime.
 func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, maxTime)
 }

@@ -5,21 +5,23 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
-// walk goes through the tree below a directory. Links are not followed, and
-// what cannot be opened is passed over: it is the user's tree, and it may
-// change meanwhile.
+// walk visits the tree below a directory. It does not follow links, and skips
+// entries that cannot be opened: the tree belongs to the user and may change
+// meanwhile.
 type walk struct {
 	// ended returns why the search is over, nil while it is not.
 	ended func() error
-	// ignore is nil where nothing is ignored.
+	// ignore is nil if no file is ignored.
 	ignore *ignore
-	// wants tells whether a regular file is wanted, by its path below the root.
+	// wants reports whether to find a regular file, by its path below the root.
 	wants func(rel string) bool
-	// depth is how many levels there are to look at, 0 for all.
+	// depth is the number of levels to visit, 0 for all.
 	depth int
-	// found takes what is wanted.
+	// found gets each file that wants accepts.
 	found func(file)
 
 	entries int
@@ -27,8 +29,12 @@ type walk struct {
 	cut bool
 }
 
-// run goes through root, which is absolute and clean. A walk that a bound ends
-// is no error.
+// portion is the number of entries of a directory that are in memory at a time,
+// on each of maxDepth levels.
+const portion = 64
+
+// run visits root, which is absolute and clean. A bound that ends the walk is
+// not an error.
 func (w *walk) run(root string) error {
 	dir, err := openDir(root)
 	if err != nil {
@@ -38,14 +44,14 @@ func (w *walk) run(root string) error {
 	return nil
 }
 
-// dir goes through one directory and closes it. rel is its path below the root,
-// with a slash at its end unless it is empty.
+// dir visits one directory and closes it. rel is its path below the root, with
+// a slash at its end unless it is empty.
 func (w *walk) dir(dir *os.File, path, rel string, level int) {
 	defer func() { _ = dir.Close() }()
 	leave := w.ignore.enter(path)
 	defer leave()
 	for !w.over() {
-		entries, err := dir.ReadDir(1024)
+		entries, err := dir.ReadDir(portion)
 		for _, e := range entries {
 			w.entries++
 			name := e.Name()
@@ -65,13 +71,13 @@ func (w *walk) dir(dir *os.File, path, rel string, level int) {
 				return
 			}
 		}
-		if err != nil { // the end is one too
+		if err != nil { // or io.EOF
 			return
 		}
 	}
 }
 
-// over tells whether a bound is reached.
+// over reports whether a bound is reached.
 func (w *walk) over() bool {
 	if w.entries > maxEntries || w.ended() != nil {
 		w.cut = true
@@ -90,9 +96,9 @@ func (w *walk) file(dir *os.File, path, rel, name string) {
 	w.found(file{path: join(path, name), size: st.Size, mtime: st.Mtim.Nano()})
 }
 
-// openDir opens a directory and nothing else: a pipe of that name would block.
+// openDir opens a directory and no other file: a named pipe would block.
 func openDir(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	return userfile.Open(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 }
 
 // join is filepath.Join for a clean directory and a name.

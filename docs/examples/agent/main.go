@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/api/toolcall"
+	"github.com/actiond/actiond/api/tools"
 )
 
 func must[T any](v T, err error) T {
@@ -26,14 +26,14 @@ func must[T any](v T, err error) T {
 func main() {
 	ctx, env := context.Background(), os.Getenv
 	sandbox := must(client.New(client.Config{BaseURL: env("SANDBOX_URL"), Key: env("SESSION_API_KEY")}))
-	tools := must(sandbox.Tools(ctx, "openhands", "openai"))
-	messages := []toolcall.Message{{Role: "user", Content: strings.Join(os.Args[1:], " ")}}
+	definitions := must(sandbox.Tools(ctx, "openhands", "openai"))
+	messages := []tools.Message{{Role: "user", Content: strings.Join(os.Args[1:], " ")}}
 	for {
-		body := must(json.Marshal(map[string]any{"model": env("MODEL"), "messages": messages, "tools": tools}))
+		body := must(json.Marshal(map[string]any{"model": env("MODEL"), "messages": messages, "tools": definitions}))
 		request := must(http.NewRequest(http.MethodPost, env("OPENAI_BASE_URL")+"/chat/completions", bytes.NewReader(body)))
 		request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + env("OPENAI_API_KEY")}}
 		response := must(http.DefaultClient.Do(request))
-		message := must(toolcall.Completion(must(io.ReadAll(response.Body))))
+		message := must(tools.Completion(must(io.ReadAll(response.Body))))
 		_ = response.Body.Close()
 		if len(message.Calls) == 0 {
 			fmt.Println(message.Content)

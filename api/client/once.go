@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/random"
+)
+
+// ErrUnknown reports an action that began and whose end the server did not see: the
+// server died while it ran. It does not run again.
+var ErrUnknown = errors.New("the result of the action is unknown")
+
+// unknownPrefix begins the observation of such an action.
+const unknownPrefix = "the result is unknown:"
+
+// maxTries bounds how often one action is sent while nothing comes of it; the pauses
+// between add up to half a minute.
+const maxTries = 10
+
+// once calls send until the action with an identity was answered. It is sent again only
+// after the connection broke, and only to a server that runs an identity once.
+func (c *Client) once(ctx context.Context, key string, send func(identity http.Header) error) error {
+	if key == "" {
+		key = random.UUID7()
+	}
+	knows := false // the server runs an identity once
+	for tries := 1; ; tries++ {
+		err := send(http.Header{api.IdentityHeader: {key}})
+		if err == nil || !broken(ctx, err) || tries == 1 && notSent(err) || tries == maxTries {
+			return err
+		}
+		if knows && !c.pause(ctx, tries) {
+			return err
+		}
+		for ; !knows; tries++ {
+			if !c.pause(ctx, tries) || tries == maxTries {
+				return err
+			}
+			_, probe := c.Actions(ctx)
+			if knows = probe == nil; !knows && !broken(ctx, probe) {
+				return err // an older one, to which it must not be sent again
+			}
+		}
+	}
+}
+
+// Actions returns the newest actions that the sandbox keeps.
+func (c *Client) Actions(ctx context.Context) ([]api.RecordedAction, error) {
+	var page api.RecordedActions
+	return page.Actions, c.get(ctx, "/v1/actions", &page, maxNames)
+}
+
+// pause waits longer after each try; false says that ctx ended.
+func (c *Client) pause(ctx context.Context, tries int) bool {
+	timer := time.NewTimer(min(c.limits.pause<<(tries-1), 40*c.limits.pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// broken reports whether an error is that of a connection.
+func broken(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.As(err, new(callersError)) {
+		return false
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))
+}
+
+// callersError is an error of the caller's own function.
+type callersError struct{ error }
+
+// Unwrap returns the caller's error.
+func (e callersError) Unwrap() error { return e.error }
+
+// notSent reports whether no connection could be made.
+func notSent(err error) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op == "dial"
+}
+
+// known returns an observation, or ErrUnknown with it.
+func known(o api.Observation) (api.Observation, error) {
+	if e, ok := o.(api.ErrorObservation); ok && strings.HasPrefix(e.Content, unknownPrefix) {
+		return o, fmt.Errorf("%w%s", ErrUnknown, strings.TrimPrefix(e.Content, strings.TrimSuffix(unknownPrefix, ":")))
+	}
+	return o, nil
+}

@@ -1,0 +1,96 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+// cutting is a server that runs an identity once, and cuts its first answers.
+type cutting struct {
+	cuts   int    // answers that are still to be cut
+	at     int    // after so many bytes
+	answer string // of an action
+
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (c *cutting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Method == http.MethodGet {
+		_, _ = io.WriteString(w, `{"actions":[]}`)
+		return
+	}
+	c.ids[r.Header.Get("Idempotency-Key")] = true
+	w.Header().Set("Content-Length", fmt.Sprint(len(c.answer)))
+	if c.cuts > 0 {
+		c.cuts--
+		_, _ = io.WriteString(w, c.answer[:c.at])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(w, c.answer)
+}
+
+// After a broken connection an action is asked for by the same identity.
+func TestAskedForAgain(t *testing.T) {
+	t.Parallel()
+	const observation = `{"message":"","observation":"error","content":"%s","extras":{"error_id":""}}`
+	event := func(seq int, text string) string {
+		return fmt.Sprintf(`{"event":"output","seq":%d,"offset":0,"text":"%s"}`+"\n", seq, text)
+	}
+	stream := event(1, "one ") + event(2, "two") + `{"event":"observation","seq":3,"observation":` + fmt.Sprintf(observation, "done") + "}\n"
+	do := func(c *client.Client, r api.Request) (string, error) {
+		o, err := c.Do(t.Context(), r)
+		said, _ := o.(api.ErrorObservation)
+		return said.Content, err
+	}
+	follow := func(c *client.Client, r api.Request) (string, error) {
+		var b strings.Builder
+		_, err := c.Stream(t.Context(), r, func(o api.Output) error { b.Write(o.Data); return nil })
+		return b.String(), err
+	}
+	call := func(c *client.Client, _ api.Request) (string, error) {
+		a, err := c.CallTool(t.Context(), api.ToolCall{Name: "x"})
+		said, _ := a.Observation.(api.ErrorObservation)
+		return said.Content, err
+	}
+	for _, tt := range []struct {
+		name   string
+		server *cutting
+		act    func(*client.Client, api.Request) (string, error)
+		key    string
+		want   string
+		err    error
+	}{
+		{"before the answer", &cutting{cuts: 3, answer: fmt.Sprintf(observation, "done")}, do, "", "done", nil},
+		{"in the answer", &cutting{cuts: 1, at: 20, answer: fmt.Sprintf(observation, "done")}, do, "mine", "done", nil},
+		{"a tool call", &cutting{cuts: 1, at: 20, answer: fmt.Sprintf(observation, "done")}, call, "", "done", nil},
+		{"in a stream", &cutting{cuts: 2, at: len(event(1, "one ")) + 10, answer: stream}, follow, "", "one two", nil},
+		{"unknown", &cutting{cuts: 1, answer: fmt.Sprintf(observation, "the result is unknown: it died")}, do, "", "", client.ErrUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.server.ids = map[string]bool{}
+			h := httptest.NewServer(tt.server)
+			t.Cleanup(h.Close)
+			got, err := tt.act(newClient(t, client.Config{BaseURL: h.URL}), api.Request{Action: api.RunAction{Command: "x"}, Key: tt.key})
+			if !errors.Is(err, tt.err) || tt.err == nil && got != tt.want {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if len(tt.server.ids) != 1 || tt.server.ids[""] || tt.key != "" && !tt.server.ids[tt.key] {
+				t.Errorf("got identities %v", tt.server.ids)
+			}
+		})
+	}
+}

@@ -1,0 +1,38 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// Port is a TCP port that a process of the sandbox listens on.
+type Port struct {
+	Port int `json:"port"`
+	// Addresses are those it listens on, such as "127.0.0.1" and "::".
+	Addresses []string `json:"addresses"`
+	// PID and Process are the number and the name of the process; of several the
+	// one with the lowest number.
+	PID     int    `json:"pid"`
+	Process string `json:"process"`
+	// Command begins the process's command line, with at most 256 bytes of it.
+	Command string `json:"command"`
+	// Forwards tells whether a tunnel reaches the port: it listens on the loopback
+	// interface.
+	Forwards bool `json:"forwards"`
+}
+
+// PortList answers /v1/ports. Ports must not be nil, which would travel as null.
+type PortList struct {
+	Ports []Port `json:"ports"`
+}
+
+// ParsePort reads the number of a port from 1 to 65535: decimal digits and nothing
+// else. An error is an *[Error] with status 400.
+func ParsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
+		return 0, &Error{Status: http.StatusBadRequest, Detail: fmt.Sprintf("A port is a number from 1 to 65535, got %s", Excerpt(text))}
+	}
+	return uint16(n), nil
+}

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Headers of actions.
+const (
+	// IdentityHeader brings the identity of an action, bare or in quotes.
+	IdentityHeader = "Idempotency-Key"
+	// ActionHeader answers with it, and ReplayedHeader is "true" on an answer that was
+	// recorded before.
+	ActionHeader   = "X-Action-Id"
+	ReplayedHeader = "Idempotent-Replayed"
+	// OutputOffsetHeader is the offset of the first byte of an output, and
+	// OutputTotalHeader how many bytes were printed so far.
+	OutputOffsetHeader = "X-Output-Offset"
+	OutputTotalHeader  = "X-Output-Total"
+)
+
+// The states of an action.
+const (
+	StateReserved  = "reserved"  // it waits for its turn
+	StateRunning   = "running"   // it began
+	StateDone      = "done"      // it ended, and there is an observation
+	StateCancelled = "cancelled" // it was cancelled before it began
+	StateRefused   = "refused"   // it did not run: the server ended before its turn
+	StateUnknown   = "unknown"   // it began, and the server did not see its end
+)
+
+// RecordedAction is what a sandbox knows of an action.
+type RecordedAction struct {
+	// ID is the identity, and N counts the actions of the sandbox.
+	ID string `json:"id"`
+	N  uint64 `json:"n"`
+	// State is one of the states of an action.
+	State string `json:"state"`
+	// Session is the name of its session, and Kind of the action.
+	Session string `json:"session"`
+	Kind    string `json:"kind"`
+	// Text is the command, the code or the path, shortened.
+	Text  string     `json:"text"`
+	Begin time.Time  `json:"begin"`
+	End   *time.Time `json:"end"`
+	// OutputBytes counts what it printed, also what is no longer kept.
+	OutputBytes int64 `json:"output_bytes"`
+	// Lasting says that all of it was recorded so that it survives the server.
+	Lasting bool `json:"lasting"`
+	// Observation is there once the action ended, but in no list.
+	Observation jsontext.Value `json:"observation,omitzero"`
+}
+
+// RecordedActions is a page of actions, the newest first.
+type RecordedActions struct {
+	Actions []RecordedAction `json:"actions"`
+	// Next is the "before" of the next page; 0 at the end.
+	Next uint64 `json:"next,omitzero"`
+}
+
+// EncodeState returns the JSON of an observation with the state of its action beside it.
+func EncodeState(o Observation, state string) ([]byte, error) {
+	w, err := wireOf(o)
+	if err != nil {
+		return nil, err
+	}
+	w.Outcome = "" // the state says it
+	return Encode(struct {
+		wire
+		State string `json:"state"`
+	}{w, state})
+}

@@ -1,6 +1,0 @@
-package toolcall
-
-// ParseArguments reads the arguments of a call.
-func ParseArguments(text string) (members map[string]any, repaired []string, err error) {
-	return parseArguments(text)
-}

@@ -1,0 +1,388 @@
+package tools
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/api"
+)
+
+// values are checked arguments by the names of their parameters: string, bool,
+// int, float64, []int, []string, []values, or for a free object map[string]any.
+// What did not come, or came as null, is not there.
+type values map[string]any
+
+// check finds the values of a tool's parameters, or the first complaint in the
+// order that Parse promises.
+func (t *tool) check(members map[string]any) (values, *Error) {
+	v, err := (&checker{label: "argument", params: t.params, command: true}).check(members)
+	if err != nil {
+		return nil, t.problem(err.code, "%s", err.text)
+	}
+	return v, nil
+}
+
+// checker checks the members of one object.
+type checker struct {
+	label   string // what a member is called
+	params  []param
+	command bool // some are needed by some values of "command" alone
+}
+
+// complaint says what is wrong with a member.
+type complaint struct{ code, text string }
+
+func complain(code, format string, args ...any) *complaint {
+	return &complaint{code, fmt.Sprintf(format, args...)}
+}
+
+func (c *checker) check(members map[string]any) (values, *complaint) {
+	if err := c.required(members); err != nil {
+		return nil, err
+	}
+	if err := c.unknown(members); err != nil {
+		return nil, err
+	}
+	v := values{}
+	for i := range c.params {
+		p := &c.params[i]
+		name, ok := p.find(members)
+		sent := members[name]
+		if !ok || sent == nil && !p.required { // null counts as absent
+			continue
+		}
+		value, ok := p.convert(sent)
+		if !ok {
+			return nil, complain(InvalidArgument, "%s %q must be %s, got %s", c.label, name, p.wants(), api.Describe(sent))
+		}
+		v[p.name] = value
+	}
+	for i := range c.params {
+		p := &c.params[i]
+		if err := c.value(p, v, members); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// required finds the first parameter that must come and did not.
+func (c *checker) required(members map[string]any) *complaint {
+	for i := range c.params {
+		if p := &c.params[i]; p.required {
+			if _, ok := p.find(members); !ok && !p.excused(members) {
+				return c.missing(p, members, "it must be "+p.wants())
+			}
+		}
+	}
+	if !c.command || members["edits"] != nil { // which stand for old_str and new_str
+		return nil
+	}
+	command, _ := members["command"].(string)
+	for i := range c.params {
+		p := &c.params[i]
+		if name, _ := p.find(members); members[name] == nil && slices.Contains(p.neededBy, command) {
+			return c.missing(p, members, fmt.Sprintf("the command %q needs it; it must be %s", command, p.wants()))
+		}
+	}
+	return nil
+}
+
+// missing says that an argument is missing, and which of those that came may
+// be meant to be it.
+func (c *checker) missing(p *param, members map[string]any, why string) *complaint {
+	text := fmt.Sprintf("%s %q is missing: %s", c.label, p.name, why)
+	if like := closest(p.name, c.strangers(members)); like != "" {
+		return complain(MissingArgument, "%s; what came as %s may be meant", text, api.Excerpt(like))
+	}
+	return complain(MissingArgument, "%s; allowed are %s", text, c.allowed())
+}
+
+// unknown finds the first member, by name, that is no parameter, or that comes
+// a second time under another name.
+func (c *checker) unknown(members map[string]any) *complaint {
+	if strangers := c.strangers(members); len(strangers) > 0 {
+		name := strangers[0]
+		text := fmt.Sprintf("%s %s is unknown", c.label, api.Excerpt(name))
+		if like := closest(name, c.names()); like != "" {
+			text += fmt.Sprintf("; did you mean %q?", like)
+		}
+		return complain(UnknownArgument, "%s; allowed are %s", text, c.allowed())
+	}
+	for i := range c.params {
+		var came []string
+		for _, name := range append([]string{c.params[i].name}, c.params[i].aliases...) {
+			if _, ok := members[name]; ok {
+				came = append(came, name)
+			}
+		}
+		if len(came) > 1 {
+			return complain(InvalidArgument, "%s %q came a second time as %q; send one of them", c.label, came[0], came[1])
+		}
+	}
+	return nil
+}
+
+// strangers returns the names that no parameter has, sorted.
+func (c *checker) strangers(members map[string]any) []string {
+	var names []string
+	for name := range members {
+		if !slices.ContainsFunc(c.params, func(p param) bool { return p.name == name || slices.Contains(p.aliases, name) }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// names are those that a model is told of.
+func (c *checker) names() []string {
+	var names []string
+	for i := range c.params {
+		if !c.params[i].hidden {
+			names = append(names, c.params[i].name)
+		}
+	}
+	return names
+}
+
+func (c *checker) allowed() string {
+	var words []string
+	for i := range c.params {
+		if p := &c.params[i]; p.required {
+			words = append(words, p.name+" (required)")
+		} else if !p.hidden {
+			words = append(words, p.name)
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// value judges a value of the right type.
+func (c *checker) value(p *param, v values, members map[string]any) *complaint {
+	name, _ := p.find(members)
+	sent := members[name]
+	switch value := v[p.name].(type) {
+	case string:
+		if p.kind != text || p.enum == nil || slices.Contains(p.enum, value) {
+			return nil
+		}
+		text := fmt.Sprintf("%s %q must be %s, got %s", c.label, name, p.wants(), api.Describe(value))
+		if like := closest(value, p.enum); like != "" {
+			text += fmt.Sprintf("; did you mean %q?", like)
+		}
+		return complain(InvalidArgument, "%s", text)
+	case int:
+		if p.min != nil && value < *p.min {
+			return complain(InvalidArgument, "%s %q must be %s, got %d", c.label, name, p.wants(), value)
+		}
+	case float64:
+		if value < 0 {
+			return complain(InvalidArgument, "%s %q must be %s, got %s", c.label, name, p.wants(), api.Describe(sent))
+		}
+	case []int:
+		if p.length > 0 && len(value) != p.length {
+			return complain(InvalidArgument, "%s %q must be %s, got %d of them", c.label, name, p.wants(), len(value))
+		}
+	case []any:
+		items := make([]values, len(value))
+		for i, item := range value {
+			members, ok := item.(map[string]any)
+			if !ok {
+				return complain(InvalidArgument, "%s %q must be %s, got %s at index %d", c.label, name, p.wants(), api.Describe(item), i)
+			}
+			checked, err := (&checker{label: fmt.Sprintf("%s %q, item %d: member", c.label, name, i), params: p.items}).check(members)
+			if err != nil {
+				return err
+			}
+			items[i] = checked
+		}
+		v[p.name] = items
+	}
+	return nil
+}
+
+// find looks for the parameter under all its names.
+func (p *param) find(members map[string]any) (name string, ok bool) {
+	if _, ok := members[p.name]; ok {
+		return p.name, true
+	}
+	for _, name := range p.aliases {
+		if _, ok := members[name]; ok {
+			return name, true
+		}
+	}
+	return p.name, false
+}
+
+// excused says that what came instead makes up for the parameter.
+func (p *param) excused(members map[string]any) bool {
+	_, came := members[p.unless]
+	return p.unless != "" && came
+}
+
+// convert makes a Go value of what came. Booleans, numbers and lists are taken
+// out of strings.
+func (p *param) convert(v any) (any, bool) {
+	switch p.kind {
+	case text:
+		s, ok := v.(string)
+		return s, ok
+	case lineNumber:
+		n, ok := number(v)
+		whole, isWhole := api.Integral(string(n))
+		return strconv.Itoa(whole), ok && isWhole
+	case integer:
+		n, ok := number(v)
+		if !ok {
+			return nil, false
+		}
+		return api.Integral(string(n))
+	case seconds:
+		n, ok := number(v)
+		x, err := n.Float64()
+		return x, ok && err == nil && !math.IsInf(x, 0)
+	case flag:
+		return boolean(v)
+	case integers:
+		list, ok := list(v)
+		ns := make([]int, len(list))
+		for i, e := range list {
+			n, isNumber := number(e)
+			var whole bool
+			ns[i], whole = api.Integral(string(n))
+			ok = ok && isNumber && whole
+		}
+		return ns, ok
+	case texts:
+		list, ok := list(v)
+		ss := make([]string, len(list))
+		for i, e := range list {
+			var isText bool
+			ss[i], isText = e.(string)
+			ok = ok && isText
+		}
+		return ss, ok
+	case objects:
+		return list(v)
+	case object:
+		m, ok := v.(map[string]any)
+		return m, ok
+	default: // anything
+		return v, true
+	}
+}
+
+// boolean takes true and false, also as words.
+func boolean(v any) (b, ok bool) {
+	switch v := v.(type) {
+	case bool:
+		return v, true
+	case string:
+		switch strings.ToLower(strings.TrimSpace(v)) {
+		case "true":
+			return true, true
+		case "false":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// list takes a list, also as JSON in a string.
+func list(v any) ([]any, bool) {
+	if s, ok := v.(string); ok {
+		v, _ = api.DecodeJSON(s)
+	}
+	l, ok := v.([]any)
+	return l, ok
+}
+
+// wants says in words what the parameter takes.
+func (p *param) wants() string {
+	switch p.kind {
+	case text:
+		if p.enum != nil {
+			return "one of " + strings.Join(p.enum, ", ")
+		}
+		return "a string"
+	case lineNumber:
+		return "an integer"
+	case integer:
+		if p.min != nil {
+			return fmt.Sprintf("an integer of at least %d", *p.min)
+		}
+		return "an integer"
+	case seconds:
+		return "a number of seconds, not negative"
+	case flag:
+		return "true or false"
+	case integers:
+		if p.length > 0 {
+			return fmt.Sprintf("a list of %d integers", p.length)
+		}
+		return "a list of integers"
+	case texts:
+		return "a list of strings"
+	case objects:
+		return "a list of objects"
+	case object:
+		return "an object"
+	default:
+		return "any value"
+	}
+}
+
+// closest returns the word that is most like the one that came, "" where none
+// is like it.
+func closest(came string, words []string) string {
+	best, least := "", math.MaxInt
+	a := squash(came)
+	if len(a) > 64 { // no name is that long
+		return ""
+	}
+	for _, w := range words {
+		b := squash(w)
+		d := distance(a, b)
+		if a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a)) {
+			d = min(d, 1)
+		}
+		if len(b) <= 64 && d < least && d <= max(1, min(len(a), len(b))/3) {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// squash leaves out how words are told apart: fileText and file_text are alike.
+func squash(s string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
+}
+
+// distance counts the bytes to insert, delete or replace between a and b
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,49 @@
+package tools
+
+import (
+	"fmt"
+
+	"github.com/actiond/actiond/api"
+)
+
+// The machine words for what can be wrong with a call before anything ran.
+const (
+	InvalidJSON     = "invalid_json"
+	UnknownTool     = "unknown_tool"
+	MissingArgument = "missing_argument"
+	UnknownArgument = "unknown_argument"
+	InvalidArgument = "invalid_argument"
+)
+
+// The machine words for how commands come out badly; those of files are the
+// editor's.
+const (
+	commandFailed = "command_failed"
+	timedOut      = "timed_out"
+)
+
+// Error says what is wrong with a call: nothing was done.
+type Error struct {
+	// Code is one of the constants.
+	Code string
+	// Text is for the model.
+	Text string
+}
+
+// Error returns the text.
+func (e *Error) Error() string { return e.Text }
+
+// Observation is the error as an answer to the call.
+func (e *Error) Observation() api.Observation {
+	return api.ErrorObservation{Content: e.Text, Code: e.Code}
+}
+
+// problem is an error of this tool.
+func (t *tool) problem(code, format string, args ...any) *Error {
+	return &Error{Code: code, Text: fmt.Sprintf("tool %q: ", t.name) + fmt.Sprintf(format, args...)}
+}
+
+// missingError says that an argument is missing which only some calls need.
+type missingError string
+
+func (e missingError) Error() string { return string(e) }

@@ -1,0 +1,115 @@
+package tools_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api/tools"
+)
+
+// args makes the JSON of an action.
+func action(kind, args string) string {
+	return `{"action":{"action":"` + kind + `","args":{"thought":"","security_risk":-1,` + args + `}},"is_error":false}`
+}
+
+func run(command, more string) string {
+	return action("run", `"command":`+command+`,"is_input":false,"blocking":false,"is_static":false,"cwd":null,"hidden":false`+more)
+}
+
+func edit(path, command, rest string) string {
+	args := `"path":"` + path + `","command":"` + command + `","file_text":null,"old_str":null,"new_str":null,"insert_line":null,"start":1,"end":-1,"impl_source":"oh_aci"`
+	if rest != "" {
+		args += "," + rest
+	}
+	return action("edit", args)
+}
+
+// Each tool of each dialect becomes this action, member by member.
+func TestTranslate(t *testing.T) {
+	t.Parallel()
+	const notice = `{"action":null,"is_error":false,"observation":{"extras":{},`
+	tests := []struct{ dialect, tool, arguments, want string }{
+		{"", "execute_bash", `{"command":"ls"}`, run(`"ls"`, "")},
+		{"", "execute_bash", `{"command":"C-c","is_input":"true","security_risk":"HIGH"}`, run(`"C-c"`, `,"is_input":true,"security_risk":2`)},
+		{"", "execute_bash", `{"command":"make","timeout":30,"security_risk":"no risk at all"}`, strings.Replace(run(`"make"`, `,"blocking":true`), `}},"is_error"`, `},"timeout":30.0},"is_error"`, 1)},
+		{"", "execute_ipython_cell", `{"code":"1"}`, action("run_ipython", `"code":"1","include_extra":true,"kernel_init_code":""`)},
+		{"", "str_replace_editor", `{"command":"view","path":"/a","view_range":[1,2]}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"oh_aci","view_range":[1,2]`)},
+		{"", "str_replace_editor", `{"command":"create","path":"/a","file_text":"x"}`, edit("/a", "create", `"file_text":"x"`)},
+		{"", "str_replace_editor", `{"command":"str_replace","path":"/a","old_str":"x","security_risk":"LOW"}`, edit("/a", "str_replace", `"old_str":"x","security_risk":0`)},
+		{"", "str_replace_editor", `{"command":"insert","path":"/a","insert_line":"3","new_str":"x"}`, edit("/a", "insert", `"insert_line":3,"new_str":"x"`)},
+		{"", "str_replace_editor", `{"command":"undo_edit","path":"/a","if_sha256":"ab"}`, edit("/a", "undo_edit", `"if_sha256":"ab"`)},
+		{"", "str_replace_editor", `{"command":"str_replace","path":"/a","edits":[{"old_str":"a","new_str":"b"},{"old_string":"c","new_string":"d","allow_multiple":true}]}`, edit("/a", "str_replace", `"edits":[{"old_str":"a","new_str":"b"},{"old_str":"c","new_str":"d","allow_multiple":true}]`)},
+		{"", "edit_file", `{"path":"/a","content":"x"}`, edit("/a", "", `"content":"x","impl_source":"llm_based_edit"`)},
+		{"", "edit_file", `{"path":"/a","content":"x","start":3,"end":"9"}`, edit("/a", "", `"content":"x","start":3,"end":9,"impl_source":"llm_based_edit"`)},
+		{"", "browser", `{"code":"noop()"}`, action("browse_interactive", `"browser_actions":"noop()","browsergym_send_msg_to_user":"","return_axtree":false`)},
+		{"", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
+		{"", "finish", `{"message":"done"}`, notice + `"message":"No observation","observation":"null","content":"done"}}`},
+		{"", "task_tracker", `{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo"}]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo","notes":""}]}}}`},
+
+		{"openhands-v1", "terminal", `{"command":"ls","is_input":false,"security_risk":"LOW","summary":"look"}`, run(`"ls"`, `,"security_risk":0`)},
+		{"openhands-v1", "terminal", `{"command":"","reset":true}`, run(`""`, `,"reset":true`)},
+		{"openhands-v1", "file_editor", `{"command":"view","path":"/a"}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"oh_aci","view_range":null,"dialect":"openhands-v1"`)},
+		{"openhands-v1", "file_editor", `{"command":"str_replace","path":"/a","old_str":"x","new_str":"y"}`, edit("/a", "str_replace", `"old_str":"x","new_str":"y","dialect":"openhands-v1"`)},
+		{"openhands-v1", "apply_patch", `{"patch":"*** Begin Patch\n*** End Patch"}`, edit("", "apply_patch", `"patch":"*** Begin Patch\n*** End Patch","dialect":"openhands-v1"`)},
+		{"openhands-v1", "glob", `{"pattern":"*.go"}`, action("glob", `"pattern":"**/*.go","path":"","ignore_case":false,"no_ignore":false`)},
+		{"openhands-v1", "glob", `{"pattern":"a/*.go","path":"/w"}`, action("glob", `"pattern":"a/*.go","path":"/w","ignore_case":false,"no_ignore":false`)},
+		{"openhands-v1", "grep", `{"pattern":"-x","include":"*.c"}`, action("grep", `"pattern":"-x","path":"","include":"*.c","exclude":"","ignore_case":true,"fixed_strings":false,"names_only":true,"no_ignore":false,"limit":0,"file_limit":0`)},
+		{"openhands-v1", "think", `{"thought":""}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
+
+		{"gemini", "read_file", `{"absolute_path":"/a","offset":5,"limit":3}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"gemini","offset":5,"limit":3`)},
+		{"gemini", "read_file", `{"path":"a","start_line":2,"end_line":2}`, action("read", `"path":"a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"gemini","start_line":2,"end_line":2`)},
+		{"gemini", "write_file", `{"file_path":"a","content":""}`, action("write", `"path":"a","content":"","start":0,"end":-1,"dialect":"gemini"`)},
+		{"gemini", "replace", `{"file_path":"a","old_string":"x","new_string":"y","instruction":"why","expected_replacements":"2"}`, edit("a", "replace", `"old_str":"x","new_str":"y","expected_replacements":2,"dialect":"gemini"`)},
+		{"gemini", "replace", `{"file_path":"a","old_string":"","new_string":"y","allow_multiple":true,"fuzzy":true}`, edit("a", "replace", `"old_str":"","new_str":"y","allow_multiple":true,"fuzzy":true,"dialect":"gemini"`)},
+		{"gemini", "list_directory", `{"path":"a","ignore":["*.o"],"file_filtering_options":{"respect_git_ignore":false}}`, action("list_directory", `"path":"a","ignore":["*.o"],"no_ignore":true`)},
+		{"gemini", "list_directory", `{}`, action("list_directory", `"path":"","ignore":null,"no_ignore":false`)},
+		{"gemini", "glob", `{"pattern":"*.go","dir_path":"a","case_sensitive":true,"respect_git_ignore":false}`, action("glob", `"pattern":"*.go","path":"a","ignore_case":false,"no_ignore":true`)},
+		{"gemini", "search_file_content", `{"pattern":"x","include":"*.c"}`, action("grep", `"pattern":"x","path":"","include":"*.c","exclude":"","ignore_case":true,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":0,"file_limit":0`)},
+		{"gemini", "grep_search", `{"pattern":"x","context":2,"after":0,"total_max_matches":5}`, action("grep", `"pattern":"x","path":"","include":"","exclude":"","ignore_case":true,"fixed_strings":false,"names_only":false,"no_ignore":false,"limit":5,"file_limit":0,"before":2,"after":0`)},
+		{"gemini", "run_shell_command", `{"command":"ls","description":"look"}`, run(`"ls"`, "")},
+		{"gemini", "run_shell_command", `{"command":"ls\npwd"}`, run(`"{\nls\npwd\n}"`, "")},
+		{"gemini", "run_shell_command", `{"command":"ls","dir_path":"it's"}`, run(`"(cd -- 'it'\\''s' && {\nls\n})"`, "")},
+		{"gemini", "run_shell_command", `{"command":"serve","is_background":true}`, run(`"{\nserve\n} &"`, "")},
+
+		{"strands", "fileEditor", `{"command":"undo_edit","path":"/a"}`, edit("/a", "undo_edit", `"dialect":"strands"`)},
+		{"", "str_replace_editor", `{"command":"insert","path":"/a","insert_line":3.0,"new_str":"x"}`, edit("/a", "insert", `"insert_line":3,"new_str":"x"`)},
+		{"strands", "file_editor", `{"command":"insert","path":"/a","insert_line":0,"new_str":"x"}`, edit("/a", "insert", `"insert_line":0,"new_str":"x","dialect":"strands"`)},
+		{"strands", "bash", `{"mode":"execute","command":"ls"}`, strings.Replace(run(`"ls"`, `,"blocking":true`), `}},"is_error"`, `},"timeout":120.0},"is_error"`, 1)},
+		{"strands", "bash", `{"mode":"restart"}`, run(`""`, `,"reset":true`)},
+
+		{"anthropic", "bash", `{"command":"ls"}`, run(`"ls"`, "")},
+		{"anthropic", "bash", `{"restart":true}`, run(`""`, `,"reset":true`)},
+		{"anthropic", "str_replace_based_edit_tool", `{"command":"insert","path":"/a","insert_line":2,"insert_text":"x"}`, edit("/a", "insert", `"insert_line":2,"new_str":"x","dialect":"anthropic"`)},
+		{"anthropic", "str_replace_based_edit_tool", `{"command":"create","path":"/a","file_text":"x"}`, edit("/a", "create", `"file_text":"x","dialect":"anthropic"`)},
+
+		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"gemini", "reject", `{"outputs":{"reason":"no"}}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"", "finish", `{"outputs":{},"thought":""}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"", "finish", `{"final_thought":"done","outputs":{}}`, notice + `"message":"No observation","observation":"null","content":"done"}}`},
+		{"strands", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
+		{"", "add_task", `{"parent":"0","goal":"x","subtasks":[]}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"", "modify_task", `{"task_id":"0.1","state":"completed"}`, notice + `"message":"No observation","observation":"null","content":""}}`},
+		{"anthropic", "task_tracking", `{"task_list":[]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"view","task_list":[]}}}`},
+	}
+	seen := map[string]bool{}
+	for _, tt := range tests {
+		seen[tt.dialect+" "+tt.tool] = true
+		t.Run(tt.dialect+" "+tt.tool, func(t *testing.T) {
+			t.Parallel()
+			same(t, translate(t, tt.dialect, tt.tool, tt.arguments), tt.want)
+		})
+	}
+	for _, dialect := range tools.Dialects() {
+		for _, d := range tools.Definitions(dialect, everything) {
+			if dialect == tools.Default {
+				dialect = ""
+			}
+			shared := d.Name == "think" || d.Name == "finish" || d.Name == "task_tracker"
+			if !seen[dialect+" "+d.Name] && !shared {
+				t.Errorf("no test translates %s of %q", d.Name, dialect)
+			}
+		}
+	}
+}
+
+func everything(string) bool { return true }

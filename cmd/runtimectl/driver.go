@@ -1,0 +1,306 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// clientOf speaks to the sandbox's server. The caller must close it.
+func clientOf(s *sandbox.Sandbox) (*client.Client, error) {
+	if !serves(s) {
+		return nil, notRunning(s)
+	}
+	key, err := s.Key()
+	if err != nil {
+		return nil, err
+	}
+	return clientOver(s.Dial, key)
+}
+
+// serves tells whether the sandbox's server runs, and its files may change.
+func serves(s *sandbox.Sandbox) bool {
+	switch s.State {
+	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Starting:
+		return true
+	}
+	return false
+}
+
+// notRunning is why something that needs a running sandbox cannot be done.
+func notRunning(s *sandbox.Sandbox) error {
+	return fmt.Errorf("%w: sandbox %s is %s; %s", errConflict, s.ID, s.State, advice(s))
+}
+
+// advice says how to bring a sandbox to where it takes actions.
+func advice(s *sandbox.Sandbox) string {
+	switch s.State {
+	case sandbox.Stopped:
+		return "start it with 'runtimectl start " + s.ID + "'"
+	case sandbox.Paused:
+		return "resume it with 'runtimectl resume " + s.ID + "'"
+	}
+	return "'runtimectl prune' removes what was left half done"
+}
+
+// placeFlags say where the sandboxes are.
+type placeFlags struct {
+	on       string
+	local    bool
+	stateDir string
+	server   string
+	uidRange string
+}
+
+// addPlace gives c, and every command below it, the flags that say where the
+// sandboxes are.
+func (p *program) addPlace(c *cobra.Command) {
+	flags := c.Flags()
+	flags.BoolVar(&p.place.local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
+	_ = flags.MarkHidden("local") // the flag is there
+	flags.StringVar(&p.place.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
+	_ = c.MarkFlagDirname("state-dir") // the flag is there
+}
+
+// addServer gives c a flag for the program that is put into sandboxes.
+func (p *program) addServer(c *cobra.Command) {
+	c.Flags().StringVar(&p.place.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
+}
+
+// addUserIDs gives c a flag for the user ids of sandboxes.
+func (p *program) addUserIDs(c *cobra.Command) {
+	c.Flags().StringVar(&p.place.uidRange, "uid-range", "", fmt.Sprintf(
+		"give sandboxes user ids of `FIRST-LAST` where nothing else decides\nthem (default: $%s or %v)", uidRangeVariable, docker.DefaultUserIDs))
+}
+
+// uidRangeVariable is the variable that --uid-range overrides.
+const uidRangeVariable = "ACTIOND_UID_RANGE"
+
+// userIDs is the range that the flag or the variable names, zero for the default.
+func (p *program) userIDs() (docker.IDRange, error) {
+	text, from := p.place.uidRange, "--uid-range"
+	if text == "" {
+		text, from = p.getenv(uidRangeVariable), uidRangeVariable
+	}
+	if text == "" {
+		return docker.IDRange{}, nil
+	}
+	ids, err := docker.ParseIDRange(text)
+	if err != nil {
+		return docker.IDRange{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return ids, nil
+}
+
+// options are what a command asks of the driver that it opens.
+type options struct {
+	servers  map[string]string // by architecture; nil where none is put into sandboxes
+	progress func(id string, state sandbox.State, waiting string)
+	pulling  func(status string, done, total int64)
+	logger   *slog.Logger
+}
+
+// open opens the driver that the flags name. It is the only place that knows which
+// drivers there are.
+func (p *program) open(o options) (sandbox.Driver, error) {
+	stateDir, err := p.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	if p.place.local {
+		return local.Open(local.Config{
+			StateDir: stateDir, Agent: agent{}, Server: func() (string, error) { return findServer(p.place.server) },
+		})
+	}
+	ids, err := p.userIDs()
+	if err != nil {
+		return nil, err
+	}
+	return docker.Open(docker.Config{
+		StateDir: stateDir, Agent: agent{}, UserIDs: ids, Servers: o.servers, Progress: o.progress, Pulling: o.pulling, Logger: o.logger,
+	})
+}
+
+// stateDir is the directory in which sandboxes are recorded.
+func (p *program) stateDir() (string, error) {
+	dir, err := filepath.Abs(cmp.Or(p.place.stateDir, sandbox.DefaultStateDir()))
+	if err != nil {
+		return "", fmt.Errorf("finding the state directory: %w", err)
+	}
+	return dir, nil
+}
+
+// in opens the driver that the flags name and does work with it. change says what
+// else the command asks of it.
+func (p *program) in(work func(driver sandbox.Driver) error, change ...func(*options)) (err error) {
+	var o options
+	for _, c := range change {
+		c(&o)
+	}
+	driver, err := p.open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	return work(driver)
+}
+
+// openFile opens a file of this machine for reading, on behalf of a specification,
+// and refuses links that an agent may have made on the way.
+func (p *program) openFile(name string) (file *os.File, err error) {
+	if name, err = filepath.Abs(name); err != nil {
+		return nil, err
+	}
+	opened, err := hostpath.Open(name, hostpath.NoLinks)
+	if errors.Is(err, hostpath.ErrLink) {
+		err = p.in(func(driver sandbox.Driver) error {
+			if opener, ok := driver.(sandbox.Opener); ok {
+				file, err = opener.Open(context.Background(), name) // the engine is asked for a bounded time only
+			} else {
+				opened, err = hostpath.Open(name, hostpath.OwnLinks)
+			}
+			return err
+		})
+	}
+	if file != nil || err != nil {
+		return file, err
+	}
+	defer func() { _ = opened.Close() }()
+	return opened.Reader()
+}
+
+// withServers is a change for open: it names the programs that are put into
+// sandboxes, by architecture. The one beside this program may be followed by
+// others for other machines, server-amd64 and server-arm64.
+func (p *program) withServers() (func(*options), error) {
+	program, err := findServer(p.place.server)
+	if err != nil {
+		return nil, err
+	}
+	servers := map[string]string{}
+	others := []string{program + "-amd64", program + "-arm64", program}
+	if p.place.server != "" {
+		others = others[2:]
+	}
+	for _, path := range others {
+		arch, err := architecture(path)
+		switch {
+		case err == nil:
+			servers[arch] = path
+		case path == program:
+			return nil, err
+		}
+	}
+	return func(o *options) { o.servers = servers }, nil
+}
+
+// architecture is that of a program for Linux, in the engine's words.
+func architecture(path string) (string, error) {
+	file, err := elf.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("the server %s is no program for Linux: %w", path, err)
+	}
+	defer func() { _ = file.Close() }()
+	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
+		return "", fmt.Errorf("the server %s needs %s, which images may not have: build it with CGO_ENABLED=0", path, libraries[0])
+	}
+	switch file.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("the server %s is for %v: amd64 and arm64 are known", path, file.Machine)
+}
+
+// on does work on the sandbox that ref names.
+func (p *program) on(ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
+	return p.in(func(driver sandbox.Driver) error {
+		s, err := driver.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		return work(driver, s)
+	})
+}
+
+// onFiles is on for work on the files of the sandbox.
+func (p *program) onFiles(ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error) error {
+	return p.on(ctx, ref, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+		files, err := sandbox.Needs[sandbox.Files](driver, "reach files")
+		if err != nil {
+			return err
+		}
+		return work(files, s)
+	})
+}
+
+// onEach does work on each of the sandboxes that refs name. One that fails does
+// not keep it from the others.
+func (p *program) onEach(ctx context.Context, refs []string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
+	return p.in(func(driver sandbox.Driver) error {
+		var failures []error
+		for _, ref := range refs {
+			s, err := driver.Get(ctx, ref)
+			if err == nil {
+				err = work(driver, s)
+			}
+			failures = append(failures, err)
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		return errors.Join(failures...)
+	})
+}
+
+// findServer returns the server program: the given one, or the one beside this
+// program.
+func findServer(given string) (string, error) {
+	if given != "" {
+		program, err := filepath.Abs(given)
+		if err != nil {
+			return "", fmt.Errorf("finding the server: %w", err)
+		}
+		return program, checkProgram(program, "--server wants a program")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding the server beside this program: %w", err)
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return "", fmt.Errorf("finding the server beside this program: %w", err)
+	}
+	program := filepath.Join(filepath.Dir(self), "server")
+	return program, checkProgram(program, "build both programs with 'make build', or use --server")
+}
+
+func checkProgram(program, advice string) error {
+	info, err := os.Stat(program)
+	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
+		err = &fs.PathError{Op: "run", Path: program, Err: fs.ErrPermission}
+	}
+	if err != nil {
+		return fmt.Errorf("there is no server to start: %w; %s", err, advice)
+	}
+	return nil
+}
+
+// warnLocal says loudly what --local is not.
+func (p *program) warnLocal() {
+	_, _ = fmt.Fprintf(p.stderr, "warning: --local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/local"
+)
+
+// withInput begins a program with the file of its input, which has no name from then on:
+// $0 is the directory that the file is in, $1 where the program begins.
+const withInput = `exec <"$0/` + inputName + `"; rm -rf -- "$0"; cd -- "$1" || exit 126; shift; exec "$@"`
+
+// stopProgram interrupts a process group, and kills what is left of it after two seconds.
+// In this form dash, bash and BusyBox take a negative number for a group.
+const stopProgram = `kill -INT "-$0"; for i in 1 2; do sleep 1; kill -0 "-$0" || exit 0; done; kill -KILL "-$0"`
+
+// performProgram runs a command as a program without a persistent shell, and returns
+// its exit code as a *exitError unless that is 0.
+func (p *program) performProgram(ctx context.Context, c *client.Client, words []string, opts execFlags, input *spool) error {
+	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables}
+	if input != nil {
+		if err := input.send(ctx, c, opts.inputDir); err != nil {
+			return err
+		}
+		dir := opts.workDir
+		if dir == "" {
+			dir = "."
+		}
+		a.Argv, a.Cwd = append([]string{"/bin/sh", "-c", withInput, opts.inputDir, dir}, words...), ""
+	}
+	request := api.Request{Action: a}
+	if opts.timeout > 0 {
+		request.Timeout = new(opts.timeout.Seconds())
+	}
+	o, err := p.streamProgram(ctx, c, request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &exitError{code: exitInterrupted, why: "interrupted"}
+		}
+		return err
+	}
+	ended, ok := o.(api.ExecObservation)
+	switch {
+	case !ok:
+		return fmt.Errorf("the command was not run: %s", clean(content(o)))
+	case ended.PID == nil && ended.ExitCode != nil:
+		return &exitError{code: *ended.ExitCode, why: clean(ended.Content)}
+	case ended.ExitCode != nil && *ended.ExitCode == 0:
+		return nil
+	case ended.ExitCode != nil:
+		return &exitError{code: *ended.ExitCode}
+	case ended.Signal != nil:
+		return &exitError{code: signalBase + signalNumbers[*ended.Signal]}
+	}
+	return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+}
+
+// signalBase is added to the number of the signal that ended a command, as in a shell.
+const signalBase = 128
+
+// signalNumbers are Linux's, by their names: this program may run on another system.
+var signalNumbers = map[string]int{
+	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9,
+	"SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16,
+	"SIGXCPU": 24, "SIGXFSZ": 25, "SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
+}
+
+// streamProgram sends an action and shows each stream of its program on ours. When ctx
+// is over the program is interrupted, and what it says to that is shown too. It does not
+// outlive its answer.
+func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
+	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	begun, streamed, stopped := make(chan int, 1), make(chan struct{}), make(chan struct{})
+	pid := 0
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		limit := time.NewTimer(interruptLimit)
+		defer limit.Stop()
+		select {
+		case began := <-begun:
+			stopGroup(ctx, c, began)
+		case <-streamed:
+		case <-limit.C:
+		}
+		select { // the end of the program is on its way
+		case <-streamed:
+		case <-time.After(interruptLimit):
+		}
+		cancel()
+	})
+	o, err := c.Stream(streaming, request, func(o api.Output) error {
+		if o.PID > 0 && pid == 0 {
+			pid = o.PID
+			begun <- pid
+		}
+		p.tellMissed(o)
+		out := p.stdout
+		if o.Stream == api.StreamStderr {
+			out = p.stderr
+		}
+		if _, err := out.Write(o.Data); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		return nil
+	})
+	close(streamed)
+	if !stop() {
+		<-stopped
+	}
+	if ended, ok := o.(api.ExecObservation); pid > 0 && (!ok || ended.ExitCode == nil && ended.Signal == nil) && ctx.Err() == nil {
+		stopGroup(ctx, c, pid)
+	}
+	return o, err
+}
+
+// stopGroup interrupts the process group of a program, even if ctx is over, and does not
+// wait for what comes of it.
+func stopGroup(ctx context.Context, c *client.Client, pid int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	_, _ = c.Do(ctx, api.Request{ // the sandbox may be gone
+		Action: api.ExecAction{Argv: []string{"/bin/sh", "-c", stopProgram, strconv.Itoa(pid)}}, Timeout: new(-1.0),
+	})
+}
+
+// helper runs a program of ours that is done at once.
+func helper(ctx context.Context, c *client.Client, words ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, local.StopTime)
+	defer cancel()
+	o, err := c.Do(ctx, api.Request{Action: api.ExecAction{Argv: words}})
+	if err != nil {
+		return err
+	}
+	if ended, ok := o.(api.ExecObservation); !ok || ended.ExitCode == nil || *ended.ExitCode != 0 {
+		return errors.New(clean(content(o)))
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	s := &sandbox.Sandbox{ID: "0123456789ab", Name: "box", Owner: "me", Image: "debian", State: sandbox.Ready, Labels: map[string]string{"team": "a", "empty": ""}}
+	for text, want := range map[string]bool{
+		"": true, "owner=me": true, "owner=you": false, "owner=me name=box": true, "owner=me name=other": false, "state=ready": true,
+		"label=team": true, "label=team=a": true, "label=team=b": false, "label=empty": true, "label=empty=": true, "label=none": false, "image=debian": true,
+	} {
+		f := filters(strings.Fields(text))
+		if err := f.check(); err != nil || f.fits(s) != want {
+			t.Errorf("%q: got %v, %v, want %v", text, f.fits(s), err, want)
+		}
+	}
+	for _, text := range []string{"owner", "owner=", "=me", "color=red", ""} {
+		if (filters{text}).check() == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestLsChooses(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "one", "--owner", "me", "--label", "team=a")
+	m.ok("create", "--name", "two", "--owner", "you")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--filter", "owner=me", "--format", "{{.Name}} {{.Owner}}"}, "one me\n"},
+		{[]string{"-a", "--filter", "label=team", "--format", "{{.Name}}"}, "one\n"},
+		{[]string{"--filter", "owner=me", "--filter", "name=two", "-q"}, ""},
+	} {
+		if got := m.ok(append([]string{"ls"}, tt.args...)...); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	for _, args := range [][]string{{"--filter", "x=y"}, {"--format", "{{"}, {"--format", "{{.Nope}}"}} {
+		if code, stdout, _ := m.run(append([]string{"ls"}, args...)...); code != exitUsage || stdout != "" {
+			t.Errorf("%q: exit code %d, %q", args, code, stdout)
+		}
+	}
+}
+
+// The platform may stand before the command or after it, or in the environment.
+func TestPlatform(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	for _, tt := range []struct {
+		on   string
+		args []string
+	}{
+		{"", []string{"--on", "local", "ls", "--state-dir", dir}},
+		{"", []string{"ls", "--on", "local", "--state-dir", dir}},
+		{"", []string{"ls", "--on=local", "--local", "--state-dir", dir}},
+		{"local", []string{"ls", "--state-dir", dir}},
+		{"docker", []string{"ls", "--local", "--state-dir", dir}},
+		{"moon", []string{"ls", "--on", "local", "--state-dir", dir}},
+	} {
+		code, stdout, stderr := inProcess(t.Context(), map[string]string{onVariable: tt.on}, tt.args...)
+		if code != 0 || !strings.HasPrefix(stdout, "SANDBOX") {
+			t.Errorf("%s, %q: exit code %d, %q, %q", tt.on, tt.args, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := inProcess(t.Context(), map[string]string{onVariable: "moon"}, "ls"); code != exitUsage || !strings.Contains(stderr, "ACTIOND_ON \"moon\"") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}

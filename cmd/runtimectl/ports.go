@@ -1,0 +1,56 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/sandbox"
+)
+
+func (p *program) ports() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "ports [flags] SANDBOX",
+		Aliases: []string{"port"},
+		Short:   "List the ports that programs of a sandbox listen on",
+		Long: `Ports lists the TCP ports that programs of a sandbox listen on, with their
+addresses and processes. 'runtimectl port-forward' makes one of them a port of
+this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
+		Example: `  runtimectl ports build
+  runtimectl ports -o json build | jq '.[].port'`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: p.completeSandboxes(1, running...),
+	}
+	output := addFormat(c, "table", "json", "yaml")
+	p.addPlace(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := clientOf(s)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list, err := c.Ports(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return p.print(output, portList(list))
+		})
+	}
+	return c
+}
+
+// portList is what ports prints.
+type portList []api.Port
+
+func (l portList) table() [][]string {
+	rows := [][]string{{"PORT", "ADDRESS", "PID", "PROCESS", "COMMAND"}}
+	for _, port := range l {
+		rows = append(rows, []string{
+			strconv.Itoa(port.Port), strings.Join(port.Addresses, ","), strconv.Itoa(port.PID), orDash(port.Process), orDash(port.Command),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,26 @@
+package main
+
+import "strings"
+
+const (
+	// tailBytes is how much of a program's output is kept for an error message, and
+	// tailLines how many lines of it are shown.
+	tailBytes = 8 << 10
+	tailLines = 10
+)
+
+// lastLines returns the last lines of a program's output for the end of an error
+// message.
+func lastLines(output string) string {
+	output = strings.TrimSpace(output)
+	if output == "" {
+		return "; it said nothing"
+	}
+	lines := strings.Split(output, "\n")
+	var b strings.Builder
+	b.WriteString("; its last words:")
+	for _, line := range lines[max(0, len(lines)-tailLines):] {
+		b.WriteString("\n  " + clean(strings.TrimSuffix(line, "\r")))
+	}
+	return b.String()
+}

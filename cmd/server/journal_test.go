@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/journal"
+)
+
+// Each working directory and address has its own journal; where it cannot be used, or
+// none can be made, actions are kept in memory.
+func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's directory is shared with other tests
+	if os.Geteuid() == 0 {
+		t.Skip("root's journals are in /var/lib")
+	}
+	state := t.TempDir()
+	var logs bytes.Buffer
+	open := func(dir, env string) (*journal.Journal, error) {
+		opts := &options{workingDir: dir, addr: "127.0.0.1:1", journal: journal.Config{MaxAge: time.Hour}}
+		return openJournal(opts, func(string) string { return env }, slog.New(slog.NewTextHandler(&logs, nil)))
+	}
+	for _, tt := range []struct{ name, dir, env, problem string }{
+		{"first", "/a", state, ""},
+		{"another directory", "/b", state, ""},
+		{"the same again", "/a", state, "memory"},
+		{"no place", "/a", "/dev/null", "memory"},
+		{"nothing said", "/a", "", "memory"},
+	} {
+		j, err := open(tt.dir, tt.env)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		t.Cleanup(func() { _ = j.Close() })
+		if p := j.Problem(); !strings.Contains(p, tt.problem) || tt.problem == "" && p != "" {
+			t.Errorf("%s: problem %q, want %q", tt.name, p, tt.problem)
+		}
+	}
+	opts := &options{stateDir: state}
+	j, err := openJournal(opts, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	if _, err := os.Stat(filepath.Join(state, "journal", "lock")); err != nil {
+		t.Error(err)
+	}
+	if _, err := openJournal(opts, nil, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("two servers share a state directory")
+	}
+}

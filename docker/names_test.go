@@ -1,0 +1,205 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Two hosts with one state directory are two processes to each other: their
+// locks are files.
+func TestNamesAreUnique(t *testing.T) {
+	t.Parallel()
+	const callers = 12
+	spec := sandbox.Spec{Image: "debian", Name: "dup"}
+	for _, tt := range []struct {
+		name string
+		make func(h *docker.Host, pool *sandbox.Pool, i int) (*sandbox.Sandbox, error)
+	}{
+		{"without a key", func(h *docker.Host, _ *sandbox.Pool, _ int) (*sandbox.Sandbox, error) {
+			return h.Create(t.Context(), spec)
+		}},
+		{"with keys of their own", func(h *docker.Host, _ *sandbox.Pool, i int) (*sandbox.Sandbox, error) {
+			spec := spec
+			spec.Key = fmt.Sprint("k", i)
+			return h.Create(t.Context(), spec)
+		}},
+		{"from a warm pool", func(_ *docker.Host, pool *sandbox.Pool, _ int) (*sandbox.Sandbox, error) {
+			s, _, err := pool.Claim(t.Context(), spec)
+			return s, err
+		}},
+		{"from a pool and new", func(h *docker.Host, pool *sandbox.Pool, i int) (*sandbox.Sandbox, error) {
+			if i%4 < 2 {
+				return h.Create(t.Context(), spec)
+			}
+			s, _, err := pool.Claim(t.Context(), spec)
+			return s, err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			state := t.TempDir()
+			shared := func(c *docker.Config) { c.StateDir = state }
+			hosts := []*docker.Host{fakeHost(t, f, shared), fakeHost(t, f, shared)}
+			var pools []*sandbox.Pool
+			for _, h := range hosts {
+				pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 3, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pools = append(pools, pool)
+			}
+			fillOnce(t, hosts[0], pools[0], 3)
+			errs := make([]error, callers)
+			var group sync.WaitGroup
+			for i := range callers {
+				group.Go(func() { _, errs[i] = tt.make(hosts[i%2], pools[i%2], i) })
+			}
+			group.Wait()
+			made := 0
+			for _, err := range errs {
+				switch {
+				case err == nil:
+					made++
+				case !errors.Is(err, sandbox.ErrConflict):
+					t.Errorf("got %v, want ErrConflict", err)
+				}
+			}
+			all, err := hosts[0].List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := 0
+			for _, s := range all {
+				if s.Name == "dup" {
+					named++
+				}
+			}
+			if made != 1 || named != 1 {
+				t.Errorf("%d of %d callers got a sandbox, and %d have the name; want one", made, callers, named)
+			}
+		})
+	}
+}
+
+// The name belongs to a sandbox from the moment its creation begins until it is
+// removed, and a key finds its own sandbox whatever the name.
+func TestNameIsFreeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	agent := &fakeAgent{keys: map[string]string{}}
+	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
+	spec := sandbox.Spec{Image: "debian", Name: "box", Key: "k"}
+	agent.fail(errors.New("it does not start"))
+	if _, err := h.Create(t.Context(), spec); err == nil {
+		t.Fatal("a sandbox that does not start was made")
+	}
+	agent.fail(nil)
+	agent.forget()
+	s, err := h.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("after a failed creation: %v", err)
+	}
+	if again, err := h.Create(t.Context(), spec); err != nil || again.ID != s.ID {
+		t.Errorf("the same key again: got %v, %v", again, err)
+	}
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Name: s.ID}); !errors.Is(err, sandbox.ErrConflict) {
+		t.Errorf("another sandbox's id as a name: got %v, want ErrConflict", err)
+	}
+	if err := h.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Name: "box"}); err != nil {
+		t.Errorf("after it was removed: %v", err)
+	}
+}
+
+// Two processes that fill a pool of one name from different specifications do
+// not remove each other's members: the second takes over when the first ends.
+func TestOneProcessFillsAPool(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	state := t.TempDir()
+	var log lockedBuffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	shared := func(c *docker.Config) {
+		c.StateDir = state
+		c.Logger = logger
+	}
+	images := func(h *docker.Host) []string {
+		all, err := h.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var images []string
+		for _, s := range all {
+			if s.State == sandbox.Ready {
+				images = append(images, s.Image)
+			}
+		}
+		return images
+	}
+	var hosts []*docker.Host
+	var pools []*sandbox.Pool
+	for i := range 2 {
+		hosts = append(hosts, fakeHost(t, f, shared))
+		pool, err := sandbox.NewPool(t.Context(), hosts[i], "warm", sandbox.Spec{Image: fmt.Sprint("debian:", i)}, 2, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools = append(pools, pool)
+	}
+	var running sync.WaitGroup
+	ctx, end := context.WithCancel(t.Context())
+	running.Go(func() { pools[0].Run(ctx, time.Hour) })
+	waitFor(t, func() bool { return slices.Equal(images(hosts[0]), []string{"debian:0", "debian:0"}) })
+
+	var takingOver sync.WaitGroup
+	otherCtx, endOther := context.WithCancel(t.Context())
+	takingOver.Go(func() { pools[1].Run(otherCtx, time.Hour) })
+	waitFor(t, func() bool {
+		return strings.Contains(log.String(), "another process fills the pool") || slices.Contains(images(hosts[1]), "debian:1")
+	})
+	if got := images(hosts[0]); !slices.Equal(got, []string{"debian:0", "debian:0"}) {
+		t.Fatalf("with two processes: got %v, want the first one's", got)
+	}
+	if err := pools[1].Drain(t.Context()); err != nil || len(images(hosts[1])) != 2 {
+		t.Fatalf("Drain of the second: %v, left %v, want the first one's", err, images(hosts[1]))
+	}
+	end()
+	running.Wait()
+	waitFor(t, func() bool { return slices.Equal(images(hosts[1]), []string{"debian:1", "debian:1"}) })
+	endOther()
+	takingOver.Wait()
+	if err := pools[1].Drain(t.Context()); err != nil || len(images(hosts[1])) != 0 {
+		t.Errorf("Drain: %v, left %v", err, images(hosts[1]))
+	}
+}
+
+// lockedBuffer is a buffer for several writers.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(data)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,176 @@
+package bash
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+)
+
+// watchState is the state machine of a command, from the time that the shell was given
+// its line until it has ended. Most commands end before the first look. Otherwise
+// [Session.look] finds out the state from the kernel, and acts:
+//
+//	state     how it is known                          what is done
+//	reading   the shell's input is the script, and     wait: it reads, or a prompt or a trap runs
+//	          some of the script is unread             first, which is killed after promptTime
+//	running   its input is another file, most often    nothing; output that was stopped is let
+//	          the terminal                             through again
+//	stopped   the kernel reports it as stopped         SIGCONT
+//	replaced  its process has another command line     nothing: its end is the shell's end
+//	read      it has read all of its script            ask for a report, which the shell does when
+//	                                                   it can: a signal, or an error of the shell,
+//	                                                   may have ended the line before the report
+//	mute      it has read the question too, and its    ask again, and remove functions with names
+//	          input is the script                      of builtins
+//	cut off   its input is another file, and it can    wait: it may still run a builtin
+//	          never read its script again, or never
+//	          report
+//	ended     the report came, or the process ended    stop looking
+//
+// A shell that does not answer maxQuestions, or stays reading or cut off for longer
+// than patience, is killed, and a new one takes its place. If it did not say
+// that it begins the command, the new shell gets the command; otherwise the
+// command's status is unknown, and the answer says why.
+//
+// The first look comes after firstLook and each further one after twice the time,
+// at most maxLook. Input and further requests start again with firstLook.
+type watchState struct {
+	timer *time.Timer   // guarded by Session.mu
+	next  time.Duration // how long until the look after the next one; guarded by Session.mu
+
+	// Session.looking guards the rest.
+	questions int
+	unread    int       // bytes of the script at the last look
+	since     time.Time // when the shell was first seen reading or cut off; zero if it is not
+	program   int       // foreground process group while it is reading
+	programAt time.Time // when that was first seen
+}
+
+const (
+	firstLook = 20 * time.Millisecond
+	maxLook   = time.Minute
+	// promptTime is how long prompts and traps may run before the shell reads its
+	// next line.
+	promptTime = 500 * time.Millisecond
+	// patience is many times what a shell takes to read a line, also on an
+	// overloaded machine.
+	patience = 3 * time.Second
+	// maxQuestions is how many questions a shell may leave unanswered.
+	// It reads a question only after it did what the one before it says.
+	maxQuestions = 4
+)
+
+// Why a shell is replaced, as [Result.Restarted] says it.
+const (
+	whyNoReport = "was replaced, because it no longer reported the end of a command"
+	whyNoBegin  = "was replaced, because it could not begin a command"
+	whyTerminal = "was replaced, because its terminal could no longer be used"
+	whyNoExec   = "was replaced, because it was told not to run commands (set -n)"
+)
+
+// lookSoon has the first look at a command come soon.
+func (s *Session) lookSoon(cur *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case cur.ended() || cur != s.current:
+	case cur.watch.timer == nil:
+		cur.watch.next = 2 * firstLook
+		cur.watch.timer = time.AfterFunc(firstLook, func() { s.look(cur) })
+	default:
+		cur.watch.next = 2 * firstLook
+		cur.watch.timer.Reset(firstLook)
+	}
+}
+
+// look does what the state of a command needs. See [watchState].
+func (s *Session) look(cur *running) {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	sh, over := s.shell, cur.ended() || cur != s.current || !s.alive
+	keyed, reportedAt := cur.keyed, s.reportedAt
+	s.mu.Unlock()
+	if over {
+		return
+	}
+	sh.wake()
+	_ = sh.term.unblock() // an error is for the next command's shell
+
+	w, now := &cur.watch, time.Now()
+	unread, place := sh.unread(), sh.place()
+	reading := place == atScript && unread > 0
+	switch {
+	case !reading && place != cutOff:
+		w.since = time.Time{}
+	case w.since.IsZero() || unread < w.unread: // it goes on reading
+		w.since = now
+	}
+	w.unread = unread
+	mute := place == atScript && unread == 0 && (w.questions >= maxQuestions || w.questions > 0 && isClosed(sh.silent))
+	if mute || !w.since.IsZero() && now.Sub(w.since) > patience {
+		s.retire(sh, whyNoReport)
+		return
+	}
+
+	if unread == 0 && place != isReplaced {
+		question := sh.ask(sh.token, cur.seq)
+		if w.questions > 0 && place == atScript {
+			question = sh.askAnew(sh.token, cur.seq)
+		}
+		if place == atScript || w.questions == 0 { // otherwise another process may have read the question
+			w.questions++
+		}
+		if err := sh.send(question); err != nil && !errors.Is(err, errNotSent) {
+			s.retire(sh, whyNoReport) // a part of the question would be read as something else
+			return
+		}
+	}
+
+	soon := false
+	switch program := sh.foreground(); {
+	case !reading:
+		w.program = 0
+	case program != w.program:
+		w.program, w.programAt = program, now
+	case program == sh.cmd.Process.Pid && now.Sub(w.programAt) > promptTime:
+		proc.KillYounger(program, reportedAt) // a substitution in a prompt
+		w.program, soon = 0, true
+	case program > 1 && program != sh.cmd.Process.Pid && (now.Sub(w.programAt) > promptTime || keyed):
+		// bash 5.2 may keep the rest of a command's text in its parser when a key
+		// interrupts it, and run that next.
+		_ = syscall.Kill(-program, syscall.SIGKILL)
+		w.program, soon = 0, true
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if soon {
+		w.next = firstLook
+	}
+	if !cur.ended() {
+		w.timer.Reset(w.next)
+		w.next = min(2*w.next, maxLook)
+	}
+}
+
+// retire ends a shell that can take no further command. Its end ends its command.
+func (s *Session) retire(sh *shell, why string) {
+	s.mu.Lock()
+	if s.shell == sh && s.alive && s.retired == "" {
+		s.retired = why
+	}
+	s.mu.Unlock()
+	sh.kill()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,165 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/process"
+)
+
+// exec starts a program, tells its output unless that is nil, and waits for its end as
+// long as the request says.
+func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, output func(api.Output)) (api.Observation, error) {
+	begun := time.Now()
+	command := e.program(a)
+	if output != nil {
+		command.Output = func(c process.Chunk) {
+			output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
+		}
+	}
+	p := e.programs.Prepare(command)
+	defer p.Leave()
+	// A file system may hold up the start.
+	_, err := onFiles(ctx, e.files, func() (struct{}, error) { return struct{}{}, p.Start() })
+	if failed, ok := errors.AsType[*process.StartError](err); ok {
+		return api.ExecObservation{Content: failed.Reason, Stderr: failed.Reason, ExitCode: &failed.Code}, nil
+	}
+	if errors.Is(err, process.ErrMany) {
+		return nil, api.TooMany(err.Error() + ": end one of them first")
+	}
+	if err != nil {
+		return nil, err
+	}
+	wait := time.Duration(-1)
+	if l, ok := limit(req); ok {
+		wait = max(0, l-time.Since(begun))
+	}
+	r, err := p.Wait(ctx, wait)
+	if err != nil {
+		return nil, err
+	}
+	return observeProgram(r), nil
+}
+
+var streamNames = map[process.Stream]string{process.Stdout: api.StreamStdout, process.Stderr: api.StreamStderr}
+
+// program is what an action asks for.
+func (e *Executor) program(a api.ExecAction) process.Command {
+	c := process.Command{
+		Argv: a.Argv, Dir: string(a.Cwd), Env: a.Env, ClearEnv: a.ClearEnv, KillAfter: seconds(a.KillAfter),
+	}
+	if a.Command != "" {
+		c.Argv = []string{"/bin/sh", "-c", a.Command}
+	}
+	if !filepath.IsAbs(c.Dir) {
+		c.Dir = filepath.Join(e.cfg.WorkingDir, c.Dir)
+	}
+	if a.Stdin == api.StdinText || a.Input != "" {
+		c.Input = []byte(a.Input) // not nil, also where it is empty
+	}
+	if a.TTY != nil {
+		c.Terminal = &process.Size{Rows: uint16(a.TTY.Rows), Cols: uint16(a.TTY.Cols)} //nolint:gosec // at most 1000
+	}
+	return c
+}
+
+// observeProgram puts what is known of a program into an observation.
+func observeProgram(r process.Result) api.ExecObservation {
+	content, cut := clip(r.Both, maxContent/2)
+	stdout, cutOut := clip(r.Stdout, 0)
+	stderr, cutErr := clip(r.Stderr, 0)
+	o := api.ExecObservation{
+		StdoutTotal: r.Stdout.Total, StderrTotal: r.Stderr.Total,
+		Truncated: cut || cutOut || cutErr, PID: &r.PID,
+	}
+	o.Content, _ = asText(content)
+	o.Stdout, o.StdoutBytes = asText(stdout)
+	o.Stderr, o.StderrBytes = asText(stderr)
+	if r.EndedBy != "" {
+		o.EndedBy = &r.EndedBy
+	}
+	if r.Running {
+		return o
+	}
+	o.CPUSeconds = new(r.CPU.Seconds())
+	if r.ExitCode >= 0 {
+		o.ExitCode = &r.ExitCode
+	}
+	if r.Signal != "" {
+		o.Signal = &r.Signal
+	}
+	if r.MaxRSS > 0 {
+		o.MaxRSS = &r.MaxRSS
+	}
+	return o
+}
+
+// asText returns output as text, and where that cannot say it as bytes too.
+func asText(output []byte) (text string, binary []byte) {
+	if utf8.Valid(output) {
+		return string(output), nil
+	}
+	return strings.ToValidUTF8(string(output), "\uFFFD"), output
+}
+
+// clip returns what a stream wrote, with a note in place of what is left out of its
+// middle: all but the first and the last half characters, or where half is 0 what was not
+// kept. No character is cut in two.
+func clip(t process.Text, half int) (output []byte, cut bool) {
+	head, tail := t.Head, t.Tail
+	if t.Total == int64(len(head)+len(tail)) {
+		whole := slices.Concat(head, tail)
+		if half == 0 || len(whole) <= 2*half || utf8.RuneCount(whole) <= 2*half {
+			return whole, false
+		}
+		head, tail = whole, whole
+	}
+	head, tail = trim(head, tail)
+	if half > 0 {
+		head, tail = firstRunes(head, half), lastRunes(tail, half)
+	}
+	missing := t.Total - int64(len(head)+len(tail))
+	return slices.Concat(head, fmt.Appendf(nil, "\n[... %d bytes are left out ...]\n", missing), tail), true
+}
+
+// trim drops a character from the end of head, and one from the beginning of tail, that
+// is not whole.
+func trim(head, tail []byte) (h, t []byte) {
+	for i := len(head) - 1; i >= 0 && i >= len(head)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(head[i]) {
+			if !utf8.FullRune(head[i:]) {
+				head = head[:i]
+			}
+			break
+		}
+	}
+	for n := 1; n < utf8.UTFMax && len(tail) > 0 && !utf8.RuneStart(tail[0]); n++ {
+		tail = tail[1:]
+	}
+	return head, tail
+}
+
+func firstRunes(text []byte, n int) []byte {
+	at := 0
+	for ; n > 0 && at < len(text); n-- {
+		_, size := utf8.DecodeRune(text[at:])
+		at += size
+	}
+	return text[:at]
+}
+
+func lastRunes(text []byte, n int) []byte {
+	at := len(text)
+	for ; n > 0 && at > 0; n-- {
+		_, size := utf8.DecodeLastRune(text[:at])
+		at -= size
+	}
+	return text[at:]
+}

@@ -1,0 +1,89 @@
+// Package fsutil opens and creates files without blocking. A limit in time does not
+// help against blocking calls: a name in a directory of the agent's may become a
+// FIFO at any moment, and some files of the kernel's, such as /proc/kmsg, are
+// regular by their mode and block like a pipe.
+package fsutil
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
+)
+
+// ErrNotRegular says that there is no regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// OpenNonBlocking opens a regular file to be read. It waits neither for the other end of a FIFO
+// that has just taken the file's place, nor for whoever has a lease on the file.
+func OpenNonBlocking(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func regular(path string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+}
+
+// WriteNew writes a file that must not be there: what is may be a link, or a FIFO
+// that nobody reads.
+func WriteNew(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+type reader struct{ conn syscall.RawConn }
+
+// NonBlockingReader returns a reader of a file that was opened with O_NONBLOCK. It fails with
+// EAGAIN where it would have to wait.
+func NonBlockingReader(f *os.File) (io.Reader, error) {
+	conn, err := f.SyscallConn() // its own Read would wait
+	return reader{conn}, err
+}
+
+func (r reader) Read(b []byte) (n int, err error) {
+	failed := r.conn.Read(func(fd uintptr) bool {
+		n, err = unix.Read(int(fd), b)
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Read(int(fd), b)
+		}
+		return true
+	})
+	switch {
+	case failed != nil:
+		return 0, failed
+	case err != nil:
+		return 0, err
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}

@@ -1,0 +1,108 @@
+package fsutil_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/fsutil"
+)
+
+func TestOpenNonBlocking(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.WriteFile(path("file"), []byte("text"), 0o600), syscall.Mkfifo(path("fifo"), 0o600),
+		os.Symlink("file", path("link")), os.Symlink("fifo", path("odd link")), os.Symlink("/dev/zero", path("device")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{
+		"file": nil, "link": nil,
+		"fifo": fsutil.ErrNotRegular, "odd link": fsutil.ErrNotRegular, "device": fsutil.ErrNotRegular, ".": fsutil.ErrNotRegular,
+		"none": fs.ErrNotExist,
+	} {
+		f, err := fsutil.OpenNonBlocking(path(name))
+		if !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		in, err := fsutil.NonBlockingReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := io.ReadAll(in); string(data) != "text" || err != nil {
+			t.Errorf("%s: got %q, %v", name, data, err)
+		}
+		_ = f.Close()
+	}
+}
+
+// TestFileThatWaits must not block: files such as /proc/kmsg say that they are
+// regular, and wait for more as this pipe does.
+func TestFileThatWaits(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	if _, err := w.WriteString("what there is"); err != nil {
+		t.Fatal(err)
+	}
+	in, err := fsutil.NonBlockingReader(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(in); string(data) != "what there is" || !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %q, %v, want what there is and EAGAIN", data, err)
+	}
+}
+
+// Whoever has a lease on a file would be waited for, for 45 seconds.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close() }()
+	if _, err := unix.FcntlInt(owner.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("this file system has no leases: %v", err)
+	}
+	if _, err := fsutil.OpenNonBlocking(path); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %v, want %v", err, unix.EAGAIN)
+	}
+}
+
+func TestWriteNew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo, link, file, target := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "file"), filepath.Join(dir, "target")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink(target, link), fsutil.WriteNew(file, []byte("text"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, link, file} {
+		if err := fsutil.WriteNew(path, []byte("secret"), 0o600); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: got %v, want %v", path, err, fs.ErrExist)
+		}
+	}
+	if data, err := os.ReadFile(file); string(data) != "text" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link was followed: %v", err)
+	}
+}

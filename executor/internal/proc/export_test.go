@@ -1,0 +1,20 @@
+package proc
+
+import "golang.org/x/sys/unix"
+
+// StartWithin is Start with a limit of the caller's.
+var StartWithin = start
+
+// KillMarkedOf is KillMarked for the processes of a user id, with the rights of
+// this process.
+func KillMarkedOf(mark string, uid int) bool { return signalMarked(mark, uid, unix.SIGKILL, nil) }
+
+// Kept reports whether the answer to a question is kept.
+func (f *Finder) Kept(path, dir string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watch == nil || f.watch.changed() {
+		return false
+	}
+	return f.answers[question{path, dir}].kept || f.answers[question{path, ""}].kept
+}

@@ -1,0 +1,153 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// KillTree kills a process and all that descends from it or is of its session.
+// The caller makes sure that the process was not waited for. What left the
+// session and lost its parents is found by KillMarked only.
+//
+// All are stopped before the first is killed: a stopped process starts no other
+// and keeps its parent, and so the next round finds what escaped the one before.
+func KillTree(root int) {
+	_ = unix.Kill(root, unix.SIGSTOP)
+	stopped := map[int]process{}
+	for range 8 {
+		if !stopDescendants(root, stopped) {
+			break
+		}
+	}
+	for pid, seen := range stopped {
+		signal(pid, seen, unix.SIGKILL)
+	}
+	_ = unix.Kill(root, unix.SIGKILL)
+}
+
+// SignalTree sends a signal to a process and all that descends from it or is of its
+// session, and returns their numbers. The caller makes sure that the process was not
+// waited for.
+func SignalTree(root int, what unix.Signal) (reached map[int]bool) {
+	reached = map[int]bool{root: true}
+	all := processes()
+	_ = unix.Kill(root, what) // first, so that it does not see its children end
+	for pid, seen := range all {
+		if pid != root && descends(all, pid, root) && signal(pid, seen, what) {
+			reached[pid] = true
+		}
+	}
+	return reached
+}
+
+// stopDescendants stops what descends from root and is not stopped yet, and tells
+// whether there was anything.
+func stopDescendants(root int, stopped map[int]process) (found bool) {
+	all := processes()
+	for pid, seen := range all {
+		if pid == root || stopped[pid].begun == seen.begun || !descends(all, pid, root) {
+			continue
+		}
+		if signal(pid, seen, unix.SIGSTOP) {
+			stopped[pid], found = seen, true
+		}
+	}
+	return found
+}
+
+// KillYounger kills the processes in the process group of a leader that were
+// started at since or later, but not the leader. since is a time as [Uptime]
+// returns it.
+func KillYounger(leader int, since time.Duration) {
+	for pid, seen := range processes() {
+		ticks, err := strconv.ParseInt(seen.begun, 10, 64)
+		if err == nil && pid != leader && seen.group == leader && time.Duration(ticks)*tick >= since.Truncate(tick) {
+			signal(pid, seen, unix.SIGKILL)
+		}
+	}
+}
+
+// tick is the unit of times in /proc/PID/stat, on all that Go runs on.
+const tick = 10 * time.Millisecond
+
+// Uptime returns how long ago the system started, suspended time included.
+func Uptime() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // fails for an unknown clock only
+	return time.Duration(now.Nano())
+}
+
+// process is what /proc says of a process. The number and begun, when it was
+// started, are of no other.
+type process struct {
+	parent, group, session int
+	begun                  string // in ticks since the system started
+}
+
+func descends(all map[int]process, pid, root int) bool {
+	for range len(all) { // the snapshot is of no one moment and may hold a circle
+		p, ok := all[pid]
+		if !ok {
+			return false
+		}
+		if p.parent == root || p.session == root {
+			return true
+		}
+		pid = p.parent
+	}
+	return false
+}
+
+// signal reaches a process if it still is the one that was seen.
+func signal(pid int, seen process, what unix.Signal) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, ok := readProcess(pid); !ok || now.begun != seen.begun {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, what, nil, 0) == nil
+}
+
+// processes lists the living.
+func processes() map[int]process {
+	all := map[int]process{}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return all
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := readProcess(pid); ok {
+				all[pid] = p
+			}
+		}
+	}
+	return all
+}
+
+// readProcess reads /proc/PID/stat; false where the process is gone or dead.
+func readProcess(pid int) (process, bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return process{}, false
+	}
+	// The name, in parentheses, may hold anything.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+		return process{}, false
+	}
+	parent, err1 := strconv.Atoi(string(fields[1]))
+	group, err2 := strconv.Atoi(string(fields[2]))
+	session, err3 := strconv.Atoi(string(fields[3]))
+	return process{parent, group, session, string(fields[19])}, err1 == nil && err2 == nil && err3 == nil
+}

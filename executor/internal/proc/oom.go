@@ -1,0 +1,28 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/executor/internal/proc/reexec"
+	"github.com/actiond/actiond/internal/identity"
+)
+
+// RaiseOOMScore does again what [Start] does at first, for a process that sets its score
+// itself: it goes before this one when memory runs out (proc(5), oom_score_adj). Where it
+// cannot be done the kernel goes by size alone.
+func RaiseOOMScore(pid int, user *identity.User) {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		return
+	}
+	_ = user.Do(func() error {
+		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), strconv.AppendInt(nil, int64(min(1000, score+reexec.OfferMore)), 10), 0)
+	})
+}

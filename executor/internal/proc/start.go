@@ -1,0 +1,111 @@
+package proc
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/actiond/actiond/executor/internal/proc/reexec"
+)
+
+const (
+	// self is this program, also where its file was replaced.
+	self = "/proc/self/exe"
+	// startTime bounds how long a child takes to become the program.
+	startTime = 10 * time.Second
+)
+
+// Start is cmd.Start that returns once the program runs, or could not be had. What
+// runs heeds interrupts and hang-ups also where this process was told to ignore
+// them. cmd is changed by it.
+func Start(cmd *exec.Cmd) error { return start(cmd, startTime) }
+
+func start(cmd *exec.Cmd, limit time.Duration) error {
+	if cmd.Err != nil {
+		return cmd.Err
+	}
+	said, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = said.Close() }()
+	program, dir := cmd.Path, cmd.Dir
+	rewrite(cmd, say)
+	err = cmd.Start()
+	_ = say.Close()
+	if err != nil {
+		return err
+	}
+	_ = said.SetReadDeadline(time.Now().Add(limit)) // a pipe has them
+	answer, err := io.ReadAll(io.LimitReader(said, 64))
+	if err == nil && len(answer) == 0 {
+		return nil
+	}
+	_ = cmd.Process.Kill()
+	if err != nil {
+		go func() { _ = cmd.Wait() }() // it may be where no signal reaches it
+		return fmt.Errorf("%s did not start within %v", program, limit)
+	}
+	_ = cmd.Wait() // it says that it failed, and how is known
+	return failure(string(answer), program, dir)
+}
+
+// rewrite makes cmd start a copy of this program, which reports to say.
+func rewrite(cmd *exec.Cmd, say *os.File) {
+	if cmd.Env == nil {
+		cmd.Env = cmd.Environ() // which names the directory
+	}
+	cmd.Env = veil(cmd.Env)
+	attr := syscall.SysProcAttr{}
+	if cmd.SysProcAttr != nil {
+		attr = *cmd.SysProcAttr
+	}
+	var ids []uint32
+	if c := attr.Credential; c != nil {
+		ids = append([]uint32{c.Uid, c.Gid}, c.Groups...)
+	}
+	attr.Credential = nil
+	cmd.SysProcAttr = &attr
+	cmd.ExtraFiles = append(slices.Clone(cmd.ExtraFiles), say)
+	args := []string{reexec.Name, strconv.Itoa(2 + len(cmd.ExtraFiles)), cmd.Dir, strconv.Itoa(len(ids))}
+	for _, id := range ids {
+		args = append(args, strconv.FormatUint(uint64(id), 10))
+	}
+	cmd.Args = append(append(args, cmd.Path), cmd.Args...)
+	cmd.Path = self
+	if cmd.Dir != "" {
+		cmd.Dir = "/"
+	}
+}
+
+// veil renames the variables of an environment. The copy has this process's rights at
+// first, and neither its loader nor its runtime may obey what is meant for the program
+// alone (LD_PRELOAD, GODEBUG). The copy takes the renaming back.
+func veil(env []string) []string {
+	veiled := make([]string, len(env))
+	for i, v := range env {
+		veiled[i] = reexec.Veil + v
+	}
+	return veiled
+}
+
+// failure is the error that the child met.
+func failure(answer, program, dir string) error {
+	step, number, _ := strings.Cut(answer, " ")
+	code, err := strconv.Atoi(number)
+	if err != nil {
+		return fmt.Errorf("starting %s: %q", program, answer)
+	}
+	path := program
+	if step == reexec.StepDir {
+		path = dir
+	}
+	return &fs.PathError{Op: step, Path: path, Err: syscall.Errno(code)}
+}

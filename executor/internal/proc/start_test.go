@@ -1,0 +1,193 @@
+package proc_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+)
+
+// What runs has what it would have from cmd.Start, and nothing of ours.
+func TestStart(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	dir := t.TempDir()
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	var stdout bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo "$0 $1 $A"; pwd; for f in 4 5; do test -e /proc/$$/fd/$f && echo $f; done; kill -HUP $$; echo deaf`, "zero", "one two")
+	cmd.Args[0] = "shell"
+	cmd.Dir, cmd.Env, cmd.Stdout = dir, []string{"A=b c"}, &stdout
+	cmd.ExtraFiles = []*os.File{nil, out}
+	if err := proc.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGHUP {
+		t.Errorf("hung up on, it ended with %v", err)
+	}
+	if got, want := stdout.String(), "zero one two b c\n"+dir+"\n4\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestStartAs(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can take on the rights of another user")
+	}
+	for name, groups := range map[string][]uint32{"no groups": nil, "groups": {7, 65000}} {
+		var stdout bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "grep", "-E", "^(Uid|Gid|Groups|CapEff):", "/proc/self/status")
+		cmd.Stdout = &stdout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65001, Gid: 65002, Groups: groups}}
+		err := proc.Start(cmd)
+		if err == nil {
+			err = cmd.Wait()
+		}
+		want := "Uid: 65001 65001 65001 65001 Gid: 65002 65002 65002 65002 Groups:"
+		if groups != nil {
+			want += " 7 65000"
+		}
+		if got := strings.Join(strings.Fields(stdout.String()), " "); err != nil || got != want+" CapEff: 0000000000000000" {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+// What runs goes before this process when memory runs out, from its first moment on.
+func TestStartGoesFirst(t *testing.T) {
+	t.Parallel()
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/oom_score_adj")
+	cmd.Stdout = &stdout
+	if err = proc.Start(cmd); err == nil {
+		err = cmd.Wait()
+	}
+	before, _ := strconv.Atoi(strings.TrimSpace(string(own)))
+	after, failed := strconv.Atoi(strings.TrimSpace(stdout.String()))
+	if err != nil || failed != nil || after != min(1000, before+300) {
+		t.Errorf("got %d, %v, %v, want %d and 300 more", after, err, failed, before)
+	}
+}
+
+// Variables for the program reach the program, and mean nothing to this one's copy,
+// whose rights are not the user's yet.
+func TestStartEnvironment(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/env")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Env = []string{"GODEBUG=inittrace=1", "A=1", "A=2", "=x", "odd"}
+	err := proc.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if got, want := stdout.String(), "GODEBUG=inittrace=1\nA=2\n=x\nodd\n"; err != nil || got != want || stderr.Len() > 0 {
+		t.Errorf("got %q, %v, want %q; on standard error %q", got, err, want, stderr.String())
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"plain": 0o600, "empty": 0o700} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, program, dir, where string
+		want                      error
+	}{
+		{"no program", dir + "/none", "", dir + "/none", fs.ErrNotExist},
+		{"no directory", "/bin/true", dir + "/none", dir + "/none", fs.ErrNotExist},
+		{"a file for a directory", "/bin/true", dir + "/plain", dir + "/plain", syscall.ENOTDIR},
+		{"not executable", dir + "/plain", "", dir + "/plain", fs.ErrPermission},
+		{"no program at all", dir + "/empty", dir, dir + "/empty", syscall.ENOEXEC},
+	} {
+		cmd := exec.CommandContext(t.Context(), tt.program)
+		cmd.Dir = tt.dir
+		err := proc.Start(cmd)
+		where, ok := errors.AsType[*fs.PathError](err)
+		if !errors.Is(err, tt.want) || !ok || where.Path != tt.where {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+	}
+	if err := proc.Start(exec.CommandContext(t.Context(), "no-such-program")); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// leased is a program that its owner has a lease on, and whoever wants to run it
+// waits. The channel tells that somebody does, and release gives it free.
+func leased(t *testing.T) (program string, wanted <-chan os.Signal, release func()) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGIO)
+	t.Cleanup(func() { signal.Stop(signals) })
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("this file system has no leases: %v", err)
+	}
+	return program, signals, func() { _, _ = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK) }
+}
+
+// A program that cannot be had at once holds up its own start, and not the memory
+// that is to be collected, without which everything stands still.
+func TestHeldUp(t *testing.T) {
+	program, wanted, release := leased(t)
+	cmd := exec.CommandContext(t.Context(), program)
+	started := make(chan error)
+	go func() { started <- proc.StartWithin(cmd, time.Hour) }()
+	<-wanted
+	runtime.GC()
+	select {
+	case err := <-started:
+		t.Fatalf("memory was collected when the start was over (%v)", err)
+	default:
+	}
+	release()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHeldUpForLong(t *testing.T) {
+	program, _, _ := leased(t)
+	cmd := exec.CommandContext(t.Context(), program)
+	if err := proc.StartWithin(cmd, time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not start within") {
+		t.Errorf("got %v", err)
+	}
+}

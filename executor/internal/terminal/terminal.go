@@ -1,0 +1,68 @@
+// Package terminal makes pseudo terminals that the runtime's poller knows.
+package terminal
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/identity"
+)
+
+// Open makes a terminal whose slave belongs to user. The master is in non-blocking
+// mode, so that deadlines and Close free a blocked reader. The caller closes both.
+func Open(user *identity.User) (master, slave *os.File, err error) {
+	err = user.Do(func() error {
+		blocking, s, err := pty.Open()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = blocking.Close() }() // the duplicate lives on
+		if master, err = pollable(blocking); err != nil {
+			_ = s.Close()
+			return err
+		}
+		slave = s
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+	}
+	return master, slave, nil
+}
+
+// pollable duplicates f as a non-blocking file: creack/pty hands out
+// descriptors in blocking mode, which deadlines and Close cannot reach.
+func pollable(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// Resize tells the terminal its size; programs on it get SIGWINCH.
+func Resize(master *os.File, rows, cols uint16) error {
+	return Control(master, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+}
+
+// Control calls f with the descriptor of file, which stays open meanwhile.
+func Control(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}

@@ -1,0 +1,281 @@
+package journal
+
+import (
+	"slices"
+	"time"
+)
+
+// Action is one action of a Journal. Its methods may be called concurrently; those
+// that change it are for the caller that reserved it.
+type Action struct {
+	j *Journal
+
+	// The lock of the journal guards the fields.
+	in         Intent
+	n          uint64
+	begin, end int64 // Unix nanoseconds; end is 0 before the end, and where it is not known
+	state      State
+	recorded   bool // the intent is on the disk
+	cancelled  bool // must not begin
+	lost       bool // something could not be recorded
+	result     place
+	hasResult  bool
+	held       []*segment // files of the log with records of this action
+	inline     []place    // records of output in the log
+	inlined    int        // their bytes
+	own        []*segment // files with the rest of the output
+	files      int        // that were ever made
+	out        extent
+	gone       bool          // forgotten
+	done       chan struct{} // closed at the end; nil where the end was before the start of the process
+	more       chan struct{} // closed at the next output or at the end; nil unless somebody waits
+}
+
+// place is where a record lies.
+type place struct {
+	segment *segment
+	at      int64
+	seq     uint64 // of output
+	offset  int64  // of output
+}
+
+// extent is how much output there was.
+type extent struct {
+	seq     uint64
+	end     int64
+	streams [streams]int64
+}
+
+// Info is what a journal knows of an action.
+type Info struct {
+	Intent
+	N     uint64
+	State State
+	Begin time.Time
+	End   time.Time // zero before the end, and where it is not known
+	// Output counts all bytes, also those that are not kept, Streams those of each
+	// stream, and Stretches the stretches.
+	Output    int64
+	Streams   [streams]int64
+	Stretches uint64
+	// Lost says that a part of the action could not be recorded.
+	Lost bool
+}
+
+// Info returns what is known now.
+func (a *Action) Info() Info {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	return a.info()
+}
+
+func (a *Action) info() Info {
+	info := Info{Intent: a.in, N: a.n, State: a.state, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Lost: a.lost}
+	if a.end > 0 {
+		info.End = time.Unix(0, a.end)
+	}
+	return info
+}
+
+// ID returns the identity, and N the number.
+func (a *Action) ID() string { return a.in.ID }
+
+// N returns the number, which counts from 1 and is never used twice.
+func (a *Action) N() uint64 { return a.n }
+
+var closedChannel = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Done returns a channel that is closed at the end.
+func (a *Action) Done() <-chan struct{} {
+	if a.done == nil {
+		return closedChannel
+	}
+	return a.done
+}
+
+// hold notes that a file has records of the action. The caller holds mu.
+func (a *Action) hold(s *segment) {
+	if slices.Contains(a.held, s) {
+		return
+	}
+	a.held = append(a.held, s)
+	s.refs++
+}
+
+// Queue records that the action waits for its turn.
+func (a *Action) Queue() {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	if a.state == Reserved && !a.recorded {
+		a.record(a.intent(a.j.buf[:0], kindReserved))
+	}
+}
+
+// Cancel keeps an action that is reserved from beginning, and returns whether it is: it
+// is for everybody, and the owner still calls End.
+func (a *Action) Cancel() bool {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	if a.state == Reserved {
+		a.cancelled = true
+	}
+	return a.cancelled
+}
+
+// Begin records that the action runs, or returns ErrCancelled. Further calls have no
+// effect.
+func (a *Action) Begin() error {
+	a.j.mu.Lock()
+	if a.state != Reserved || a.cancelled {
+		defer a.j.mu.Unlock()
+		if a.cancelled {
+			return ErrCancelled
+		}
+		return nil
+	}
+	a.move(Running)
+	if a.recorded {
+		a.record(appendRecord(a.j.buf[:0], record{kind: kindRunning, n: a.n}, nil))
+	} else {
+		a.record(a.intent(a.j.buf[:0], kindRunning))
+	}
+	a.syncAndUnlock()
+	return nil
+}
+
+// intent appends the record with which an action begins. The caller holds mu.
+func (a *Action) intent(dst []byte, kind recordKind) []byte {
+	var scratch [512]byte
+	return appendRecord(dst, record{kind: kind, n: a.n}, a.in.encode(scratch[:0], a.begin))
+}
+
+// record writes records of the action. The caller holds mu.
+func (a *Action) record(p []byte) (place, bool) {
+	a.j.buf = p[:0]
+	segment, at, err := a.j.write(a.j.log, a, p)
+	if err == nil {
+		a.recorded = true
+	}
+	return place{segment: segment, at: at}, err == nil
+}
+
+// move changes the state. The caller holds mu.
+func (a *Action) move(state State) {
+	a.j.counts[a.state]--
+	a.j.counts[state]++
+	a.state = state
+}
+
+// syncAndUnlock gives the lock back and returns once what was written lasts.
+func (a *Action) syncAndUnlock() {
+	s := a.j.log.current
+	if !a.j.cfg.Sync || s == nil || a.j.log.dir.root == nil {
+		a.j.mu.Unlock()
+		return
+	}
+	file, size := s.file, s.size
+	a.j.mu.Unlock()
+	if err := s.sync(file, size); ignoreClosed(err) != nil { // a file that was closed was synced before
+		a.j.mu.Lock()
+		a.j.problem, a.lost = err, true
+		a.j.mu.Unlock()
+	}
+}
+
+// End records how the action ended: Done, Cancelled or Refused, with its result.
+func (a *Action) End(state State, result []byte) {
+	a.j.mu.Lock()
+	if a.state.Ended() {
+		a.j.mu.Unlock()
+		return
+	}
+	a.end = time.Now().UnixNano()
+	a.move(state)
+	p := a.j.buf[:0]
+	if !a.recorded {
+		p = a.intent(p, kindReserved)
+	}
+	ended := record{kind: kindEnded, detail: uint8(state), n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
+	if len(a.own) > 0 {
+		p = a.lengths(p)
+	}
+	before := len(p)
+	if a.j.text != a.j.log { // the result stays in memory
+		if s, at, err := a.j.write(a.j.text, a, appendRecord(nil, record{kind: kindResult, n: a.n}, result)); err == nil {
+			a.result, a.hasResult = place{segment: s, at: at}, true
+		}
+		a.record(appendRecord(p, ended, nil))
+	} else if at, ok := a.record(appendRecord(p, ended, result)); ok {
+		at.at += int64(before)
+		a.result, a.hasResult = at, true
+	}
+	if cap(a.j.buf) > 1<<20 { // one large result does not make the journal large
+		a.j.buf = nil
+	}
+	if n := len(a.own); n > 0 {
+		a.j.text.dir.seal(a.own[n-1])
+	}
+	close(a.done)
+	a.wake()
+	a.j.forgetSome()
+	a.syncAndUnlock()
+}
+
+// lengths appends a record without output for each stream, by which the length of the
+// stream is known without reading files. The caller holds mu.
+func (a *Action) lengths(dst []byte) []byte {
+	for stream, length := range a.out.streams {
+		if length > 0 {
+			dst = appendRecord(dst, record{kind: kindOutput, detail: uint8(stream), n: a.n, at: a.out.end, inner: length, seq: a.out.seq}, nil)
+		}
+	}
+	return dst
+}
+
+// Drop forgets an action that was refused, as if it never came. It must not have
+// printed anything.
+func (a *Action) Drop() {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	if a.state.Ended() {
+		return
+	}
+	if a.recorded {
+		a.record(appendRecord(a.j.buf[:0], record{kind: kindDropped, n: a.n}, nil))
+	}
+	a.move(Refused)
+	close(a.done)
+	a.wake()
+	a.j.unlist(a)
+}
+
+// wake wakes those that wait for output or for the end. The caller holds mu.
+func (a *Action) wake() {
+	if a.more != nil {
+		close(a.more)
+		a.more = nil
+	}
+}
+
+// Result returns the result of an action that ended, nil where none is known. The error
+// says that it is no longer kept.
+func (a *Action) Result() ([]byte, error) {
+	a.j.mu.Lock()
+	if !a.state.Ended() || !a.hasResult {
+		a.j.mu.Unlock()
+		return nil, nil
+	}
+	at := a.result
+	r, err := a.j.dirOf(at.segment).open(at.segment)
+	a.j.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	_, result, err := readPayload(r, at.at)
+	return result, err
+}

@@ -1,0 +1,287 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// loader reads a journal when it is opened.
+type loader struct {
+	*Journal
+
+	byN   map[uint64]*Action
+	words map[string]string // so that equal ones share memory
+}
+
+// load reads the files of the directory. The error is ErrNewer, or that of a directory
+// that cannot be read; damaged files are read as far as they go.
+func (j *Journal) load() error {
+	entries, err := fs.ReadDir(j.log.dir.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	var logs, outs []string
+	for _, e := range entries { // sorted by name
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "log-"):
+			logs = append(logs, name)
+		case strings.HasPrefix(name, "out-"):
+			outs = append(outs, name)
+		}
+	}
+	if err := j.loadForgotten(); err != nil {
+		return err
+	}
+	l := &loader{Journal: j, byN: map[uint64]*Action{}, words: map[string]string{}}
+	var all []*segment
+	for i, name := range logs {
+		s, err := l.loadLog(name, i == len(logs)-1)
+		if err != nil {
+			return err
+		}
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(j.actions, func(a, b *Action) int { return int(int64(a.n) - int64(b.n)) }) //nolint:gosec // they count from 1
+	for _, name := range outs {
+		if err := l.loadOutput(name); err != nil {
+			return err
+		}
+	}
+	for _, a := range j.actions {
+		if !a.gone {
+			j.afterCrash(a)
+		}
+	}
+	j.actions = slices.DeleteFunc(j.actions, func(a *Action) bool { return a.gone })
+	for _, s := range all {
+		if s.refs == 0 && s != j.log.current {
+			j.drop(j.log.dir, s)
+		}
+	}
+	j.forgetSome()
+	return nil
+}
+
+// afterCrash says of an action that did not end what became of it.
+func (j *Journal) afterCrash(a *Action) {
+	switch a.state {
+	case Reserved:
+		a.state = Refused
+	case Running:
+		a.state = Unknown
+	case Done, Cancelled, Refused, Unknown:
+	}
+	j.counts[a.state]++
+}
+
+// openFile opens a file of the directory. It returns nil where the file is none of a
+// journal; that is noted.
+func (j *Journal) openFile(name string) (*segment, error) {
+	file, err := j.log.dir.root.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &segment{name: name, file: file}
+	info, err := file.Stat()
+	if err == nil {
+		s.size = info.Size()
+		var h [fileHeader]byte
+		_, _ = file.ReadAt(h[:], 0) // a short file has a wrong header
+		err = checkFileHeader(h[:])
+	}
+	if err == nil {
+		return s, nil
+	}
+	_ = file.Close() // it was only read
+	if errors.Is(err, errDamaged) {
+		if s.size > fileHeader { // otherwise the process died when it made the file
+			j.note = "the journal is damaged: " + name + " cannot be read"
+		}
+		return nil, nil
+	}
+	return nil, err
+}
+
+// loadLog reads a file of the log. Behind the last good record the last file is cut.
+func (j *loader) loadLog(name string, last bool) (*segment, error) {
+	if _, err := fmt.Sscanf(name, "log-%x", &j.log.number); err != nil {
+		return nil, nil //nolint:nilerr // it is none of ours
+	}
+	s, err := j.openFile(name)
+	if s == nil {
+		return nil, err
+	}
+	end, err := scan(s.file, fileHeader, s.size, func(r record, at int64, payload []byte) error {
+		j.next = max(j.next, r.n+1)
+		j.apply(s, r, at, payload)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if end < s.size {
+		if !last {
+			j.note = fmt.Sprintf("the journal is damaged: %s cannot be read from byte %d on", name, end)
+		} else if err := s.file.Truncate(end); err == nil {
+			s.size = end
+		}
+	}
+	j.bytes += s.size
+	if last && end == s.size {
+		j.log.current = s
+		return s, nil
+	}
+	j.log.dir.seal(s)
+	return s, nil
+}
+
+// apply takes over a record.
+func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
+	a := j.byN[r.n]
+	if a == nil {
+		if r.kind == kindReserved || r.kind == kindRunning {
+			j.applyIntent(s, r, payload)
+		}
+		return
+	}
+	switch r.kind {
+	case kindRunning:
+		a.state = Running
+	case kindOutput:
+		if r.length > 0 { // otherwise it is a length alone
+			a.inline = append(a.inline, place{segment: s, at: at, seq: r.seq, offset: r.at})
+		}
+		a.out.grow(r)
+	case kindEnded:
+		if state := State(r.detail); state.Ended() && state <= Unknown {
+			a.state = state
+		}
+		a.end, a.result, a.hasResult = r.at, place{segment: s, at: at}, r.length > 0
+		a.out.end, a.out.seq = max(a.out.end, r.inner), max(a.out.seq, r.seq)
+	case kindDropped:
+		delete(j.byID, a.in.ID)
+		delete(j.byN, a.n)
+		for _, s := range a.held {
+			s.refs--
+		}
+		a.gone = true
+		return
+	case kindReserved, kindForgotten, kindResult:
+	}
+	a.hold(s)
+}
+
+func (j *loader) applyIntent(s *segment, r record, payload []byte) {
+	in, begin, ok := decodeIntent(payload)
+	if _, gone := j.forgotten[hashID(in.ID)]; !ok || gone || j.byID[in.ID] != nil {
+		return
+	}
+	for _, word := range []*string{&in.Kind, &in.Session, &in.Form} {
+		if kept, ok := j.words[*word]; ok {
+			*word = kept
+		} else {
+			j.words[*word] = *word
+		}
+	}
+	a := &Action{j: j.Journal, in: in, n: r.n, begin: begin, state: Reserved, recorded: true}
+	if r.kind == kindRunning {
+		a.state = Running
+	}
+	j.byID[in.ID], j.byN[a.n] = a, a
+	j.actions = append(j.actions, a)
+	a.hold(s)
+}
+
+// grow counts a record of output.
+func (e *extent) grow(r record) {
+	if e.seq = max(e.seq, r.seq); r.detail&startedFlag != 0 {
+		return
+	}
+	e.end = max(e.end, r.at+int64(r.length))
+	if int(r.detail) < len(e.streams) {
+		e.streams[r.detail] = max(e.streams[r.detail], r.inner+int64(r.length))
+	}
+}
+
+// loadOutput reads a file with the output of one action, which is removed where the
+// action is not there any more.
+func (j *loader) loadOutput(name string) error {
+	var n uint64
+	var number int
+	if _, err := fmt.Sscanf(name, "out-%x-%x", &n, &number); err != nil {
+		return nil // it is none of ours
+	}
+	j.next = max(j.next, n+1)
+	s, err := j.openFile(name)
+	if err != nil {
+		return err
+	}
+	a := j.byN[n]
+	if a == nil || s == nil {
+		if s != nil {
+			j.log.dir.seal(s)
+		}
+		_ = j.log.dir.root.Remove(name) // at the next start, otherwise
+		return nil
+	}
+	defer j.log.dir.seal(s)
+	whole := errors.New("enough")
+	end, err := scan(s.file, fileHeader, s.size, func(r record, _ int64, _ []byte) error {
+		if s.first == 0 {
+			s.first, s.offset = r.seq, r.at
+		}
+		a.out.grow(r)
+		if a.state.Ended() { // its last record says the rest
+			return whole
+		}
+		return nil
+	})
+	if err == nil && end < s.size {
+		if err := s.file.Truncate(end); err == nil {
+			s.size = end
+		}
+	}
+	if s.first == 0 {
+		j.log.dir.remove(s)
+		return nil
+	}
+	s.inText = true
+	a.files = number + 1
+	a.own = append(a.own, s)
+	j.bytes += s.size
+	return nil
+}
+
+// loadForgotten reads the identities of forgotten actions.
+func (j *Journal) loadForgotten() error {
+	s, err := j.openFile(forgottenName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		j.note = "the journal is damaged: the identities of forgotten actions cannot be read"
+		return nil
+	}
+	end, err := scan(s.file, fileHeader, s.size, func(r record, _ int64, payload []byte) error {
+		j.next = max(j.next, r.n+1)
+		if r.kind == kindForgotten && len(payload) == len(idHash{}) {
+			j.noteForgotten(idHash(payload))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.size = end
+	j.forgottenFile = s
+	return nil
+}

@@ -1,0 +1,174 @@
+package process
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/identity"
+)
+
+// defaultMax is how many programs run at a time.
+const defaultMax = 256
+
+// Errors of this package.
+var (
+	ErrMany   = errors.New("too many programs run already")
+	ErrClosed = errors.New("the engine is closed")
+)
+
+// StartError says that a program could not be started.
+type StartError struct {
+	// Code is what a shell exits with then: 127 where there is no such program, else 126.
+	Code int
+	// Reason is a sentence for people.
+	Reason string
+}
+
+func (e *StartError) Error() string { return e.Reason }
+
+// Config says how programs are started.
+type Config struct {
+	// Env is the environment, as os.Environ gives it.
+	Env []string
+	// User runs the programs; nil means the user of this process.
+	User *identity.User
+	// Max bounds the programs that run, together with those that have ended and left their
+	// streams to another process; 0 means 256.
+	Max int
+}
+
+// Command is a program to be started.
+type Command struct {
+	// Argv is the program, by its path or to be looked for on the PATH, and its
+	// arguments.
+	Argv []string
+	// Dir is the absolute path of the directory that it begins in.
+	Dir string
+	// Env are variables over those of the engine, or with ClearEnv instead of them.
+	// ACTIOND_TREE, by which the engine finds what the program started, comes in any case.
+	Env      map[string]string
+	ClearEnv bool
+	// Input is the standard input; nil means that it is empty.
+	Input []byte
+	// Terminal gives the program a terminal for its output, and for its input where it
+	// has one, instead of a pipe for each.
+	Terminal *Size
+	// KillAfter is how long the program and what it started may run; 0 means for ever.
+	KillAfter time.Duration
+	// Output is called for what the program writes as it comes, one call after another,
+	// the first one once it runs. Data is valid during the call. The program waits for it,
+	// as soon as a pipe is full. nil means that nobody listens.
+	Output func(Chunk)
+}
+
+// Size is that of a terminal.
+type Size struct{ Rows, Cols uint16 }
+
+// Engine starts programs. Its methods may be called concurrently.
+type Engine struct {
+	cfg   Config // without an environment
+	drain time.Duration
+
+	mu     sync.Mutex
+	env    []string
+	live   map[*Process]bool
+	closed bool
+}
+
+// New returns an engine. The caller must call Close.
+func New(cfg Config) *Engine {
+	e := &Engine{cfg: cfg, env: cfg.Env, live: map[*Process]bool{}, drain: drainTime}
+	e.cfg.Env = nil
+	if e.cfg.Max == 0 {
+		e.cfg.Max = defaultMax
+	}
+	return e
+}
+
+// SetEnv replaces the environment of the programs that are yet to be started.
+func (e *Engine) SetEnv(env []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.env = env
+}
+
+// Prepare returns a program that is yet to be started.
+func (e *Engine) Prepare(c Command) *Process {
+	return &Process{
+		engine: e, command: c, mark: proc.NewMark(), output: c.Output,
+		launched: make(chan struct{}), exited: make(chan struct{}), over: make(chan struct{}), closing: make(chan struct{}),
+		kept: [3]kept{{most: keptEach}, {most: keptEach}, {most: keptBoth}},
+	}
+}
+
+// Start starts the program, which takes as long as its file system. It is called once. An
+// error is a *StartError where there is no such program or it cannot be run, or ErrMany
+// or ErrClosed.
+func (p *Process) Start() error {
+	defer close(p.launched)
+	env, err := p.engine.admit(p)
+	if err != nil {
+		return err
+	}
+	if err := p.launch(p.command, env); err != nil {
+		p.engine.forget(p)
+		return err
+	}
+	go p.wait()
+	return nil
+}
+
+// admit counts p among the living, and returns their environment.
+func (e *Engine) admit(p *Process) (env []string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return nil, ErrClosed
+	case len(e.live) >= e.cfg.Max:
+		return nil, ErrMany
+	}
+	e.live[p] = true
+	return e.env, nil
+}
+
+func (e *Engine) forget(p *Process) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.live, p)
+}
+
+// Close ends all programs, with what they started, and returns when they are gone, or
+// cannot be killed.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.closed = true
+	var ending sync.WaitGroup
+	for p := range e.live {
+		ending.Go(p.close)
+	}
+	e.mu.Unlock()
+	ending.Wait()
+}
+
+// close ends the program and what it started, and its goroutines.
+func (p *Process) close() {
+	<-p.launched
+	if p.tree == nil {
+		return // it was not started
+	}
+	p.end(ByServer, closeGrace)
+	p.closeOnce.Do(func() { close(p.closing) })
+	limit := time.NewTimer(closeTime)
+	defer limit.Stop()
+	select {
+	case <-p.over:
+	case <-limit.C:
+	}
+	for _, s := range p.sources {
+		_ = s.file.SetReadDeadline(time.Now())
+	}
+	p.running.Wait()
+}

@@ -1,0 +1,155 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/proc/reexec"
+	"github.com/actiond/actiond/executor/internal/terminal"
+)
+
+// launch starts the program and the goroutines of p.
+func (p *Process) launch(c Command, env []string) error {
+	if c.ClearEnv {
+		env = nil
+	}
+	env = append(proc.Environ(env, c.Env), p.mark)
+	user := p.engine.cfg.User
+	program, err := p.find(c, env)
+	if err != nil {
+		return err
+	}
+	p.cmd = &exec.Cmd{
+		Path: program, Args: c.Argv, Dir: c.Dir, Env: env,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: user.Credential()},
+	}
+	theirs, err := p.connect(c)
+	if err == nil {
+		err = startError(c, proc.Start(p.cmd))
+	}
+	closeAll(theirs)
+	if err != nil {
+		p.disconnect()
+		return err
+	}
+	p.tree = proc.NewTree(p.PID())
+	p.begin()
+	p.settling.Add(len(p.sources))
+	for _, s := range p.sources {
+		p.running.Go(func() { p.read(s) })
+	}
+	if p.input != nil {
+		p.running.Go(func() { p.input.feed(c.Input) })
+	}
+	if c.KillAfter > 0 {
+		p.running.Go(func() { p.limit(c.KillAfter) })
+	}
+	return nil
+}
+
+// defaultPath is where programs are looked for without a PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// find returns the path of the program, with the user's rights. One that is relative is
+// below the program's directory.
+func (p *Process) find(c Command, env []string) (path string, err error) {
+	name := c.Argv[0]
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	err = p.engine.cfg.User.Do(func() error {
+		path = proc.LookPath(name, proc.EnvPath(env, defaultPath))
+		return nil
+	})
+	if err == nil && path == "" {
+		err = &StartError{Code: 127, Reason: name + ": not found"}
+	}
+	return path, err
+}
+
+// startError makes a StartError of what the kernel says.
+func startError(c Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	failed := &StartError{Code: 126, Reason: err.Error()}
+	at, ok := errors.AsType[*fs.PathError](err)
+	switch {
+	case !ok:
+	case at.Op == reexec.StepDir:
+		failed.Reason = fmt.Sprintf("%s: cannot begin in %s: %v", c.Argv[0], c.Dir, at.Err)
+	default:
+		if at.Op == reexec.StepExec && errors.Is(at.Err, unix.ENOENT) {
+			failed.Code = 127
+		}
+		failed.Reason = fmt.Sprintf("%s: %v", c.Argv[0], at.Err)
+	}
+	return failed
+}
+
+// connect makes the streams of the program, and returns its ends of them, which the
+// caller closes, also after an error.
+func (p *Process) connect(c Command) (theirs []*os.File, err error) {
+	if c.Terminal != nil {
+		return p.connectTerminal(c)
+	}
+	for stream := Stdout; stream <= Stderr && err == nil; stream++ {
+		var ours, end *os.File
+		if ours, end, err = os.Pipe(); err == nil {
+			p.sources = append(p.sources, &source{stream: stream, file: ours, settle: p.settling.Done})
+			theirs = append(theirs, end)
+		}
+	}
+	if err == nil && c.Input != nil {
+		var ours, end *os.File
+		if end, ours, err = os.Pipe(); err == nil {
+			p.input = &input{file: ours}
+			theirs = append(theirs, end)
+			p.cmd.Stdin = end
+		}
+	}
+	if err == nil {
+		p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1]
+	}
+	return theirs, err
+}
+
+// connectTerminal is connect where all streams are one.
+func (p *Process) connectTerminal(c Command) (theirs []*os.File, err error) {
+	master, slave, err := terminal.Open(p.engine.cfg.User)
+	if err != nil {
+		return nil, err
+	}
+	p.sources = []*source{{stream: Stdout, file: master, settle: p.settling.Done}}
+	p.cmd.Stdout, p.cmd.Stderr = slave, slave
+	p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, 1 // its standard output
+	if c.Input != nil {
+		p.cmd.Stdin = slave
+		p.input = &input{file: master, terminal: true}
+	}
+	return []*os.File{slave}, terminal.Resize(master, c.Terminal.Rows, c.Terminal.Cols)
+}
+
+// disconnect closes our ends of the streams of a program that was not started.
+func (p *Process) disconnect() {
+	for _, s := range p.sources {
+		_ = s.file.Close()
+	}
+	if p.input != nil {
+		p.input.close()
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}

@@ -1,0 +1,171 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/tail"
+)
+
+const (
+	// readSize is how much is read at once, which is what a pipe holds.
+	readSize = 64 << 10
+	// keptEach is how much is kept of the beginning and of the end of a stream, and
+	// keptBoth the same of both together: 15,000 characters of four bytes.
+	keptEach = 128 << 10
+	keptBoth = 60_000
+)
+
+// Stream is one of the streams of a program.
+type Stream int
+
+// The streams.
+const (
+	Stdout Stream = iota
+	Stderr
+	both
+)
+
+// Chunk is a stretch of a program's output, or, without Data, that it has begun.
+type Chunk struct {
+	// PID is the process id of the program in the first chunk, otherwise 0.
+	PID    int
+	Stream Stream
+	// Offset is that of the first byte of Data in its stream.
+	Offset int64
+	Data   []byte
+}
+
+// Text is what is kept of a stream: all of it, or its beginning and its end.
+type Text struct {
+	Head, Tail []byte
+	// Total counts the bytes that there were, those between Head and Tail included.
+	Total int64
+}
+
+// kept is a Text that grows.
+type kept struct {
+	most  int // of each end
+	head  []byte
+	tail  *tail.Buffer // nil while all is in the head
+	total int64
+}
+
+func (k *kept) add(data []byte) {
+	k.total += int64(len(data))
+	n := min(len(data), k.most-len(k.head))
+	k.head = append(k.head, data[:n]...)
+	if n == len(data) {
+		return
+	}
+	if k.tail == nil {
+		k.tail = tail.New(k.most)
+	}
+	_, _ = k.tail.Write(data[n:])
+}
+
+func (k *kept) text() Text {
+	t := Text{Head: k.head, Total: k.total}
+	if k.tail != nil {
+		end, _ := k.tail.Kept()
+		t.Tail = []byte(end)
+	}
+	return t
+}
+
+// source is the end of a pipe or a terminal that the program writes to.
+type source struct {
+	stream Stream
+	file   *os.File
+	settle func() // says that all that was written before the program's end is delivered
+}
+
+// take keeps and delivers output. A listener that is slow holds up the program, as the
+// next one in a pipeline does.
+func (p *Process) take(stream Stream, data []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left || p.frozen {
+		return
+	}
+	chunk := Chunk{Stream: stream, Offset: p.kept[stream].total, Data: data}
+	p.kept[stream].add(data)
+	p.kept[both].add(data)
+	if p.output != nil {
+		p.output(chunk)
+	}
+}
+
+// begin tells that the program runs.
+func (p *Process) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.left && p.output != nil {
+		p.output(Chunk{PID: p.PID()})
+	}
+}
+
+// read delivers the output of one source to its end.
+func (p *Process) read(s *source) {
+	defer func() { _ = s.file.Close() }()
+	settle := sync.OnceFunc(s.settle)
+	defer settle()
+	buf := make([]byte, readSize)
+	for {
+		n, err := s.file.Read(buf)
+		if n > 0 {
+			p.take(s.stream, buf[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break // the program has ended, and another one may yet write
+		}
+		if err != nil { // a terminal says EIO where a pipe says EOF
+			return
+		}
+	}
+	p.takeRest(s, buf)
+	settle()
+	p.drop(s, buf[:4<<10:4<<10])
+}
+
+// takeRest delivers what is in the pipe at this moment, however much follows it.
+func (p *Process) takeRest(s *source, buf []byte) {
+	_ = terminal.Control(s.file, func(fd int) error {
+		rest, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		for err == nil && rest > 0 {
+			var n int
+			n, err = unix.Read(fd, buf[:min(rest, len(buf))])
+			if n <= 0 {
+				return err
+			}
+			p.take(s.stream, buf[:n])
+			rest -= n
+		}
+		return err
+	})
+}
+
+// drop reads what processes write that the program has left behind: they would end if
+// nobody did.
+func (p *Process) drop(s *source, buf []byte) {
+	_ = s.file.SetReadDeadline(time.Time{})
+	for !p.isClosing() {
+		if _, err := s.file.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Process) isClosing() bool {
+	select {
+	case <-p.closing:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,239 @@
+// Package process starts programs without a shell that persists: each with streams of
+// its own, which are kept at their beginning and their end, and counted.
+//
+// A program goes on whether anybody waits for it or not. What it leaves behind when it
+// ends lives on, as it does behind a shell, and does not hold up the answer: where such a
+// process has inherited the output, that is read and dropped from then on.
+package process
+
+import (
+	"context"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+)
+
+const (
+	// drainTime is how long output is waited for once the program has ended and another
+	// process holds its end of the output: a filter that it started ends a moment later.
+	drainTime = 200 * time.Millisecond
+	// killGrace is how long what is to end has between SIGTERM and SIGKILL.
+	killGrace = 2 * time.Second
+	// closeGrace is the same where the engine is closed, and closeTime how long that
+	// waits for what cannot be killed.
+	closeGrace = 300 * time.Millisecond
+	closeTime  = 2 * time.Second
+)
+
+// What ended a process, as Result says it.
+const (
+	ByKillAfter = "kill_after" // its time was over
+	ByServer    = "server"     // the engine was closed
+)
+
+// Process is a program that was started. Its methods may be called concurrently.
+//
+// Once started it owns a goroutine that waits for the program's end, one for each stream, and one
+// each where there is input or a limit. They end with the program and with whatever holds its
+// streams, at the latest with the engine.
+type Process struct {
+	engine  *Engine
+	command Command
+	cmd     *exec.Cmd
+	tree    *proc.Tree
+	mark    string // of it and of all that it starts
+
+	launched  chan struct{} // closed once it runs, or could not be started
+	exited    chan struct{} // closed once the program ended
+	over      chan struct{} // closed once its output is whole, too
+	closing   chan struct{} // closed where the engine wants no more of it
+	closeOnce sync.Once
+	running   sync.WaitGroup // all goroutines but the one that waits
+	sources   []*source
+	input     *input // nil where it has none
+
+	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
+
+	mu      sync.Mutex  // held while output is called, which may take long
+	output  func(Chunk) // nil where nobody listens
+	kept    [3]kept     // by Stream, and both
+	left    bool        // nobody wants its output
+	frozen  bool        // final holds
+	final   Result
+	endedBy atomic.Value // a string
+}
+
+// Result is what is known of a process.
+type Result struct {
+	// Running says that the program has not ended.
+	Running bool
+	PID     int
+	// ExitCode is -1 while it runs, and where a signal ended it.
+	ExitCode int
+	// Signal is the name of the signal that ended it, such as "SIGKILL", or "".
+	Signal string
+	// EndedBy is ByKillAfter or ByServer where it ended because this engine told it to,
+	// otherwise "".
+	EndedBy string
+	// CPU is the processor time of it and of the children that it waited for, once it
+	// has ended.
+	CPU time.Duration
+	// MaxRSS is the largest resident set of it or a child that it waited for, in bytes;
+	// 0 while it runs, and where it was smaller than this process's own, which the
+	// kernel counts for a child that has not yet executed its program.
+	MaxRSS int64
+	// Stdout, Stderr and Both, which are both in the order of arrival, are what it wrote.
+	// On a terminal all is Stdout.
+	Stdout, Stderr, Both Text
+}
+
+// PID returns the process id of the program, which is also that of its session and of
+// its process group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Wait returns how the program ended, or how it is when the limit is over, unless that
+// is negative. ctx bounds the wait too; its cause is the error then. The program goes on
+// in either case.
+func (p *Process) Wait(ctx context.Context, limit time.Duration) (Result, error) {
+	var late <-chan time.Time
+	if limit >= 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-p.over:
+	case <-late:
+	case <-ctx.Done():
+		return Result{}, context.Cause(ctx)
+	}
+	return p.result(), nil
+}
+
+func (p *Process) result() Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen {
+		return p.final
+	}
+	r := Result{Running: true, PID: p.PID(), ExitCode: -1}
+	r.EndedBy, _ = p.endedBy.Load().(string)
+	p.texts(&r)
+	return r
+}
+
+// texts takes what was kept into r. The caller holds mu.
+func (p *Process) texts(r *Result) {
+	r.Stdout, r.Stderr, r.Both = p.kept[Stdout].text(), p.kept[Stderr].text(), p.kept[both].text()
+}
+
+// Leave is called by who started the program and wants no more of it: no call of
+// Command.Output is under way or follows when it has returned, and what the program
+// writes from then on is read and dropped. It may be called at any time.
+func (p *Process) Leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.output = true, nil
+	p.kept = [3]kept{}
+	p.final.Stdout, p.final.Stderr, p.final.Both = Text{}, Text{}, Text{}
+}
+
+// wait is the one place where the program is waited for.
+func (p *Process) wait() {
+	p.tree.AwaitRoot()
+	_ = p.cmd.Wait() // how it ended is asked of ProcessState
+	close(p.exited)
+	if p.input != nil {
+		p.input.close()
+	}
+	for _, s := range p.sources {
+		_ = s.file.SetReadDeadline(time.Now().Add(p.engine.drain))
+	}
+	p.settling.Wait()
+	p.mu.Lock()
+	p.frozen, p.final = true, p.ended()
+	p.kept = [3]kept{}
+	p.mu.Unlock()
+	close(p.over)
+	p.running.Wait()
+	p.engine.forget(p)
+}
+
+// ended says how the program ended. The caller holds mu.
+func (p *Process) ended() Result {
+	state := p.cmd.ProcessState
+	r := Result{PID: p.PID(), ExitCode: state.ExitCode(), CPU: state.UserTime() + state.SystemTime()}
+	r.EndedBy, _ = p.endedBy.Load().(string)
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		r.Signal = unix.SignalName(status.Signal())
+	}
+	var own unix.Rusage
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok && unix.Getrusage(unix.RUSAGE_SELF, &own) == nil && usage.Maxrss > own.Maxrss {
+		r.MaxRSS = usage.Maxrss << 10
+	}
+	p.texts(&r)
+	return r
+}
+
+// limit ends the program, and what it has left behind, when its time is over.
+func (p *Process) limit(after time.Duration) {
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	over := p.over
+	for {
+		select {
+		case <-timer.C:
+			p.end(ByKillAfter, killGrace)
+			return
+		case <-p.closing:
+			return
+		case <-over:
+			if !proc.SignalMarked(p.mark, p.engine.cfg.User, 0, nil) {
+				return
+			}
+			over = nil
+		}
+	}
+}
+
+// end asks the program and all that it started to end, and kills what is left after the
+// grace.
+func (p *Process) end(by string, grace time.Duration) {
+	var reached map[int]bool
+	p.tree.Do(func(root int) {
+		p.endedBy.CompareAndSwap(nil, by)
+		reached = proc.SignalTree(root, unix.SIGTERM)
+	})
+	proc.SignalMarked(p.mark, p.engine.cfg.User, unix.SIGTERM, reached)
+	p.awaitAll(grace)
+	p.tree.Kill()
+	proc.KillMarked(p.mark, p.engine.cfg.User)
+}
+
+// awaitAll returns when the program has ended and nothing that bears its mark is left,
+// or after limit.
+func (p *Process) awaitAll(limit time.Duration) {
+	const pause = 25 * time.Millisecond // looking at all processes takes about one
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	look := time.NewTicker(pause)
+	defer look.Stop()
+	select {
+	case <-p.exited:
+	case <-deadline.C:
+		return
+	}
+	for proc.SignalMarked(p.mark, p.engine.cfg.User, 0, nil) {
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/sandbox"
+)
+
+const (
+	// staleTime is how long the answer to a list of the sandboxes is used. The
+	// driver reports changes at once, so it matters only if a report is lost.
+	staleTime = 30 * time.Second
+	// holdOff is how long the engine is not asked again after it could not be
+	// reached. Requests to known sandboxes go on meanwhile.
+	holdOff = 2 * time.Second
+	// maxIdleConns is how many idle connections to one sandbox are kept.
+	maxIdleConns = 32
+	// poolTime is shorter than the server in a sandbox keeps an idle connection,
+	// so that no request is sent over one that is being closed.
+	poolTime = 60 * time.Second
+)
+
+// directory remembers the sandboxes, so that a request to one of them does not
+// ask the engine. All methods may be called concurrently.
+type directory struct {
+	driver  sandbox.Driver
+	looking chan struct{} // held by the caller that asks the engine
+
+	mu       sync.Mutex
+	entries  map[string]*entry // by id
+	complete bool              // no other sandboxes are known to be there
+	changes  int               // that were told
+	looked   time.Time         // the last look began
+	failed   error             // of that look
+}
+
+// entry is a sandbox and the connections to it.
+type entry struct {
+	transport *http.Transport
+	ports     *http.Transport // to applications
+
+	mu      sync.Mutex
+	sandbox *sandbox.Sandbox
+	fresh   time.Time // when it was looked at; zero: it has changed since
+	key     string    // once it was needed
+}
+
+func newDirectory(d sandbox.Driver) *directory {
+	return &directory{driver: d, looking: make(chan struct{}, 1), entries: map[string]*entry{}}
+}
+
+// find gives the sandbox of an id. It fails with sandbox.ErrNotFound, or with
+// sandbox.ErrUnknown for one that was not seen before. The engine is asked about an
+// unknown id only for a trusted caller.
+func (d *directory) find(ctx context.Context, id string, trusted bool) (*entry, error) {
+	d.mu.Lock()
+	found, complete := d.entries[id], d.complete && time.Since(d.looked) < staleTime
+	d.mu.Unlock()
+	if found != nil && found.isFresh() {
+		return found, nil
+	}
+	if found == nil && complete && !trusted {
+		return nil, errNoSandbox(id)
+	}
+	err := d.look(ctx)
+	d.mu.Lock()
+	now := d.entries[id]
+	d.mu.Unlock()
+	switch {
+	case now != nil && (err == nil || errors.Is(err, sandbox.ErrUnknown)):
+		return now, nil // the engine may be down, and the sandbox live on
+	case err != nil:
+		return nil, err
+	}
+	return nil, errNoSandbox(id)
+}
+
+func errNoSandbox(id string) error { return fmt.Errorf("%.64q: %w", id, sandbox.ErrNotFound) }
+
+// reachable asks the engine, unless it was asked a moment ago.
+func (d *directory) reachable(ctx context.Context) error {
+	d.mu.Lock()
+	recent, failed := time.Since(d.looked) < holdOff, d.failed
+	d.mu.Unlock()
+	if recent {
+		return failed
+	}
+	return d.look(ctx)
+}
+
+// look asks the engine for all sandboxes. A caller that comes while another one asks
+// gets the result of a list that began after it came.
+func (d *directory) look(ctx context.Context) error {
+	came := time.Now()
+	select {
+	case d.looking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("looking for the sandboxes: %w", context.Cause(ctx))
+	}
+	defer func() { <-d.looking }()
+	d.mu.Lock()
+	looked, failed, changes := d.looked, d.failed, d.changes
+	d.mu.Unlock()
+	if looked.After(came) || failed != nil && time.Since(looked) < holdOff {
+		return failed
+	}
+	begun := time.Now()
+	all, err := d.driver.List(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("looking for the sandboxes: %w", context.Cause(ctx))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.looked, d.failed = begun, err
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, s := range all {
+		if s.Pool != "" { // not claimed
+			continue
+		}
+		there[s.ID] = true
+		// A sandbox that changed during the list is asked for again.
+		d.entry(s).update(s, changes == d.changes)
+	}
+	d.complete = changes == d.changes
+	if !d.complete {
+		return nil
+	}
+	for id, s := range d.entries {
+		if !there[id] {
+			s.closeIdle()
+			delete(d.entries, id)
+		}
+	}
+	return nil
+}
+
+// entry returns the entry of a sandbox, a new one for a container that was not seen
+// before. d.mu is held.
+func (d *directory) entry(s *sandbox.Sandbox) *entry {
+	if old := d.entries[s.ID]; old != nil {
+		if old.current().Instance == s.Instance {
+			return old
+		}
+		old.closeIdle()
+	}
+	made := newEntry(s)
+	d.entries[s.ID] = made
+	return made
+}
+
+func newEntry(s *sandbox.Sandbox) *entry {
+	made := &entry{sandbox: s}
+	made.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := made.current().Dial(ctx)
+			if err != nil {
+				return nil, &dialError{err}
+			}
+			return httpserver.DeadlineConn(conn), nil
+		},
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    maxIdleConns,
+		IdleConnTimeout:        poolTime,
+		MaxResponseHeaderBytes: maxHeader,
+		ExpectContinueTimeout:  time.Second,
+	}
+	made.ports = newPortTransport(made)
+	return made
+}
+
+// dialError says that a sandbox could not be connected to: nothing was sent.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }
+
+// put notes what the gateway did to a sandbox.
+func (d *directory) put(s *sandbox.Sandbox) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes++
+	d.entry(s).update(s, true)
+}
+
+// forget notes that a sandbox is gone.
+func (d *directory) forget(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes++
+	if s := d.entries[id]; s != nil {
+		s.closeIdle()
+		delete(d.entries, id)
+	}
+}
+
+// changed notes that something happened to a sandbox; "" stands for all.
+func (d *directory) changed(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes++
+	d.complete = false
+	for name, s := range d.entries {
+		if id == "" || id == name {
+			s.stale()
+		}
+	}
+}
+
+// watch notes what the engine tells, until ctx ends.
+func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slog.Logger) {
+	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, staleTime) {
+		begun := time.Now()
+		err := watcher.Events(ctx, func(e sandbox.Event) error {
+			d.changed(e.ID)
+			return nil
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		d.changed("") // what happens until it tells again is not known
+		if time.Since(begun) > staleTime {
+			wait = time.Second
+		}
+		log.WarnContext(ctx, "the engine does not tell what happens", "error", err, "next", wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// close drops idle connections.
+func (d *directory) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.entries {
+		s.closeIdle()
+	}
+}
+
+// closeIdle drops idle connections.
+func (s *entry) closeIdle() {
+	s.ports.CloseIdleConnections()
+	s.transport.CloseIdleConnections()
+}
+
+func (s *entry) current() *sandbox.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sandbox
+}
+
+func (s *entry) isFresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.fresh) < staleTime
+}
+
+func (s *entry) update(sandbox *sandbox.Sandbox, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sandbox = sandbox
+	s.fresh = time.Time{}
+	if fresh {
+		s.fresh = time.Now()
+	}
+}
+
+func (s *entry) stale() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fresh = time.Time{}
+}
+
+// sessionKey is the key of the sandbox's server.
+func (s *entry) sessionKey() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key == "" {
+		key, err := s.sandbox.Key()
+		if err != nil {
+			return "", err
+		}
+		s.key = key
+	}
+	return s.key, nil
+}
+
+// keeps tells whether key is the sandbox's.
+func (s *entry) keeps(key string) (bool, error) {
+	own, err := s.sessionKey()
+	if own == "" || err != nil {
+		return false, err
+	}
+	return sameKey(key, sha256.Sum256([]byte(own))), nil
+}

@@ -1,0 +1,35 @@
+package gateway_test
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDocs holds the list of metrics in docs/gateway.md to the gateway, which
+// has a warm pool and made a sandbox.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t)
+	h.make(t, `{"image":"debian"}`)
+	names := func(expression, text string) []string {
+		set := map[string]bool{}
+		for _, found := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+			set[found[1]] = true
+		}
+		return slices.Sorted(maps.Keys(set))
+	}
+	_, said, _ := strings.Cut(string(data), "\n## Figures for Prometheus\n")
+	want := names("`(?:actiond_gateway|…)_([a-z_]+)", said)
+	got := names(`(?m)^# TYPE actiond_gateway_(\w+)`, h.ask(t, "GET", "/metrics", "/metrics", "").Body.String())
+	if !slices.Equal(got, want) {
+		t.Errorf("there are %q\nsaid to be %q", got, want)
+	}
+}

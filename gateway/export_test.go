@@ -1,0 +1,23 @@
+package gateway
+
+import (
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Route is a line of the table.
+type Route struct {
+	Method, Path string
+	Open         bool
+}
+
+// Routes returns the table.
+func (g *Gateway) Routes() []Route {
+	var routes []Route
+	for _, rt := range g.routes() {
+		routes = append(routes, Route{rt.Method, rt.Path, rt.Open})
+	}
+	return routes
+}
+
+// Pool is that of the configuration.
+func (g *Gateway) Pool() *sandbox.Pool { return g.cfg.Pool }

@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// fail answers with an error; it is the only place that turns errors into
+// statuses. What is neither refused nor known to be unavailable is ours: it is
+// logged with its chain under an id, and the caller gets the id.
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	if httpserver.Begun(w) {
+		panic(http.ErrAbortHandler) // so that half an answer does not look whole
+	}
+	refusal := refusalOf(ctx, err)
+	id := ""
+	if refusal == nil {
+		id = httpserver.LogBroken(g.log, r, err)
+		refusal = &api.Error{
+			Status: http.StatusInternalServerError,
+			Detail: "Internal server error: the gateway's log says more under " + id,
+		}
+	}
+	switch refusal.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "1")
+	}
+	httpserver.WriteRefusal(w, r, refusal, id)
+}
+
+// refusalOf is what the caller is told of an error, nil where it is the
+// gateway's fault.
+func refusalOf(ctx context.Context, err error) *api.Error {
+	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		return refusal
+	}
+	is := func(target error) bool { return errors.Is(err, target) }
+	_, lifeless := errors.AsType[*sandbox.StartError](err)
+	var status int
+	switch {
+	case is(errStopping):
+		return unavailable("%v", errStopping)
+	case ctx.Err() != nil && (is(ctx.Err()) || is(context.Cause(ctx))):
+		return &api.Error{
+			Status: httpserver.ClientGone,
+			Detail: "The client closed the connection before the answer was there",
+		}
+	case is(sandbox.ErrUnknown):
+		status = http.StatusServiceUnavailable
+	case is(sandbox.ErrNotFound):
+		status = http.StatusNotFound
+	case is(sandbox.ErrConflict), is(sandbox.ErrClaimed), is(sandbox.ErrAmbiguous), is(sandbox.ErrUnsupported):
+		status = http.StatusConflict
+	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), lifeless:
+		status = http.StatusUnprocessableEntity
+	default:
+		return nil
+	}
+	return &api.Error{Status: status, Detail: err.Error()}
+}
+
+// refuse returns a refusal with a status.
+func refuse(status int, format string, args ...any) *api.Error {
+	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// unavailable says that nothing can be known or done at the moment. Clients then
+// send the request again, so no part of it must have been done.
+func unavailable(format string, args ...any) *api.Error {
+	return refuse(http.StatusServiceUnavailable, format, args...)
+}
+
+// readBody reads a whole body of at most maxBody bytes.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return nil, httpserver.UnreadBody(r, err)
+	}
+	return body, nil
+}

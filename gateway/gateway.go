@@ -1,0 +1,215 @@
+// Package gateway answers HTTP for sandboxes: it makes, lists and
+// ends them for controllers that are elsewhere, and passes requests on to the
+// server in each. It speaks its own REST and the runtime API of OpenHands; both
+// are described in api/gateway.yaml.
+//
+// It keeps nothing that it could not find again: what there is is recorded by
+// the platform, and a gateway that was killed leaves what the
+// driver's Prune settles.
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Config says what a Gateway serves. Driver and Key are required.
+type Config struct {
+	// Driver manages the sandboxes. What it lacks is refused where a caller asks for
+	// it.
+	Driver sandbox.Driver
+	// Key must come in the X-API-Key header of every request but the open ones
+	// and those that have the key of a sandbox. It is never logged.
+	Key string
+	// Defaults is what a sandbox has that its creator does not ask for. Mounts,
+	// Runtime and SecurityOpts are for all sandboxes, because callers cannot ask
+	// for any.
+	Defaults sandbox.Spec
+	// Pool is where sandboxes are taken from that ask for what it has; nil: none.
+	Pool *sandbox.Pool
+	// PoolSize is told in the metrics.
+	PoolSize int
+	// MaxSandboxes bounds the sandboxes on this host, those in the pool aside; 0:
+	// as many as fit.
+	MaxSandboxes int
+	// PublicURL is how callers reach this gateway, where they do so through
+	// something in between. Default: as the request says.
+	PublicURL string
+	// PreviewDomain is DOMAIN or DOMAIN:PORT, where PORT-ID.DOMAIN are hosts of this
+	// gateway. There, and nowhere else, web pages of sandboxes work. Default: none.
+	PreviewDomain string
+	// Version is told in the metrics.
+	Version string
+	// Phases are those that the Host tells its progress; nil counts none.
+	Phases *Phases
+	// Logger takes one debug line per request and the errors; nil discards.
+	Logger *slog.Logger
+}
+
+const (
+	// maxHeader is that of the server in a sandbox, which gets the header next.
+	maxHeader = 16 << 10
+	// maxConns is for some hundred sandboxes with several sessions each.
+	maxConns = 4096
+	// maxBody bounds the bodies that are for the gateway itself. Those of a
+	// sandbox are bounded by its own server.
+	maxBody = 1 << 20
+
+	// drainTime is how long running requests may go on at shutdown, answerTime how
+	// long their refusals may then take to be sent.
+	drainTime  = 5 * time.Second
+	answerTime = time.Second
+
+	// reapTime is how long a sandbox outlives its end at most, if its own server
+	// does not end it.
+	reapTime = 30 * time.Second
+	// refillTime is how often the pool looks for members that died; a claim makes
+	// it look at once.
+	refillTime = 30 * time.Second
+)
+
+// errStopping is the cause that ends the wait of requests at shutdown.
+var errStopping = errors.New("the gateway is shutting down")
+
+// Gateway answers requests. It is an http.Handler; Serve adds the bounds on
+// connections and what goes on in the background. It may be used concurrently.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	key      [sha256.Size]byte
+	below    string // before the ids of sandboxes, in the paths that clients see
+	handler  http.Handler
+	proxy    *httputil.ReverseProxy
+	preview  *previewDomain // nil: none
+	previews *httputil.ReverseProxy
+	metrics  *metrics
+	known    *directory
+	builds   *builds
+
+	stopping  atomic.Bool
+	admission chan struct{} // held while it is counted how many sandboxes there are
+	making    map[string]int
+
+	mu     sync.Mutex
+	starts map[string]*start // by id of the sandbox
+	begun  sync.WaitGroup    // of those
+}
+
+// New returns a gateway that is ready to serve. Close ends what it began.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Driver == nil || cfg.Key == "" {
+		return nil, errors.New("opening the gateway: it needs a driver and a key")
+	}
+	below := proxyPrefix
+	var public *url.URL
+	if cfg.PublicURL != "" {
+		var err error
+		public, err = url.Parse(cfg.PublicURL)
+		if err != nil || public.Scheme != "http" && public.Scheme != "https" || public.Host == "" || public.RawQuery != "" || public.Fragment != "" {
+			return nil, fmt.Errorf("public URL %q: must be http://host or https://host, with a path if need be", cfg.PublicURL)
+		}
+		cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+		below = strings.TrimRight(public.EscapedPath(), "/") + proxyPrefix
+	}
+	var preview *previewDomain
+	if cfg.PreviewDomain != "" {
+		var err error
+		if preview, err = newPreviewDomain(cfg.PreviewDomain, public); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Phases == nil {
+		cfg.Phases = NewPhases()
+	}
+	g := &Gateway{
+		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)), below: below, preview: preview,
+		known: newDirectory(cfg.Driver), builds: newBuilds(),
+		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
+	}
+	g.metrics = newMetrics(g)
+	g.proxy, g.previews = g.newProxy(), g.newPreviewProxy()
+	g.handler = g.router()
+	return g, nil
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+
+// Serve answers the connections of l until ctx ends, keeps the pool full and
+// removes sandboxes whose time is up. At the end running requests get some
+// seconds, creations that are under way are undone, and sandboxes stay. It
+// closes l and waits for all that it began. The error is nil after ctx ended.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	var background sync.WaitGroup
+	backgroundCtx, endBackground := context.WithCancel(ctx)
+	defer background.Wait()
+	defer endBackground()
+	if watcher, ok := g.cfg.Driver.(sandbox.Watcher); ok {
+		background.Go(func() { g.known.watch(backgroundCtx, watcher, g.log) })
+	}
+	if pruner, ok := g.cfg.Driver.(sandbox.Pruner); ok {
+		background.Go(func() { sandbox.Reap(backgroundCtx, pruner, reapTime, g.log) })
+	}
+	if g.cfg.Pool != nil {
+		background.Go(func() { g.cfg.Pool.Run(backgroundCtx, refillTime) })
+	}
+	defer g.Close()
+
+	base, stopWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopWaiting(errStopping)
+	srv := httpserver.NewServer(base, g, maxHeader, g.log)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxConns)) }()
+	select {
+	case err := <-served:
+		_ = srv.Close() // the error that ended serving is the one to tell
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+
+	g.stopping.Store(true)
+	err := httpserver.Shutdown(ctx, srv, drainTime)
+	stopWaiting(errStopping) // also those who took their connection over, which Shutdown does not know
+	if err != nil {
+		err = httpserver.Shutdown(ctx, srv, answerTime)
+	}
+	if err != nil {
+		g.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
+		_ = srv.Close() // nothing can be done about a connection that fails to close
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close undoes the creations that are under way, ends builds and drops idle
+// connections. Sandboxes stay.
+func (g *Gateway) Close() {
+	g.stopping.Store(true)
+	g.mu.Lock()
+	for _, s := range g.starts {
+		s.cancel(errStopping)
+	}
+	g.mu.Unlock()
+	g.begun.Wait()
+	g.builds.close()
+	g.known.close()
+}

@@ -1,0 +1,329 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// A preview is a web application in a sandbox, reached through a tunnel to its port.
+// It has two forms. /sandboxes/{id}/ports/{port}/ is for programs: it shares an origin
+// with the gateway, so a browser runs nothing of it. {port}-{id}.DOMAIN is for people:
+// each has an origin of its own, on which the gateway's API does not answer.
+
+// portsPath is before the port in the path form, behind the sandbox's id.
+const portsPath = "ports/"
+
+// publicLabel is the label of a sandbox with the ports whose preview hosts need no key,
+// separated by commas.
+const publicLabel = "public-ports"
+
+var previewLabel = regexp.MustCompile(`^([0-9]{1,5})-([0-9a-f]{12})$`)
+
+// previewDomain is what preview hosts end in.
+type previewDomain struct {
+	name   string // in lower case
+	port   string // of URLs; "" is that of the request
+	scheme string
+}
+
+// newPreviewDomain reads DOMAIN or DOMAIN:PORT. The gateway's own host must be outside of
+// the domain.
+func newPreviewDomain(text string, public *url.URL) (*previewDomain, error) {
+	d := &previewDomain{name: strings.ToLower(strings.TrimSuffix(text, ".")), scheme: "http"}
+	if host, port, err := net.SplitHostPort(d.name); err == nil {
+		if _, err := api.ParsePort(port); err != nil {
+			return nil, fmt.Errorf("preview domain %q: %w", text, err)
+		}
+		d.name, d.port = host, port
+	}
+	if !domainPattern.MatchString(d.name) || net.ParseIP(d.name) != nil {
+		return nil, fmt.Errorf("preview domain %q: must be a name such as preview.example.com, with a port if need be", text)
+	}
+	if public != nil {
+		d.scheme = public.Scheme
+		if d.has(public.Host) {
+			return nil, fmt.Errorf("preview domain %q: the public URL's host is in it, and pages of sandboxes must not share a host with the gateway", text)
+		}
+	}
+	return d, nil
+}
+
+var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+// hostName is the host of a Host header, in lower case, without its port.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// has tells whether a host is the domain or below it; the gateway's API must not answer
+// there.
+func (d *previewDomain) has(host string) bool {
+	if d == nil {
+		return false
+	}
+	name := hostName(host)
+	return name == d.name || strings.HasSuffix(name, "."+d.name)
+}
+
+// sandbox returns what a host of the domain names.
+func (d *previewDomain) sandbox(host string) (id string, port uint16, ok bool) {
+	label, _ := strings.CutSuffix(hostName(host), "."+d.name)
+	parts := previewLabel.FindStringSubmatch(label)
+	if parts == nil {
+		return "", 0, false
+	}
+	port, err := api.ParsePort(parts[1])
+	return parts[2], port, err == nil
+}
+
+// preview is a request for a port of a sandbox.
+type preview struct {
+	to     *entry
+	port   uint16
+	onHost bool   // the host form
+	keyed  bool   // it came with a key, which clients send wherever a redirect leads
+	path   string // encoded, begins with a slash
+	prefix string // before it in what the client sees
+	scheme string
+	host   string // that the client names
+}
+
+// admission is by what a request may use a preview.
+type admission int
+
+const (
+	byKey admission = iota
+	byURL
+	byCookie
+	byAnyone
+)
+
+// previewPath answers in the path form; rest is behind portsPath.
+func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest string) error {
+	number, path, slash := strings.Cut(rest, "/")
+	port, portErr := api.ParsePort(number)
+	to, how, err := g.admitToPort(r, id, port, false)
+	switch {
+	case err != nil:
+		w.Header().Set("Connection", "close") // most are unauthenticated
+		return err
+	case portErr != nil:
+		return portErr
+	case r.Header.Get("Service-Worker") != "":
+		return refuse(http.StatusForbidden, "A page of a sandbox may have no service worker here: use --preview-domain")
+	case !slash:
+		return refuse(http.StatusNotFound, "The paths of a port begin with %s%s/%s%d/", proxyPrefix, id, portsPath, port)
+	case leadsUp(path):
+		return refuse(http.StatusBadRequest, "The path must not have . or .. between its slashes")
+	}
+	httpserver.Trust(r)
+	return g.passToPort(w, r, &preview{
+		to: to, port: port, keyed: how == byKey, path: "/" + path, scheme: g.scheme(), host: r.Host, prefix: fmt.Sprintf("%s%s/%s%d", g.below, id, portsPath, port),
+	})
+}
+
+// previewHost answers on a host of the preview domain.
+func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
+	id, port, named := g.preview.sandbox(r.Host)
+	to, how, err := g.admitToPort(r, id, port, true)
+	if err != nil || !named {
+		w.Header().Set("Connection", "close")
+	}
+	switch {
+	case !named:
+		return refuse(http.StatusNotFound, "A preview is at PORT-ID.%s", g.preview.name)
+	case err != nil:
+		return err
+	case how == byCookie && foreignPage(r):
+		return refuse(http.StatusForbidden, "This request comes from a web page of another origin")
+	case how == byURL && navigates(r):
+		g.enter(w, r, to, port)
+		return nil
+	}
+	if how != byAnyone {
+		httpserver.Trust(r)
+	}
+	path := r.URL.EscapedPath()
+	if !strings.HasPrefix(path, "/") { // OPTIONS *
+		return refuse(http.StatusBadRequest, "The path must begin with a slash")
+	}
+	return g.passToPort(w, r, &preview{to: to, port: port, onHost: true, keyed: how == byKey, path: path, scheme: g.preview.scheme, host: r.Host})
+}
+
+// scheme is that of the addresses which callers know.
+func (g *Gateway) scheme() string {
+	scheme, _, found := strings.Cut(g.cfg.PublicURL, "://")
+	if !found {
+		return "http"
+	}
+	return scheme
+}
+
+// admitToPort gives the sandbox to a request that may use its port. Only the host form
+// has cookies and public ports.
+func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bool) (*entry, admission, error) {
+	to, err := g.admitTo(r, id, r.Header.Values(api.KeyHeader))
+	if !errors.Is(err, errForbidden) {
+		return to, byKey, err
+	}
+	if !sandbox.IsID(id) || port == 0 {
+		return nil, 0, errForbidden
+	}
+	to, err = g.known.find(r.Context(), id, false)
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		return nil, 0, errForbidden
+	case err != nil:
+		return nil, 0, err
+	}
+	valid := func(token string) bool { return g.validToken(to, port, token) }
+	switch {
+	case slices.ContainsFunc(r.URL.Query()[previewToken], valid):
+		return to, byURL, nil
+	case !onHost:
+	case slices.ContainsFunc(r.CookiesNamed(previewToken), func(c *http.Cookie) bool { return valid(c.Value) }):
+		return to, byCookie, nil
+	case isPublic(to.current(), port):
+		return to, byAnyone, nil
+	}
+	return nil, 0, errForbidden
+}
+
+// isPublic tells whether the creator of a sandbox made a port public.
+func isPublic(s *sandbox.Sandbox, port uint16) bool {
+	for text := range strings.SplitSeq(s.Labels[publicLabel], ",") {
+		if number, err := api.ParsePort(strings.TrimSpace(text)); err == nil && number == port {
+			return true
+		}
+	}
+	return false
+}
+
+// foreignPage tells whether a page of another origin made a browser send the request:
+// it must not use the person's cookie. Pages of two sandboxes are of one site, so that
+// SameSite does not keep them apart. To follow a link is allowed.
+func foreignPage(r *http.Request) bool {
+	for _, origin := range r.Header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return true
+		}
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
+	}
+	return r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+}
+
+// navigates tells whether a person's browser opens the address, and not a program.
+func navigates(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// enter turns the signature of an address into a cookie of the preview host, and takes
+// it out of the address, which pages can read and people copy.
+func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, to *entry, port uint16) {
+	httpserver.Trust(r)
+	token := ""
+	for _, t := range r.URL.Query()[previewToken] {
+		if g.validToken(to, port, t) {
+			token = t
+		}
+	}
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS a browser keeps no secure cookie
+		Name: previewToken, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: g.preview.scheme == "https", Expires: tokenExpires(token),
+	})
+	// Not "//host", which would be another host.
+	target := url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: withoutToken(r.URL.RawQuery)}
+	h := w.Header()
+	h.Set("Location", target.String())
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// passToPort passes a request on, as far as the sandbox takes any.
+func (g *Gateway) passToPort(w http.ResponseWriter, r *http.Request, p *preview) error {
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
+	}
+	if err := takesRequests(p.to.current()); err != nil {
+		return err
+	}
+	ctx := context.WithValue(r.Context(), previewing{}, p)
+	_ = http.NewResponseController(w).EnableFullDuplex() // as for passing on
+	g.metrics.passing.Inc()
+	defer g.metrics.passing.Dec()
+	g.previews.ServeHTTP(w, r.WithContext(ctx))
+	return nil
+}
+
+// previewing is the key of a preview in a context.
+type previewing struct{}
+
+func previewOf(ctx context.Context) *preview {
+	p, _ := ctx.Value(previewing{}).(*preview)
+	return p
+}
+
+// maxPreview bounds the life of a signed address.
+const maxPreview = 7 * 24 * time.Hour
+
+// signPreview answers with an address that needs no key.
+func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
+	port, err := api.ParsePort(r.PathValue("port"))
+	if err != nil {
+		return err
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	asked, err := api.DecodeRenewal(body)
+	if err != nil {
+		return err
+	}
+	life := time.Duration(asked.TTLSeconds) * time.Second
+	if life <= 0 || life > maxPreview {
+		return refuse(http.StatusBadRequest, "ttl_seconds must be from 1 to %d", maxPreview/time.Second)
+	}
+	s, err := g.one(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	key, err := s.Key()
+	if err != nil {
+		return err
+	}
+	expires := time.Now().Add(life).Truncate(time.Second)
+	query := "/?" + previewToken + "=" + g.token(key, s.ID, port, expires)
+	address := fmt.Sprintf("%s/%s%d", g.urlOf(r, s.ID), portsPath, port)
+	if d := g.preview; d != nil {
+		host := fmt.Sprintf("%d-%s.%s", port, s.ID, d.name)
+		at := d.port
+		if at == "" && g.cfg.PublicURL == "" {
+			_, at, _ = net.SplitHostPort(r.Host) // none: the scheme's
+		}
+		if at != "" {
+			host += ":" + at
+		}
+		address = d.scheme + "://" + host
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, api.PreviewURL{URL: address + query, Expires: expires.UTC()})
+}

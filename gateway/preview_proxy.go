@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+)
+
+const (
+	// maxPortConns is how many connections to one port are open at a time; more
+	// requests wait. A sandbox has 64 tunnels for all of its clients.
+	maxPortConns = 32
+	// portIdleTime is short, because an open connection keeps a sandbox from being
+	// idle.
+	portIdleTime = 10 * time.Second
+	// maxAppHeader bounds the header of an application's answer.
+	maxAppHeader = 64 << 10
+)
+
+// newPortTransport returns the connections to the ports of the sandbox of s. The port of
+// a request's URL names the port.
+func newPortTransport(s *entry) *http.Transport {
+	return &http.Transport{
+		DialContext:            s.dialPort,
+		DisableCompression:     true,
+		MaxConnsPerHost:        maxPortConns,
+		MaxIdleConnsPerHost:    maxPortConns,
+		IdleConnTimeout:        portIdleTime,
+		MaxResponseHeaderBytes: maxAppHeader,
+		ExpectContinueTimeout:  time.Second,
+	}
+}
+
+func (s *entry) dialPort(ctx context.Context, _, address string) (net.Conn, error) {
+	_, number, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := api.ParsePort(number)
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.sessionKey()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: s.transport}})
+	if err != nil {
+		return nil, err
+	}
+	tunnel, err := c.DialPort(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return tunnel, nil
+}
+
+// toPort sends a request to the port of its preview.
+type toPort struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (toPort) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := previewOf(r.Context()).to.ports.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // as of toSandbox
+	if err != nil {
+		return nil, err
+	}
+	answer.Request = r // whose context knows the preview
+	return answer, nil
+}
+
+func (g *Gateway) newPreviewProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        g.rewriteForPort,
+		Transport:      toPort{},
+		ModifyResponse: answerOfPort,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			g.fail(w, r, notPassedToPort(r.Context(), err))
+		},
+		ErrorLog:   slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
+		BufferPool: &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
+	}
+}
+
+// rewriteForPort makes the request that the application gets. It names localhost, as
+// development servers want it. No key and no signature is in it.
+func (g *Gateway) rewriteForPort(r *httputil.ProxyRequest) {
+	p := previewOf(r.In.Context())
+	out := r.Out
+	path, _ := url.PathUnescape(p.path) // of a URL that was parsed
+	out.URL = &url.URL{Scheme: "http", Host: p.origin(), Path: path, RawPath: p.path, RawQuery: withoutToken(r.In.URL.RawQuery)}
+	out.Host = p.origin()
+	h := out.Header
+	for _, name := range []string{api.GatewayKeyHeader, api.KeyHeader, api.PrefixHeader} {
+		h.Del(name)
+	}
+	h.Set("X-Forwarded-Host", p.host)
+	h.Set("X-Forwarded-Proto", p.scheme)
+	if referer := h.Get("Referer"); referer != "" {
+		h.Del("Referer")
+		if u, err := url.Parse(referer); err == nil {
+			u.RawQuery = withoutToken(u.RawQuery)
+			h.Set("Referer", u.String())
+		}
+	}
+	if !p.onHost {
+		h.Set(api.PrefixHeader, p.prefix)
+		h.Del("Cookie")
+		h.Del("Authorization")
+		return
+	}
+	if u, err := url.Parse(h.Get("Origin")); err == nil && strings.EqualFold(u.Host, r.In.Host) {
+		h.Set("Origin", "http://"+p.origin())
+	}
+	if cookies := withoutCookie(h["Cookie"]); cookies != "" {
+		h.Set("Cookie", cookies)
+	} else {
+		h.Del("Cookie")
+	}
+	// A password is for a proxy in front of the gateway, and not for the application.
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	session, err := p.to.sessionKey()
+	if !strings.EqualFold(scheme, "Bearer") || err != nil || sameKey(token, g.key) || sameKey(token, sha256.Sum256([]byte(session))) {
+		h.Del("Authorization")
+	}
+}
+
+// withoutCookie is the cookies of a request but those of previews.
+func withoutCookie(lines []string) string {
+	var kept []string
+	for cookie := range strings.SplitSeq(strings.Join(lines, ";"), ";") {
+		cookie = strings.TrimSpace(cookie)
+		if name, _, _ := strings.Cut(cookie, "="); cookie != "" && strings.TrimSpace(name) != previewToken {
+			kept = append(kept, cookie)
+		}
+	}
+	return strings.Join(kept, "; ")
+}
+
+// ofThisHost is a cookie of an answer for no other host, "" where it is one of previews.
+func ofThisHost(cookie string) string {
+	parts := strings.Split(cookie, ";")
+	if name, _, _ := strings.Cut(parts[0], "="); strings.TrimSpace(name) == previewToken {
+		return ""
+	}
+	parts = slices.DeleteFunc(parts, func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		return strings.EqualFold(strings.TrimSpace(name), "Domain")
+	})
+	return strings.Join(parts, ";")
+}
+
+// origin is what the application takes for its own host.
+func (p *preview) origin() string { return fmt.Sprintf("localhost:%d", p.port) }
+
+// answerOfPort takes from an answer what would count beyond the preview.
+func answerOfPort(r *http.Response) error {
+	p := previewOf(r.Request.Context())
+	h := r.Header
+	for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To"} {
+		h.Del(name)
+	}
+	cookies := h["Set-Cookie"]
+	h.Del("Set-Cookie")
+	if p.onHost {
+		for _, c := range cookies {
+			if own := ofThisHost(c); own != "" {
+				h.Add("Set-Cookie", own)
+			}
+		}
+	} else {
+		h.Del("Service-Worker-Allowed")
+		h.Add("Content-Security-Policy", "sandbox")
+	}
+	return p.redirect(r)
+}
+
+// redirect makes a redirect one of what the client sees. One that leads elsewhere is an
+// error where the client has a key, which most send wherever it leads.
+func (p *preview) redirect(r *http.Response) error {
+	location := r.Header.Get("Location")
+	if location == "" {
+		return nil
+	}
+	r.Header.Del("Location")
+	target, err := r.Request.URL.Parse(location)
+	if err != nil {
+		return errors.New("it answered with a redirect that cannot be read")
+	}
+	switch target.Host {
+	case p.origin(), fmt.Sprintf("127.0.0.1:%d", p.port), fmt.Sprintf("[::1]:%d", p.port), p.host:
+		path := target.EscapedPath()
+		if target.Host == p.host { // an application that obeys the forwarded headers
+			path = strings.TrimPrefix(path, p.prefix)
+		}
+		if leadsUp(path) { // encoded, which many clients take for directions, to paths of the gateway
+			return fmt.Errorf("it answered with a redirect (%d) out of its own paths, which is not passed on", r.StatusCode)
+		}
+		path = p.prefix + "/" + strings.TrimLeft(path, "/")
+		if target.RawQuery != "" {
+			path += "?" + target.RawQuery
+		}
+		if target.Fragment != "" {
+			path += "#" + target.EscapedFragment()
+		}
+		r.Header.Set("Location", path)
+		return nil
+	}
+	if p.onHost && !p.keyed {
+		r.Header.Set("Location", location)
+		return nil
+	}
+	return fmt.Errorf("it answered with a redirect (%d) to another host, which is not passed on", r.StatusCode)
+}
+
+// notPassedToPort is the refusal of a request that an application did not answer.
+func notPassedToPort(ctx context.Context, err error) error {
+	p := previewOf(ctx)
+	switch refused, ok := errors.AsType[*client.StatusError](err); {
+	case errors.Is(context.Cause(ctx), errStopping):
+		return errStopping
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case ok && (refused.Status == http.StatusForbidden || refused.Status == http.StatusTooManyRequests):
+		return refuse(refused.Status, "%.256s", refused.Detail)
+	case ok:
+		return refuse(http.StatusBadGateway, "Sandbox %s: %.256s", p.to.current().ID, refused.Detail)
+	}
+	return refuse(http.StatusBadGateway, "Port %d of sandbox %s did not answer as it should: %.256v", p.port, p.to.current().ID, err)
+}

@@ -1,0 +1,247 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// proxyPrefix is before the id in the path of a request that is for a sandbox.
+const proxyPrefix = "/sandboxes/"
+
+// pass hands a request on to the server of a sandbox. The id decides alone
+// where it goes; what comes after it is the sandbox's to understand, and the
+// sandbox gets its own key whatever keys were sent.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
+	id, rest, slash := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), proxyPrefix), "/")
+	if port, ok := strings.CutPrefix(rest, portsPath); ok {
+		return g.previewPath(w, r, id, port)
+	}
+	to, err := g.admitTo(r, id, sessionKeys(r, rest))
+	if err != nil {
+		w.Header().Set("Connection", "close") // most are unauthenticated
+		return err
+	}
+	httpserver.Trust(r)
+	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
+	case !slash:
+		return refuse(http.StatusNotFound, "The paths of a sandbox begin with %s%s/", proxyPrefix, id)
+	case leadsUp(rest):
+		return refuse(http.StatusBadRequest, "The path must not have . or .. between its slashes")
+	}
+	if err := g.resumeFor(r.Context(), to.current(), rest); err != nil {
+		return err
+	}
+	if err := takesRequests(to.current()); err != nil {
+		return err
+	}
+	ctx := context.WithValue(r.Context(), passing{}, &destination{to, "/" + rest, g.below + id})
+	_ = http.NewResponseController(w).EnableFullDuplex() // an answer may begin before the body ends; tests have no connection
+	g.metrics.passing.Inc()
+	defer g.metrics.passing.Dec()
+	g.proxy.ServeHTTP(w, r.WithContext(ctx))
+	return nil
+}
+
+// sessionKeys are those that a request has for a sandbox. As at the sandbox itself,
+// MCP clients of its tools may send theirs as a bearer token.
+func sessionKeys(r *http.Request, path string) []string {
+	keys := r.Header.Values(api.KeyHeader)
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if len(keys) == 0 && path == toolsPath && ok && strings.EqualFold(scheme, "Bearer") {
+		return []string{token}
+	}
+	return keys
+}
+
+// toolsPath is where a sandbox offers its tools to MCP clients.
+const toolsPath = "mcp"
+
+// admitTo gives the sandbox of an id to a request that has a key for it: the
+// gateway's, or one of the sessions. Another client does not learn whether there is
+// such a sandbox.
+func (g *Gateway) admitTo(r *http.Request, id string, sessions []string) (*entry, error) {
+	operator := g.operator(r)
+	if !operator && len(sessions) != 1 {
+		return nil, errForbidden
+	}
+	if !sandbox.IsID(id) {
+		if operator {
+			return nil, errNoSandbox(id)
+		}
+		return nil, errForbidden
+	}
+	to, err := g.known.find(r.Context(), id, operator)
+	if errors.Is(err, sandbox.ErrNotFound) && !operator {
+		return nil, errForbidden
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A key of another sandbox is wrong even beside the gateway's: who sends it
+	// means that other sandbox.
+	switch len(sessions) {
+	case 0:
+		return to, nil
+	case 1:
+		right, err := to.keeps(sessions[0])
+		if errors.Is(err, fs.ErrNotExist) { // another caller removed it
+			g.known.changed(id)
+			err = nil
+		}
+		if err != nil || right {
+			return to, err
+		}
+	}
+	return nil, errForbidden
+}
+
+// leadsUp tells whether a path that is still encoded has segments that a proxy or
+// client could take for "." or "..".
+func leadsUp(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		plain, err := url.PathUnescape(segment)
+		if err != nil || plain == "." || plain == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// takesRequests says why a sandbox cannot be spoken to, as far as is known.
+func takesRequests(s *sandbox.Sandbox) error {
+	switch s.State {
+	case sandbox.Ready, sandbox.Busy, sandbox.Idle:
+		return nil
+	case sandbox.Paused:
+		return unavailable("Sandbox %s is paused; resume it", s.ID)
+	case sandbox.Stopped:
+		return unavailable("Sandbox %s is stopped; start it", s.ID)
+	case sandbox.Gone:
+		return errNoSandbox(s.ID)
+	}
+	return unavailable("Sandbox %s is %s", s.ID, s.State)
+}
+
+// passing is the key of a destination in a context.
+type passing struct{}
+
+type destination struct {
+	to     *entry
+	path   string // encoded
+	prefix string // what is before it for the client
+}
+
+func destinationOf(ctx context.Context) *destination {
+	d, _ := ctx.Value(passing{}).(*destination)
+	return d
+}
+
+func (g *Gateway) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      toSandbox{},
+		ModifyResponse: stripResponseHeaders,
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, g.notPassed(r.Context(), err)) },
+		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
+		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
+	}
+}
+
+// rewrite makes the request that the sandbox gets. ReverseProxy has removed the
+// hop-by-hop headers. Credentials for a proxy in front of the gateway are not passed on.
+func rewrite(p *httputil.ProxyRequest) {
+	d := destinationOf(p.In.Context())
+	out := p.Out
+	path, _ := url.PathUnescape(d.path) // leadsUp looked
+	out.URL = &url.URL{Scheme: "http", Host: "sandbox", Path: path, RawPath: d.path, RawQuery: p.In.URL.RawQuery}
+	out.Host = p.In.Host // with it the sandbox tells its own pages from others
+	for _, name := range []string{api.GatewayKeyHeader, api.KeyHeader, "Authorization", "Cookie"} {
+		out.Header.Del(name)
+	}
+	out.Header.Set(api.PrefixHeader, d.prefix)
+	if key, err := d.to.sessionKey(); err == nil {
+		out.Header.Set(api.KeyHeader, key)
+		out.Header.Set("Authorization", "Bearer "+key) // MCP's second look
+	}
+}
+
+// stripResponseHeaders takes from an answer what would count for the whole host and not for
+// the sandbox, and refuses a redirect: most clients send their keys, which
+// are in headers of ours, wherever it leads. The server in a sandbox sends none.
+func stripResponseHeaders(r *http.Response) error {
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed"} {
+		r.Header.Del(name)
+	}
+	if r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
+		return fmt.Errorf("it answered with a redirect (%d), which is not passed on", r.StatusCode)
+	}
+	return nil
+}
+
+// toSandbox sends a request over the connections of its destination. It sends
+// nothing twice that the sandbox could have begun, and follows no redirect.
+type toSandbox struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (toSandbox) RoundTrip(r *http.Request) (*http.Response, error) {
+	d := destinationOf(r.Context())
+	return d.to.transport.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // it ends with the other
+}
+
+// bare is a context without its values. The proxy's hook for answers of the
+// class 1xx is one of them, and where there is a hook the transport does not
+// limit how many a sandbox sends; without it a handful is an error.
+type bare struct{ context.Context } //nolint:containedctx // it is a context
+
+// Value has none.
+func (bare) Value(any) any { return nil }
+
+// notPassed is the refusal of a request that a sandbox did not answer. 503 makes
+// clients send it again, so that is only for what was not sent at all.
+func (g *Gateway) notPassed(ctx context.Context, err error) error {
+	s := destinationOf(ctx).to.current()
+	if errors.Is(context.Cause(ctx), errStopping) {
+		return refuse(http.StatusInternalServerError, "The gateway is shutting down and did not wait for the outcome, which is unknown")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, unsent := errors.AsType[*dialError](err); unsent {
+		g.known.changed(s.ID)
+		now, findErr := g.known.find(ctx, s.ID, true)
+		if findErr != nil {
+			return findErr
+		}
+		if stateErr := takesRequests(now.current()); stateErr != nil {
+			return stateErr
+		}
+		return refuse(http.StatusBadGateway, "Sandbox %s cannot be reached, nothing was sent: %v", s.ID, err)
+	}
+	return refuse(http.StatusBadGateway, "Sandbox %s did not answer as it should, the outcome is unknown: %.256v", s.ID, err)
+}
+
+// copySize is that of httputil, whose buffers are made anew for each answer.
+const copySize = 32 << 10
+
+// buffers lends the memory that answers are copied through.
+type buffers struct{ pool sync.Pool }
+
+// Get lends a buffer.
+func (b *buffers) Get() []byte { return b.pool.Get().(*[copySize]byte)[:] } //nolint:forcetypeassert // the pool has nothing else
+
+// Put takes it back.
+func (b *buffers) Put(p []byte) { b.pool.Put((*[copySize]byte)(p)) }

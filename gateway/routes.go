@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// routes is the table of everything the gateway itself answers. What is below
+// proxyPrefix is passed on, after a look at its own keys.
+func (g *Gateway) routes() []httpserver.Route {
+	return []httpserver.Route{
+		httpserver.Open(http.MethodGet, "/", home.Handler(g.noHome)),
+		httpserver.Open(http.MethodGet, "/alive", g.alive),
+		httpserver.Open(http.MethodGet, "/readyz", g.readyz),
+		httpserver.Keyed(http.MethodGet, "/metrics", g.metrics.Serve),
+		httpserver.Keyed(http.MethodGet, "/openapi.yaml", httpserver.Document(api.GatewayOpenAPI)),
+
+		httpserver.Keyed(http.MethodGet, "/v1/sandboxes", g.listSandboxes),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes", g.createSandbox),
+		httpserver.Keyed(http.MethodGet, "/v1/sandboxes/{id}", g.getSandbox),
+		httpserver.Keyed(http.MethodDelete, "/v1/sandboxes/{id}", g.deleteSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/renew", g.renewSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/stop", g.stopSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/start", g.startSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/pause", g.pauseSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/resume", g.resumeSandbox),
+		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/ports/{port}/url", g.signPreview),
+
+		// The runtime API of OpenHands.
+		httpserver.Keyed(http.MethodPost, "/start", g.openhandsStart),
+		httpserver.Keyed(http.MethodGet, "/sessions/{session_id}", g.openhandsSession),
+		httpserver.Keyed(http.MethodGet, "/runtime/{runtime_id}", g.openhandsRuntime),
+		httpserver.Keyed(http.MethodPost, "/stop", g.openhandsStop),
+		httpserver.Keyed(http.MethodPost, "/pause", g.openhandsPause),
+		httpserver.Keyed(http.MethodPost, "/resume", g.openhandsResume),
+		httpserver.Keyed(http.MethodGet, "/registry_prefix", g.registryPrefix),
+		httpserver.Keyed(http.MethodGet, "/image_exists", g.imageExists),
+		httpserver.Keyed(http.MethodPost, "/build", g.build),
+		httpserver.Keyed(http.MethodGet, "/build_status", g.buildStatus),
+	}
+}
+
+// router puts the table behind what every request goes through. The order
+// matters: every request is counted, also one that panics; and the key is checked
+// before the routes, so that an unauthenticated client learns nothing about them.
+func (g *Gateway) router() http.Handler {
+	routes := g.routes()
+	mux := httpserver.NewRouter(routes, g.fail, g.authenticate(routes))
+	pass := httpserver.Answer(g.pass, g.fail)
+	previewHost := httpserver.Answer(g.previewHost, g.fail)
+	split := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.preview.has(r.Host) {
+			r.Pattern = "preview"
+			previewHost.ServeHTTP(w, r)
+			return
+		}
+		// As it was sent: what is encoded in it is the sandbox's to decode.
+		if strings.HasPrefix(r.URL.EscapedPath(), proxyPrefix) {
+			r.Pattern = proxyPrefix + "{id}"
+			pass.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	return g.metrics.Observe(g.log)(httpserver.Recover(g.fail)(httpserver.Bodies(split, g.metrics.Received)))
+}
+
+// errForbidden says nothing about which key was wrong, or what it is for.
+var errForbidden = &api.Error{Status: http.StatusForbidden, Detail: "Invalid API Key"}
+
+// authenticate asks for the gateway's key on every path that is not open.
+func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) http.Handler {
+	open := httpserver.IsOpen(routes)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if g.operator(r) {
+				httpserver.Trust(r)
+			} else {
+				w.Header().Set("Connection", "close") // an unauthenticated client does not keep a connection
+				if !open(r) {
+					g.fail(w, r, errForbidden)
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// operator tells whether a request has the gateway's key.
+func (g *Gateway) operator(r *http.Request) bool {
+	sent := r.Header.Values(api.GatewayKeyHeader)
+	return len(sent) == 1 && sameKey(sent[0], g.key)
+}
+
+// sameKey compares hashes: they have one length, and comparing them tells
+// nothing about either key.
+func sameKey(sent string, want [sha256.Size]byte) bool {
+	got := sha256.Sum256([]byte(sent))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}

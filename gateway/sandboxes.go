@@ -1,0 +1,347 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// stopTime is what the processes of a sandbox get to end by themselves.
+const stopTime = 10 * time.Second
+
+func (g *Gateway) listSandboxes(w http.ResponseWriter, r *http.Request) error {
+	all, err := g.cfg.Driver.List(r.Context())
+	if err != nil {
+		return err
+	}
+	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+	for _, s := range all {
+		if s.Pool == "" {
+			list.Sandboxes = append(list.Sandboxes, g.describe(r, s))
+		}
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, list)
+}
+
+// describe puts a sandbox into the words of the API, without its key.
+func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
+	d := api.Sandbox{
+		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: string(s.State), Created: s.Created.UTC(),
+		IdleSeconds: int(s.IdleLimit / time.Second), Labels: s.Labels, URL: g.urlOf(r, s.ID),
+	}
+	if !s.Deadline.IsZero() {
+		deadline := s.Deadline.UTC().Truncate(time.Second)
+		d.Deadline = &deadline
+	}
+	if d.Labels == nil {
+		d.Labels = map[string]string{}
+	}
+	return d
+}
+
+// urlOf is where the paths of a sandbox begin, as the caller sees it.
+func (g *Gateway) urlOf(r *http.Request, id string) string {
+	base := g.cfg.PublicURL
+	if base == "" {
+		base = "http://" + r.Host
+	}
+	return base + proxyPrefix + id
+}
+
+// tell answers with a sandbox and its key.
+func (g *Gateway) tell(w http.ResponseWriter, r *http.Request, status int, s *sandbox.Sandbox, warm bool) error {
+	d := g.describe(r, s)
+	key, err := s.Key()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may just be removed
+		return err
+	}
+	d.SessionKey, d.Warm = key, warm
+	return httpserver.WriteJSON(w, status, d)
+}
+
+// maxIdempotencyKey bounds a header that is kept in memory.
+const maxIdempotencyKey = 256
+
+// onceKey begins the idempotency key of a sandbox whose creator gave none.
+const onceKey = "gateway once "
+
+// createSandbox makes a sandbox. Who leaves before it is there has it undone.
+func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	asked, err := api.DecodeSandboxSpec(body)
+	if err != nil {
+		return err
+	}
+	spec := g.spec(asked)
+	key := r.Header.Get(api.IdempotencyKeyHeader)
+	if len(key) > maxIdempotencyKey {
+		return refuse(http.StatusBadRequest, "The header %s must have at most %d bytes", api.IdempotencyKeyHeader, maxIdempotencyKey)
+	}
+	spec.Key = onceKey + random.Hex(16)
+	if key != "" {
+		spec.Key = "gateway key " + key
+	}
+	made, err := g.create(r.Context(), spec)
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if made.known {
+		status = http.StatusOK
+	}
+	return g.tell(w, r, status, made.sandbox, made.warm)
+}
+
+// spec is what the caller asks for, on top of the defaults.
+func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
+	s := g.cfg.Defaults
+	s.Image, s.Name, s.Owner = cmp.Or(a.Image, s.Image), cmp.Or(a.Name, s.Name), cmp.Or(a.Owner, s.Owner)
+	if a.User != "" {
+		s.User, s.UserID = a.User, 0
+	}
+	s.UserID = cmp.Or(a.UserID, s.UserID)
+	s.WorkDir, s.Network = cmp.Or(a.WorkingDir, s.WorkDir), cmp.Or(a.Network, s.Network)
+	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)
+	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleSeconds), s.Idle)
+	s.Pull = cmp.Or(sandbox.Pull(a.Pull), s.Pull)
+	s.ReadOnly = s.ReadOnly || a.ReadOnly
+	s.Env, s.Labels = merged(s.Env, a.Env), merged(s.Labels, a.Labels)
+	return s
+}
+
+func merged(base, over map[string]string) map[string]string {
+	if len(base)+len(over) == 0 {
+		return nil
+	}
+	all := map[string]string{}
+	maps.Copy(all, base)
+	maps.Copy(all, over)
+	return all
+}
+
+// creation is the result of a creation.
+type creation struct {
+	sandbox *sandbox.Sandbox
+	known   bool // it was there already
+	warm    bool // it came from the pool
+}
+
+// create makes the sandbox of a specification, which has a key, or takes one
+// from the pool.
+func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, err error) {
+	begun := time.Now()
+	defer func() { g.metrics.created(ctx, c, err, time.Since(begun)) }()
+	if g.stopping.Load() {
+		return c, errStopping
+	}
+	id := sandbox.ID(spec.Key)
+	if g.cfg.MaxSandboxes > 0 || !strings.HasPrefix(spec.Key, onceKey) { // otherwise there is nothing to ask the engine
+		known, release, err := g.admit(ctx, id)
+		if err != nil {
+			return c, err
+		}
+		defer release()
+		c.known = known
+	}
+	if g.cfg.Pool != nil {
+		c.sandbox, c.warm, err = g.cfg.Pool.Claim(ctx, spec)
+	} else {
+		c.sandbox, err = g.cfg.Driver.Create(ctx, spec)
+	}
+	g.cfg.Phases.end(id)
+	if err != nil {
+		return c, err
+	}
+	g.known.put(c.sandbox)
+	return c, nil
+}
+
+// admit refuses a creation where the host has as many sandboxes as it may, and
+// tells whether the one in question is there already. An admitted creation counts
+// until release.
+func (g *Gateway) admit(ctx context.Context, id string) (known bool, release func(), err error) {
+	select {
+	case g.admission <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil, fmt.Errorf("waiting to be admitted: %w", context.Cause(ctx))
+	}
+	defer func() { <-g.admission }()
+	all, err := g.cfg.Driver.List(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	count := map[string]bool{}
+	for _, s := range all {
+		if s.Pool == "" {
+			count[s.ID] = true
+		}
+	}
+	known = count[id] && g.making[id] == 0
+	for other := range g.making {
+		count[other] = true
+	}
+	if most := g.cfg.MaxSandboxes; most > 0 && !count[id] && len(count) >= most {
+		return false, nil, api.TooMany(fmt.Sprintf("This host has %d sandboxes and may have no more than %d: remove one, or wait for the end of one", len(count), most))
+	}
+	g.making[id]++
+	return known, func() {
+		// Not during a count: the sandbox would be in neither of its two lists.
+		g.admission <- struct{}{}
+		defer func() { <-g.admission }()
+		if g.making[id]--; g.making[id] == 0 {
+			delete(g.making, id)
+		}
+	}, nil
+}
+
+// one gives a copy of the sandbox in the path, as the engine sees it now.
+func (g *Gateway) one(ctx context.Context, id string) (*sandbox.Sandbox, error) {
+	if !sandbox.IsID(id) {
+		return nil, errNoSandbox(id)
+	}
+	s, err := g.cfg.Driver.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.ID != id || s.Pool != "" { // a name that looks like an id, or not claimed
+		return nil, errNoSandbox(id)
+	}
+	return s, nil
+}
+
+func (g *Gateway) getSandbox(w http.ResponseWriter, r *http.Request) error {
+	s, err := g.one(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return g.tell(w, r, http.StatusOK, s, false)
+}
+
+func (g *Gateway) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
+	s, err := g.one(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := g.remove(r.Context(), s); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
+	if err := g.cfg.Driver.Delete(ctx, s); err != nil {
+		return err
+	}
+	g.known.forget(s.ID)
+	return nil
+}
+
+func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	renewal, err := api.DecodeRenewal(body)
+	if err != nil {
+		return err
+	}
+	return g.onOne(w, r, func(ctx context.Context, s *sandbox.Sandbox) error {
+		deadline := time.Time{}
+		if renewal.TTLSeconds > 0 {
+			deadline = time.Now().Add(time.Duration(renewal.TTLSeconds) * time.Second)
+		}
+		renewer, err := sandbox.Needs[sandbox.Renewer](g.cfg.Driver, "change deadlines")
+		if err != nil {
+			return err
+		}
+		return renewer.Renew(ctx, s, deadline)
+	})
+}
+
+func (g *Gateway) stopSandbox(w http.ResponseWriter, r *http.Request) error {
+	return g.onOne(w, r, g.stop)
+}
+
+func (g *Gateway) startSandbox(w http.ResponseWriter, r *http.Request) error {
+	return g.onOne(w, r, g.start)
+}
+
+func (g *Gateway) pauseSandbox(w http.ResponseWriter, r *http.Request) error {
+	return g.onOne(w, r, g.pause)
+}
+
+func (g *Gateway) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
+	return g.onOne(w, r, g.resume)
+}
+
+func (g *Gateway) stop(ctx context.Context, s *sandbox.Sandbox) error {
+	starter, err := sandbox.Needs[sandbox.Starter](g.cfg.Driver, "stop sandboxes")
+	if err != nil {
+		return err
+	}
+	return starter.Stop(ctx, s, stopTime)
+}
+
+func (g *Gateway) start(ctx context.Context, s *sandbox.Sandbox) error {
+	starter, err := sandbox.Needs[sandbox.Starter](g.cfg.Driver, "start sandboxes")
+	if err != nil {
+		return err
+	}
+	return starter.Start(ctx, s)
+}
+
+func (g *Gateway) pause(ctx context.Context, s *sandbox.Sandbox) error {
+	pauser, err := sandbox.Needs[sandbox.Pauser](g.cfg.Driver, "pause sandboxes")
+	if err != nil {
+		return err
+	}
+	return pauser.Pause(ctx, s)
+}
+
+func (g *Gateway) resume(ctx context.Context, s *sandbox.Sandbox) error {
+	pauser, err := sandbox.Needs[sandbox.Pauser](g.cfg.Driver, "resume sandboxes")
+	if err != nil {
+		return err
+	}
+	return pauser.Resume(ctx, s)
+}
+
+// onOne does work on the sandbox in the path and answers with it.
+func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, work func(context.Context, *sandbox.Sandbox) error) error {
+	s, err := g.one(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := g.on(r.Context(), s, work); err != nil {
+		return err
+	}
+	return g.tell(w, r, http.StatusOK, s, false)
+}
+
+// on does work on a sandbox and notes what it is like afterwards.
+func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, work func(context.Context, *sandbox.Sandbox) error) error {
+	err := work(ctx, s)
+	if err != nil {
+		g.known.changed(s.ID)
+		return err
+	}
+	noted := *s
+	g.known.put(&noted)
+	return nil
+}

@@ -1,0 +1,60 @@
+package httpserver
+
+import (
+	"html/template"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// Home is the page that a server shows to a browser at its root.
+type Home struct {
+	// Title is the page's, Text the paragraph under it.
+	Title, Text string
+	Links       []Link
+}
+
+// Link is a path of the same server, without the slash at its start, so that it also
+// works behind a proxy's prefix.
+type Link struct{ Path, Text string }
+
+var homePage = template.Must(template.New("home").Parse(`<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{{.Title}}</title>
+<h1>{{.Title}}</h1>
+<p>{{.Text}}</p>
+<ul>
+{{range .Links}}<li><a href="{{.Path}}">/{{.Path}}</a>: {{.Text}}</li>
+{{end}}</ul>
+</html>
+`))
+
+// Handler answers a request that accepts HTML with the page, and every other one as
+// otherwise does.
+func (h Home) Handler(otherwise Handler) Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !acceptsHTML(r) {
+			return otherwise(w, r)
+		}
+		var page strings.Builder
+		if err := homePage.Execute(&page, h); err != nil {
+			return err
+		}
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		w.Header().Set("Vary", "Accept")
+		WriteBody(w, http.StatusOK, "text/html; charset=utf-8", []byte(page.String()))
+		return nil
+	}
+}
+
+// acceptsHTML reports whether a request names HTML among what it accepts, as browsers
+// do and programs do not.
+func acceptsHTML(r *http.Request) bool {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		if kind, params, err := mime.ParseMediaType(part); err == nil && kind == "text/html" && params["q"] != "0" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,266 @@
+// Package httpserver is what the HTTP servers of a sandbox and of the gateway share:
+// limits on connections and bodies, a table of routes, and the form of responses.
+package httpserver
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// HeaderTime limits how long a client may take to send a header.
+	HeaderTime = 10 * time.Second
+	// IdleTime is longer than known clients keep an idle connection. A client whose
+	// connection is closed while it writes would send its action again.
+	IdleTime = 120 * time.Second
+	// StallTime limits how long a client may neither send the rest of its body nor
+	// read the rest of a response.
+	StallTime = 30 * time.Second
+	// slowest is the lowest average rate of a body, in bytes per second.
+	slowest = 16 << 10
+	// maxHeaderLines bounds the lines of a header that comes over a connection
+	// without [Trust]. net/http bounds bytes only, and a header of 64 KiB that
+	// consists of short lines takes 1 MiB of memory.
+	maxHeaderLines = 256
+)
+
+var errHeaderLines = fmt.Errorf("the header has more than %d lines", maxHeaderLines)
+
+// allowance returns how long n bytes may take at the slowest rate.
+func allowance(n int64) time.Duration {
+	return time.Duration(n) * (time.Second / slowest)
+}
+
+// NewServer returns an HTTP server with timeouts. The contexts of its requests derive
+// from base. Errors of net/http are logged to log.
+func NewServer(base context.Context, h http.Handler, maxHeader int, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnState:         headerBegins,
+		ReadHeaderTimeout: HeaderTime,
+		IdleTimeout:       IdleTime,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+
+		DisableGeneralOptionsHandler: true, // net/http would respond without asking for a key
+	}
+}
+
+// Shutdown waits up to limit for the requests in flight. Of ctx, which may have ended,
+// it uses only the values.
+func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
+
+// LimitListener returns l limited to most connections at a time, of which half may be
+// without [Trust]. Beyond that a new connection takes the place of the oldest one
+// without trust, so that unauthenticated clients keep out only each other. Where all
+// connections are trusted, further ones wait in the kernel's queue, which loses less
+// than a refusal: clients send an action again when their connection breaks.
+func LimitListener(l net.Listener, most int) net.Listener {
+	return &boundListener{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+type boundListener struct {
+	net.Listener
+	most   int
+	freed  chan struct{} // receives an element when a connection closes
+	closed chan struct{}
+	once   sync.Once
+
+	mu        sync.Mutex
+	open      int
+	strangers list.List // of *boundConn without trust, the oldest first
+}
+
+// Accept waits until the limit admits a connection, then for one.
+func (l *boundListener) Accept() (net.Conn, error) {
+	if !l.await(func() bool { return l.open < l.most || l.strangers.Len() > 0 }) {
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	conn := &boundConn{taken: taken{c}, listener: l}
+	var gone *boundConn
+	if !l.await(func() (admitted bool) {
+		gone, admitted = l.admit(conn)
+		return admitted
+	}) {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	if gone != nil {
+		_ = gone.Conn.Close() // net/http closes it again
+	}
+	return conn, nil
+}
+
+// await calls done with mu held until it returns true. It returns false if the
+// listener was closed first.
+func (l *boundListener) await(done func() bool) bool {
+	for {
+		l.mu.Lock()
+		ok := done()
+		l.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-l.freed:
+		case <-l.closed:
+			return false
+		}
+	}
+}
+
+// admit counts a new connection, or replaces the oldest one without trust, which it
+// returns to be closed.
+func (l *boundListener) admit(c *boundConn) (gone *boundConn, admitted bool) {
+	switch oldest := l.strangers.Front(); {
+	case l.open < l.most && l.strangers.Len() < (l.most+1)/2:
+		l.open++
+	case oldest == nil:
+		return nil, false
+	default:
+		gone = l.strangers.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
+		gone.stranger, gone.out = nil, true
+	}
+	c.stranger = l.strangers.PushBack(c)
+	return gone, true
+}
+
+// Close ends Accept as well.
+func (l *boundListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// connKey is the context key of a request's connection.
+type connKey struct{}
+
+// Trust marks the connection of a request whose client has shown a key. The listener
+// does not close it in favor of others.
+func Trust(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok && !c.trusted.Swap(true) {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.known()
+	}
+}
+
+// DeadlineConn returns c with a deadline on every write, so that a write ends if the
+// other side does not read. It has no CloseWrite.
+func DeadlineConn(c net.Conn) net.Conn { return &taken{c} }
+
+// taken sets a deadline for every write. The time between writes has no limit.
+type taken struct{ net.Conn }
+
+// Write fails if the other side does not read p in time.
+func (c *taken) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(StallTime + allowance(int64(len(p))))); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// boundConn is a connection of a listener.
+type boundConn struct {
+	taken
+	listener *boundListener
+	trusted  atomic.Bool
+	header   headerLines // used by the reading goroutine, and by net/http between requests
+
+	// The listener's mu guards these.
+	stranger *list.Element // nil once the connection is trusted or closed
+	out      bool          // no longer counted
+}
+
+// headerLines counts the lines of one header.
+type headerLines struct {
+	n     int
+	empty bool // the line has no bytes so far
+	ended bool
+}
+
+// add counts the lines in p up to the end of the header, and tells whether there
+// are at most maxHeaderLines.
+func (h *headerLines) add(p []byte) bool {
+	for _, b := range p {
+		switch {
+		case h.ended:
+			return true
+		case b == '\n':
+			h.ended = h.empty
+			h.empty = true
+			h.n++
+		case b != '\r':
+			h.empty = false
+		}
+	}
+	return h.n <= maxHeaderLines
+}
+
+// headerBegins is an [http.Server.ConnState] hook.
+func headerBegins(c net.Conn, state http.ConnState) {
+	if c, ok := c.(*boundConn); ok && state == http.StateIdle {
+		c.header = headerLines{}
+	}
+}
+
+// Read reads, and fails where the client sends a header of too many lines before it
+// has shown a key.
+func (c *boundConn) Read(p []byte) (int, error) {
+	n, err := c.taken.Read(p)
+	if !c.trusted.Load() && !c.header.add(p[:n]) {
+		return 0, errHeaderLines
+	}
+	return n, err
+}
+
+// known removes the connection from the list of those without trust. The listener's mu
+// is held.
+func (c *boundConn) known() {
+	if c.stranger != nil {
+		c.listener.strangers.Remove(c.stranger)
+		c.stranger = nil
+	}
+}
+
+// CloseWrite ends the sending direction. net/http needs it to close a connection
+// without losing the last response.
+func (c *boundConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+// Close closes the connection and stops counting it.
+func (c *boundConn) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	c.known()
+	if !c.out {
+		c.out = true
+		l.open--
+	}
+	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+	return c.Conn.Close()
+}

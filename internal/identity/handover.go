@@ -1,0 +1,146 @@
+package identity
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/actiond/actiond/internal/hostpath"
+)
+
+// HandOver gives dir and what is in it to the user and the group, unless dir is
+// the user's already. Links in it are not followed, and links on the way to it
+// only where this process's user or root made them: a link that a user of the
+// sandbox made before its last stop may lead anywhere, to /etc for one. What is
+// mounted below dir belongs to the host and is left alone. The error is the first
+// one; what else could be handed over was.
+func HandOver(dir string, uid, gid int) error {
+	opened, owner, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = opened.Close() }()
+	if owner == uid {
+		return nil
+	}
+	mounts, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	root, err := opened.OpenRoot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	var first error
+	_ = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if path != "." && mounts[filepath.Join(opened.Path(), path)] {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if err == nil {
+			err = root.Lchown(path, uid, gid)
+		}
+		if err != nil && first == nil {
+			first = fmt.Errorf("%s: %w", filepath.Join(dir, path), err)
+		}
+		return nil
+	})
+	return first
+}
+
+// MountOwner returns the user outside of the sandbox to whom dir belongs, if it is
+// mounted or lies below a mount: the owner of the mounted directory, or where that
+// is root the owner of dir.
+func MountOwner(dir string) (uid int, mounted bool, err error) {
+	mounts, err := mountPoints()
+	if err != nil {
+		return 0, false, err
+	}
+	opened, uid, err := open(dir)
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() { _ = opened.Close() }()
+	point := opened.Path()
+	for point != "/" && !mounts[point] {
+		point = filepath.Dir(point)
+	}
+	switch point {
+	case "/":
+		return 0, false, nil
+	case opened.Path():
+		return uid, true, nil
+	}
+	owner, err := ownerOf(point)
+	if err != nil {
+		return 0, false, err
+	}
+	return cmp.Or(owner, uid), true, nil
+}
+
+// open opens a directory without following links of other users, and returns its
+// owner.
+func open(dir string) (opened *hostpath.File, owner int, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, 0, err
+	}
+	if opened, err = hostpath.Open(dir, hostpath.OwnLinks); err != nil {
+		return nil, 0, err
+	}
+	info, err := opened.Stat()
+	if err != nil {
+		_ = opened.Close()
+		return nil, 0, err
+	}
+	return opened, int(info.Sys().(*syscall.Stat_t).Uid), nil
+}
+
+func ownerOf(path string) (uid int, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid), nil
+}
+
+// mountPoints are the paths at which something is mounted. Device numbers would
+// not do: two directories of one file system can be mounted inside each other,
+// and the files of an overlay have other numbers than its directories.
+func mountPoints() (map[string]bool, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("finding out what is mounted: %w", err)
+	}
+	points := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		if fields := bytes.Fields(line); len(fields) > 4 {
+			points[unescape(string(fields[4]))] = true
+		}
+	}
+	return points, nil
+}
+
+// unescape undoes what the kernel does to blanks, line ends and backslashes in
+// the paths it lists: a backslash and three octal digits (proc(5), mangle_path).
+func unescape(path string) string {
+	var out []byte
+	for i := 0; i < len(path); i++ {
+		if path[i] == '\\' && i+4 <= len(path) {
+			if code, err := strconv.ParseUint(path[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(code))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, path[i])
+	}
+	return string(out)
+}

@@ -1,0 +1,51 @@
+// Package tail keeps the end of what a program writes, such as its complaints.
+package tail
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Buffer keeps the end of what is written to it, in about twice its size of
+// memory. It may be used concurrently.
+type Buffer struct {
+	most int
+
+	mu  sync.Mutex
+	end []byte // what is kept, and up to as much before it
+	cut bool
+}
+
+// New returns a buffer that keeps so many bytes.
+func New(most int) *Buffer { return &Buffer{most: most} }
+
+// Write keeps the end of p. It never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := p[max(0, len(p)-b.most):]
+	b.cut = b.cut || len(b.end)+len(p) > b.most
+	if over := len(b.end) + len(own) - b.most; over > b.most {
+		b.end = slices.Delete(b.end, 0, min(over, len(b.end)))
+	}
+	b.end = append(b.end, own...)
+	return len(p), nil
+}
+
+// Kept returns what is kept, and whether there was something before it.
+func (b *Buffer) Kept() (end string, cut bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.end[max(0, len(b.end)-b.most):]), b.cut
+}
+
+// String returns what is kept as text, without white space around it.
+func (b *Buffer) String() string {
+	end, _ := b.Kept()
+	return Text(end)
+}
+
+// Text makes text of what a program wrote: what was cut in half, or is no UTF-8
+// at all, is replaced, and there is no white space around it.
+func Text(end string) string { return strings.TrimSpace(strings.ToValidUTF8(end, "\uFFFD")) }

@@ -1,0 +1,261 @@
+package tempfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A ledger is a file of slots, each of which has the length of a path, its maker and
+// the path, or zeros. It is not flushed to the disk: it outlives the process, and
+// what a power cut leaves is not worth half a millisecond of each edit.
+const (
+	ledgerName = "temporary"
+	slotSize   = 4352 // more than a path and its head
+	slotHead   = 3
+	// firstSlots are allocated at the start, so that names can be recorded where the
+	// file system is full.
+	firstSlots = 16
+	maxSlots   = 4096
+)
+
+// The makers of files, whose rights remove them.
+const (
+	byUser   = 'u'
+	byServer = 's'
+)
+
+// Ledger records the names of temporary files in a state directory. A nil Ledger
+// records nothing. Its methods may be called concurrently.
+type Ledger struct {
+	mu   sync.Mutex
+	file *os.File
+	free []int64 // slots before end
+	end  int64
+}
+
+// OpenLedger opens the ledger in a state directory, see [OpenPrivate], and removes the
+// files that an earlier process recorded there and left: with the rights that as
+// gives, and never a directory. Left are those that could not be removed.
+//
+// The ledger is locked until this process ends, so that two servers with one state
+// directory do not remove each other's files.
+func OpenLedger(dir string, as func(func() error) error) (l *Ledger, left []error, err error) {
+	root, err := OpenPrivate(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the state directory %q: %w", dir, err)
+	}
+	defer root.Close()
+	file, err := root.OpenFile(ledgerName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the list of temporary files: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("locking the list of temporary files in %q: %w", dir, err), file.Close())
+	}
+	l = &Ledger{file: file}
+	if left, err = l.recover(as); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("reading the list of temporary files: %w", err), file.Close())
+	}
+	return l, left, nil
+}
+
+// recover removes the recorded files and empties the ledger.
+func (l *Ledger) recover(as func(func() error) error) (left []error, err error) {
+	slot := make([]byte, slotSize)
+	for at := range int64(maxSlots) {
+		n, err := l.file.ReadAt(slot, at*slotSize)
+		if n < slotHead {
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			return left, err
+		}
+		maker, path, ok := parseSlot(slot[:n])
+		if !ok {
+			continue
+		}
+		remove := func() error { return unlink(path) }
+		if maker == byServer {
+			err = unlinkOwn(path)
+		} else {
+			err = as(remove)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+			left = append(left, fmt.Errorf("removing the temporary file %q: %w", path, err))
+		}
+	}
+	if err := l.file.Truncate(0); err != nil {
+		return left, err
+	}
+	// On a full file system there are no slots, and files are made unrecorded.
+	if _, err := l.file.WriteAt(make([]byte, firstSlots*slotSize), 0); err == nil {
+		for at := range int64(firstSlots) {
+			l.free = append(l.free, at)
+		}
+		l.end = firstSlots
+	}
+	return left, nil
+}
+
+// parseSlot returns the path in a slot. It accepts only what record wrote.
+func parseSlot(slot []byte) (maker byte, path string, ok bool) {
+	length := int(binary.LittleEndian.Uint16(slot))
+	if length == 0 || slotHead+length > len(slot) {
+		return 0, "", false
+	}
+	maker, path = slot[2], string(slot[slotHead:slotHead+length])
+	base := filepath.Base(path)
+	ok = (maker == byUser || maker == byServer) && filepath.IsAbs(path) && filepath.Clean(path) == path &&
+		strings.HasPrefix(base, ".actiond-") && strings.HasSuffix(base, ".tmp")
+	return maker, path, ok
+}
+
+// unlink is unlink(2), which fails for a directory.
+func unlink(path string) error {
+	if err := unix.Unlink(path); err != nil {
+		return &os.PathError{Op: "unlink", Path: path, Err: err}
+	}
+	return nil
+}
+
+// unlinkOwn removes a file that this process made with its own rights. No component of
+// the path may be a link.
+func unlinkOwn(path string) error {
+	dir, err := OpenNoLinks(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Unlinkat(int(dir.Fd()), filepath.Base(path), 0); err != nil {
+		return &os.PathError{Op: "unlink", Path: path, Err: err}
+	}
+	return nil
+}
+
+// record writes a path into a free slot; forget gives the slot back.
+func (l *Ledger) record(maker byte, path string) (forget func()) {
+	if l == nil || slotHead+len(path) > slotSize {
+		return func() {}
+	}
+	at := l.take()
+	if at < 0 {
+		return func() {}
+	}
+	slot := make([]byte, slotHead+len(path))
+	binary.LittleEndian.PutUint16(slot, uint16(len(path))) //nolint:gosec // it is below slotSize
+	slot[2] = maker
+	copy(slot[slotHead:], path)
+	if _, err := l.file.WriteAt(slot, at*slotSize); err != nil {
+		slot = nil // a full file system: the file is made unrecorded
+	}
+	return func() {
+		if slot != nil {
+			_, _ = l.file.WriteAt(make([]byte, slotHead), at*slotSize) // the name is random and does not come again
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.free = append(l.free, at)
+	}
+}
+
+func (l *Ledger) take() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.free); n > 0 {
+		at := l.free[n-1]
+		l.free = l.free[:n-1]
+		return at
+	}
+	if l.end == maxSlots {
+		return -1
+	}
+	l.end++
+	return l.end - 1
+}
+
+// Close releases the ledger. Files that are still recorded are removed at the next
+// start.
+func (l *Ledger) Close() error {
+	if l == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// OpenPrivate opens a directory that only this process's user can look into: it makes
+// the directory where it does not exist and narrows it to mode 0700. A symbolic link,
+// or a directory of another user, is an error.
+func OpenPrivate(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, unix.ENOTDIR
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*os.Root, error) { return nil, errors.Join(err, root.Close()) }
+	opened, err := root.Stat(".")
+	if err != nil {
+		return fail(err)
+	}
+	if !os.SameFile(info, opened) {
+		return fail(errors.New("the directory was exchanged while it was opened"))
+	}
+	if stat, ok := opened.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return fail(errors.New("it belongs to another user"))
+	}
+	if err := root.Chmod(".", 0o700); err != nil {
+		return fail(err)
+	}
+	return root, nil
+}
+
+// OpenNoLinks opens a directory by its absolute path, no component of which may be a
+// symbolic link, "." or "..".
+func OpenNoLinks(dir string) (*os.File, error) {
+	at, err := os.Open("/")
+	if err != nil {
+		return nil, err
+	}
+	for name := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		if name == "" {
+			continue
+		}
+		next, err := OpenChild(at, name)
+		_ = at.Close() // it was only looked through
+		if err != nil {
+			return nil, err
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// OpenChild opens a directory in a directory. It does not follow links.
+func OpenChild(dir *os.File, name string) (*os.File, error) {
+	path := filepath.Join(dir.Name(), name)
+	if name == "." || name == ".." {
+		return nil, &os.PathError{Op: "open", Path: path, Err: unix.EINVAL}
+	}
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}

@@ -1,0 +1,100 @@
+// Package tempfile makes files under temporary names, which take the place of other
+// files once they are complete, and removes those that a crash left behind.
+//
+// The names are recorded in a [Ledger] before the files are made. A file that merely
+// has such a name is never removed: the agent may have made it, or a link of that
+// name.
+package tempfile
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where a temporary file is made: an [*os.Root], or [System].
+type Dir interface {
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Rename(oldname, newname string) error
+	Remove(name string) error
+}
+
+// System is the [Dir] of absolute paths.
+type System struct{}
+
+// OpenFile is [os.OpenFile].
+func (System) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, perm)
+}
+
+// Rename is [os.Rename].
+func (System) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+
+// Remove is [os.Remove].
+func (System) Remove(name string) error { return os.Remove(name) }
+
+// File is a new file under a temporary name. It must be discarded in the end, which
+// has no effect on a file that was renamed.
+type File struct {
+	*os.File
+	dir    Dir
+	name   string // "" once it was renamed
+	forget func()
+}
+
+// Name returns the temporary name in the file's [Dir].
+func (f *File) Name() string { return f.name }
+
+// Create makes a file in a directory of d, for writing. Above is the absolute path of
+// d, "" for [System]. A nil Ledger records nothing.
+func (l *Ledger) Create(d Dir, above, dir string, mode fs.FileMode) (*File, error) {
+	return l.create(d, above, dir, mode, byUser)
+}
+
+// CreateOwn is Create for a directory that the user may not write to: what a crash
+// leaves of the file is removed with the rights of this process.
+func (l *Ledger) CreateOwn(d Dir, above, dir string, mode fs.FileMode) (*File, error) {
+	return l.create(d, above, dir, mode, byServer)
+}
+
+func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) (*File, error) {
+	name := filepath.Join(dir, ".actiond-"+rand.Text()+".tmp")
+	forget := l.record(maker, filepath.Join(above, name))
+	f, err := d.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		forget()
+		return nil, err
+	}
+	return &File{File: f, dir: d, name: name, forget: forget}, nil
+}
+
+// Rename gives the file its name, over what has it.
+func (f *File) Rename(name string) error {
+	if err := f.dir.Rename(f.name, name); err != nil {
+		return err
+	}
+	f.Renamed()
+	return nil
+}
+
+// Renamed says that the caller has renamed the file.
+func (f *File) Renamed() {
+	f.name = ""
+	f.forget()
+}
+
+// Discard closes the file, and removes it unless it was renamed.
+func (f *File) Discard() {
+	_ = f.Close() // a second close; an error of the first one counted
+	if f.name == "" {
+		return
+	}
+	// A file that cannot be removed now stays recorded for the next start.
+	if err := f.dir.Remove(f.name); err == nil || errors.Is(err, fs.ErrNotExist) {
+		f.forget()
+	}
+}

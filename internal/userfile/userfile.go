@@ -1,0 +1,129 @@
+// Package userfile opens files that a client or the agent named. The rights of the
+// calling thread decide which; but every thread of this process may read the files of
+// procfs that describe the process itself, whatever its user, and procfs lets a
+// thread with root's effective user id change settings of the kernel. Both are refused
+// with EACCES, by what was opened and not by its name.
+package userfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open opens a file as [os.OpenFile] does. It follows no link of procfs that stands
+// for an open file, such as /proc/self/fd/0 and /dev/stdin, which leads past the
+// permissions of directories; Linux before 5.6 does follow those.
+func Open(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	fd, err := open(name, flag, perm)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if err := check(fd, flag); err != nil {
+		_ = unix.Close(fd)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Check is the check of [Open] for a file that was opened otherwise, with flag.
+func Check(f *os.File, flag int) error {
+	conn, err := f.SyscallConn() // Fd would make reads block
+	if err != nil {
+		return err
+	}
+	var refused error
+	if err := conn.Control(func(fd uintptr) { refused = check(int(fd), flag) }); err != nil {
+		return err
+	}
+	if refused != nil {
+		return &fs.PathError{Op: "open", Path: f.Name(), Err: refused}
+	}
+	return nil
+}
+
+// hasOpenat2 tells whether the kernel, and the sandbox's filter of system calls, has
+// openat2.
+var hasOpenat2 = sync.OnceValue(func() bool {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
+})
+
+func open(name string, flag int, perm fs.FileMode) (fd int, err error) {
+	flag |= unix.O_CLOEXEC | unix.O_LARGEFILE
+	how := &unix.OpenHow{Flags: uint64(flag), Resolve: unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
+	if flag&unix.O_CREAT != 0 {
+		how.Mode = uint64(perm.Perm())
+	}
+	for {
+		if hasOpenat2() {
+			fd, err = unix.Openat2(unix.AT_FDCWD, name, how)
+		} else {
+			fd, err = unix.Open(name, flag, uint32(perm.Perm()))
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// check refuses a file of procfs that is open for writing or describes this process.
+func check(fd, flag int) error {
+	if on, err := onProcfs(func(st *unix.Statfs_t) error { return unix.Fstatfs(fd, st) }); err != nil || !on {
+		return err
+	}
+	if flag&unix.O_ACCMODE != unix.O_RDONLY {
+		return unix.EACCES
+	}
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil || describesSelf(path) {
+		return unix.EACCES
+	}
+	return nil
+}
+
+func onProcfs(statfs func(*unix.Statfs_t) error) (bool, error) {
+	var st unix.Statfs_t
+	if err := statfs(&st); err != nil {
+		return false, err
+	}
+	return st.Type == unix.PROC_SUPER_MAGIC, nil
+}
+
+// describesSelf tells whether a path on procfs, which has no links, leads to this
+// process or one of its threads. It is true in doubt.
+func describesSelf(path string) bool {
+	for end := 1; end <= len(path); end++ {
+		if end < len(path) && path[end] != '/' {
+			continue
+		}
+		mount := path[:end]
+		on, err := onProcfs(func(st *unix.Statfs_t) error { return unix.Statfs(mount, st) })
+		if err != nil {
+			return true
+		}
+		if !on {
+			continue
+		}
+		if info, err := os.Lstat(mount + "/self"); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			return true // a part of procfs that is mounted by itself
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(path[end:], "/"), "/")
+		if first == "" || strings.Trim(first, "0123456789") != "" {
+			return false // not of a process
+		}
+		// By the numbers of that mount, which may belong to another namespace.
+		_, err = os.Lstat(mount + "/self/task/" + first)
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return true // it cannot be reached from the root directory
+}

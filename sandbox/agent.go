@@ -1,0 +1,43 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// DialFunc opens a connection to the server of one  ctx bounds the
+// opening.
+type DialFunc func(ctx context.Context) (net.Conn, error)
+
+// Agent speaks to the server of a sandbox. It must be safe for concurrent use.
+type Agent interface {
+	// Ready returns nil as soon as a real command ran in the sandbox's shell,
+	// or, where nobody claimed it yet and the key is empty, as soon as one could.
+	// It may try again until ctx ends.
+	Ready(ctx context.Context, dial DialFunc, key string) error
+	// Claim binds the sandbox to its owner. The same claim may be made again;
+	// another one fails with ErrClaimed.
+	Claim(ctx context.Context, dial DialFunc, claim Claim) error
+	// Renew gives the server a deadline, ttl from now; 0 means none.
+	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
+	// Status asks what changes while a sandbox lives.
+	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
+}
+
+// Claim is what binds a sandbox to its owner, and the limits that count from
+// then on; they replace those the server was started with.
+type Claim struct {
+	Ticket     string // shows that the claimer may; empty for a sandbox that asks for none
+	Key, Owner string
+	Env        map[string]string
+	TTL, Idle  time.Duration // 0: none
+}
+
+// Status is what a server says of itself.
+type Status struct {
+	Busy     bool      // an action is running
+	Claimed  bool      // it has an owner
+	Since    time.Time // of the last action's end, or of the start
+	Deadline time.Time // zero: none
+}

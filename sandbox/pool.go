@@ -1,0 +1,184 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Pool keeps sandboxes warm: created, ready, and without an owner. The platform
+// records which sandboxes are in it, so that every process of a controller may
+// claim from it; Run, in one of them, fills it. Its methods may be called
+// concurrently.
+type Pool struct {
+	driver Driver
+	warmer Warmer
+	name   string
+	spec   Spec
+	hash   string // of spec
+	size   int
+	log    *slog.Logger
+	kick   chan struct{} // a sandbox was claimed
+}
+
+// NewPool prepares a pool of size sandboxes of one specification, whose Key, Secret,
+// Name, Owner and Env do not count: those are the claimers'. A nil logger discards.
+func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, logger *slog.Logger) (*Pool, error) {
+	warmer, err := Needs[Warmer](d, "keep sandboxes warm")
+	if err != nil {
+		return nil, err
+	}
+	if !IsName(name) || size < 0 {
+		return nil, Invalid("a pool %q of %d", name, size)
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	spec.Key, spec.Secret, spec.Name, spec.Owner, spec.Env = "", "", "", "", nil
+	hash, err := d.Check(ctx, &spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{
+		driver: d, warmer: warmer, name: name, spec: spec, hash: hash, size: size,
+		log: logger.With(slog.String("pool", name)), kick: make(chan struct{}, 1),
+	}, nil
+}
+
+// Prepare gets what the pool's creations would wait for, such as the image.
+func (p *Pool) Prepare(ctx context.Context) error { return p.warmer.Prepare(ctx, p.spec) }
+
+// Claim returns a sandbox of the specification: a warm one if there is one that no
+// other claimer gets, otherwise a new one. Like Create it returns the same sandbox
+// for the same key. A specification that differs from the pool's is created. warm
+// reports which it was.
+func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
+	bare := spec
+	bare.Env = nil
+	hash, err := p.driver.Check(ctx, &bare)
+	if err != nil {
+		return nil, false, err
+	}
+	if hash == p.hash {
+		members, err := p.members(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		var fit []*Sandbox
+		for _, member := range members {
+			if p.fits(member, time.Now()) {
+				fit = append(fit, member)
+			}
+		}
+		s, warm, err = p.warmer.Claim(ctx, spec, fit)
+		select {
+		case p.kick <- struct{}{}:
+		default: // Run knows already
+		}
+		if s != nil || err != nil {
+			return s, warm, err
+		}
+	}
+	s, err = p.driver.Create(ctx, spec)
+	return s, false, err
+}
+
+// members are the sandboxes in the pool.
+func (p *Pool) members(ctx context.Context) (members []*Sandbox, err error) {
+	all, err := p.driver.List(ctx)
+	for _, s := range all {
+		if s.Pool == p.name {
+			members = append(members, s)
+		}
+	}
+	return members, err
+}
+
+// fits reports whether the sandbox can be claimed.
+func (p *Pool) fits(s *Sandbox, now time.Time) bool {
+	return s.State == Ready && s.Spec == p.hash && (s.Deadline.IsZero() || now.Before(s.Deadline.Add(-time.Minute)))
+}
+
+// Run keeps the pool full until ctx ends, and waits for the creations it began.
+// Members of another specification, dead ones and old ones are removed. The
+// pool's sandboxes stay: Drain removes them. While another process fills a pool
+// of this name, Run waits to take over.
+func (p *Pool) Run(ctx context.Context, every time.Duration) {
+	keep := func(ctx context.Context) { p.keepFull(ctx, every) }
+	err := p.warmer.Lead(ctx, p.name, false, keep)
+	if errors.Is(err, ErrConflict) {
+		p.log.InfoContext(ctx, "another process fills the pool: waiting to take over")
+		err = p.warmer.Lead(ctx, p.name, true, keep)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.log.ErrorContext(ctx, "cannot fill the pool", slog.Any("error", err))
+	}
+}
+
+func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
+	for failures := 0; ; {
+		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
+			failures++
+			p.log.ErrorContext(ctx, "cannot fill the pool", slog.Any("error", err))
+		} else {
+			failures = 0
+		}
+		// After failures a claim alone does not make it try again at once.
+		kick := p.kick
+		if failures > 0 {
+			kick = nil
+		}
+		timer := time.NewTimer(every * time.Duration(1<<min(failures, 5)))
+		select {
+		case <-kick:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// fill removes members that do not fit and creates missing ones concurrently.
+func (p *Pool) fill(ctx context.Context) error {
+	members, err := p.members(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	missing := p.size
+	for _, s := range members {
+		if missing == 0 || !p.fits(s, time.Now()) {
+			errs = append(errs, p.warmer.Discard(ctx, s))
+		} else {
+			missing--
+		}
+	}
+	created := make([]error, missing)
+	var group sync.WaitGroup
+	for i := range missing {
+		group.Go(func() { created[i] = p.warmer.Warm(ctx, p.name, p.spec) })
+	}
+	group.Wait()
+	return errors.Join(append(errs, created...)...)
+}
+
+// Drain removes all sandboxes that wait in the pool, unless another process fills
+// it. Run must have ended.
+func (p *Pool) Drain(ctx context.Context) error {
+	var errs []error
+	err := p.warmer.Lead(ctx, p.name, false, func(ctx context.Context) {
+		members, err := p.members(ctx)
+		errs = append(errs, err)
+		for _, s := range members {
+			errs = append(errs, p.warmer.Discard(ctx, s))
+		}
+	})
+	if !errors.Is(err, ErrConflict) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

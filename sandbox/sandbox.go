@@ -1,0 +1,103 @@
+// Package sandbox is the model of sandboxes that all drivers share: what one is
+// made from, what is known of it, and what a driver can do with it.
+//
+// A driver creates and manages sandboxes on one kind of platform. It implements
+// [Driver], and of the small interfaces beside it those that its platform can
+// carry out; [Needs] refuses the rest. Warm pools and the removal of sandboxes
+// whose time is up are written here, once, on top of drivers. Package drivertest
+// is the suite that every driver passes.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// State is where a sandbox is in its life.
+type State string
+
+// The states in their order. A caller sees Ready, Busy and Idle only after the
+// first command ran.
+const (
+	Pending  State = "pending"  // waits for its turn, its image or the server
+	Creating State = "creating" // the container is being made
+	Starting State = "starting" // the container runs, the first command has not run yet
+	Ready    State = "ready"    // takes actions; how busy it is was not asked
+	Busy     State = "busy"     // runs an action
+	Idle     State = "idle"     // waits for one
+	Paused   State = "paused"   // frozen in memory; Resume goes on
+	Stopped  State = "stopped"  // no processes, the files are there; Start goes on
+	Gone     State = "gone"     // removed, or being removed
+)
+
+// Sandbox is a sandbox as it was when it was looked at.
+type Sandbox struct {
+	ID        string    // 12 hexadecimal digits
+	Name      string    // for people; the id if none was given
+	Owner     string    // a word for people and filters
+	Image     string    // as it was asked for
+	State     State     //
+	Detail    string    // the engine's words, such as "Up 3 minutes"
+	Created   time.Time //
+	Deadline  time.Time // zero: none
+	IdleLimit time.Duration
+	Spec      string            // hash of the specification
+	Pool      string            // the warm pool it waits in, empty once it is claimed
+	User      string            // NAME:UID of the commands
+	Labels    map[string]string // the caller's own
+	Instance  string            // the platform's id of what runs it, such as a container's
+
+	Access
+}
+
+// Access reaches the server in a sandbox. Its methods may be called concurrently.
+type Access interface {
+	// Dial opens a connection to the server. ctx bounds the opening.
+	Dial(ctx context.Context) (net.Conn, error)
+	// Key returns what requests to the server are signed with. It must not be
+	// printed. It fails with fs.ErrNotExist for a sandbox that is not claimed yet.
+	Key() (string, error)
+}
+
+var idPattern = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// IsID reports whether text can be the id of a sandbox.
+func IsID(text string) bool { return idPattern.MatchString(text) }
+
+// Overdue returns why a sandbox whose deadline has passed is to be removed, empty for
+// others.
+func (s *Sandbox) Overdue(now time.Time) string {
+	if s.Deadline.IsZero() || now.Before(s.Deadline) {
+		return ""
+	}
+	return "its time was up at " + s.Deadline.UTC().Format(time.RFC3339)
+}
+
+// Find returns the one of all that ref names: by its id, its name, or the beginning
+// of its id, in this order. It fails with ErrNotFound or ErrAmbiguous.
+func Find(all []*Sandbox, ref string) (*Sandbox, error) {
+	var found []*Sandbox
+	for _, match := range []func(s *Sandbox) bool{
+		func(s *Sandbox) bool { return s.ID == ref },
+		func(s *Sandbox) bool { return s.Name == ref },
+		func(s *Sandbox) bool { return strings.HasPrefix(s.ID, ref) },
+	} {
+		for _, s := range all {
+			if ref != "" && match(s) {
+				found = append(found, s)
+			}
+		}
+		switch len(found) {
+		case 0:
+			continue
+		case 1:
+			return found[0], nil
+		}
+		return nil, fmt.Errorf("%q is %w: %d sandboxes answer to it", ref, ErrAmbiguous, len(found))
+	}
+	return nil, fmt.Errorf("%q: %w", ref, ErrNotFound)
+}

@@ -1,0 +1,254 @@
+package sandbox
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+)
+
+// Spec says what sandbox is wanted. The zero value of every field but Image is
+// a safe default.
+type Spec struct {
+	// Image is the image's name. Any Linux image with a shell will do.
+	Image string
+	// Key makes Create idempotent: the same key and the same specification give
+	// the same sandbox. Default: random, so every call makes a new one.
+	Key string
+	// Secret is what requests to the sandbox's server are signed with, for a
+	// caller who must tell it before the sandbox is there. It is no part of the
+	// hash, and a sandbox that is there already keeps its own. Default: random.
+	Secret string
+	// Name is what people call the sandbox. Default: the id.
+	Name string
+	// Owner is whose sandbox it is, a word for people and filters.
+	Owner string
+	// Env are variables for the commands in the sandbox. The claim hands them
+	// over. They are not in the container's configuration, and only their names
+	// are in the specification's hash.
+	Env map[string]string
+	// Mounts are directories and files of the host. Sensitive ones are refused.
+	Mounts []Mount
+	// User runs commands and opens files, "root" included. Default "agent".
+	User string
+	// UserID is the id the account gets if the image has no such user. Default: with
+	// a writable mount the owner of the first one, or 1000 if that is root, so that
+	// files there keep one owner; otherwise one of Config.UserIDs that no other
+	// sandbox has.
+	UserID int
+	// WorkDir is where shells start. Default /workspace.
+	WorkDir string
+	// Memory limits memory, in bytes. Default 2 GiB.
+	Memory int64
+	// CPUs limits processor time, in processors, to those of the host at most.
+	// Default 2.
+	CPUs float64
+	// Pids limits processes and threads. Default 512.
+	Pids int64
+	// OpenFiles limits the descriptors of each process, the server's too: the
+	// tables that they are in are shared by all sandboxes of a host. Default 2560.
+	OpenFiles int64
+	// Network is "bridge" (the default), "none", or the name of a network.
+	Network string
+	// Labels are the caller's own; none may begin with "dev.actiond.".
+	Labels map[string]string
+	// Runtime is the OCI runtime, such as "runsc". Default: the engine's.
+	Runtime string
+	// SecurityOpts are passed to the engine and win over the defaults of the
+	// same kind.
+	SecurityOpts []string
+	// ReadOnly makes the image's files read-only; /tmp, the working directory
+	// (where nothing is mounted on it) and what the server writes are in memory
+	// then, a quarter of Memory in all.
+	ReadOnly bool
+	// TTL ends the sandbox this long after its creation. 0: never.
+	TTL time.Duration
+	// Idle ends the sandbox after this long without an action. 0: never.
+	Idle time.Duration
+	// Pull says when the image is pulled. It is no part of the hash.
+	Pull Pull
+	// Flags are further arguments for the server, such as --soft-timeout=30s.
+	Flags []string
+}
+
+// Mount puts a directory or file of the host into the sandbox.
+type Mount struct {
+	Source, Target string // absolute paths on the host and in the sandbox
+	ReadOnly       bool
+}
+
+// Pull says when an image is pulled.
+type Pull string
+
+// The empty Pull is PullMissing.
+const (
+	PullMissing Pull = "missing"
+	PullAlways  Pull = "always"
+	PullNever   Pull = "never"
+)
+
+// Defaults of a Spec, and bounds.
+const (
+	DefaultMemory = 2 << 30
+	DefaultCPUs   = 2
+	DefaultPids   = 512
+	DefaultFiles  = 2560 // the server's connections, sessions and kernels, and a third more
+	MaxUserID     = 1<<31 - 2
+
+	defaultUser    = "agent"
+	defaultWorkDir = "/workspace"
+	minMemory      = 32 << 20 // below this the server and a shell do not start
+	minPids        = 16
+	minFiles       = 256 // the server keeps some for each session and connection
+)
+
+// LabelPrefix begins the labels that drivers set.
+const LabelPrefix = "dev.actiond."
+
+// Invalid says what a specification asks for that it may not have.
+func Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+var (
+	userPattern   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+	secretPattern = regexp.MustCompile(`^[a-zA-Z0-9]{32,256}$`)
+	envPattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// Complete fills in the defaults and checks everything that is the same for all
+// drivers. It changes nothing that s shares with its caller.
+func (s *Spec) Complete() error {
+	s.User = cmp.Or(s.User, defaultUser)
+	s.WorkDir = cmp.Or(s.WorkDir, defaultWorkDir)
+	s.Memory = cmp.Or(s.Memory, DefaultMemory)
+	s.CPUs = cmp.Or(s.CPUs, DefaultCPUs)
+	s.Pids = cmp.Or(s.Pids, DefaultPids)
+	s.OpenFiles = cmp.Or(s.OpenFiles, DefaultFiles)
+	s.Pull = cmp.Or(s.Pull, PullMissing)
+	switch {
+	case s.Image == "":
+		return Invalid("no image is named")
+	case s.Name != "" && !IsName(s.Name):
+		return Invalid("name %q: letters, digits, '_', '.' and '-', beginning with a letter or digit", s.Name)
+	case strings.ContainsRune(s.Key, 0) || len(s.Key) > 512:
+		return Invalid("the key must have at most 512 bytes and no NUL")
+	case s.Secret != "" && !secretPattern.MatchString(s.Secret):
+		return Invalid("the secret must have 32 to 256 letters and digits")
+	case !userPattern.MatchString(s.User):
+		return Invalid("user %q is not the name of an account", s.User)
+	case s.UserID < 0 || s.UserID > MaxUserID:
+		return Invalid("user id %d", s.UserID)
+	case s.UserID == 0 && s.User == "root":
+	case s.User == "root":
+		return Invalid("the user id of root is 0, not %d", s.UserID)
+	case s.Memory < minMemory:
+		return Invalid("memory of %s is too little: a server and a shell need %s", units.BytesSize(float64(s.Memory)), units.BytesSize(minMemory))
+	case !(s.CPUs >= 0.01 && s.CPUs <= 1024):
+		return Invalid("a limit of %v processors is not from 0.01 to 1024", s.CPUs)
+	case s.Pids < minPids:
+		return Invalid("a limit of %d processes is less than the %d that a server and a shell need", s.Pids, minPids)
+	case s.OpenFiles < minFiles:
+		return Invalid("a limit of %d open files is less than the %d that a server needs", s.OpenFiles, minFiles)
+	case s.TTL < 0 || s.Idle < 0:
+		return Invalid("a time limit must not be negative")
+	case s.Pull != PullMissing && s.Pull != PullAlways && s.Pull != PullNever:
+		return Invalid("pull %q: always, missing or never", s.Pull)
+	}
+	return s.checkWords()
+}
+
+func (s *Spec) checkWords() error {
+	for name, value := range s.Env {
+		if !envPattern.MatchString(name) || strings.ContainsRune(value, 0) {
+			return Invalid("variable %q: letters, digits and '_' in the name, no NUL in the value", name)
+		}
+	}
+	for name := range s.Labels {
+		if name == "" || strings.HasPrefix(name, LabelPrefix) {
+			return Invalid("label %q: labels that begin with %q say what a sandbox is", name, LabelPrefix)
+		}
+	}
+	for _, flag := range s.Flags {
+		name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+		if !strings.HasPrefix(flag, "--") || slices.Contains(ownFlags, name) {
+			return Invalid("server flag %q: a word that begins with --, and none of %s", flag, strings.Join(ownFlags, ", "))
+		}
+	}
+	return CleanAbsolute("working directory", s.WorkDir)
+}
+
+// CleanAbsolute refuses a path that is not absolute, or is written in an unusual
+// way; what names it in the error.
+func CleanAbsolute(what, p string) error {
+	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsAny(p, "\x00\n") {
+		return Invalid("%s %q must be an absolute path without '..', doubled or trailing slashes", what, p)
+	}
+	return nil
+}
+
+// IsName reports whether text can be the name of a sandbox or a pool.
+func IsName(text string) bool { return namePattern.MatchString(text) }
+
+// ownFlags are the server's flags that drivers set.
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "start-fifo", "ttl", "idle-limit"}
+
+// Hash is the completed specification's identity: two specifications with equal hashes
+// ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor
+// are the values of Env, which must not be guessable from a label.
+func (s *Spec) Hash() string {
+	canonical := struct {
+		Image, User, WorkDir, Network, Runtime string
+		UserID                                 int
+		EnvNames                               []string
+		Mounts                                 []Mount
+		Memory, NanoCPUs, Pids, OpenFiles      int64
+		Labels                                 map[string]string
+		SecurityOpts, Flags                    []string
+		ReadOnly                               bool
+		TTL, Idle                              time.Duration
+	}{
+		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
+		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
+		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle,
+	}
+	// Nothing is nothing, however it is written.
+	if len(s.Mounts) == 0 {
+		canonical.Mounts = nil
+	}
+	if len(s.Labels) == 0 {
+		canonical.Labels = nil
+	}
+	if len(s.SecurityOpts) == 0 {
+		canonical.SecurityOpts = nil
+	}
+	if len(s.Flags) == 0 {
+		canonical.Flags = nil
+	}
+	data, err := json.Marshal(canonical) // maps are written in order
+	if err != nil {
+		panic(err) // strings and numbers can be written
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// NanoCPUs returns a number of processors in billionths.
+func NanoCPUs(cpus float64) int64 { return int64(cpus * 1e9) }
+
+// ID returns the id of the sandbox that every driver gives for this key of a Spec:
+// 12 hexadecimal digits.
+func ID(key string) string {
+	sum := sha256.Sum256([]byte("sandbox\x00" + key))
+	return hex.EncodeToString(sum[:6])
+}

@@ -1,0 +1,421 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/internal/shorten"
+)
+
+// call is one action as it came in a request, of any protocol.
+type call struct {
+	id     string // its identity
+	given  bool   // the client knows it
+	stays  bool   // it goes on without its caller
+	digest [sha256.Size]byte
+	kind   string
+	req    api.Request
+	form   form
+	reader *pace                                                  // of a program's stream; nil for none
+	run    func(ctx context.Context, w api.Watch) ([]byte, error) // returns the encoded answer
+}
+
+// form is what an answer looks like.
+type form string
+
+const (
+	formLegacy form = "legacy" // of /execute_action
+	formHidden form = "hidden" // of /execute_action to a hidden run, which must not be an error observation
+	formAction form = "action" // of /v1/actions
+	formTool   form = "tool"   // of /v1/tools/call
+)
+
+// maxText bounds the text of an action that the journal keeps, in bytes.
+const maxText = 1000
+
+// flight is an action that this process carries out.
+type flight struct {
+	action *journal.Action
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed at its end; the fields below hold then
+	body   []byte
+	err    error
+}
+
+// flights are the actions under way, by number.
+type flights struct {
+	mu  sync.Mutex
+	all map[uint64]*flight
+}
+
+// errCancelled is the cause that ends the wait of an action that was cancelled before
+// it began.
+var errCancelled = errors.New("the action was cancelled before it began")
+
+// identify fills in the identity of a call and its digest.
+func (c *call) identify(r *http.Request, body []byte) error {
+	hash := sha256.New()
+	if c.form == formTool { // the same body means something else there
+		_, _ = hash.Write([]byte("tool "))
+	}
+	_, _ = hash.Write(body)
+	hash.Sum(c.digest[:0])
+	id, err := keyOf(r)
+	switch {
+	case err != nil:
+		return err
+	case id != "" && c.req.Key != "" && c.form == formAction && id != c.req.Key:
+		return api.BadRequest(fmt.Sprintf("The header %s and the member \"id\" name different identities: send one", api.IdentityHeader))
+	case id != "":
+		c.id, c.given = id, true
+	case c.req.Key != "" && c.form == formAction:
+		c.id, c.given = c.req.Key, true
+	case (c.form == formLegacy || c.form == formHidden) && c.req.ID != 0 && c.req.Timestamp != "":
+		// An event of OpenHands: its client sends it again after a broken connection.
+		c.id, c.given = fmt.Sprintf("event-%d-%x", c.req.ID, c.digest[:16]), true
+	default:
+		c.id = random.UUID7()
+	}
+	c.stays = c.given || c.form == formAction || c.form == formTool
+	return nil
+}
+
+// keyOf returns the identity in the header, "" without one. It may be in the
+// quotes of a structured field.
+func keyOf(r *http.Request) (string, error) {
+	sent := r.Header[api.IdentityHeader]
+	if len(sent) == 0 {
+		return "", nil
+	}
+	key := sent[0]
+	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(key[1 : len(key)-1])
+	}
+	err := api.CheckKey(key)
+	if err == nil && len(sent) > 1 {
+		err = errors.New("there is more than one")
+	}
+	if err != nil {
+		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.IdentityHeader, err))
+	}
+	return key, nil
+}
+
+// perform answers a call: it runs the action, follows it where it runs already, or
+// returns what was recorded. leave gives back the place of the request.
+func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave func()) error {
+	wait, async := preferAsync(r)
+	if async && c.form != formAction && c.form != formTool {
+		async = false
+	}
+	for {
+		f, a, mine, err := s.take(c)
+		if err != nil {
+			leave()
+			return s.untaken(w, c, err)
+		}
+		replayed := f == nil
+		switch {
+		case mine && async:
+			go s.fly(s.base, f, c, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
+		case mine && c.stays:
+			s.fly(s.base, f, c, leave) //nolint:contextcheck // it outlasts its caller
+		case mine:
+			s.fly(r.Context(), f, c, leave)
+		default:
+			leave()
+		}
+		if async && f != nil && !await(r.Context(), f.done, wait) {
+			a.Queue()
+			s.identified(w, r, a)
+			w.Header().Set("Preference-Applied", "respond-async")
+			return s.writeRecorded(w, http.StatusAccepted, a)
+		}
+		body, again, err := s.outcome(r.Context(), f, a, c.form)
+		if again && !mine {
+			continue // it was refused when it ran for another caller
+		}
+		if err != nil {
+			return err
+		}
+		s.identified(w, r, a)
+		if replayed {
+			s.metrics.replays.Inc()
+			w.Header().Set(api.ReplayedHeader, "true")
+		}
+		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
+		return nil
+	}
+}
+
+// take finds the action of a call, or makes it; it is mine then. The flight is nil where
+// it ended.
+func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err error) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	a, mine, err = s.cfg.Journal.Reserve(journal.Intent{
+		ID: c.id, Digest: c.digest, Kind: c.kind, Session: c.req.Session, Form: string(c.form), Text: textOf(c.req.Action),
+	})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if mine {
+		s.flights.all[a.N()] = &flight{action: a, done: make(chan struct{})}
+		s.work.Add(1)
+	}
+	return s.flights.all[a.N()], a, mine, nil
+}
+
+// untaken answers a call whose identity is used.
+func (s *Server) untaken(w http.ResponseWriter, c *call, err error) error {
+	switch {
+	case errors.Is(err, journal.ErrOther):
+		return invalid("%s: %q was sent before with another body; a new action needs a new identity", api.IdentityHeader, c.id)
+	case !errors.Is(err, journal.ErrForgotten):
+		return err
+	case c.form == formHidden:
+		return api.BadRequest(errForgotten(c.id).Detail)
+	case c.form != formLegacy:
+		return errForgotten(c.id)
+	}
+	body, err := composed(formLegacy, "", errForgotten(c.id).Detail)
+	if err == nil {
+		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
+	}
+	return err
+}
+
+func errForgotten(id string) *api.Error {
+	return &api.Error{Status: http.StatusGone, Detail: fmt.Sprintf("The action %q came before and is forgotten; it did not run again", id)}
+}
+
+// fly carries out an action and records its end. ctx bounds it.
+func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
+	begun := time.Now()
+	ctx, f.cancel = context.WithCancelCause(ctx)
+	defer f.cancel(nil)
+	defer s.work.Done()
+	defer leave()
+	f.body, f.err = guarded(ctx, c, watch(ctx, f.action, c.reader))
+	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, errCancelled)) {
+		f.err = cause
+	}
+	s.metrics.action(ctx, c.kind, f.err, time.Since(begun))
+	s.record(f, c)
+	s.flights.mu.Lock()
+	delete(s.flights.all, f.action.N())
+	s.flights.mu.Unlock()
+	close(f.done)
+}
+
+// guarded runs a call, and makes a panic an error.
+func guarded(ctx context.Context, c *call, w api.Watch) (body []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return c.run(ctx, w)
+}
+
+// watch records how an action goes on, and waits for its reader.
+func watch(ctx context.Context, a *journal.Action, reader *pace) api.Watch {
+	return api.Watch{
+		Queue: a.Queue,
+		Begin: a.Begin,
+		Output: func(o api.Output) {
+			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three
+			if o.Missed > 0 {
+				a.Skip(stream, o.Missed)
+			}
+			if o.PID != 0 {
+				a.Started(stream, o.PID)
+			}
+			a.Output(stream, o.Data)
+			reader.add(ctx, len(o.Data))
+		},
+	}
+}
+
+// record records how an action ended.
+func (s *Server) record(f *flight, c *call) {
+	_, refused := errors.AsType[*api.Error](f.err)
+	switch {
+	case f.err == nil:
+		f.action.End(journal.Done, f.body)
+	case errors.Is(f.err, errCancelled):
+		f.body, f.err = composed(c.form, api.StateCancelled, "The action was cancelled before it began, and did not run. Send it with a new identity to run it.")
+		f.action.End(journal.Cancelled, f.body)
+	case refused:
+		f.action.Drop()
+	case f.action.Info().State == journal.Reserved:
+		f.action.End(journal.Refused, nil)
+	case errors.Is(f.err, errStopping):
+		// It is unknown when the journal is read again.
+	default:
+		f.action.End(journal.Unknown, nil)
+	}
+}
+
+// outcome waits for the end of an action and returns its answer. again says that it was
+// refused, and left no record.
+func (s *Server) outcome(ctx context.Context, f *flight, a *journal.Action, want form) (body []byte, again bool, err error) {
+	if f != nil {
+		select {
+		case <-f.done:
+		default:
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return nil, false, context.Cause(ctx)
+			}
+		}
+		_, refused := errors.AsType[*api.Error](f.err)
+		if f.err != nil || f.body != nil {
+			return f.body, refused, f.err
+		}
+	}
+	body, err = s.recorded(a, want)
+	return body, false, err
+}
+
+// recorded returns the answer of an action that ended.
+func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
+	body, err := a.Result()
+	if errors.Is(err, journal.ErrForgotten) {
+		return nil, errForgotten(a.ID())
+	}
+	if err != nil || body != nil {
+		return body, err
+	}
+	info := a.Info()
+	if want == formHidden { // whose client breaks on an error observation
+		return nil, api.BadRequest("The result of the command is not known: " + info.State.String())
+	}
+	switch info.State {
+	case journal.Unknown:
+		return composed(want, api.StateUnknown, "the result is unknown: the action began, and the server did not see its end. It does not run again; send it with a new identity to run it again. What it printed:\n"+printed(a))
+	case journal.Refused:
+		return composed(want, api.StateRefused, "The action did not run: the server ended, or its client left, before its turn came. Send it with a new identity to run it.")
+	case journal.Reserved, journal.Running, journal.Done, journal.Cancelled:
+	}
+	return composed(want, info.State.String(), "The action ended ("+info.State.String()+"), and its result was not kept. It does not run again.")
+}
+
+// composed is the answer of an action without a result.
+func composed(want form, state, text string) ([]byte, error) {
+	o := api.ErrorObservation{Content: text, Outcome: api.NotKnown}
+	if state == api.StateRefused {
+		o.Outcome = api.NotStarted
+	}
+	switch want {
+	case formTool:
+		return api.EncodeToolAnswer(api.ToolAnswer{Observation: o, IsError: true, ErrorCode: state})
+	case formAction:
+		return api.EncodeState(o, state)
+	case formLegacy, formHidden:
+	}
+	return api.EncodeObservation(o)
+}
+
+// maxPrinted bounds the output in the answer of an unknown action, in bytes.
+const maxPrinted = 1 << 20
+
+// printed returns the output of an action that is kept, as text.
+func printed(a *journal.Action) string {
+	var b strings.Builder
+	cursor := a.Follow(0)
+	defer cursor.Close()
+	buf := make([]byte, journal.ChunkSize)
+	for end := int64(0); ; {
+		out, more, err := cursor.Next(buf)
+		switch {
+		case err != nil || more != nil:
+			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
+		case b.Len()+len(out.Data) > maxPrinted:
+			fmt.Fprintf(&b, "\n[... more is at /v1/actions/%s/output?offset=%d ...]", url.PathEscape(a.ID()), out.Offset)
+			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
+		case out.Offset > end:
+			fmt.Fprintf(&b, "\n[... %d bytes are not kept ...]\n", out.Offset-end)
+		}
+		end = out.Offset + int64(len(out.Data))
+		_, _ = b.Write(out.Data)
+	}
+}
+
+// identified says in the header of an answer which action it is.
+func (s *Server) identified(w http.ResponseWriter, r *http.Request, a *journal.Action) {
+	h := w.Header()
+	h.Set(api.ActionHeader, a.ID())
+	if prefix, err := forwardedPrefix(r); err == nil {
+		h.Set("Location", prefix+"/v1/actions/"+url.PathEscape(a.ID()))
+	}
+}
+
+// await waits for a channel to be closed, so long at most.
+func await(ctx context.Context, done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// textOf says for people what an action does. What is typed into a program may be a
+// password.
+func textOf(action api.Action) string {
+	text := ""
+	switch a := action.(type) {
+	case api.RunAction:
+		if !a.IsInput {
+			text = a.Command
+		}
+	case api.ExecAction:
+		text = cmp.Or(a.Command, strings.Join(a.Argv, " "))
+	case api.IPythonAction:
+		text = a.Code
+	case api.ReadAction:
+		text = a.Path
+	case api.WriteAction:
+		text = a.Path
+	case api.EditAction:
+		text = a.Path
+	case api.GlobAction:
+		text = a.Pattern
+	case api.GrepAction:
+		text = a.Pattern
+	case api.ListAction:
+		text = a.Path
+	case api.BrowseAction:
+		text = a.URL
+	case api.BrowseInteractiveAction:
+		text = a.BrowserActions
+	case api.MCPAction:
+		text = a.Name
+	case api.InvalidAction:
+	}
+	return shorten.Text(text, maxText)
+}

@@ -1,0 +1,272 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+const (
+	// maxWait bounds a long poll.
+	maxWait = 10 * time.Minute
+	// The actions on a page.
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// states are the words for the states of an action.
+var states = []string{
+	api.StateReserved, api.StateRunning, api.StateDone, api.StateCancelled, api.StateRefused, api.StateUnknown,
+}
+
+// preferAsync reads the header of RFC 7240: whether the client does not want to wait, and
+// how long it would.
+func preferAsync(r *http.Request) (wait time.Duration, async bool) {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch {
+		case strings.EqualFold(name, "respond-async"):
+			async = true
+		case strings.EqualFold(name, "wait"):
+			if n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); err == nil {
+				wait = min(time.Duration(n)*time.Second, maxWait)
+			}
+		}
+	}
+	return wait, async
+}
+
+// number reads a whole number from the query, absent where it is not there.
+func number(r *http.Request, name string, absent, most uint64) (uint64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return absent, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n > most {
+		return 0, invalid("query.%s: must be a whole number from 0 to %d, got %s", name, most, api.Describe(text))
+	}
+	return n, nil
+}
+
+// listActions answers with the actions that are kept, the newest first.
+func (s *Server) listActions(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	before, err := number(r, "before", 0, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r, "limit", defaultPage, maxPage)
+	if err != nil {
+		return err
+	}
+	state := query.Get("state")
+	if state != "" && !slices.Contains(states, state) {
+		return invalid("query.state: must be one of %s, got %s", strings.Join(states, ", "), api.Describe(state))
+	}
+	session := query.Get("session")
+	list := s.cfg.Journal.List(before, int(limit)+1, func(info journal.Info) bool { //nolint:gosec // at most maxPage
+		return (state == "" || info.State.String() == state) && (session == "" || sessionOf(info) == session)
+	})
+	page := api.RecordedActions{Actions: []api.RecordedAction{}}
+	if len(list) > int(limit) { //nolint:gosec // at most maxPage
+		list = list[:limit]
+		page.Next = max(before, 1)
+		if limit > 0 {
+			page.Next = list[limit-1].N
+		}
+	}
+	for _, info := range list {
+		page.Actions = append(page.Actions, recordedAction(info))
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page)
+}
+
+// sessionOf is the name of the session of an action.
+func sessionOf(info journal.Info) string {
+	if info.Session == "" {
+		return "default"
+	}
+	return info.Session
+}
+
+func recordedAction(info journal.Info) api.RecordedAction {
+	a := api.RecordedAction{
+		ID: info.ID, N: info.N, State: info.State.String(), Session: sessionOf(info), Kind: info.Kind, Text: info.Text,
+		Begin: info.Begin.UTC(), OutputBytes: info.Output, Lasting: !info.Lost,
+	}
+	if !info.End.IsZero() {
+		a.End = new(info.End.UTC())
+	}
+	return a
+}
+
+// findAction returns the action in the path, and its flight while it is under way.
+func (s *Server) findAction(r *http.Request) (*journal.Action, *flight, error) {
+	id, err := pathValue(r, "id")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	a, err := s.cfg.Journal.Lookup(id)
+	switch {
+	case errors.Is(err, journal.ErrForgotten):
+		return nil, nil, errForgotten(id)
+	case err != nil:
+		return nil, nil, err
+	case a == nil:
+		return nil, nil, refuse(http.StatusNotFound, "There is no action %s", api.Describe(id))
+	}
+	return a, s.flights.all[a.N()], nil
+}
+
+// getAction answers with what is known of an action. It waits for the end if it is asked
+// to.
+func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
+	a, f, err := s.findAction(r)
+	if err != nil {
+		return err
+	}
+	wait, err := number(r, "wait", 0, uint64(maxWait/time.Second))
+	if err != nil {
+		return err
+	}
+	if f != nil && wait > 0 {
+		await(r.Context(), f.done, time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
+	}
+	return s.writeRecorded(w, http.StatusOK, a)
+}
+
+// writeRecorded answers with what is known of an action.
+func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Action) error {
+	answer := recordedAction(a.Info())
+	if slices.Contains(states[2:], answer.State) {
+		body, err := s.recorded(a, form(a.Info().Form).listed())
+		if err != nil {
+			return err
+		}
+		answer.Observation = body
+	}
+	return httpserver.WriteJSON(w, status, answer)
+}
+
+// listed is the form of an answer in the record of an action.
+func (f form) listed() form {
+	if f == formTool {
+		return f
+	}
+	return formAction
+}
+
+// actionEvents answers with the events of an action, behind one of them.
+func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
+	a, f, err := s.findAction(r)
+	if err != nil {
+		return err
+	}
+	after, err := number(r, "after", 0, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		if after, err = strconv.ParseUint(last, 10, 63); err != nil {
+			return invalid("header.Last-Event-ID: must be a number, got %s", api.Describe(last))
+		}
+	}
+	info := a.Info()
+	ended := f == nil && info.State.Ended()
+	switch {
+	case after == info.Stretches+1 && ended:
+		w.WriteHeader(http.StatusNoContent) // by which a browser learns to stop
+		return nil
+	case after > info.Stretches:
+		return api.BadRequest(fmt.Sprintf("The action has %d events yet, and none with the number %d", info.Stretches, after))
+	}
+	accepted := streamForm(r)
+	if accepted == "" {
+		accepted = linesType
+	}
+	s.follow(w, r, f, a, after, accepted, nil)
+	return nil
+}
+
+// actionOutput answers with bytes that an action printed, from an offset on and as far as
+// they follow each other. It does not wait for more.
+func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
+	a, _, err := s.findAction(r)
+	if err != nil {
+		return err
+	}
+	from, err := number(r, "offset", 0, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r, "limit", math.MaxInt64, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	name := r.URL.Query().Get("stream")
+	stream := slices.Index(streamNames[:], name)
+	if stream < 0 {
+		return invalid("query.stream: must be %s or %s, got %s", api.StreamStdout, api.StreamStderr, api.Describe(name))
+	}
+	info := a.Info()
+	total := info.Output
+	if name != "" {
+		total = info.Streams[stream]
+	}
+	offset, left := int64(from), int64(limit) //nolint:gosec // at most MaxInt64
+	if offset > total {
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "The action printed %d bytes yet, and none at %d", total, offset)
+	}
+	cursor := a.From(offset)
+	defer cursor.Close()
+	buf := make([]byte, journal.ChunkSize)
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set(api.OutputTotalHeader, strconv.FormatInt(total, 10))
+	begun := false
+	for left > 0 {
+		o, more, err := cursor.Next(buf)
+		if err != nil || more != nil {
+			break
+		}
+		at, data := o.Offset, o.Data
+		if name != "" {
+			at = o.StreamOffset
+		}
+		if name != "" && int(o.Stream) != stream || at+int64(len(data)) <= offset {
+			continue
+		}
+		if at < offset {
+			at, data = offset, data[offset-at:]
+		}
+		if begun && at > offset {
+			break // what follows is not kept
+		}
+		if !begun {
+			h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10))
+			begun = true
+		}
+		data = data[:min(int64(len(data)), left)]
+		if _, err := w.Write(data); err != nil {
+			return nil // the client is gone
+		}
+		offset, left = at+int64(len(data)), left-int64(len(data))
+	}
+	if !begun {
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(offset, 10))
+		w.WriteHeader(http.StatusOK)
+	}
+	return nil
+}
