@@ -109,6 +109,16 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	return nil
 }
 
+// pressText types into a command, unless it has ended.
+func (s *Session) pressText(cur *running, sh *shell, p []byte) error {
+	s.pressing.Lock()
+	defer s.pressing.Unlock()
+	if cur.ended() {
+		return nil
+	}
+	return sh.press(p)
+}
+
 // tookOver reports whether a program takes the terminal from a shell that was about
 // to start it: not if cur ends first, or the shell goes on by itself for a second.
 func tookOver(cur *running, sh *shell) bool {
