@@ -396,7 +396,7 @@ func (s *Session) typeRaw(ctx context.Context, a *Attachment, p []byte) {
 	for len(p) > 0 && err == nil && !cur.ended() && ctx.Err() == nil {
 		n := bytes.IndexAny(p, "\x03\x1a\x1c")
 		if n == 0 {
-			err = s.pressKey(cur, sh, p[:1], string(rune('@'+p[0])))
+			err = s.pressKey(cur, sh, p[:1])
 			p = p[1:]
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // keyPrefix begins the name of a control key.
@@ -33,14 +32,6 @@ func Key(text string) (sent []byte, ok bool) {
 	return nil, false
 }
 
-// KeyName returns the name of a key for an answer ("CTRL+C was sent"): the last
-// character of text, upper-cased.
-func KeyName(text string) string {
-	text = strings.TrimSpace(text)
-	_, size := utf8.DecodeLastRuneInString(text)
-	return strings.ToUpper(text[len(text)-size:])
-}
-
 // typeInto types text, or presses key if that is not nil, for the command that
 // runs, which it returns; nil if there is none.
 func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*running, error) {
@@ -58,7 +49,7 @@ func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*runni
 		return nil, context.Cause(ctx)
 	}
 	if key != nil {
-		return cur, s.pressKey(cur, sh, key, KeyName(text))
+		return cur, s.pressKey(cur, sh, key)
 	}
 	s.lookSoon(cur)
 	// Enter is a carriage return, which the terminal turns into a newline for
@@ -68,7 +59,7 @@ func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*runni
 
 // pressKey presses a key for the command, unless it has ended meanwhile: the
 // signal of a key that comes late would hit the shell while it reads its script.
-func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) error {
+func (s *Session) pressKey(cur *running, sh *shell, key []byte) error {
 	s.pressing.Lock()
 	defer s.pressing.Unlock()
 	defer s.lookSoon(cur) // the signal may cost the report
@@ -77,7 +68,7 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte, name string) err
 	s.mu.Lock()
 	ended := cur.ended()
 	if !ended {
-		cur.key, cur.keyed, s.keyed = name, true, true
+		cur.key, cur.keyed, s.keyed = string(key[0]^0x40), true, true // the name of C-c is "C"
 	}
 	s.mu.Unlock()
 	if ended {

@@ -16,6 +16,16 @@ import (
 //
 // A command runs at most once: a new shell gets it only where the shell before ended
 // before it began the command, or reports that it could not begin it.
+//
+// What Run does depends on the text and on the last command that was given:
+//
+//	last command          a command    input or a key     empty, for more output
+//	runs                  [Refused]    typed; wait        wait
+//	ended, not answered   given; wait  answered           answered
+//	answered, or none     given; wait  [NothingToType]    [NothingToPoll]
+//
+// A C-c that is not input gives a new prompt where no command runs, and a text of
+// several commands is [Multiple]. [Session.look] watches a command that was given.
 func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	c.Text = strings.TrimSpace(c.Text)
 	key, isKey := Key(c.Text)
@@ -23,11 +33,9 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	if !isKey {
 		commands = Split(c.Text)
 	}
-
-	// Input is typed before the turn comes: a C-c must not wait behind the Run that
-	// it should end.
 	var typed *running
 	if c.Input && c.Text != "" && len(commands) == 1 {
+		// Before the turn comes: a C-c must not wait behind the Run that it should end.
 		err := c.begins()
 		if err != nil {
 			return Result{}, err
@@ -37,38 +45,16 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 		}
 	}
 	began := time.Now()
-	select {
-	case <-s.turn:
-	default:
-		if c.Queue != nil {
-			c.Queue()
-		}
-		select {
-		case <-s.turn:
-		case <-ctx.Done():
-			return Result{}, context.Cause(ctx)
-		case <-after(typed != nil && c.Hard >= 0, c.Hard):
-			// Another Run waits for the same command and will return more.
-			return Result{Outcome: TimedOut, Continued: true, Background: -1}, nil
-		}
-	}
-	defer func() { s.turn <- struct{}{} }()
-	if ctx.Err() != nil {
-		return Result{}, context.Cause(ctx)
-	}
-
-	s.mu.Lock()
-	starting := s.starting
-	s.mu.Unlock()
-	if err := starting.wait(ctx, c.left(began)); err != nil {
+	if err := s.takeTurn(ctx, &c, typed); errors.Is(err, errAnotherWaits) {
+		return Result{Outcome: TimedOut, Continued: true, Background: -1}, nil
+	} else if err != nil {
 		return Result{}, err
 	}
-	s.mu.Lock()
-	if s.current != nil && s.current.by != nil && s.current.ended() {
-		s.current = nil // no action asks how a person's command ended
+	defer func() { s.turn <- struct{}{} }()
+	cur, err := s.last(ctx, c.left(began))
+	if err != nil {
+		return Result{}, err
 	}
-	cur := s.current
-	s.mu.Unlock()
 	switch {
 	case cur == nil && typed == nil && c.Text == "":
 		return Result{Outcome: NothingToPoll}, nil
@@ -86,39 +72,102 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	case isKey:
 		return s.idleKey(key), nil
 	default:
-		err := c.begins()
-		if err != nil {
-			return Result{}, err
+		cur = nil
+	}
+	if err := c.begins(); err != nil {
+		return Result{}, err
+	}
+	return s.follow(ctx, cur, c, began)
+}
+
+// errAnotherWaits says that the hard limit ended while another Run waits for the same
+// command, and will return more.
+var errAnotherWaits = errors.New("another call waits for the command")
+
+// takeTurn waits for the turn in the session. typed is the command that was typed
+// into, if any.
+func (s *Session) takeTurn(ctx context.Context, c *Command, typed *running) error {
+	select {
+	case <-s.turn:
+	default:
+		if c.Queue != nil {
+			c.Queue()
 		}
+		select {
+		case <-s.turn:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-after(typed != nil && c.Hard >= 0, c.Hard):
+			return errAnotherWaits
+		}
+	}
+	if ctx.Err() != nil {
+		s.turn <- struct{}{}
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// last returns the last command if no answer had its result, after the start of a
+// shell that may be in progress; nil if there is none.
+func (s *Session) last(ctx context.Context, limit time.Duration) (*running, error) {
+	s.mu.Lock()
+	starting := s.starting
+	s.mu.Unlock()
+	if err := starting.wait(ctx, limit); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil && s.current.by != nil && s.current.ended() {
+		s.current = nil // no action asks how a person's command ended
+	}
+	return s.current, nil
+}
+
+// follow waits for cur, or for the command of c after it was given to the shell if cur
+// is nil, and answers. A command that the shell did not begin is given again.
+func (s *Session) follow(ctx context.Context, cur *running, c Command, began time.Time) (r Result, err error) {
+	if cur == nil {
 		if cur, err = s.give(ctx, c.left(began), c.Text, nil); err != nil {
-			return Result{}, err
+			return r, err
 		}
 		if c.Hidden {
 			s.forget(cur)
 		}
 	}
-	if err := c.begins(); err != nil {
-		return Result{}, err
-	}
-	s.hears(&c)
 	if c.Output != nil {
+		s.hears(&c)
 		defer s.unlisten()
 	}
 	for tries := 1; ; tries++ {
 		outcome, err := s.wait(ctx, cur, c, began)
 		if err != nil {
-			return Result{}, err
+			return r, err
 		}
 		if outcome != Completed || !cur.unrun {
 			return s.answer(cur, outcome, c), nil
 		}
 		if tries == maxTries {
-			return Result{}, errNoCommands
+			return r, errNoCommands
 		}
 		if cur, err = s.give(ctx, c.left(began), cur.text, nil); err != nil {
-			return Result{}, err
+			return r, err
 		}
 	}
+}
+
+// begins calls the hook of a command, once.
+func (c *Command) begins() error {
+	if c.Begin == nil {
+		return nil
+	}
+	err := c.Begin()
+	c.Begin = nil
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotBegun, err)
+	}
+	return nil
 }
 
 // maxTries bounds the shells that get a command until one begins it.

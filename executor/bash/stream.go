@@ -1,7 +1,5 @@
 package bash
 
-import "fmt"
-
 // chunkSize is how many bytes of output that came before an answer began are delivered
 // at once.
 const chunkSize = 32 << 10
@@ -23,25 +21,9 @@ type Chunk struct {
 	Data []byte
 }
 
-// begins calls the hook of a command, once.
-func (c *Command) begins() error {
-	if c.Begin == nil {
-		return nil
-	}
-	err := c.Begin()
-	c.Begin = nil
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotBegun, err)
-	}
-	return nil
-}
-
 // hears delivers what of the output of an answer is there. From here on output is
 // delivered as it comes.
 func (s *Session) hears(c *Command) {
-	if c.Output == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listen(c)
