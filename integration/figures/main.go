@@ -1,6 +1,9 @@
 // Figures measures the server and prints the first table of docs/performance.md:
 //
-//	go run ./integration/figures [-o FILE] [PART...]
+//	go run ./integration/figures [-o FILE] [-against DIR] [PART...]
+//
+// With -against it measures the programs in DIR, of another version, and those of this
+// one in turn, five times each, and prints the medians of both side by side.
 //
 // It builds the programs as they are shipped, starts servers and measures them
 // over their sockets, in turn with the least that does the same work: a bash on
@@ -10,17 +13,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -50,17 +56,19 @@ var parts = []part{
 
 func main() {
 	out := flag.String("o", "", "write the table to this `file` too")
+	against := flag.String("against", "", "measure the programs in this `directory` in turn with those of this version")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := run(ctx, *out, flag.Args()); err != nil {
+	if err := run(ctx, *out, *against, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
 }
 
-// run measures the named parts, or all of them.
-func run(ctx context.Context, out string, only []string) (err error) {
+// run measures the named parts, or all of them, of this version, and of the programs in
+// against if that is not empty.
+func run(ctx context.Context, out, against string, only []string) (err error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("there is no part %q", name)
@@ -81,17 +89,13 @@ func run(ctx context.Context, out string, only []string) (err error) {
 	var text strings.Builder
 	begun, busy := time.Now(), machineTime()
 	describe(&text, b.dir)
-	text.WriteString("\n| | ours | target | bare | ratio | reference |\n|---|---|---|---|---|---|\n")
-	for _, part := range parts {
-		if len(only) > 0 && !slices.Contains(only, part.name) {
-			continue
+	if against == "" {
+		text.WriteString("\n| | ours | target | bare | ratio | reference |\n|---|---|---|---|---|---|\n")
+		for _, r := range b.measure(only) {
+			text.WriteString(r.markdown())
 		}
-		fmt.Fprintln(os.Stderr, part.name)
-		part.measure(b)
-		b.stopAll()
-	}
-	for _, r := range b.rows {
-		text.WriteString(r.markdown())
+	} else {
+		b.sideBySide(&text, must(filepath.Abs(against)), only)
 	}
 	took := time.Since(begun).Seconds()
 	fmt.Fprintf(&text, "\nThe run took %.0f s, in which %.2f of %d cores did other work.\n", took, (machineTime()-busy-ownTime())/took, runtime.NumCPU())
@@ -100,6 +104,66 @@ func run(ctx context.Context, out string, only []string) (err error) {
 	}
 	_, err = io.WriteString(os.Stdout, text.String())
 	return errors.Join(err, b.wrong)
+}
+
+// measure returns the rows of the named parts, or of all.
+func (b *bench) measure(only []string) []row {
+	b.rows = nil
+	for _, part := range parts {
+		if len(only) > 0 && !slices.Contains(only, part.name) {
+			continue
+		}
+		fmt.Fprintln(os.Stderr, part.name)
+		part.measure(b)
+		b.stopAll()
+	}
+	return b.rows
+}
+
+// sideBySide writes a table of both versions: of each row the median of five measurements
+// of each, in turn.
+func (b *bench) sideBySide(out io.Writer, before string, only []string) {
+	const rounds = 5
+	after := b.programs
+	figures := map[string]*[2][]string{} // by the name of the row: before and after
+	var names []string
+	for range rounds {
+		for version, dir := range []string{before, after} {
+			b.programs = dir
+			for _, r := range b.measure(only) {
+				if figures[r.name] == nil {
+					figures[r.name] = new([2][]string)
+					names = append(names, r.name)
+				}
+				figures[r.name][version] = append(figures[r.name][version], r.ours)
+			}
+		}
+	}
+	fmt.Fprint(out, "\n| | before | after | ratio |\n|---|---|---|---|\n")
+	for _, name := range names {
+		old, now := middle(figures[name][0]), middle(figures[name][1])
+		fmt.Fprintf(out, "| %s | %s | %s | %.2f |\n", name, old, now, number(now)/number(old))
+	}
+}
+
+// middle returns the median of figures by the numbers that they begin with, "" if there
+// are no figures: the other version has no such row.
+func middle(figures []string) string {
+	if len(figures) == 0 {
+		return ""
+	}
+	slices.SortFunc(figures, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	return figures[len(figures)/2]
+}
+
+// number returns the number that a figure begins with, not a number if it has none.
+func number(figure string) float64 {
+	word, _, _ := strings.Cut(strings.ReplaceAll(figure, ",", ""), " ")
+	n, err := strconv.ParseFloat(strings.TrimSuffix(word, "/s"), 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return n
 }
 
 // failure is a panic that ends the run with an error.
@@ -118,16 +182,18 @@ func must[T any](v T, err error) T {
 
 // bench is one run.
 type bench struct {
-	ctx    context.Context //nolint:containedctx // it is the run's
-	dir    string          // of the programs and of all working directories
-	rows   []row
-	stops  []func() // of what the current part started
-	wrong  error    // what was found beside the figures
-	number int      // of directories
+	ctx      context.Context //nolint:containedctx // it is the run's
+	dir      string          // of this version's programs and of all working directories
+	programs string          // the directory of the programs that are measured
+	rows     []row
+	stops    []func() // of what the current part started
+	wrong    error    // what was found beside the figures
+	number   int      // of directories
 }
 
 func (b *bench) build() {
 	b.dir = must(os.MkdirTemp("", "figures-"))
+	b.programs = b.dir
 	check(os.Chmod(b.dir, 0o755)) // another user must enter
 	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.dir+"/", "github.com/actiond/actiond/cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -18,7 +18,7 @@ func (b *bench) size() {
 		name string
 		most int64 // MB
 	}{{"server", 25}, {"runtimectl", 60}} {
-		n := must(os.Stat(filepath.Join(b.dir, program.name))).Size()
+		n := must(os.Stat(filepath.Join(b.programs, program.name))).Size()
 		b.add(row{
 			name: program.name + ", stripped", ours: fmt.Sprintf("%.1f MB", float64(n)/1e6),
 			target: fmt.Sprintf("≤ %d MB", program.most), missed: n > program.most*1e6,

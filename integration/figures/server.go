@@ -46,7 +46,7 @@ func (b *bench) launch(network string, flags ...string) *server {
 		listen, s.address = l.Addr().String(), l.Addr().String()
 		check(l.Close())
 	}
-	s.cmd = exec.CommandContext(b.ctx, filepath.Join(b.dir, "server"), append([]string{"--addr", listen, "--working-dir", s.dir}, flags...)...)
+	s.cmd = exec.CommandContext(b.ctx, filepath.Join(b.programs, "server"), append([]string{"--addr", listen, "--working-dir", s.dir}, flags...)...)
 	s.cmd.Env, s.cmd.Stderr = environment(s.root), &s.log
 	begun := time.Now()
 	check(s.cmd.Start())
