@@ -217,12 +217,16 @@ type EditAction struct {
 
 	// The reference server knows none of these, so they travel only when used.
 
-	// ExpectedReplacements belongs to replace; nil means 1.
+	// ExpectedReplacements belongs to replace, and to str_replace with Regex; nil means 1.
 	ExpectedReplacements *int `json:"expected_replacements,omitzero"`
-	// AllowMultiple lets replace change every place, however many there are.
+	// AllowMultiple lets them change every place, however many there are.
 	AllowMultiple bool `json:"allow_multiple,omitzero"`
 	// Fuzzy lets replace take the most similar lines where nothing matches.
 	Fuzzy bool `json:"fuzzy,omitzero"`
+	// Regex makes str_replace search for OldStr as an expression of RE2; NewStr names
+	// groups as $1 and ${name}, and ExpectedReplacements and AllowMultiple count
+	// the matches.
+	Regex bool `json:"regex,omitzero"`
 	// Edits are several replacements of str_replace or replace, instead of
 	// OldStr and NewStr: each works on what the one before left, and either all
 	// are made or none.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/actiond/actiond/executor/internal/worker"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/tempfile"
 )
@@ -53,6 +54,7 @@ type Editor struct {
 	locks   locks
 	history *history
 	temps   *tempfile.Ledger
+	workers *worker.Pool
 	// flush brings a written file to the disk before it takes the place of the old one. Tests replace it.
 	flush func(*os.File) error
 }
@@ -79,7 +81,8 @@ func New(c Config) (*Editor, error) {
 	e := &Editor{
 		root: c.Root, as: c.User.Do,
 		maxEdit: c.MaxFileSize, maxRead: c.MaxReadSize,
-		flush: (*os.File).Sync,
+		flush:   (*os.File).Sync,
+		workers: worker.New(c.User, worker.DefaultTime, worker.DefaultMemory),
 	}
 	if e.maxEdit <= 0 {
 		e.maxEdit = DefaultMaxFileSize

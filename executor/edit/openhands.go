@@ -37,6 +37,9 @@ type Command struct {
 	AllowMultiple bool
 	// Fuzzy makes replace use the most similar lines if OldStr has no match. Only the dialect Gemini has it.
 	Fuzzy bool
+	// Regex makes str_replace search for OldStr as an expression of RE2, in which NewStr names groups as $1 and ${name}.
+	// Expected and AllowMultiple count the matches. Only the dialect OpenHands has it.
+	Regex bool
 	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous one,
 	// and either all are made or none.
 	Edits []Replacement
@@ -175,9 +178,11 @@ func (c Command) checkUse() error {
 			"old_str, new_str, expected_replacements and allow_multiple.")
 	case c.Fuzzy && (c.Dialect != Gemini || c.Name != "replace"):
 		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is only valid for the command replace of the dialect gemini.")
-	case c.Name != "replace" && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
-		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace. "+
-			"The command %s takes one place.", c.Name)
+	case c.Regex && (c.Dialect != OpenHands || c.Name != "str_replace" || c.Edits != nil):
+		return refuse(CodeInvalidArgument, "Parameter `regex` is for the command str_replace without a dialect, and takes one old_str and new_str.")
+	case c.Name != "replace" && !c.Regex && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
+		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace, "+
+			"and for str_replace with `regex`. The command %s takes one place.", c.Name)
 	}
 	return nil
 }
@@ -306,6 +311,9 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 			return Result{}, missing("new_str", c.Name)
 		}
 		edits = []Replacement{c.single()}
+	}
+	if c.Regex {
+		return e.regexReplace(p, edits[0])
 	}
 	for _, r := range edits {
 		if r.Old == r.New {

@@ -57,6 +57,13 @@ func start(cmd *exec.Cmd, limit time.Duration) error {
 	return failure(string(answer), program, dir)
 }
 
+// Copy returns a command that runs this program again, to be started by [Start]: with
+// the arguments, in an empty environment, below no directory. A package of this program
+// notices by the first argument that it runs in the copy.
+func Copy(args ...string) *exec.Cmd {
+	return &exec.Cmd{Path: reexec.Self, Args: args, Dir: "/", Env: []string{}}
+}
+
 // rewrite makes cmd start a copy of this program, which reports to say.
 func rewrite(cmd *exec.Cmd, say *os.File) {
 	if cmd.Env == nil {

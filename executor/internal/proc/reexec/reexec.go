@@ -20,6 +20,10 @@ import (
 // its arguments with its name.
 const Name = "actiond-spawn"
 
+// Self as the program makes the copy stay what it is: this program, with the user's
+// rights and with the arguments that follow.
+const Self = "self"
+
 // Veil is put before the name of each variable of the environment until this program
 // has become another.
 const Veil = "\x01"
@@ -48,6 +52,10 @@ func become(args []string) {
 	heed(syscall.SIGINT, syscall.SIGHUP)
 	goFirst()
 	step, err := turnInto(args[1], args[2:])
+	if err == nil { // it stays what it is
+		_ = syscall.Close(report)
+		return
+	}
 	code := syscall.EINVAL
 	_ = errors.As(err, &code)
 	_, _ = syscall.Write(report, []byte(step+" "+strconv.Itoa(int(code))))
@@ -84,7 +92,7 @@ func goFirst() {
 	}
 }
 
-// turnInto returns only where a step fails.
+// turnInto returns only where a step fails, or the program is Self.
 func turnInto(dir string, args []string) (step string, err error) {
 	ids, program, err := numbers(args)
 	if err == nil && len(ids) > 0 {
@@ -97,6 +105,10 @@ func turnInto(dir string, args []string) (step string, err error) {
 		if err := syscall.Chdir(dir); err != nil {
 			return StepDir, err
 		}
+	}
+	if program[0] == Self {
+		os.Args = program[1:]
+		return StepExec, nil
 	}
 	return StepExec, syscall.Exec(program[0], program[1:], unveil(os.Environ())) //nolint:gosec // what was asked for
 }

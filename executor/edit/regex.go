@@ -1,0 +1,95 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/executor/internal/worker"
+)
+
+// regexReplace replaces the matches of an expression. A worker finds them, because an expression may take time in the square
+// of the text's length, and cannot be interrupted.
+func (e *Editor) regexReplace(p place, r Replacement) (Result, error) {
+	switch {
+	case r.Old == "":
+		return Result{}, missing("old_str", "str_replace")
+	case r.Expected != nil && (*r.Expected < 1 || *r.Expected > maxReplacements):
+		return Result{}, invalid(CodeInvalidArgument, "expected_replacements", strconv.Itoa(*r.Expected),
+			fmt.Sprintf("It should be between 1 and %d.", maxReplacements))
+	}
+	f, t, err := e.open(p)
+	if err != nil {
+		return Result{}, err
+	}
+	found, err := e.workers.Replace(t.view, r.Old, r.New, maxReplacements, int(e.maxRead))
+	if err != nil {
+		return Result{}, regexError(err)
+	}
+	changes := make([]change, len(found))
+	same := true
+	for i, m := range found {
+		changes[i] = change{m.Start, m.End, string(m.Text)}
+		same = same && t.view[m.Start:m.End] == changes[i].text
+	}
+	if err := r.checkCount(p, t.view, changes); err != nil {
+		return Result{}, err
+	}
+	if same {
+		return Result{}, refuse(CodeNoChange, "No replacement was performed. Each match of old_str `%s` in %s is already what new_str makes of it.", r.Old, p.shown)
+	}
+	count, line := len(changes), 1+strings.Count(t.view[:changes[0].start], "\n")
+	added := strings.Count(lineFeeds(changes[0].text), "\n")
+	result, view, err := e.apply(p, f, t, changes, unifiedDiff)
+	if err != nil {
+		return Result{}, err
+	}
+	if count == 1 {
+		first := max(0, line-snippetContext) + 1
+		result.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
+			p.dialect.numbered("a snippet of "+p.shown, snippet(view, first, line+snippetContext+added), first) + reviewReplace
+		return result, nil
+	}
+	result.Text = fmt.Sprintf("Replaced %d matches in %s:\n%s\n%s", count, p.shown, clipped(result.Diff), reviewReplace)
+	return result, nil
+}
+
+// checkCount refuses a number of matches that was not expected.
+func (r Replacement) checkCount(p place, view string, found []change) error {
+	expected := 1
+	if r.Expected != nil {
+		expected = *r.Expected
+	}
+	count := strconv.Itoa(len(found))
+	if len(found) > maxReplacements {
+		count = "more than " + strconv.Itoa(maxReplacements)
+	}
+	switch {
+	case len(found) == 0:
+		return refuse(CodeNoMatch, "No replacement was performed, the expression old_str `%s` does not match in %s. "+
+			"^ and $ match at lines with (?m), and a dot matches a line feed with (?s).", r.Old, p.shown)
+	case len(found) <= maxReplacements && (len(found) == expected || r.AllowMultiple && r.Expected == nil):
+		return nil
+	case len(found) < expected:
+		return refuse(CodeNoMatch, "No replacement was performed. Expected %d matches of old_str `%s` but found %s.", expected, r.Old, count)
+	default:
+		return refuse(CodeMultipleMatches, "No replacement was performed. Expected %d matches of old_str `%s` but found %s, at (line:column) %s. "+
+			"Make it more specific, or say how many to replace with expected_replacements or allow_multiple.",
+			expected, r.Old, count, places(view, found, len(found)))
+	}
+}
+
+// regexError returns what a worker's error means for the agent.
+func regexError(err error) *Error {
+	if failure, ok := errors.AsType[*worker.Error](err); ok {
+		return &Error{CodeInvalidArgument, fmt.Sprintf("No replacement was performed: %s.", failure.Reason), err}
+	}
+	for _, limit := range []error{worker.ErrTime, worker.ErrMemory, worker.ErrAnswer} {
+		if errors.Is(err, limit) {
+			return &Error{CodeTooLarge, fmt.Sprintf("No replacement was performed: searching the file with this expression was stopped, because %s. "+
+				"Use an expression that matches less.", limit), err}
+		}
+	}
+	return &Error{CodeCommandFailed, fmt.Sprintf("No replacement was performed: %s.", err), err}
+}
