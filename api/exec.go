@@ -115,7 +115,7 @@ type ExecObservation struct {
 	ExitCode *int `json:"exit_code"`
 	// Signal is the name of the signal that ended it, such as "SIGKILL", or nil.
 	Signal *string `json:"signal"`
-	// EndedBy is "kill_after" or "server" where it was told to end by that, or nil.
+	// EndedBy is "kill_after", "cancel" or "server" where it was told to end by that, or nil.
 	EndedBy *string `json:"ended_by"`
 	// CPUSeconds is the processor time of the program and the children that it waited
 	// for; nil while it runs.

@@ -35,6 +35,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/upload_file"},
 		{Method: "GET", Path: "/v1/actions"},
 		{Method: "POST", Path: "/v1/actions"},
+		{Method: "DELETE", Path: "/v1/actions/{id}"},
 		{Method: "GET", Path: "/v1/actions/{id}"},
 		{Method: "GET", Path: "/v1/actions/{id}/events"},
 		{Method: "GET", Path: "/v1/actions/{id}/output"},

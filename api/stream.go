@@ -57,6 +57,9 @@ type Watch struct {
 	// Output gets the output as it comes. The command waits for it, and Data is only
 	// valid during the call.
 	Output func(Output)
+	// Cancelled is closed once a client cancels the action: its command is to end, and
+	// its observation says so. nil never is.
+	Cancelled <-chan struct{}
 }
 
 // Begins calls Begin.

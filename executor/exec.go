@@ -14,14 +14,14 @@ import (
 	"github.com/actiond/actiond/executor/process"
 )
 
-// exec starts a program, tells its output unless that is nil, and waits for its end as
+// exec starts a program, tells its output unless w.Output is nil, and waits for its end as
 // long as the request says.
-func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, output func(api.Output)) (api.Observation, error) {
+func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
 	begun := time.Now()
 	command := e.program(a)
-	if output != nil {
+	if w.Output != nil {
 		command.Output = func(c process.Chunk) {
-			output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
+			w.Output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
 		}
 	}
 	p := e.programs.Prepare(command)
@@ -41,6 +41,7 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	if l, ok := limit(req); ok {
 		wait = max(0, l-time.Since(begun))
 	}
+	defer onCancel(w, p.Cancel)()
 	r, err := p.Wait(ctx, wait)
 	if err != nil {
 		return nil, err

@@ -159,7 +159,7 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 	case api.RunAction:
 		return e.run(ctx, a, req, w)
 	case api.ExecAction:
-		return e.exec(ctx, a, req, w.Output)
+		return e.exec(ctx, a, req, w)
 	case api.ReadAction:
 		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.read(a, req), nil })
 	case api.WriteAction:
@@ -170,23 +170,66 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 		}
 		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.edit(ctx, a, req), nil })
 	case api.GlobAction:
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.glob(ctx, a, req) })
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) {
+			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.glob(ctx, a, req) })
+		})
 	case api.GrepAction:
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.grep(ctx, a, req) })
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) {
+			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.grep(ctx, a, req) })
+		})
 	case api.ListAction:
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.list(ctx, a, req) })
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) {
+			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.list(ctx, a, req) })
+		})
 	case api.IPythonAction:
-		return e.ipython(ctx, a, req, w.Output)
+		return e.ipython(ctx, a, req, w)
 	case api.BrowseAction:
-		return e.browse(ctx, a, req)
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) { return e.browse(ctx, a, req) })
 	case api.BrowseInteractiveAction:
-		return e.interact(ctx, a, req)
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) { return e.interact(ctx, a, req) })
 	case api.MCPAction:
-		return e.callMCPTool(ctx, a, req)
+		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) { return e.callMCPTool(ctx, a, req) })
 	case api.InvalidAction:
 		return invalid(a), nil
 	}
 	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
+}
+
+// errCancelled is the cause that ends the wait of an action that was cancelled.
+var errCancelled = errors.New("the action was cancelled by a request")
+
+// cancellable carries out an action that ends with its context, and returns an
+// observation where that ends because the action is cancelled.
+func cancellable(ctx context.Context, w api.Watch, do func(ctx context.Context) (api.Observation, error)) (api.Observation, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer onCancel(w, func() { cancel(errCancelled) })()
+	o, err := do(ctx)
+	if errors.Is(err, errCancelled) {
+		return api.ErrorObservation{Content: "The action was cancelled by a request while it ran.", Outcome: api.NotKnown}, nil
+	}
+	return o, err
+}
+
+// onCancel calls end, from another goroutine, once an action is cancelled. stop
+// returns when it is over or no longer happens.
+func onCancel(w api.Watch, end func()) (stop func()) {
+	if w.Cancelled == nil {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-w.Cancelled:
+			end()
+		case <-over:
+		}
+	})
+	return func() {
+		close(over)
+		waiting.Wait()
+	}
 }
 
 // codeUnsupported is the machine word for what this sandbox cannot do.

@@ -15,9 +15,10 @@ import (
 // The words of the run_ipython observation are the reference's: clients and
 // their tests match on them (docs/openhands.md, section 6).
 const (
-	noOutput     = "[Code executed successfully with no output]"
-	cellTimedOut = "[Execution timed out (%s seconds).]"
-	kernelSuffix = "\n[Jupyter current working directory: %s]\n[Jupyter Python interpreter: %s]"
+	noOutput      = "[Code executed successfully with no output]"
+	cellTimedOut  = "[Execution timed out (%s seconds).]"
+	cellCancelled = "[The cell was cancelled by a request.]"
+	kernelSuffix  = "\n[Jupyter current working directory: %s]\n[Jupyter Python interpreter: %s]"
 
 	installKernel = "run_ipython needs Python with ipykernel, which this sandbox does not have. Install it with `apt-get install python3-ipykernel` " +
 		"or `pip install ipykernel` and run the cell again; until then run Python with the run action."
@@ -51,13 +52,13 @@ func newNotebook(cfg Config) *notebook.Notebook {
 	return notebook.New(n)
 }
 
-// ipython runs a cell in the kernel of its session and tells its output, unless that
+// ipython runs a cell in the kernel of its session and tells its output, unless w.Output
 // is nil.
-func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, output func(api.Output)) (api.Observation, error) {
+func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch) (api.Observation, error) {
 	if e.notebook == nil {
 		return nil, api.BadRequest(noJupyter)
 	}
-	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1}
+	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1, Cancelled: w.Cancelled}
 	if timeout, ok := limit(req); ok {
 		cell.Timeout = timeout
 	}
@@ -67,10 +68,10 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	}
 	var result notebook.Result
 	var err error
-	if output == nil {
+	if w.Output == nil {
 		result, err = e.notebook.Run(ctx, name, cell)
 	} else {
-		result, err = e.notebook.Stream(ctx, name, cell, func(c notebook.Chunk) { output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
+		result, err = e.notebook.Stream(ctx, name, cell, func(c notebook.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
 	}
 	switch {
 	case err == nil:
@@ -128,6 +129,9 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	if r.TimedOut {
 		notes = append(notes, fmt.Sprintf(cellTimedOut, api.FormatSeconds(*req.Timeout)))
 	}
+	if r.Interrupted {
+		notes = append(notes, cellCancelled)
+	}
 	if r.Starting {
 		notes = append(notes, "[The cell did not run: the kernel is still starting, and the next cell will find it.]")
 	}
@@ -158,7 +162,7 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	switch {
 	case r.TimedOut:
 		o.Failure = "timed_out"
-	case r.Raised || r.Ended != "":
+	case r.Raised || r.Ended != "" || r.Interrupted:
 		o.Failure = "command_failed"
 	}
 	return o

@@ -40,7 +40,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req)
-	command.Queue, command.Begin = w.Queue, w.Begin
+	command.Queue, command.Begin, command.Cancelled = w.Queue, w.Begin, w.Cancelled
 	if w.Output != nil {
 		command.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
 	}
@@ -170,7 +170,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 			return runFailed(a, multiple(r.Commands))
 		}
 		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.NotStarted}
-	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused:
+	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned:
 	}
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
 	o.Metadata = api.RunMetadata{ExitCode: -1, PID: -1}
@@ -188,6 +188,9 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	case bash.TimedOut:
 		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
+	case bash.Abandoned:
+		o.Outcome = api.Running
+		o.Metadata.Suffix = "\n[The wait was cancelled by a request, and the command goes on. " + stillRunningHint + "]"
 	case bash.Refused:
 		o.Outcome = api.NotStarted
 		o.Hidden = a.Hidden
@@ -220,6 +223,9 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 	o.Metadata.Suffix = fmt.Sprintf("\n[The command completed with exit code %d.%s]", r.Status, key)
 	if r.Status < 0 {
 		o.Metadata.Suffix = "\n[The command ended, and its exit code is unknown." + key + "]"
+	}
+	if r.Cancelled != "" {
+		o.Metadata.Suffix += "\n[It was cancelled by a request, with " + r.Cancelled + ".]"
 	}
 	if r.Restarted != "" {
 		o.Metadata.Suffix += fmt.Sprintf("\n[The shell %s. A new one takes its place in %s, with the exported variables, functions and aliases that were saved.]",

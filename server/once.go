@@ -49,11 +49,12 @@ const maxText = 1000
 
 // flight is an action that this process carries out.
 type flight struct {
-	action *journal.Action
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed at its end; the fields below hold then
-	body   []byte
-	err    error
+	action    *journal.Action
+	cancelled chan struct{}           // closed once it is cancelled, with the lock of the flights
+	giveUp    context.CancelCauseFunc // ends its wait; nil before it has begun to; the same lock
+	done      chan struct{}           // closed at its end; the fields below hold then
+	body      []byte
+	err       error
 }
 
 // flights are the actions under way, by number.
@@ -61,10 +62,6 @@ type flights struct {
 	mu  sync.Mutex
 	all map[uint64]*flight
 }
-
-// errCancelled is the cause that ends the wait of an action that was cancelled before
-// it began.
-var errCancelled = errors.New("the action was cancelled before it began")
 
 // identify fills in the identity of a call and its digest.
 func (c *call) identify(r *http.Request, body []byte) error {
@@ -174,7 +171,7 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 		return nil, nil, false, err
 	}
 	if mine {
-		s.flights.all[a.N()] = &flight{action: a, done: make(chan struct{})}
+		s.flights.all[a.N()] = &flight{action: a, cancelled: make(chan struct{}), done: make(chan struct{})}
 		s.work.Add(1)
 	}
 	return s.flights.all[a.N()], a, mine, nil
@@ -206,12 +203,17 @@ func errForgotten(id string) *api.Error {
 // fly carries out an action and records its end. ctx bounds it.
 func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
 	begun := time.Now()
-	ctx, f.cancel = context.WithCancelCause(ctx)
-	defer f.cancel(nil)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	defer s.work.Done()
 	defer leave()
-	f.body, f.err = guarded(ctx, c, watch(ctx, f.action, c.reader))
-	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, errCancelled)) {
+	s.flights.mu.Lock()
+	if f.giveUp = giveUp; isClosed(f.cancelled) {
+		f.cancel()
+	}
+	s.flights.mu.Unlock()
+	f.body, f.err = guarded(ctx, c, f.watch(ctx, c.reader))
+	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause
 	}
 	s.metrics.action(ctx, c.kind, f.err, time.Since(begun))
@@ -233,10 +235,12 @@ func guarded(ctx context.Context, c *call, w api.Watch) (body []byte, err error)
 }
 
 // watch records how an action goes on, and waits for its reader.
-func watch(ctx context.Context, a *journal.Action, reader *pace) api.Watch {
+func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
+	a := f.action
 	return api.Watch{
-		Queue: a.Queue,
-		Begin: a.Begin,
+		Cancelled: f.cancelled,
+		Queue:     a.Queue,
+		Begin:     a.Begin,
 		Output: func(o api.Output) {
 			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three
 			if o.Missed > 0 {
@@ -251,13 +255,33 @@ func watch(ctx context.Context, a *journal.Action, reader *pace) api.Watch {
 	}
 }
 
+// cancel keeps an action that waits for its turn from running, and asks one that runs
+// to end. The caller holds the lock of the flights.
+func (f *flight) cancel() {
+	if !isClosed(f.cancelled) {
+		close(f.cancelled)
+	}
+	if f.action.Cancel() && f.giveUp != nil {
+		f.giveUp(journal.ErrCancelled)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // record records how an action ended.
 func (s *Server) record(f *flight, c *call) {
 	_, refused := errors.AsType[*api.Error](f.err)
 	switch {
 	case f.err == nil:
 		f.action.End(journal.Done, f.body)
-	case errors.Is(f.err, errCancelled):
+	case errors.Is(f.err, journal.ErrCancelled):
 		f.body, f.err = composed(c.form, api.StateCancelled, "The action was cancelled before it began, and did not run. Send it with a new identity to run it.")
 		f.action.End(journal.Cancelled, f.body)
 	case refused:
@@ -319,7 +343,7 @@ func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
 // composed is the answer of an action without a result.
 func composed(want form, state, text string) ([]byte, error) {
 	o := api.ErrorObservation{Content: text, Outcome: api.NotKnown}
-	if state == api.StateRefused {
+	if state == api.StateRefused || state == api.StateCancelled {
 		o.Outcome = api.NotStarted
 	}
 	switch want {

@@ -315,6 +315,99 @@ func TestOldPlanIsNotKeptAgain(t *testing.T) {
 	}
 }
 
+// stages is an executor of an action that waits for its turn, runs until it is cancelled,
+// and is done.
+type stages struct {
+	*fake
+
+	queued, turn, began chan struct{}
+}
+
+func (e stages) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	w.Queue()
+	close(e.queued)
+	select {
+	case <-e.turn:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := w.Begins(); err != nil {
+		return nil, err
+	}
+	close(e.began)
+	if _, ok := req.Action.(api.WriteAction); ok {
+		select {}
+	}
+	<-w.Cancelled
+	return api.ErrorObservation{Content: "it was cancelled"}, nil
+}
+
+func remove(path string) request { return request{method: http.MethodDelete, path: path} }
+
+// An action that waits for its turn never runs once it is cancelled, one that runs is
+// told, and the answer is the same again.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	const write = `{"action":{"action":"write","args":{"path":"/x","content":""}}}`
+	for _, tt := range []struct {
+		name, body string
+		runs       bool
+		query      string
+		status     int
+		state      string
+		said       string
+	}{
+		{"queued", runTrue, false, "", 200, "cancelled", "did not run"},
+		{"running", runTrue, true, "", 200, "done", "it was cancelled"},
+		{"a write", write, true, "?wait=0", 409, "", "ends by itself"},
+		{"no number", runTrue, true, "?wait=x", 422, "", "whole number"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := stages{&fake{}, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+			s := newServer(t, func(c *server.Config) { c.Executor = e })
+			q := withID(post("/v1/actions", tt.body), "k")
+			answer := make(chan string, 1)
+			go func() { answer <- q.send(s).Body.String() }()
+			<-e.queued
+			if tt.runs {
+				close(e.turn)
+				<-e.began
+			}
+			w := remove("/v1/actions/k" + tt.query).send(s)
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.said) {
+				t.Fatalf("got %d %s", w.Code, w.Body)
+			}
+			if tt.state == "" {
+				remove("/v1/actions/k?wait=0").send(s)
+				return
+			}
+			if got := field(t, w.Body.Bytes(), "state"); got != tt.state {
+				t.Errorf("got state %s", got)
+			}
+			if got := <-answer; !strings.Contains(got, tt.said) {
+				t.Errorf("its caller got %s", got)
+			}
+			if !tt.runs {
+				close(e.turn) // which comes too late
+			}
+			if again := remove("/v1/actions/k").send(s); again.Code != 200 || again.Body.String() != w.Body.String() {
+				t.Errorf("again: got %d %s, want %s", again.Code, again.Body, w.Body)
+			}
+			if again := q.send(s); !strings.Contains(again.Body.String(), tt.said) || again.Header().Get("Idempotent-Replayed") != "true" {
+				t.Errorf("sent again: got %s", again.Body)
+			}
+		})
+	}
+	s := newServer(t)
+	for path, want := range map[string]int{"/v1/actions/none": 404, "/v1/actions/" + strings.Repeat("x", 10000): 404, "/v1/actions/%00": 404} {
+		if w := remove(path).send(s); w.Code != want || w.Body.Len() > 1000 {
+			t.Errorf("%.30s: got %d %.100s", path, w.Code, w.Body)
+		}
+	}
+	get("/v1/actions").send(s)
+}
+
 // queues is an executor in which no turn comes.
 type queues struct{ *fake }
 

@@ -147,6 +147,42 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 	return s.writeRecorded(w, http.StatusOK, a)
 }
 
+// cancelTime is how long a cancelled action is waited for, unless the request says: all
+// grace times of a command.
+const cancelTime = 10 * time.Second
+
+// cancelAction ends an action and answers with what is known of it then: with 202 where
+// it has not ended. An action that ended before stays as it is.
+func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
+	a, f, err := s.findAction(r)
+	if err != nil {
+		return err
+	}
+	wait, err := number(r, "wait", uint64(cancelTime/time.Second), uint64(maxWait/time.Second))
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return s.writeRecorded(w, http.StatusOK, a)
+	}
+	s.flights.mu.Lock()
+	f.cancel()
+	s.flights.mu.Unlock()
+	if await(r.Context(), f.done, time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
+		if refusal, ok := errors.AsType[*api.Error](f.err); ok {
+			return refusal // it left no record
+		}
+		return s.writeRecorded(w, http.StatusOK, a)
+	}
+	if info := a.Info(); slices.Contains(uncancellable, info.Kind) {
+		return refuse(http.StatusConflict, "A %s that has begun is not cancelled: it ends by itself", info.Kind)
+	}
+	return s.writeRecorded(w, http.StatusAccepted, a)
+}
+
+// uncancellable are the actions that do not end halfway.
+var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), api.EditAction{}.Kind()}
+
 // writeRecorded answers with what is known of an action.
 func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Action) error {
 	answer := recordedAction(a.Info())

@@ -23,6 +23,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/v1/actions", s.streamAction),
 		httpserver.Keyed(http.MethodGet, "/v1/actions", s.listActions),
 		httpserver.Keyed(http.MethodGet, "/v1/actions/{id}", s.getAction),
+		httpserver.Keyed(http.MethodDelete, "/v1/actions/{id}", s.cancelAction),
 		httpserver.Keyed(http.MethodGet, "/v1/actions/{id}/events", s.actionEvents),
 		httpserver.Keyed(http.MethodGet, "/v1/actions/{id}/output", s.actionOutput),
 		httpserver.Keyed(http.MethodGet, "/v1/tools", s.listTools),

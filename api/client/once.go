@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +60,35 @@ func (c *Client) Actions(ctx context.Context) ([]api.RecordedAction, error) {
 	var page api.RecordedActions
 	return page.Actions, c.get(ctx, "/v1/actions", &page, maxNames)
 }
+
+// Action returns what the sandbox knows of an action, by its identity. It waits so long
+// for its end, 10 minutes at most; a part of a second counts as one. A
+// *StatusError of 404 says that there is no such action, one of 410 that it is forgotten.
+func (c *Client) Action(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
+	return c.recorded(ctx, http.MethodGet, id, wait)
+}
+
+// Cancel cancels an action: one that waits for its turn never runs, and one that runs is
+// ended. It waits for the end as Action does, and returns what is known then. An action
+// that ended before stays as it is.
+func (c *Client) Cancel(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
+	return c.recorded(ctx, http.MethodDelete, id, wait)
+}
+
+func (c *Client) recorded(ctx context.Context, method, id string, wait time.Duration) (api.RecordedAction, error) {
+	var a api.RecordedAction
+	seconds := int((max(wait, 0) + time.Second - 1) / time.Second)
+	data, err := c.exchange(ctx, method, actionPath(id)+"?wait="+strconv.Itoa(seconds), "", nil, c.maxResponse)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("reading the answer of /v1/actions: %w", err)
+	}
+	return a, nil
+}
+
+func actionPath(id string) string { return "/v1/actions/" + url.PathEscape(id) }
 
 // pause waits longer after each try; false says that ctx ended.
 func (c *Client) pause(ctx context.Context, tries int) bool {

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
@@ -92,5 +94,25 @@ func TestAskedForAgain(t *testing.T) {
 				t.Errorf("got identities %v", tt.server.ids)
 			}
 		})
+	}
+}
+
+// An action is asked for, and cancelled, by its identity, whatever that looks like.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"id":%q,"n":7,"state":%q,"observation":{"content":%q}}`, r.Method, r.URL.EscapedPath(), r.URL.RawQuery)
+	}))
+	defer s.Close()
+	c, err := client.New(client.Config{BaseURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for method, call := range map[string]func(context.Context, string, time.Duration) (api.RecordedAction, error){"GET": c.Action, "DELETE": c.Cancel} {
+		a, err := call(t.Context(), "a/b?c", 1500*time.Millisecond)
+		if err != nil || a.ID != method || a.N != 7 || a.State != "/v1/actions/a%2Fb%3Fc" || string(a.Observation) != `{"content":"wait=2"}` {
+			t.Errorf("%s: got %+v, %v", method, a, err)
+		}
 	}
 }

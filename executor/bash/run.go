@@ -46,7 +46,11 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	began := time.Now()
 	if err := s.takeTurn(ctx, &c, typed); errors.Is(err, errAnotherWaits) {
-		return Result{Outcome: TimedOut, Continued: true, Background: -1}, nil
+		outcome := TimedOut
+		if isClosed(c.Cancelled) {
+			outcome = Abandoned
+		}
+		return Result{Outcome: outcome, Continued: true, Background: -1}, nil
 	} else if err != nil {
 		return Result{}, err
 	}
@@ -80,8 +84,8 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	return s.follow(ctx, cur, c, began)
 }
 
-// errAnotherWaits says that the hard limit ended while another Run waits for the same
-// command, and will return more.
+// errAnotherWaits says that the hard limit ended, or the wait was cancelled, while another
+// Run waits for the same command, and will return more.
 var errAnotherWaits = errors.New("another call waits for the command")
 
 // takeTurn waits for the turn in the session. typed is the command that was typed
@@ -93,11 +97,17 @@ func (s *Session) takeTurn(ctx context.Context, c *Command, typed *running) erro
 		if c.Queue != nil {
 			c.Queue()
 		}
+		var cancelled <-chan struct{} // otherwise ctx ends
+		if typed != nil {
+			cancelled = c.Cancelled
+		}
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-after(typed != nil && c.Hard >= 0, c.Hard):
+			return errAnotherWaits
+		case <-cancelled:
 			return errAnotherWaits
 		}
 	}
@@ -128,7 +138,8 @@ func (s *Session) last(ctx context.Context, limit time.Duration) (*running, erro
 // follow waits for cur, or for the command of c after it was given to the shell if cur
 // is nil, and answers. A command that the shell did not begin is given again.
 func (s *Session) follow(ctx context.Context, cur *running, c Command, began time.Time) (r Result, err error) {
-	if cur == nil {
+	own := cur == nil
+	if own {
 		if cur, err = s.give(ctx, c.left(began), c.Text, nil); err != nil {
 			return r, err
 		}
@@ -141,7 +152,7 @@ func (s *Session) follow(ctx context.Context, cur *running, c Command, began tim
 		defer s.unlisten()
 	}
 	for tries := 1; ; tries++ {
-		outcome, err := s.wait(ctx, cur, c, began)
+		outcome, err := s.wait(ctx, cur, c, began, own)
 		if err != nil {
 			return r, err
 		}
@@ -272,8 +283,9 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	return cur, ""
 }
 
-// wait waits for the end of cur or of one of the limits.
-func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time) (Outcome, error) {
+// wait waits for the end of cur or of one of the limits. own says that cur is the command
+// of this Run, which ends where it is cancelled.
+func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time, own bool) (Outcome, error) {
 	hard := after(c.Hard >= 0, c.Hard-time.Since(began))
 	var soft <-chan time.Time
 	quiet := time.NewTimer(c.Soft)
@@ -299,6 +311,11 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.
 				return Silent, nil
 			}
 			quiet.Reset(left)
+		case <-c.Cancelled:
+			if !own {
+				return Abandoned, nil
+			}
+			return Completed, s.cancel(ctx, cur)
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
@@ -324,7 +341,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 	end := s.log.End()
 	r := Result{
 		Outcome: outcome, Output: text, Omitted: omitted, Continued: cur.answered, Background: -1,
-		Key: cur.key, Start: s.start, End: end,
+		Key: cur.key, Cancelled: cur.cancel, Start: s.start, End: end,
 	}
 	if c.Input && r.Key == "" {
 		r.Output = withoutEcho(r.Output, s.prompt, c.Text)

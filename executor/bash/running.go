@@ -20,6 +20,7 @@ type running struct {
 	watch    watchState
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
+	cancel   string        // the last signal that was sent to cancel it
 	by       *Attachment   // whose line it is, nil for an action's
 	done     chan struct{} // closed when it ended; the fields below hold then
 	status   int

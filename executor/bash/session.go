@@ -56,6 +56,9 @@ type Command struct {
 	// order and once. It holds up the session: it must return soon and not call it. Data
 	// is valid during the call only. nil tells nothing.
 	Output func(Chunk)
+	// Cancelled is closed to end the command, or, of a Run that waits for a command of
+	// another, the wait. nil never is.
+	Cancelled <-chan struct{}
 }
 
 // Outcome is the reason why Run returned.
@@ -77,6 +80,8 @@ const (
 	NothingToType
 	// Multiple: the text holds several commands; nothing was done.
 	Multiple
+	// Abandoned: the wait for another Run's command was cancelled. The command runs on.
+	Abandoned
 )
 
 // Result is the answer of Run.
@@ -102,6 +107,9 @@ type Result struct {
 	// Restarted says how the shell ended, if it had to be started anew since
 	// the last answer (or will be, for the next command); "" otherwise.
 	Restarted string
+	// Cancelled is the last signal that was sent to end a cancelled command: "Ctrl-C",
+	// "SIGTERM" or "SIGKILL", or "the end of its shell"; otherwise "".
+	Cancelled string
 	// Commands are the commands of a Multiple outcome.
 	Commands []string
 	// Start and End are the offsets in the session's output, in bytes since it

@@ -68,6 +68,8 @@ func (k *kernel) run(cell Cell) Result {
 	case <-k.gone:
 	case <-limit:
 		result.TimedOut, killed = true, k.finish(c)
+	case <-cell.Cancelled:
+		result.Interrupted, killed = true, k.finish(c)
 	}
 	select {
 	case <-c.done:

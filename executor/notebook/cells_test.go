@@ -137,6 +137,23 @@ func TestDeafCells(t *testing.T) {
 	}
 }
 
+// A cancelled cell is interrupted, and the kernel lives on.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	cancel := make(chan struct{})
+	r, err := n.Stream(t.Context(), "default", notebook.Cell{Code: "x = 7\nprint('a', flush=True)\nimport time; time.sleep(300)", Dir: "/", Timeout: -1, Cancelled: cancel},
+		func(c notebook.Chunk) {
+			if strings.HasPrefix(string(c.Data), "a") {
+				close(cancel)
+			}
+		})
+	if err != nil || !r.Interrupted || r.TimedOut || r.Ended != "" || r.Text != "a\n" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	want(t, run(t, n, "x"), "7")
+}
+
 // The server's memory does not grow with what a cell prints.
 func TestFloodTakesLittleMemory(t *testing.T) {
 	n := start(t, notebook.Config{})

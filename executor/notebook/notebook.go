@@ -61,6 +61,8 @@ type Cell struct {
 	// Timeout bounds the wait for the turn, the start of a kernel and the run, all
 	// together; negative means none.
 	Timeout time.Duration
+	// Cancelled is closed to interrupt the cell; nil never is.
+	Cancelled <-chan struct{}
 
 	follower *follower // of Stream, nil without one
 }
@@ -79,6 +81,8 @@ type Result struct {
 	// TimedOut says that the cell was interrupted, or with Ended killed, because
 	// of its Timeout.
 	TimedOut bool
+	// Interrupted says the same of Cancelled.
+	Interrupted bool
 	// Starting says that the cell did not run, because the kernel was not ready
 	// within its Timeout. The start goes on.
 	Starting bool

@@ -154,16 +154,16 @@ func (p *Process) takeRest(s *source, buf []byte) {
 // nobody did.
 func (p *Process) drop(s *source, buf []byte) {
 	_ = s.file.SetReadDeadline(time.Time{})
-	for !p.isClosing() {
+	for !isClosed(p.closing) {
 		if _, err := s.file.Read(buf); err != nil {
 			return
 		}
 	}
 }
 
-func (p *Process) isClosing() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-p.closing:
+	case <-c:
 		return true
 	default:
 		return false

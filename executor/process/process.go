@@ -25,6 +25,8 @@ const (
 	drainTime = 200 * time.Millisecond
 	// killGrace is how long what is to end has between SIGTERM and SIGKILL.
 	killGrace = 2 * time.Second
+	// interruptGrace is how long what is cancelled has between SIGINT and SIGTERM.
+	interruptGrace = 2 * time.Second
 	// closeGrace is the same where the engine is closed, and closeTime how long that
 	// waits for what cannot be killed.
 	closeGrace = 300 * time.Millisecond
@@ -34,6 +36,7 @@ const (
 // What ended a process, as Result says it.
 const (
 	ByKillAfter = "kill_after" // its time was over
+	ByCancel    = "cancel"     // Cancel was called
 	ByServer    = "server"     // the engine was closed
 )
 
@@ -78,8 +81,8 @@ type Result struct {
 	ExitCode int
 	// Signal is the name of the signal that ended it, such as "SIGKILL", or "".
 	Signal string
-	// EndedBy is ByKillAfter or ByServer where it ended because this engine told it to,
-	// otherwise "".
+	// EndedBy is ByKillAfter, ByCancel or ByServer where it ended because this engine
+	// told it to, otherwise "".
 	EndedBy string
 	// CPU is the processor time of it and of the children that it waited for, once it
 	// has ended.
@@ -214,6 +217,22 @@ func (p *Process) end(by string, grace time.Duration) {
 	p.awaitAll(grace)
 	p.tree.Kill()
 	proc.KillMarked(p.mark, p.engine.cfg.User)
+}
+
+// Cancel ends the program and all that it started: with SIGINT, after a grace with
+// SIGTERM, and after another with SIGKILL. It returns when they have ended, or were killed.
+// A program that has ended stays as it is, and so does what it left behind.
+func (p *Process) Cancel() {
+	<-p.launched
+	if p.tree == nil || isClosed(p.exited) {
+		return // it was not started, or it ended by itself
+	}
+	p.tree.Do(func(root int) {
+		p.endedBy.CompareAndSwap(nil, ByCancel)
+		proc.SignalTree(root, unix.SIGINT)
+	})
+	p.awaitAll(interruptGrace)
+	p.end(ByCancel, killGrace)
 }
 
 // awaitAll returns when the program has ended and nothing that bears its mark is left,

@@ -403,6 +403,61 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
+// A cancelled program ends with all that it started, whatever it does against that.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, line string
+		code       int
+		signal     string
+		left       bool // what it printed the numbers of lives on
+		by         string
+	}{
+		{"a line", "sleep 1000 & echo $!; echo >&2; wait", -1, "SIGINT", false, process.ByCancel},
+		{"time to clean up", "trap 'exit 4' INT; sleep 1000 & echo $!; echo >&2; wait", 4, "", false, process.ByCancel},
+		{"no ear for SIGINT", "trap '' INT; sleep 1000 & echo $!; echo >&2; wait", -1, "SIGTERM", false, process.ByCancel},
+		{"no ears", "trap '' INT TERM HUP; sleep 1000 & echo $!; echo >&2; while :; do wait; done", -1, "SIGKILL", false, process.ByCancel},
+		{"a daemon", "setsid sh -c 'trap \"\" INT; sleep 1000 & echo $!'; sleep 1000 & echo >&2; wait", -1, "SIGINT", false, process.ByCancel},
+		{"its own end", "setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'", 0, "", true, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ready := make(chan struct{})
+			p := start(t, engine(t), process.Command{Argv: sh(test.line), Dir: "/", Output: func(c process.Chunk) {
+				if c.Stream == process.Stderr {
+					close(ready)
+				}
+			}})
+			if test.left {
+				if _, err := p.Wait(t.Context(), long); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				<-ready
+			}
+			var twice sync.WaitGroup
+			twice.Go(p.Cancel)
+			twice.Go(p.Cancel)
+			twice.Wait()
+			r, err := p.Wait(t.Context(), long)
+			if err != nil || r.ExitCode != test.code || r.Signal != test.signal || r.EndedBy != test.by {
+				t.Errorf("got %+v, %v", r, err)
+			}
+			pid := pids(t, all(t, r.Stdout))[0]
+			if !test.left {
+				gone(t, pid)
+			} else if !alive(pid) {
+				t.Error("what it had left behind is gone")
+			}
+		})
+	}
+	p := engine(t).Prepare(process.Command{Argv: []string{"/no/such"}, Dir: "/"})
+	if err := p.Start(); err == nil {
+		t.Error("it was started")
+	}
+	p.Cancel()
+}
+
 // A listener that takes nothing does not keep a program alive.
 func TestKillAfterWithoutAListener(t *testing.T) {
 	t.Parallel()

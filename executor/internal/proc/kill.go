@@ -65,8 +65,7 @@ func stopDescendants(root int, stopped map[int]process) (found bool) {
 // returns it.
 func KillYounger(leader int, since time.Duration) {
 	for pid, seen := range processes() {
-		ticks, err := strconv.ParseInt(seen.begun, 10, 64)
-		if err == nil && pid != leader && seen.group == leader && time.Duration(ticks)*tick >= since.Truncate(tick) {
+		if pid != leader && seen.group == leader && seen.startedSince(since) {
 			signal(pid, seen, unix.SIGKILL)
 		}
 	}
@@ -74,6 +73,20 @@ func KillYounger(leader int, since time.Duration) {
 
 // tick is the unit of times in /proc/PID/stat, on all that Go runs on.
 const tick = 10 * time.Millisecond
+
+// SignalYounger sends a signal to the processes that descend from root, or are of its
+// session, and are in a process group or were started later than since, but not to root.
+// since is a time as [Uptime] returns it; of a process that was started in the same
+// hundredth of a second nothing is known. The caller makes sure that root was not waited
+// for.
+func SignalYounger(root, group int, since time.Duration, what unix.Signal) {
+	all := processes()
+	for pid, seen := range all {
+		if pid != root && (seen.group == group || seen.startedSince(since+tick)) && descends(all, pid, root) {
+			signal(pid, seen, what)
+		}
+	}
+}
 
 // Uptime returns how long ago the system started, suspended time included.
 func Uptime() time.Duration {
@@ -87,6 +100,12 @@ func Uptime() time.Duration {
 type process struct {
 	parent, group, session int
 	begun                  string // in ticks since the system started
+}
+
+// startedSince reports whether the process was started at a time or later.
+func (p process) startedSince(since time.Duration) bool {
+	ticks, err := strconv.ParseInt(p.begun, 10, 64)
+	return err == nil && time.Duration(ticks)*tick >= since.Truncate(tick)
 }
 
 func descends(all map[int]process, pid, root int) bool {

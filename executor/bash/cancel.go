@@ -1,0 +1,60 @@
+package bash
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+)
+
+// cancelGrace is how long a cancelled command has after each signal.
+const cancelGrace = 2 * time.Second
+
+// whyCancelled is why a shell is replaced that is itself what does not end.
+const whyCancelled = "was replaced, because its command was cancelled and did not end"
+
+// cancel ends a command: with Ctrl-C, then with SIGTERM and SIGKILL to the processes that it
+// started, and at last with its shell. The shell survives where one of the signals
+// is enough. It returns when the command has ended.
+func (s *Session) cancel(ctx context.Context, cur *running) error {
+	s.mu.Lock()
+	sh, since := s.shell, s.reportedAt
+	s.mu.Unlock()
+	signal := func(what unix.Signal) { proc.SignalYounger(sh.cmd.Process.Pid, sh.foreground(), since, what) }
+	for _, step := range []struct {
+		name string
+		send func()
+	}{
+		{"Ctrl-C", func() { _ = s.pressKey(cur, sh, []byte{interruptKey}) }},
+		{"SIGTERM", func() { signal(unix.SIGTERM) }},
+		{"SIGKILL", func() { signal(unix.SIGKILL) }},
+		{"the end of its shell", func() { s.retire(sh, whyCancelled) }},
+	} {
+		s.mu.Lock()
+		ended := cur.ended()
+		if !ended {
+			cur.cancel = step.name
+		}
+		s.mu.Unlock()
+		if ended {
+			return nil
+		}
+		step.send() // a program that reads no key gets the next signal
+		s.lookSoon(cur)
+		select {
+		case <-cur.done:
+			return nil
+		case <-after(true, cancelGrace):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	select { // the end of the shell is its end
+	case <-cur.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
