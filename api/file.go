@@ -131,7 +131,7 @@ type ReadObservation struct {
 	ImplSource string `json:"impl_source"` // "" travels as "default"
 	// SHA256 is the hash of the file's bytes in hexadecimal, "" for
 	// directories; it is not encoded. Code is the machine word of the editor's
-	// complaint, "" where there is none; it travels beside the extras, which clients
+	// complaint, "" if the edit succeeded; it is sent beside the extras, which clients
 	// keep closed.
 	SHA256 string `json:"-"`
 	Code   string `json:"-"`
@@ -326,7 +326,7 @@ type EditObservation struct {
 	Diff string `json:"diff"`
 	// SHA256 is the hash of the file's bytes in hexadecimal, "" where there is
 	// no file or there are several; it is not encoded. Code is the machine word of
-	// the editor's complaint, "" where there is none; it travels beside the extras,
+	// the editor's complaint, "" if the edit succeeded; it is sent beside the extras,
 	// which clients keep closed.
 	SHA256 string `json:"-"`
 	Code   string `json:"-"`

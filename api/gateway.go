@@ -34,12 +34,12 @@ type Sandbox struct {
 	Created time.Time `json:"created"`
 	// Deadline is when the sandbox ends; nil: never.
 	Deadline *time.Time `json:"deadline"`
-	// IdleSeconds is how long it may be idle before it ends; 0 is for ever.
+	// IdleSeconds is how long it may be idle before it ends; 0 means no limit.
 	IdleSeconds int               `json:"idle_seconds"`
 	Labels      map[string]string `json:"labels"`
 	// URL is where the sandbox's own paths begin.
 	URL string `json:"url"`
-	// SessionKey lets somebody use this sandbox and nothing else, in the header
+	// SessionKey gives access to this sandbox and to nothing else, in the header
 	// KeyHeader. It is in the answers about one sandbox and not in lists.
 	SessionKey string `json:"session_api_key,omitzero"`
 	// Warm tells in the answer to a creation that it came from the pool.

@@ -40,7 +40,7 @@ type Life struct {
 	IdleSince *time.Time `json:"idle_since"`
 	// Deadline is when the sandbox ends itself, nil for never.
 	Deadline *time.Time `json:"deadline"`
-	// IdleSeconds is how long it may be idle before it ends itself; 0 is for ever.
+	// IdleSeconds is how long it may be idle before it ends itself; 0 means no limit.
 	IdleSeconds int `json:"idle_seconds"`
 }
 

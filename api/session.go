@@ -15,11 +15,11 @@ type Session struct {
 	// WorkingDir is where the last finished command left the shell; where there is
 	// none, where a cell would begin.
 	WorkingDir string `json:"working_dir"`
-	// PID is the shell's process id; 0 where there is none.
+	// PID is the shell's process id; 0 without a shell.
 	PID int `json:"pid"`
-	// Shell is the program, such as "/bin/bash"; "" where there is none.
+	// Shell is the program, such as "/bin/bash"; "" without a shell.
 	Shell string `json:"shell"`
-	// Started is when the shell was started; where there is none, when its kernel
+	// Started is when the shell was started; without a shell, when its kernel
 	// came into its state.
 	Started time.Time `json:"started"`
 	// Commands counts the commands that were run.

@@ -34,7 +34,7 @@ type Output struct {
 	// Offset is that of the first byte of Data, in bytes since the action, or the
 	// stream of the program, began.
 	Offset int64
-	// Missed counts the bytes before Offset that nobody will get: they are not kept.
+	// Missed counts the bytes before Offset that were dropped.
 	Missed int64
 	// Data is empty only where the last bytes were missed, and with a PID.
 	Data []byte

@@ -21,7 +21,7 @@ type ToolCall struct {
 	Arguments string `json:"arguments"`
 	// ID is the model's name for the call, echoed in the answer; nil when absent.
 	ID *string `json:"tool_call_id,omitzero"`
-	// Session and Timeout are those of a Request.
+	// Session and Timeout mean the same as in a Request.
 	Session string   `json:"session,omitzero"`
 	Timeout *float64 `json:"timeout,omitzero"`
 }
@@ -40,7 +40,7 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 		}
 	}
 	session, timeout := sent["session"], sent["timeout"]
-	delete(sent, "session") // whose sentences are those of a request
+	delete(sent, "session") // its errors are reported as those of a request
 	delete(sent, "timeout")
 	v, d := decode(toolCallShape, "member", sent, true)
 	call := v.(ToolCall)
@@ -107,7 +107,7 @@ func EncodeToolCall(c ToolCall) ([]byte, error) {
 	return encodeStrictly(c, "the call of "+Excerpt(c.Name))
 }
 
-// ToolAnswer is what came of a tool call.
+// ToolAnswer is the result of a tool call.
 type ToolAnswer struct {
 	// Observation is for the model to read; in a translation it is nil where
 	// there is an action to run instead.

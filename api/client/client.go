@@ -139,7 +139,7 @@ func New(cfg Config) (*Client, error) {
 		own := *cfg.HTTPClient
 		c.http = &own
 	}
-	// A redirect would send the action, and the key, to somebody else.
+	// A redirect would send the action and the key to another server.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil
 }
@@ -166,7 +166,7 @@ func newTransport() *http.Transport {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Do carries out one action and returns what came of it. ctx bounds the wait
+// Do carries out one action and returns its observation. ctx bounds the wait
 // only: the command goes on when it ends. An action that was refused is a
 // *StatusError and did not run. The action has the identity r.Key, or one of its own:
 // after the connection broke it is asked for again, and does not run again. The error is
@@ -222,7 +222,7 @@ func (c *Client) ServerInfo(ctx context.Context) (api.ServerInfo, error) {
 }
 
 // Claim binds a sandbox whose server waits for its owner. The same claim may be
-// made again; a *StatusError of 409 says that somebody else was faster. Calls of
+// made again; a *StatusError of 409 says that another client was faster. Calls of
 // this client carry the key that the client was made with.
 func (c *Client) Claim(ctx context.Context, claim api.Claim) error {
 	return c.post(ctx, "/v1/claim", claim, nil)
@@ -259,7 +259,7 @@ func (c *Client) Tools(ctx context.Context, dialect, format string) (json.RawMes
 	return list.Tools, err
 }
 
-// CallTool carries out a tool call of a model and returns what came of it. What
+// CallTool carries out a tool call of a model and returns its result. What
 // the model did wrong is an answer too. As with Do, ctx bounds the wait only, and
 // the call runs once.
 func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswer, error) {

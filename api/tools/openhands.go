@@ -51,13 +51,13 @@ var openHands = []tool{
 	{
 		name: "edit_file", needs: "edit",
 		about: "Edit a file by a draft of how a part of it should read. Lines that stay may be left out: put a comment such as \"# ... existing code ...\" in their place, and keep the line before and the line after it as they are in the file. " +
-			"The draft stands for the lines start to end, at most 300 of them. start -1 appends. A file that is not there is made.",
+			"The draft replaces the lines start to end, at most 300 of them. start -1 appends. A file that is not there is made.",
 		example: `{"path": "/workspace/app.py", "content": "def main():\n    setup()\n    # ... existing code ...\n    return 0", "start": 10, "end": 40}`,
 		params: []param{
 			{name: "path", kind: text, required: true, about: "Absolute path of the file."},
 			{name: "content", kind: text, required: true, about: "The draft."},
-			{name: "start", kind: integer, about: "First line that the draft stands for, from 1; -1 appends. 1 when left out."},
-			{name: "end", kind: integer, about: "Last line that the draft stands for; -1, when left out, is the end of the file."},
+			{name: "start", kind: integer, about: "First line that the draft replaces, from 1; -1 appends. 1 when left out."},
+			{name: "end", kind: integer, about: "Last line that the draft replaces; -1, when left out, is the end of the file."},
 			{name: "lint", kind: flag, hidden: true},
 			ifSHA256, risk, thought,
 		},

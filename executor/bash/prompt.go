@@ -128,7 +128,7 @@ func (a *Attachment) draw() {
 	a.row, a.below, a.full = l.row-first, last > first, pos == len(text) && l.col == 0 && l.row > 0
 }
 
-// say shows a message of ours on a line of its own. The caller holds mu.
+// say shows a message of the server on a line of its own. The caller holds mu.
 func (a *Attachment) say(text string) {
 	a.erase()
 	a.freshLine()

@@ -199,7 +199,7 @@ func (s *Session) idleKey(key []byte) Result {
 	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: s.jobPID, Key: "C", Dir: s.dir, Path: s.path}
 }
 
-// left is what is left of the hard limit; negative where there is none.
+// left returns the rest of the hard limit; negative means no limit.
 func (c *Command) left(began time.Time) time.Duration {
 	if c.Hard < 0 {
 		return c.Hard

@@ -120,7 +120,7 @@ func (c *chromium) see(ctx context.Context, t *tab, s Step, page *Page) error {
 	return nil
 }
 
-// screenshot returns an image of the visible part, nil if there is none in
+// screenshot returns an image of the visible part, nil if none comes in
 // time. If the page navigates at this moment, Chromium does not answer, but a
 // second attempt succeeds.
 func (t *tab) screenshot(ctx context.Context) []byte {

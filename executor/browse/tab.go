@@ -191,7 +191,7 @@ func (t *tab) world(ctx context.Context) (runtime.ExecutionContextID, error) {
 // navigates.
 const maxTries = 100
 
-// expression evaluates an expression of ours. It tries again if the page navigates
+// expression evaluates an expression of this package. It tries again if the page navigates
 // meanwhile.
 func (t *tab) expression(ctx context.Context, params runtime.EvaluateParams) (r runtime.EvaluateResult, err error) {
 	for range maxTries {
@@ -205,7 +205,7 @@ func (t *tab) expression(ctx context.Context, params runtime.EvaluateParams) (r 
 	return r, err
 }
 
-// evaluate evaluates an expression of ours and decodes its value.
+// evaluate evaluates an expression of this package and decodes its value.
 func (t *tab) evaluate(ctx context.Context, expression string, value any) error {
 	r, err := t.expression(ctx, runtime.EvaluateParams{Expression: expression, ReturnByValue: new(true), AwaitPromise: new(true)})
 	if err == nil {
@@ -257,7 +257,7 @@ func (t *tab) element(ctx context.Context, bid string) (element, error) {
 	return element{t, bid, node, resolved.Object.ObjectID}, nil
 }
 
-// run runs a function of ours on the element. The function returns an error as a
+// run runs a function of this package on the element. The function returns an error as a
 // text; null means success.
 func (e element) run(ctx context.Context, function string, args ...any) error {
 	_, err := e.test(ctx, function, args...)

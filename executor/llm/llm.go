@@ -1,5 +1,5 @@
 // Package llm lets a language model merge the draft of an edit into the lines that it is about. The model is behind an
-// endpoint that speaks OpenAI's chat completions. Nothing is sent anywhere unless somebody configures one.
+// endpoint that speaks OpenAI's chat completions. Without a configured endpoint nothing is sent.
 package llm
 
 import (
@@ -41,7 +41,7 @@ type Model struct {
 	client   *http.Client
 }
 
-// New returns a model. It fails where the URL is none that can be asked.
+// New returns a model. It fails if the URL is not an HTTP URL.
 func New(c Config) (*Model, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

@@ -80,7 +80,7 @@ func (k *kernel) run(cell Cell) Result {
 		}
 	default:
 		if result.Ended = k.end(); killed {
-			result.Ended = "did not heed the interrupt and was killed"
+			result.Ended = "ignored the interrupt and was killed"
 		}
 	}
 	result.Text, result.Images, result.Raised = out.text(), out.images, out.raised
@@ -156,7 +156,7 @@ func (k *kernel) begin(code string, silent bool, out *output) (*cell, error) {
 	return c, k.shell.send(frames...)
 }
 
-// forget says that nobody looks at the current cell's output any more.
+// forget drops the output of the current cell from here on.
 func (k *kernel) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

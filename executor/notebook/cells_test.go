@@ -126,7 +126,7 @@ func TestDeafCells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, r := cutShort(t, c.code)
-			dead := r.Ended == "did not heed the interrupt and was killed"
+			dead := r.Ended == "ignored the interrupt and was killed"
 			if r.Text != "a\n" || !r.TimedOut || dead != c.dies || !dead && r.Ended != "" {
 				t.Errorf("got %+v, want what was printed, and the end: %t", r, c.dies)
 			}

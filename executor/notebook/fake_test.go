@@ -144,7 +144,7 @@ func fakeConfig(t *testing.T, script string, cfg notebook.Config) *notebook.Note
 func TestHostileMessages(t *testing.T) {
 	t.Parallel()
 	const killed = "was killed by signal 9 (killed)"
-	const deaf = "did not heed the interrupt and was killed"
+	const deaf = "ignored the interrupt and was killed"
 	for name, c := range map[string]struct {
 		code, text, ended, lost string
 		timesOut                bool

@@ -41,7 +41,7 @@ const (
 
 var errEnded = errors.New("the kernel ended")
 
-// absentError says that an interpreter has no ipykernel, or is none.
+// absentError says that a program is no Python interpreter, or has no ipykernel.
 type absentError struct{ program, reason string }
 
 func (e *absentError) Error() string { return e.program + ": " + e.reason }

@@ -63,7 +63,7 @@ type shown struct {
 	JPEG     *text `json:"image/jpeg"`
 }
 
-// text is a string; what is none is an empty one.
+// text returns a JSON string, and "" for any other value.
 type text string
 
 // UnmarshalJSON never fails: data is one value.

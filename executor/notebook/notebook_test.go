@@ -194,7 +194,7 @@ func TestTimeout(t *testing.T) {
 	}
 	want(t, run(t, n, "print('free', x)"), "free 1\n")
 	n, r = cutShort(t, "while True:\n  try:\n    while True: time.sleep(300)\n  except KeyboardInterrupt: pass")
-	if r.Text != "a\n" || !r.TimedOut || r.Ended != "did not heed the interrupt and was killed" {
+	if r.Text != "a\n" || !r.TimedOut || r.Ended != "ignored the interrupt and was killed" {
 		t.Errorf("got %+v, want what was printed and the end", r)
 	}
 	if r = run(t, n, "x"); !strings.Contains(r.Text, "NameError") || r.Lost != "" {

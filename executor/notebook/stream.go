@@ -65,7 +65,7 @@ func (f *follower) write(text string) {
 	f.signal()
 }
 
-// end says that no text comes any more.
+// end reports that the stream ended.
 func (f *follower) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

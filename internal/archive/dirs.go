@@ -18,7 +18,7 @@ const maxOpen = 128
 // dirs goes from directory to directory below a root, by the shortest way.
 type dirs struct {
 	root *os.File
-	as   func(func() error) error // does file work, with somebody's rights
+	as   func(func() error) error // does file work with the rights of a user
 	// make makes directories that are not there, with this mode; nil fails.
 	make *fs.FileMode
 

@@ -29,7 +29,7 @@ func (p *Packer) leaveOut(text string) {
 }
 
 // Pack adds what has the name base in dir, with all that is in it, under another
-// name. Links are packed as links. "." stands for dir itself.
+// name. Links are packed as links. "." names dir itself.
 func (p *Packer) Pack(dir *os.File, base, name string) error {
 	return p.add(dir, base, path.Clean(name))
 }

@@ -187,7 +187,7 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// isSparse tells of a file with holes: a few bytes of archive could fill a disk.
+// isSparse reports whether a file has holes: a few bytes of archive could fill a disk.
 func isSparse(h *tar.Header) bool {
 	if h.Typeflag == tar.TypeGNUSparse {
 		return true

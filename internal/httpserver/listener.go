@@ -81,12 +81,12 @@ type boundListener struct {
 
 	mu        sync.Mutex
 	open      int
-	strangers list.List // of *boundConn without trust, the oldest first
+	untrusted list.List // of *boundConn without trust, the oldest first
 }
 
 // Accept waits until the limit admits a connection, then for one.
 func (l *boundListener) Accept() (net.Conn, error) {
-	if !l.await(func() bool { return l.open < l.most || l.strangers.Len() > 0 }) {
+	if !l.await(func() bool { return l.open < l.most || l.untrusted.Len() > 0 }) {
 		return nil, net.ErrClosed
 	}
 	c, err := l.Listener.Accept()
@@ -129,16 +129,16 @@ func (l *boundListener) await(done func() bool) bool {
 // admit counts a new connection, or replaces the oldest one without trust, which it
 // returns to be closed.
 func (l *boundListener) admit(c *boundConn) (gone *boundConn, admitted bool) {
-	switch oldest := l.strangers.Front(); {
-	case l.open < l.most && l.strangers.Len() < (l.most+1)/2:
+	switch oldest := l.untrusted.Front(); {
+	case l.open < l.most && l.untrusted.Len() < (l.most+1)/2:
 		l.open++
 	case oldest == nil:
 		return nil, false
 	default:
-		gone = l.strangers.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
-		gone.stranger, gone.out = nil, true
+		gone = l.untrusted.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
+		gone.place, gone.out = nil, true
 	}
-	c.stranger = l.strangers.PushBack(c)
+	c.place = l.untrusted.PushBack(c)
 	return gone, true
 }
 
@@ -184,8 +184,8 @@ type boundConn struct {
 	header   headerLines // used by the reading goroutine, and by net/http between requests
 
 	// The listener's mu guards these.
-	stranger *list.Element // nil once the connection is trusted or closed
-	out      bool          // no longer counted
+	place *list.Element // nil once the connection is trusted or closed
+	out   bool          // no longer counted
 }
 
 // headerLines counts the lines of one header.
@@ -233,9 +233,9 @@ func (c *boundConn) Read(p []byte) (int, error) {
 // known removes the connection from the list of those without trust. The listener's mu
 // is held.
 func (c *boundConn) known() {
-	if c.stranger != nil {
-		c.listener.strangers.Remove(c.stranger)
-		c.stranger = nil
+	if c.place != nil {
+		c.listener.untrusted.Remove(c.place)
+		c.place = nil
 	}
 }
 

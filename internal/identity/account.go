@@ -27,7 +27,7 @@ func Create(name string, uid int) (*User, error) {
 	if name == "" || strings.ContainsAny(name, ":\n/ ") {
 		return nil, fmt.Errorf("user name %q is not a word", name)
 	}
-	if uid < 0 || uid >= math.MaxUint32 { // the largest id stands for none
+	if uid < 0 || uid >= math.MaxUint32 { // the largest id means no user
 		return nil, fmt.Errorf("user id %d is not one of an account", uid)
 	}
 	home := filepath.Join("/home", name)

@@ -20,7 +20,7 @@ import (
 var ErrNotRegular = errors.New("not a regular file")
 
 // OpenNonBlocking opens a regular file to be read. It waits neither for the other end of a FIFO
-// that has just taken the file's place, nor for whoever has a lease on the file.
+// that has just replaced the file, nor for the holder of a lease on the file.
 func OpenNonBlocking(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitExit returns when a process of this one's that nobody has waited for has ended.
+// AwaitExit returns when a child of this process ended. The child stays a zombie.
 // It costs no thread meanwhile, as os/exec does: a thread that is needed when the
 // sandbox has no room for another process ends the server.
 func AwaitExit(pid int) {

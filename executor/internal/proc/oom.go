@@ -23,6 +23,6 @@ func RaiseOOMScore(pid int, user *identity.User) {
 		return
 	}
 	_ = user.Do(func() error {
-		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), strconv.AppendInt(nil, int64(min(1000, score+reexec.OfferMore)), 10), 0)
+		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), strconv.AppendInt(nil, int64(min(1000, score+reexec.OOMScoreMore)), 10), 0)
 	})
 }

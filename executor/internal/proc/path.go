@@ -32,7 +32,7 @@ func LookPath(name, path string) string {
 	return ""
 }
 
-// IsExecutable tells whether a path leads to a file that somebody may run.
+// IsExecutable reports whether path names a regular file with an executable bit.
 func IsExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

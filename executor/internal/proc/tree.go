@@ -12,13 +12,13 @@ type Tree struct {
 	ended bool
 }
 
-// NewTree returns the tree of a process that nobody has waited for yet.
+// NewTree returns the tree of a process that was not yet waited for.
 func NewTree(root int) *Tree { return &Tree{root: root} }
 
 // Await returns when the root has ended and all that is left of the tree was
 // killed. The caller then waits for the root as for any process, and not before.
 func (t *Tree) Await() {
-	// Not yet reaped, its id is nobody else's, and what it started can be found.
+	// Before it is reaped, its id is not reused, and the processes it started can be found.
 	AwaitExit(t.root)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// Name is what this program is called while it is about to become another. The
+// Name is what this program is called while it is about to execute another. The
 // arguments after it are the descriptor to report a failure on, the directory, how many
 // ids there are, those of the user, the group and further groups, the program, and
 // its arguments with its name.
@@ -25,7 +25,7 @@ const Name = "actiond-spawn"
 const Self = "self"
 
 // Veil is put before the name of each variable of the environment until this program
-// has become another.
+// has executed another.
 const Veil = "\x01"
 
 // The steps, as a failure names them, with the number of the error after it.
@@ -38,19 +38,19 @@ const (
 // A copy of this program becomes another one before anything else happens.
 func init() { //nolint:gochecknoinits // see above; and in tests there is no other place for it
 	if len(os.Args) > 5 && os.Args[0] == Name {
-		become(os.Args[1:])
+		execProgram(os.Args[1:])
 	}
 }
 
-// become turns this process into the program, or reports why not and ends it.
-func become(args []string) {
+// execProgram turns this process into the program, or reports why not and ends it.
+func execProgram(args []string) {
 	report, err := strconv.Atoi(args[0])
 	if err != nil {
 		syscall.Exit(2)
 	}
 	syscall.CloseOnExec(report)
-	heed(syscall.SIGINT, syscall.SIGHUP)
-	goFirst()
+	resetSignals(syscall.SIGINT, syscall.SIGHUP)
+	raiseOOMScore()
 	step, err := turnInto(args[1], args[2:])
 	if err == nil { // it stays what it is
 		_ = syscall.Close(report)
@@ -62,9 +62,9 @@ func become(args []string) {
 	syscall.Exit(127)
 }
 
-// heed undoes what whoever started the server had it ignore, as nohup and scripts
-// do: a program that inherited that would be deaf to C-c.
-func heed(signals ...syscall.Signal) {
+// resetSignals restores the default dispositions of signals that the parent of the
+// server ignored, as nohup and scripts do: a program that inherited them would ignore C-c.
+func resetSignals(signals ...syscall.Signal) {
 	var standard [64]byte // a struct sigaction with SIG_DFL
 	const setSize = 8     // of a sigset_t
 	for _, s := range signals {
@@ -72,14 +72,14 @@ func heed(signals ...syscall.Signal) {
 	}
 }
 
-// OfferMore is added to the server's own score, of 1000 for all memory there is: the
+// OOMScoreMore is added to the server's own score, of 1000 for all memory there is: the
 // server uses a hundredth of a sandbox's memory, so that what others run is always the
 // larger.
-const OfferMore = 300
+const OOMScoreMore = 300
 
-// goFirst has this process, and all that it starts, go before the server when memory runs
+// raiseOOMScore makes the kernel end this process, and all that it starts, before the server when memory runs
 // out (proc(5), oom_score_adj). Where it cannot be done the kernel goes by size alone.
-func goFirst() {
+func raiseOOMScore() {
 	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
 	if err != nil {
 		return
@@ -88,7 +88,7 @@ func goFirst() {
 	var text [16]byte
 	n, _ := f.Read(text[:])
 	if score, err := strconv.Atoi(string(text[:max(0, n-1)])); err == nil { // a line
-		_, _ = f.WriteString(strconv.Itoa(min(1000, score+OfferMore)))
+		_, _ = f.WriteString(strconv.Itoa(min(1000, score+OOMScoreMore)))
 	}
 }
 
