@@ -5,17 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/sandbox"
 )
-
-// maxAction is the most a server takes, and some.
-const maxAction = 128 << 20
 
 func (p *program) act() *cobra.Command {
 	var file string
@@ -73,30 +68,6 @@ It exits with 0 when there is an observation, whatever that says.`,
 	return c
 }
 
-// input is the argument, or what is in the file, or on standard input.
-func (p *program) input(file string, args []string) ([]byte, error) {
-	if len(args) > 0 && args[0] != "-" {
-		return []byte(args[0]), nil
-	}
-	in := p.stdin
-	if file != "" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, absent(err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, maxAction+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reading what to send: %w", err)
-	case len(data) > maxAction:
-		return nil, fmt.Errorf("what is to be sent has more than %d MiB", maxAction>>20)
-	}
-	return data, nil
-}
-
 // decodeAction reads a request, or an action without its envelope.
 func decodeAction(data []byte) (api.Request, error) {
 	var outer struct {
@@ -117,11 +88,3 @@ func decodeAction(data []byte) (api.Request, error) {
 	}
 	return request, nil
 }
-
-// document is JSON to be printed.
-type document json.RawMessage
-
-// MarshalJSON returns it as it is.
-func (d document) MarshalJSON() ([]byte, error) { return d, nil }
-
-func (d document) table() [][]string { return [][]string{{string(d)}} }

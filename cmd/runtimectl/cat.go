@@ -2,9 +2,7 @@ package main
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -36,35 +34,4 @@ not. A path that is not absolute begins where the sandbox's shells start.`,
 		})
 	}
 	return c
-}
-
-// readFile gives a file of a sandbox to use, with what the archive says of it.
-func readFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
-	from, err := look(ctx, files, s, given)
-	if err != nil {
-		return err
-	}
-	switch {
-	case !from.found:
-		return fmt.Errorf("%s in sandbox %s: %w", from.path, s.ID, errNotFound)
-	case !from.info.Mode.IsRegular():
-		return fmt.Errorf("%w: %s in sandbox %s is no file", errConflict, from.path, s.ID)
-	}
-	archive, err := files.CopyOut(ctx, s, from.real)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = archive.Close() }()
-	in := tar.NewReader(archive)
-	h, err := in.Next()
-	if err == nil && h.Typeflag != tar.TypeReg {
-		err = errors.New("it is no file any more")
-	}
-	if err == nil {
-		err = use(h, in)
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s in sandbox %s: %w", from.path, s.ID, err)
-	}
-	return nil
 }

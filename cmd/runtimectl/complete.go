@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -58,20 +57,6 @@ func (p *program) completePools(cmd *cobra.Command, _ []string, begun string) (n
 		return err
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// fileFlags are those whose value is a file of this machine, or begins with one.
-var fileFlags = []string{"env-file", "file", "key-file", "server", "volume"}
-
-// completeNothing keeps the shell from offering files for the values of flags that
-// name no file and have no completion of their own.
-func completeNothing(c *cobra.Command) {
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		_, known := c.GetFlagCompletionFunc(f.Name)
-		if !known && f.Annotations == nil && f.NoOptDefVal == "" && !slices.Contains(fileFlags, f.Name) {
-			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // the flag is there
-		}
-	})
 }
 
 // running are the states in which a sandbox takes actions.

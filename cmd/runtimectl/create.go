@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -52,40 +50,4 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		})
 	}
 	return c
-}
-
-// make makes a sandbox, or takes it from a pool, and does work on it.
-func (p *program) make(ctx context.Context, spec sandbox.Spec, pool string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
-	line := p.progress()
-	defer line.end()
-	var change []func(*options)
-	if p.place.local {
-		p.warnLocal()
-		if spec.Image != "" {
-			_, _ = fmt.Fprintf(p.stderr, "note: there are no images with --local: %s is not used\n", clean(spec.Image))
-		}
-	} else {
-		servers, err := p.withServers()
-		if err != nil {
-			return err
-		}
-		change = append(change, servers, line.show)
-	}
-	return p.in(func(driver sandbox.Driver) error {
-		s, err := p.take(ctx, driver, spec, pool)
-		line.end()
-		if errors.Is(err, sandbox.ErrNoImage) {
-			return fmt.Errorf("%w; 'runtimectl image' makes %s, also where no registry can be reached", err, imageTag)
-		}
-		if err != nil {
-			return err
-		}
-		return work(driver, s)
-	}, change...)
-}
-
-// addPool gives c a flag for the warm pool to take from.
-func (p *program) addPool(c *cobra.Command, pool *string) {
-	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
-	_ = c.RegisterFlagCompletionFunc("pool", p.completePools) // the flag is there
 }

@@ -13,49 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 )
-
-// clientOf speaks to the sandbox's server. The caller must close it.
-func clientOf(s *sandbox.Sandbox) (*client.Client, error) {
-	if !serves(s) {
-		return nil, notRunning(s)
-	}
-	key, err := s.Key()
-	if err != nil {
-		return nil, err
-	}
-	return clientOver(s.Dial, key)
-}
-
-// serves tells whether the sandbox's server runs, and its files may change.
-func serves(s *sandbox.Sandbox) bool {
-	switch s.State {
-	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Starting:
-		return true
-	}
-	return false
-}
-
-// notRunning is why something that needs a running sandbox cannot be done.
-func notRunning(s *sandbox.Sandbox) error {
-	return fmt.Errorf("%w: sandbox %s is %s; %s", errConflict, s.ID, s.State, advice(s))
-}
-
-// advice says how to bring a sandbox to where it takes actions.
-func advice(s *sandbox.Sandbox) string {
-	switch s.State {
-	case sandbox.Stopped:
-		return "start it with 'runtimectl start " + s.ID + "'"
-	case sandbox.Paused:
-		return "resume it with 'runtimectl resume " + s.ID + "'"
-	}
-	return "'runtimectl prune' removes what was left half done"
-}
 
 // placeFlags say where the sandboxes are.
 type placeFlags struct {
@@ -144,21 +106,6 @@ func (p *program) stateDir() (string, error) {
 	return dir, nil
 }
 
-// in opens the driver that the flags name and does work with it. change says what
-// else the command asks of it.
-func (p *program) in(work func(driver sandbox.Driver) error, change ...func(*options)) (err error) {
-	var o options
-	for _, c := range change {
-		c(&o)
-	}
-	driver, err := p.open(o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, driver.Close()) }()
-	return work(driver)
-}
-
 // openFile opens a file of this machine for reading, on behalf of a specification,
 // and refuses links that an agent may have made on the way.
 func (p *program) openFile(name string) (file *os.File, err error) {
@@ -225,47 +172,6 @@ func architecture(path string) (string, error) {
 		return "arm64", nil
 	}
 	return "", fmt.Errorf("the server %s is for %v: amd64 and arm64 are known", path, file.Machine)
-}
-
-// on does work on the sandbox that ref names.
-func (p *program) on(ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
-	return p.in(func(driver sandbox.Driver) error {
-		s, err := driver.Get(ctx, ref)
-		if err != nil {
-			return err
-		}
-		return work(driver, s)
-	})
-}
-
-// onFiles is on for work on the files of the sandbox.
-func (p *program) onFiles(ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error) error {
-	return p.on(ctx, ref, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
-		files, err := sandbox.Needs[sandbox.Files](driver, "reach files")
-		if err != nil {
-			return err
-		}
-		return work(files, s)
-	})
-}
-
-// onEach does work on each of the sandboxes that refs name. One that fails does
-// not keep it from the others.
-func (p *program) onEach(ctx context.Context, refs []string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
-	return p.in(func(driver sandbox.Driver) error {
-		var failures []error
-		for _, ref := range refs {
-			s, err := driver.Get(ctx, ref)
-			if err == nil {
-				err = work(driver, s)
-			}
-			failures = append(failures, err)
-			if ctx.Err() != nil {
-				break
-			}
-		}
-		return errors.Join(failures...)
-	})
 }
 
 // findServer returns the server program: the given one, or the one beside this

@@ -24,8 +24,6 @@ const (
 	// imageMade stands for it where it cannot be pulled; the Makefile has the
 	// same name for it.
 	imageMade = "actiond-base:bookworm"
-	// imageTag is the Makefile's too.
-	imageTag = "actiond:dev"
 )
 
 func (p *program) image() *cobra.Command {

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -46,28 +41,4 @@ commands print is not in it; 'exec' and 'sh' show that.`,
 		})
 	}
 	return c
-}
-
-// harmless is standard output, whose control characters are written out where it
-// is a terminal.
-func (p *program) harmless() io.Writer {
-	if file, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return cleaner{p.stdout}
-	}
-	return p.stdout
-}
-
-// cleaner makes lines harmless to a terminal.
-type cleaner struct{ out io.Writer }
-
-// Write writes whole lines or parts of them.
-func (c cleaner) Write(text []byte) (int, error) {
-	lines := strings.Split(string(text), "\n")
-	for i := range lines {
-		lines[i] = clean(lines[i])
-	}
-	if _, err := fmt.Fprint(c.out, strings.Join(lines, "\n")); err != nil {
-		return 0, err
-	}
-	return len(text), nil
 }

@@ -13,7 +13,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/actiond/actiond/sandbox"
@@ -64,13 +63,4 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOwn
 	}
 	return exitCode(err)
-}
-
-// complain says what went wrong. The text may quote what a sandbox wrote.
-func (p *program) complain(text string) {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = clean(lines[i])
-	}
-	_, _ = fmt.Fprintf(p.stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
 }

@@ -41,15 +41,3 @@ prints the ids of those that go on.`,
 		return pauser.Resume(ctx, s)
 	}))
 }
-
-// engineOnly makes c refuse local sandboxes.
-func (p *program) engineOnly(c *cobra.Command) *cobra.Command {
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if p.place.local {
-			return errEngineOnly
-		}
-		return run(cmd, args)
-	}
-	return c
-}

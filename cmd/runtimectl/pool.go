@@ -82,22 +82,3 @@ func (p *program) keepWarm(ctx context.Context, driver sandbox.Driver, name stri
 	defer cancel()
 	return pool.Drain(ctx)
 }
-
-// take makes a sandbox, or takes it from the warm pool where one is named.
-func (p *program) take(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, pool string) (*sandbox.Sandbox, error) {
-	if pool == "" {
-		return driver.Create(ctx, spec)
-	}
-	from, err := sandbox.NewPool(ctx, driver, pool, spec, 0, nil)
-	if err != nil {
-		return nil, err
-	}
-	s, warm, err := from.Claim(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	if !warm && spec.Key == "" { // with a key it may have been there
-		_, _ = fmt.Fprintf(p.stderr, "note: none of these flags waits in pool %s: this one was made\n", pool)
-	}
-	return s, nil
-}

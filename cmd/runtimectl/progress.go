@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/term"
-
-	"github.com/actiond/actiond/sandbox"
 )
 
 // progress is a line on the terminal of standard error that says what is going
@@ -72,21 +69,4 @@ func (g *progress) end() {
 		_, _ = io.WriteString(g.out, "\r\x1b[K")
 	}
 	g.shown = ""
-}
-
-// show is a change for open: the line says what a creation waits for, and how
-// far a pull is.
-func (g *progress) show(o *options) {
-	o.progress = func(_ string, _ sandbox.State, waiting string) {
-		if waiting != "" {
-			g.say("waiting for %s", strings.TrimPrefix(waiting, "waiting for "))
-		}
-	}
-	o.pulling = func(status string, done, total int64) {
-		if total == 0 {
-			g.count("pulling: %s", strings.ToLower(status))
-		} else {
-			g.count("pulling: %s of %s", size(done), size(total))
-		}
-	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +76,3 @@ func (l removalList) table() [][]string {
 	}
 	return rows
 }
-
-// stamp is a time for a column.
-func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -21,23 +20,4 @@ removed.`,
 	}, nil, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		return driver.Delete(ctx, s)
 	})
-}
-
-// each makes c a command that does one thing to each of the sandboxes it is
-// given, and prints their ids. Those in one of the states, or in any, complete
-// the command line.
-func (p *program) each(c *cobra.Command, states []sandbox.State, do func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error) *cobra.Command {
-	c.Args = takes(1, many)
-	c.ValidArgsFunction = p.completeSandboxes(-1, states...)
-	p.addPlace(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
-			if err := do(cmd.Context(), driver, s); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(p.stdout, s.ID)
-			return err
-		})
-	}
-	return c
 }

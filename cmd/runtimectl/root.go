@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,15 +48,6 @@ func (p *program) commands() []*cobra.Command {
 		p.version(),
 	}
 }
-
-// usageError is a command line that cannot be understood.
-type usageError struct {
-	command string // whose help explains it, such as "runtimectl demo"
-	err     error
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
 
 // execute finds the command and runs it.
 func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, error) {
@@ -192,26 +183,16 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// many is no bound on words.
-const many = math.MaxInt
+// fileFlags are those whose value is a file of this machine, or begins with one.
+var fileFlags = []string{"env-file", "file", "key-file", "server", "volume"}
 
-// takes refuses fewer words than least and more than most.
-func takes(least, most int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			return fmt.Errorf("an argument is missing: %s", c.UseLine())
-		case len(args) > most:
-			return fmt.Errorf("unexpected argument %q: %s", args[most], c.UseLine())
+// completeNothing keeps the shell from offering files for the values of flags that
+// name no file and have no completion of their own.
+func completeNothing(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		_, known := c.GetFlagCompletionFunc(f.Name)
+		if !known && f.Annotations == nil && f.NoOptDefVal == "" && !slices.Contains(fileFlags, f.Name) {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // the flag is there
 		}
-		return nil
-	}
-}
-
-// noArgs refuses words after a command that takes none.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q: there are only flags", args[0])
-	}
-	return nil
+	})
 }

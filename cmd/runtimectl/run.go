@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,21 +64,3 @@ when it is not there.`,
 // orphanIdle ends a sandbox of run whose runtimectl was killed: with the command
 // all work in it is over.
 const orphanIdle = 5 * time.Minute
-
-// removeLimit is how long the removal of a sandbox may take, also after an
-// interrupt: no other process knows that it is to be removed.
-const removeLimit = 30 * time.Second
-
-// removeAfter removes a sandbox whose command ended with err, and returns how
-// the whole ends.
-func (p *program) removeAfter(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
-	defer cancel()
-	if failed := driver.Delete(ctx, s); failed != nil {
-		p.complain(fmt.Sprintf("removing the sandbox: %v; 'runtimectl rm %s' does it", failed, s.ID))
-		if err == nil {
-			return &exitError{code: exitOwn}
-		}
-	}
-	return err
-}

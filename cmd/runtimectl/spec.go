@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -267,15 +266,4 @@ func parseBytes(word string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a number of bytes: write 512m or 2g", word)
 	}
 	return n, nil
-}
-
-// oneImage takes the image from the arguments; with --local there need be none.
-func (p *program) oneImage(args []string) (image string, rest []string, err error) {
-	switch {
-	case len(args) > 0:
-		return args[0], args[1:], nil
-	case p.place.local:
-		return "", nil, nil
-	}
-	return "", nil, errors.New("an image is missing")
 }

@@ -139,15 +139,6 @@ func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*s
 	return unlessOver(ctx, errors.Join(errs...))
 }
 
-// unlessOver is the error of something that goes on until ctx is over, which is
-// none then.
-func unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is how it ends
-	}
-	return err
-}
-
 // statsInfo is a measurement as it is printed. Sizes are in bytes.
 type statsInfo struct {
 	Time        time.Time     `json:"time"`

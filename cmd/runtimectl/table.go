@@ -223,3 +223,14 @@ func (l *lines) print(v line) error {
 	}
 	return nil
 }
+
+// stamp is a time for a column.
+func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+// document is JSON to be printed.
+type document json.RawMessage
+
+// MarshalJSON returns it as it is.
+func (d document) MarshalJSON() ([]byte, error) { return d, nil }
+
+func (d document) table() [][]string { return [][]string{{string(d)}} }

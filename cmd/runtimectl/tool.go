@@ -14,7 +14,6 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/tools"
-	"github.com/actiond/actiond/sandbox"
 )
 
 // tool has the commands about the tools of models.
@@ -85,18 +84,6 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 		})
 	}
 	return c
-}
-
-// asked lets ask use a client of a sandbox.
-func (p *program) asked(cmd *cobra.Command, ref string, ask func(c *client.Client) error) error {
-	return p.on(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-		c, err := clientOf(s)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return ask(c)
-	})
 }
 
 // toolTable is a list of tools to be printed.
