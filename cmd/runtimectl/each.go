@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -145,4 +147,41 @@ func advice(s *sandbox.Sandbox) string {
 		return "resume it with 'runtimectl resume " + s.ID + "'"
 	}
 	return "'runtimectl prune' removes what was left half done"
+}
+
+const (
+	// askLimit is how long a server may take to say whether it is busy.
+	askLimit = time.Second
+	// askMost is how many servers are asked at a time.
+	askMost = 16
+)
+
+// askHow turns the state of those that are ready into busy or idle, where their
+// servers tell.
+func askHow(ctx context.Context, all []*sandbox.Sandbox) {
+	places := make(chan struct{}, askMost)
+	var group sync.WaitGroup
+	for _, s := range all {
+		if s.State != sandbox.Ready || s.Pool != "" {
+			continue
+		}
+		places <- struct{}{}
+		group.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(ctx, askLimit)
+			defer cancel()
+			key, err := s.Key()
+			if err != nil {
+				return
+			}
+			switch status, err := (agent{}).Status(ctx, s.Dial, key); {
+			case err != nil:
+			case status.Busy:
+				s.State = sandbox.Busy
+			default:
+				s.State = sandbox.Idle
+			}
+		})
+	}
+	group.Wait()
 }

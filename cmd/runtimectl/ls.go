@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,43 +72,6 @@ func (p *program) printIDs(all []*sandbox.Sandbox) error {
 		}
 	}
 	return nil
-}
-
-const (
-	// askLimit is how long a server may take to say whether it is busy.
-	askLimit = time.Second
-	// askMost is how many servers are asked at a time.
-	askMost = 16
-)
-
-// askHow turns the state of those that are ready into busy or idle, where their
-// servers tell.
-func askHow(ctx context.Context, all []*sandbox.Sandbox) {
-	places := make(chan struct{}, askMost)
-	var group sync.WaitGroup
-	for _, s := range all {
-		if s.State != sandbox.Ready || s.Pool != "" {
-			continue
-		}
-		places <- struct{}{}
-		group.Go(func() {
-			defer func() { <-places }()
-			ctx, cancel := context.WithTimeout(ctx, askLimit)
-			defer cancel()
-			key, err := s.Key()
-			if err != nil {
-				return
-			}
-			switch status, err := (agent{}).Status(ctx, s.Dial, key); {
-			case err != nil:
-			case status.Busy:
-				s.State = sandbox.Busy
-			default:
-				s.State = sandbox.Idle
-			}
-		})
-	}
-	group.Wait()
 }
 
 // sandboxInfo is what is printed of a sandbox.
