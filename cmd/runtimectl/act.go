@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -27,12 +30,12 @@ It exits with 0 when there is an observation, whatever that says.`,
   runtimectl act build --file edit.json -o yaml
   echo '{"action": "read", "args": {"path": "go.mod"}}' |
     runtimectl act build | jq -r .content`,
-		Args: takes(1, 2),
+		Args: command.Takes(1, 2),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
-	output := addFormat(c, "json", "yaml")
-	p.addPlace(c)
-	c.ValidArgsFunction = p.completeSandboxes(1, running...)
+	format := output.AddFormat(c, "json", "yaml")
+	p.AddFlags(c)
+	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if file != "" && len(args) > 1 {
 			return errors.New("the action is an argument or in a file, not both")
@@ -40,16 +43,16 @@ It exits with 0 when there is an observation, whatever that says.`,
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		data, err := p.input(file, args[1:])
+		data, err := p.Input(file, args[1:])
 		if err != nil {
 			return err
 		}
 		request, err := decodeAction(data)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			c, err := clientOf(s)
+		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := platform.Client(s)
 			if err != nil {
 				return err
 			}
@@ -62,7 +65,7 @@ It exits with 0 when there is an observation, whatever that says.`,
 			if err != nil {
 				return err
 			}
-			return p.print(output, document(data))
+			return p.Print(format, output.Document(data))
 		})
 	}
 	return c

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -17,16 +19,16 @@ func (p *program) cat() *cobra.Command {
 		Long: `Cat writes files of a sandbox to standard output, byte for byte, whether it runs or
 not. A path that is not absolute begins where the sandbox's shells start.`,
 		Example:           `  runtimectl cat build dist/report.json | jq .`,
-		Args:              takes(2, many),
-		ValidArgsFunction: p.completeSandboxes(1),
+		Args:              command.Takes(2, command.Many),
+		ValidArgsFunction: p.CompleteSandboxes(1),
 	}
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
+		return p.OnFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
 			var failures []error
 			for _, path := range args[1:] {
-				failures = append(failures, readFile(cmd.Context(), files, s, path, func(_ *tar.Header, content io.Reader) error {
-					_, err := io.Copy(p.stdout, content)
+				failures = append(failures, transfer.ReadFile(cmd.Context(), files, s, path, func(_ *tar.Header, content io.Reader) error {
+					_, err := io.Copy(p.Stdout, content)
 					return err
 				}))
 			}

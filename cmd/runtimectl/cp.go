@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
 	"github.com/actiond/actiond/internal/archive"
 	"github.com/actiond/actiond/sandbox"
@@ -45,37 +47,37 @@ is said. No set-uid bit is kept, and holes stay holes.`,
   runtimectl cp . build:/workspace
   runtimectl cp build:/var/log - | tar -t
   git archive HEAD | runtimectl cp - build:/workspace`,
-		Args: takes(2, 2),
+		Args: command.Takes(2, 2),
 	}
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= 2 || strings.ContainsAny(begun, "/.:") {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
 		var found []cobra.Completion
-		for _, name := range p.sandboxNames(cmd, nil, begun, nil) {
+		for _, name := range p.SandboxNames(cmd, nil, begun, nil) {
 			word, about, _ := strings.Cut(name, "\t")
 			found = append(found, word+":\t"+about)
 		}
 		return found, cobra.ShellCompDirectiveNoSpace
 	}
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) (failed error) {
 		from, fromPath, out := splitRemote(args[0])
 		to, toPath, in := splitRemote(args[1])
 		defer func() {
 			if failed != nil && cmd.Context().Err() != nil {
-				failed = &exitError{code: exitInterrupted, why: "interrupted"}
+				failed = &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 			}
 		}()
 		switch {
 		case in && out:
-			return &usageError{cmd.CommandPath(), errors.New("both are in a sandbox: copy to this machine first, or pipe one cp into another with -")}
+			return command.Usage(cmd, errors.New("both are in a sandbox: copy to this machine first, or pipe one cp into another with -"))
 		case out:
 			return p.copyOut(cmd.Context(), from, fromPath, args[1])
 		case in:
 			return p.copyIn(cmd.Context(), args[0], to, toPath)
 		}
-		return &usageError{cmd.CommandPath(), fmt.Errorf("neither %q nor %q is in a sandbox: write SANDBOX:PATH", args[0], args[1])}
+		return command.Usage(cmd, fmt.Errorf("neither %q nor %q is in a sandbox: write SANDBOX:PATH", args[0], args[1]))
 	}
 	return c
 }
@@ -94,39 +96,39 @@ func splitRemote(word string) (ref, path string, remote bool) {
 
 // copyOut copies out of a sandbox.
 func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
-	if file, ok := p.stdout.(*os.File); dest == "-" && ok && term.IsTerminal(int(file.Fd())) {
+	if file, ok := p.Stdout.(*os.File); dest == "-" && ok && term.IsTerminal(int(file.Fd())) {
 		return errors.New("an archive is nothing for a terminal: send standard output somewhere else")
 	}
-	return p.onFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
-		from, err := look(ctx, files, s, given)
+	return p.OnFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
+		from, err := transfer.Look(ctx, files, s, given)
 		if err != nil {
 			return err
 		}
-		if !from.found {
-			return fmt.Errorf("%s in sandbox %s: %w", from.path, s.ID, errNotFound)
+		if !from.Found {
+			return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
 		}
-		data, err := files.CopyOut(ctx, s, from.real)
+		data, err := files.CopyOut(ctx, s, from.Real)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = data.Close() }()
-		line := p.progress()
-		defer line.end()
-		counted := &counter{Reader: data, line: line, what: from.path, stopped: ctx.Err, begun: time.Now()}
-		if from.info.Mode.IsRegular() {
-			counted.total = from.info.Size
+		line := p.Progress()
+		defer line.End()
+		counted := &counter{Reader: data, line: line, what: from.Path, stopped: ctx.Err, begun: time.Now()}
+		if from.Info.Mode.IsRegular() {
+			counted.total = from.Info.Size
 		}
 		if dest == "-" {
-			if _, err := io.Copy(p.stdout, counted); err != nil {
-				return fmt.Errorf("copying %s: %w", from.path, err)
+			if _, err := io.Copy(p.Stdout, counted); err != nil {
+				return fmt.Errorf("copying %s: %w", from.Path, err)
 			}
 			return nil
 		}
 		notes := p.leftOut(line)
 		defer notes.end()
-		unpacking := transfer.Unpacking{Dest: dest, Name: path.Base(from.path), Content: from.content, Open: p.openFile, LeftOut: notes.add}
+		unpacking := transfer.Unpacking{Dest: dest, Name: path.Base(from.Path), Content: from.Content, Open: p.OpenFile, LeftOut: notes.add}
 		if err := unpacking.Unpack(counted); err != nil {
-			return fmt.Errorf("copying %s to %s: %w", from.path, dest, absent(err))
+			return fmt.Errorf("copying %s to %s: %w", from.Path, dest, command.Absent(err))
 		}
 		return nil
 	})
@@ -134,39 +136,39 @@ func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 
 // copyIn copies into a sandbox.
 func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
-	return p.onFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
-		to, err := look(ctx, files, s, given)
+	return p.OnFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
+		to, err := transfer.Look(ctx, files, s, given)
 		if err != nil {
 			return err
 		}
-		if err := to.direct(s); err != nil {
+		if err := to.Direct(s); err != nil {
 			return err
 		}
-		dir, name := to.real, ""
+		dir, name := to.Real, ""
 		if source == "-" {
-			if !to.found || !to.info.Mode.IsDir() {
-				return fmt.Errorf("directory %s in sandbox %s: %w", to.path, s.ID, errNotFound)
+			if !to.Found || !to.Info.Mode.IsDir() {
+				return fmt.Errorf("directory %s in sandbox %s: %w", to.Path, s.ID, command.ErrNotFound)
 			}
 		} else if dir, name, err = target(source, to); err != nil {
 			return fmt.Errorf("copying %s to sandbox %s: %w", source, s.ID, err)
 		}
-		owner, err := ownerOf(ctx, files, s)
+		owner, err := transfer.OwnerOf(ctx, files, s)
 		if err != nil {
 			return err
 		}
-		line := p.progress()
-		defer line.end()
+		line := p.Progress()
+		defer line.End()
 		notes := p.leftOut(line)
 		defer notes.end()
 		return p.send(ctx, files, s, dir, func(w io.Writer) error {
 			pack := &archive.Packer{Out: tar.NewWriter(w), Owner: owner, LeftOut: notes.add}
 			var err error
 			if source == "-" {
-				if err = pack.Pass(p.stdin); err != nil {
+				if err = pack.Pass(p.Stdin); err != nil {
 					err = fmt.Errorf("standard input: %w", err)
 				}
 			} else {
-				err = transfer.Pack(pack, source, name, p.openFile)
+				err = transfer.Pack(pack, source, name, p.OpenFile)
 			}
 			if err != nil {
 				return err
@@ -178,27 +180,27 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 
 // target says into which directory of a sandbox, and under which name, a file or
 // directory of this machine goes.
-func target(source string, to remotePath) (dir, name string, err error) {
+func target(source string, to transfer.RemotePath) (dir, name string, err error) {
 	info, err := os.Lstat(source)
 	if err != nil {
-		return "", "", absent(err)
+		return "", "", command.Absent(err)
 	}
 	content := transfer.IsContent(source)
 	switch {
-	case to.found && to.info.Mode.IsDir() && content:
-		return to.real, ".", nil
-	case to.found && to.info.Mode.IsDir():
-		return to.real, filepath.Base(source), nil
-	case to.found && info.IsDir():
-		return "", "", fmt.Errorf("%w: %s is there and is no directory", errConflict, to.path)
-	case !to.found && to.slash && !info.IsDir():
-		return "", "", fmt.Errorf("directory %s: %w", to.path, errNotFound)
+	case to.Found && to.Info.Mode.IsDir() && content:
+		return to.Real, ".", nil
+	case to.Found && to.Info.Mode.IsDir():
+		return to.Real, filepath.Base(source), nil
+	case to.Found && info.IsDir():
+		return "", "", fmt.Errorf("%w: %s is there and is no directory", command.ErrConflict, to.Path)
+	case !to.Found && to.Slash && !info.IsDir():
+		return "", "", fmt.Errorf("directory %s: %w", to.Path, command.ErrNotFound)
 	}
-	return path.Dir(to.real), path.Base(to.real), nil
+	return path.Dir(to.Real), path.Base(to.Real), nil
 }
 
 // send gives what write writes to the sandbox, as it comes.
-func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, write func(io.Writer) error, line *progress) error {
+func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, write func(io.Writer) error, line *output.Progress) error {
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() { // ends with the reader, at the latest
@@ -211,7 +213,7 @@ func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sand
 	if failed := <-wrote; failed != nil && !errors.Is(failed, errReaderGone) {
 		return failed // the reason of the other
 	}
-	return absent(err)
+	return command.Absent(err)
 }
 
 var errReaderGone = errors.New("nobody reads any more")
@@ -220,7 +222,7 @@ var errReaderGone = errors.New("nobody reads any more")
 // stopped returns an error.
 type counter struct {
 	io.Reader
-	line    *progress
+	line    *output.Progress
 	what    string
 	total   int64 // bytes; 0: not known
 	stopped func() error
@@ -235,18 +237,18 @@ func (c *counter) Read(b []byte) (int, error) {
 	}
 	n, err := c.Reader.Read(b)
 	c.n += int64(n)
-	c.line.count("copying %s: %s", c.what, c.figures(time.Since(c.begun)))
+	c.line.Count("copying %s: %s", c.what, c.figures(time.Since(c.begun)))
 	return n, err
 }
 
 // figures are how much, of how much, and how fast.
 func (c *counter) figures(took time.Duration) string {
-	text := size(c.n)
+	text := output.Size(c.n)
 	if c.total > 0 {
-		text = size(min(c.n, c.total)) + " of " + size(c.total)
+		text = output.Size(min(c.n, c.total)) + " of " + output.Size(c.total)
 	}
 	if took >= time.Second {
-		text += ", " + size(int64(float64(c.n)/took.Seconds())) + "/s"
+		text += ", " + output.Size(int64(float64(c.n)/took.Seconds())) + "/s"
 	}
 	return text
 }
@@ -254,7 +256,7 @@ func (c *counter) figures(took time.Duration) string {
 // leftOut collects what a copy leaves out, for a few notes at its end.
 type leftOut struct {
 	p     *program
-	line  *progress
+	line  *output.Progress
 	texts []string
 	more  int
 }
@@ -262,7 +264,7 @@ type leftOut struct {
 // mostNotes is how many things that are left out are named.
 const mostNotes = 10
 
-func (p *program) leftOut(line *progress) *leftOut { return &leftOut{p: p, line: line} }
+func (p *program) leftOut(line *output.Progress) *leftOut { return &leftOut{p: p, line: line} }
 
 func (l *leftOut) add(text string) {
 	if len(l.texts) == mostNotes {
@@ -274,11 +276,11 @@ func (l *leftOut) add(text string) {
 
 // end writes the notes.
 func (l *leftOut) end() {
-	l.line.end()
+	l.line.End()
 	for _, text := range l.texts {
-		_, _ = fmt.Fprintf(l.p.stderr, "note: left out: %s\n", clean(text))
+		_, _ = fmt.Fprintf(l.p.Stderr, "note: left out: %s\n", output.Clean(text))
 	}
 	if l.more > 0 {
-		_, _ = fmt.Fprintf(l.p.stderr, "note: left out: %d more\n", l.more)
+		_, _ = fmt.Fprintf(l.p.Stderr, "note: left out: %d more\n", l.more)
 	}
 }

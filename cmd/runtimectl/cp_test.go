@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
 )
 
@@ -70,7 +72,7 @@ func TestCopy(t *testing.T) {
 	}
 	m.ok("exec", "box", "mkdir", "from-archive")
 	var errs bytes.Buffer
-	p := &program{stdin: strings.NewReader(archive), stdout: &bytes.Buffer{}, stderr: &errs, getenv: os.Getenv}
+	p := newProgram(output.Streams{Stdin: strings.NewReader(archive), Stdout: &bytes.Buffer{}, Stderr: &errs, Getenv: os.Getenv})
 	if code := p.run(t.Context(), []string{"cp", "--local", "--state-dir", m.dir, "-", "box:from-archive"}); code != 0 {
 		t.Fatalf("cp -: exit code %d: %s", code, errs.String())
 	}
@@ -166,8 +168,8 @@ func TestCpInterrupted(t *testing.T) {
 	m.ok("create", "--name", "box")
 	m.ok("exec", "box", "sh", "-c", "echo x > f")
 	ctx, cancel := context.WithCancel(t.Context())
-	p := &program{stdin: &interrupting{cancel}, stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}
-	if code := p.run(ctx, []string{"cp", "--local", "--state-dir", m.dir, "-", "box:/tmp"}); code != exitInterrupted {
+	p := newProgram(output.Streams{Stdin: &interrupting{cancel}, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+	if code := p.run(ctx, []string{"cp", "--local", "--state-dir", m.dir, "-", "box:/tmp"}); code != command.ExitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -26,26 +28,26 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		Example: `  runtimectl create debian:bookworm
   runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian
   runtimectl create --local --name here`,
-		Args:              takes(0, 1),
+		Args:              command.Takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	var pool string
-	flags := addSpec(c)
-	p.addPool(c, &pool)
-	p.addPlace(c)
-	p.addServer(c)
-	p.addUserIDs(c)
+	flags := platform.AddSpec(c)
+	p.AddPool(c, &pool)
+	p.AddFlags(c)
+	p.AddServer(c)
+	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		image, _, err := p.oneImage(args)
+		image, _, err := p.OneImage(args)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		spec, err := flags.spec(p, image)
+		spec, err := flags.Spec(&p.Platform, image)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		return p.make(cmd.Context(), spec, pool, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			_, err := fmt.Fprintln(p.stdout, s.ID)
+		return p.Make(cmd.Context(), spec, pool, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			_, err := fmt.Fprintln(p.Stdout, s.ID)
 			return err
 		})
 	}

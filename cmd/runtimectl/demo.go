@@ -21,6 +21,9 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -38,7 +41,7 @@ const (
 
 // demoImages are the images in which the demo runs, in order of preference: the
 // first ones have Python, and the last one is pulled if it is missing.
-var demoImages = []string{imageTag, "actiond-base:bookworm", "debian:bookworm-slim"}
+var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bookworm-slim"}
 
 // step is one request and its expected result.
 type step struct {
@@ -99,11 +102,11 @@ Steps that need python3 or Go are skipped in a sandbox without them. The exit
 code is 1 when a step failed.`,
 		Example: `  runtimectl demo
   runtimectl demo --image golang:1.26`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.playDemo(cmd.Context(), image, keep) },
 	}
-	p.addPlace(c)
-	p.addServer(c)
+	p.AddFlags(c)
+	p.AddServer(c)
 	c.Flags().StringVar(&image, "image", "", "play in a container of this `IMAGE`")
 	c.Flags().BoolVar(&keep, "keep", false, "keep the sandbox, for half an hour at most")
 	return c
@@ -114,17 +117,17 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 	made := false
 	in := func(image string, pull sandbox.Pull) error {
 		spec := sandbox.Spec{Image: image, TTL: demoTTL, Labels: map[string]string{"runtimectl": "demo"}, Pull: pull}
-		return p.make(ctx, spec, "", func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
+		return p.Make(ctx, spec, "", func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
 			made = true
 			if keep {
-				_, _ = fmt.Fprintf(p.stderr, "note: sandbox %s is kept\n", s.ID)
+				_, _ = fmt.Fprintf(p.Stderr, "note: sandbox %s is kept\n", s.ID)
 			} else {
-				defer func() { err = p.removeAfter(ctx, driver, s, err) }()
+				defer func() { err = p.RemoveAfter(ctx, driver, s, err) }()
 			}
 			return p.playIn(ctx, s)
 		})
 	}
-	if p.place.local || image != "" {
+	if p.Local || image != "" {
 		return in(image, "")
 	}
 	for i, image := range demoImages {
@@ -139,26 +142,26 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 	if made || !errors.Is(err, sandbox.ErrUnknown) && !errors.Is(err, sandbox.ErrNoImage) {
 		return err
 	}
-	_, _ = fmt.Fprintf(p.stderr, "note: playing without a container: %v\n", err)
-	p.place.local = true
+	_, _ = fmt.Fprintf(p.Stderr, "note: playing without a container: %v\n", err)
+	p.Local = true
 	return in("", "")
 }
 
 // playIn plays the story in a sandbox made for it.
 func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
 	begun := time.Now()
-	c, err := clientOf(s)
+	c, err := platform.Client(s)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	style, plain := p.style()
+	style, plain := p.Style()
 	if plain != "" {
-		_, _ = fmt.Fprintf(p.stderr, "note: no colours, because %s\n", plain)
+		_, _ = fmt.Fprintf(p.Stderr, "note: no colours, because %s\n", plain)
 	}
-	d := demo{client: c, out: p.stdout, style: style, missing: map[string]string{}}
+	d := demo{client: c, out: p.Stdout, style: style, missing: map[string]string{}}
 	about := "a process of this machine"
-	if !p.place.local {
+	if !p.Local {
 		about = "a container of " + s.Image
 	}
 	d.print("Playing in sandbox %s, %s.\n", s.ID, about)
@@ -167,7 +170,7 @@ func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil {
 		return fmt.Errorf("looking for programs in the sandbox: %w", err)
 	}
-	found := strings.Split(content(o), "\n")
+	found := strings.Split(output.Content(o), "\n")
 	d.dir = found[0]
 	for _, name := range []string{"python3", "go"} {
 		if !slices.Contains(found, name) {
@@ -220,7 +223,7 @@ type demo struct {
 	module  []byte            // a zip archive
 	missing map[string]string // why there is no module, python3, go
 	out     io.Writer
-	style   style
+	style   output.Style
 	written error // of the first write that failed
 
 	ok, failed, skipped int
@@ -237,15 +240,15 @@ func (d *demo) print(format string, args ...any) {
 // line prints a line below a step, without control characters and cut to the
 // terminal.
 func (d *demo) line(color, text string) {
-	d.print("    %s\n", d.style.paint(color, cut(clean(text), max(d.style.width-4, 0))))
+	d.print("    %s\n", d.style.Paint(color, output.Cut(output.Clean(text), max(d.style.Width-4, 0))))
 }
 
 // play plays a step and prints it. An error ends the demo: the server cannot be
 // reached, or nothing can be printed.
 func (d *demo) play(ctx context.Context, number int, s step) error {
 	run, _ := s.action.(api.RunAction)
-	d.print("\n%s  %s\n", d.style.paint(bold, fmt.Sprintf("%2d", number)), s.say)
-	d.line(cyan, "> "+cmp.Or(s.show, run.Command))
+	d.print("\n%s  %s\n", d.style.Paint(output.Bold, fmt.Sprintf("%2d", number)), s.say)
+	d.line(output.Cyan, "> "+cmp.Or(s.show, run.Command))
 	why := ""
 	for need := range strings.FieldsSeq(s.needs) {
 		why = cmp.Or(why, d.missing[need])
@@ -255,7 +258,7 @@ func (d *demo) play(ctx context.Context, number int, s step) error {
 	}
 	if why != "" {
 		d.skipped++
-		d.line(yellow, "skipped: "+why)
+		d.line(output.Yellow, "skipped: "+why)
 		return d.written
 	}
 	begun := time.Now()
@@ -265,7 +268,7 @@ func (d *demo) play(ctx context.Context, number int, s step) error {
 		return err
 	}
 	if err == nil {
-		text, diff := content(o), ""
+		text, diff := output.Content(o), ""
 		if edit, ok := o.(api.EditObservation); ok {
 			diff = edit.Diff
 		}
@@ -276,10 +279,10 @@ func (d *demo) play(ctx context.Context, number int, s step) error {
 	if err != nil {
 		d.failed++
 		d.failure = fmt.Errorf("step %d: %w", number, err)
-		d.line(red, "FAILED, "+took+": "+err.Error())
+		d.line(output.Red, "FAILED, "+took+": "+err.Error())
 	} else {
 		d.ok++
-		d.line(green, "ok, "+took)
+		d.line(output.Green, "ok, "+took)
 	}
 	return d.written
 }
@@ -336,14 +339,14 @@ func (d *demo) output(text string) {
 	if text == "" {
 		return
 	}
-	head, left, tail := shorten(strings.Split(strings.TrimRight(text, "\n"), "\n"), 12)
+	head, left, tail := output.Shorten(strings.Split(strings.TrimRight(text, "\n"), "\n"), 12)
 	cut := []string{fmt.Sprintf("(%d lines left out)", left)}[:min(left, 1)]
 	diff := false
 	for _, line := range slices.Concat(head, cut, tail) {
 		diff = diff || strings.HasPrefix(line, "@@ ")
-		color := dim
+		color := output.Dim
 		if diff && line != "" {
-			color = map[byte]string{'-': red, '+': green}[line[0]]
+			color = map[byte]string{'-': output.Red, '+': output.Green}[line[0]]
 		}
 		d.line(color, "| "+strings.TrimSuffix(line, "\r"))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -49,14 +50,14 @@ func addWithoutEffect(c *cobra.Command, name, short, usage string) {
 
 // kill is stop without grace, as docker has it.
 func (p *program) kill() *cobra.Command {
-	c := p.each(&cobra.Command{
+	c := p.Each(&cobra.Command{
 		Use:    "kill SANDBOX...",
 		Short:  "Stop sandboxes at once and keep their files",
 		Hidden: true,
 		Long: `Kill ends what runs in sandboxes without giving it time, and keeps their files.
 It is 'stop --time 0', and prints the ids of those that are stopped.`,
 		Example: `  runtimectl kill build`,
-	}, running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		return stopOne(ctx, driver, s, 0)
 	})
 	return c

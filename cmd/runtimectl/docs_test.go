@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // TestDocs holds docs/runtimectl.md to the program: each command has its part
@@ -29,7 +31,7 @@ func TestDocs(t *testing.T) {
 	}
 	common := parts["sandboxes"] // "Where the sandboxes are"
 	also := map[string]string{"run": parts["create"] + parts["exec"], "pool": parts["create"], "serve": parts["create"]}
-	p := &program{}
+	p := newProgram(output.Streams{})
 	flags := map[string]map[string]*pflag.Flag{} // by command and name
 	var visit func(c *cobra.Command, group string)
 	visit = func(c *cobra.Command, group string) {

@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -26,15 +29,15 @@ It changes nothing. The exit code is 0 when sandboxes can be made, 4 without
 access to the engine, 6 without an engine, and 1 when something else is missing.`,
 		Example: `  runtimectl doctor
   runtimectl doctor -o json | jq -r '.[] | select(.status != "ok") | .text'`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
-	p.addServer(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	p.AddServer(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var report checkup
 		missing := errors.Join(p.checkServer(&report), p.checkPlace(cmd.Context(), &report))
-		if err := p.print(output, report); err != nil {
+		if err := p.Print(format, report); err != nil {
 			return err
 		}
 		return missing
@@ -51,7 +54,7 @@ func add(c *checkup, status, about, text, so string) {
 	*c = append(*c, finding{Status: status, About: about, Text: text, So: so})
 }
 
-func (c checkup) table() [][]string {
+func (c checkup) Table() [][]string {
 	var rows [][]string
 	for _, f := range c {
 		rows = append(rows, []string{f.Status, f.About, f.Text})
@@ -64,21 +67,21 @@ func (c checkup) table() [][]string {
 
 // checkServer looks for the program that is put into sandboxes.
 func (p *program) checkServer(report *checkup) error {
-	change, err := p.withServers()
+	change, err := p.WithServers()
 	if err != nil {
 		add(report, "missing", "server", "there is no program to put into sandboxes", err.Error())
 		return fmt.Errorf("the server is missing: %w", err)
 	}
-	var o options
+	var o platform.Options
 	change(&o)
-	archs := slices.Sorted(maps.Keys(o.servers))
-	add(report, "ok", "server", fmt.Sprintf("%s, for images of %s", o.servers[archs[0]], strings.Join(archs, " and ")), "")
+	archs := slices.Sorted(maps.Keys(o.Servers))
+	add(report, "ok", "server", fmt.Sprintf("%s, for images of %s", o.Servers[archs[0]], strings.Join(archs, " and ")), "")
 	return nil
 }
 
 // checkPlace looks at where the sandboxes are.
 func (p *program) checkPlace(ctx context.Context, report *checkup) error {
-	err := p.in(func(driver sandbox.Driver) error {
+	err := p.In(func(driver sandbox.Driver) error {
 		if doctor, ok := driver.(sandbox.Doctor); ok {
 			found, err := doctor.Examine(ctx)
 			*report = append(*report, found...)

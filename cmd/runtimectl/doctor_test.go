@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
 // diagnose runs doctor and gives what it found by what it is about.
@@ -34,17 +36,17 @@ func TestDoctor(t *testing.T) {
 	gone := "unix://" + filepath.Join(t.TempDir(), "docker.sock")
 	t.Setenv("DOCKER_HOST", gone)
 	code, found = diagnose(t, map[string]string{"DOCKER_HOST": gone}, "--server", server)
-	if got := found["engine"]; code != exitUnavailable || len(got) != 1 || got[0].Status != "missing" ||
+	if got := found["engine"]; code != command.ExitUnavailable || len(got) != 1 || got[0].Status != "missing" ||
 		got[0].Text != "there is no Docker engine at DOCKER_HOST="+gone || !strings.Contains(got[0].So, "--local") {
 		t.Errorf("no engine: exit code %d, %+v", code, found)
 	}
 
 	code, found = diagnose(t, nil, "--local", "--server", "/no/such/server")
-	if got := found["server"]; code != exitFailed || got[0].Status != "missing" || !strings.Contains(got[0].So, "no such file") {
+	if got := found["server"]; code != command.ExitFailed || got[0].Status != "missing" || !strings.Contains(got[0].So, "no such file") {
 		t.Errorf("no server: exit code %d, %+v", code, found)
 	}
 	code, found = diagnose(t, nil, "--local", "--server", "/bin/sh")
-	if got := found["server"]; code != exitFailed || !strings.Contains(got[0].So, "build it with CGO_ENABLED=0") {
+	if got := found["server"]; code != command.ExitFailed || !strings.Contains(got[0].So, "build it with CGO_ENABLED=0") {
 		t.Errorf("a server that is not static: exit code %d, %+v", code, found)
 	}
 }

@@ -17,6 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -35,12 +39,12 @@ you wrote is kept in a file of this machine, which is named.
 The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 		Example: `  runtimectl edit build src/main.c
   EDITOR='code --wait' runtimectl edit build .bashrc`,
-		Args:              takes(2, 2),
-		ValidArgsFunction: p.completeSandboxes(1),
+		Args:              command.Takes(2, 2),
+		ValidArgsFunction: p.CompleteSandboxes(1),
 	}
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
+		return p.OnFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
 			return p.editFile(cmd.Context(), files, s, args[1])
 		})
 	}
@@ -60,22 +64,22 @@ type remoteFile struct {
 
 // fetch reads a file, or reports that it does not exist.
 func fetch(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (remoteFile, error) {
-	at, err := look(ctx, files, s, given)
+	at, err := transfer.Look(ctx, files, s, given)
 	if err != nil {
 		return remoteFile{}, err
 	}
-	if err := at.direct(s); err != nil {
+	if err := at.Direct(s); err != nil {
 		return remoteFile{}, err
 	}
-	f := remoteFile{path: at.real}
-	if !at.found {
-		owner, err := ownerOf(ctx, files, s)
+	f := remoteFile{path: at.Real}
+	if !at.Found {
+		owner, err := transfer.OwnerOf(ctx, files, s)
 		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.UID, Gid: owner.GID}
 		return f, err
 	}
-	err = readFile(ctx, files, s, at.real, func(h *tar.Header, content io.Reader) error {
+	err = transfer.ReadFile(ctx, files, s, at.Real, func(h *tar.Header, content io.Reader) error {
 		if h.Size > mostEdited {
-			return fmt.Errorf("it has %s, and %s are the most", size(h.Size), size(mostEdited))
+			return fmt.Errorf("it has %s, and %s are the most", output.Size(h.Size), output.Size(mostEdited))
 		}
 		var err error
 		f.header, f.found = h, true
@@ -94,12 +98,12 @@ func (f remoteFile) same(g remoteFile) bool {
 // sandbox's server is to write it: with the rights of that account, it would become
 // the account's.
 func (f remoteFile) keepsOwner(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
-	if !f.found || !serves(s) || !strings.Contains(s.User, ":") { // the last are files of this machine
+	if !f.found || !platform.Serves(s) || !strings.Contains(s.User, ":") { // the last are files of this machine
 		return nil
 	}
-	owner, err := ownerOf(ctx, files, s)
+	owner, err := transfer.OwnerOf(ctx, files, s)
 	if err == nil && owner.UID != f.header.Uid {
-		err = fmt.Errorf("%w: %s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", errConflict, f.path, f.header.Uid, owner.UID)
+		err = fmt.Errorf("%w: %s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", command.ErrConflict, f.path, f.header.Uid, owner.UID)
 	}
 	return err
 }
@@ -155,12 +159,12 @@ func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.
 	case err != nil:
 		return fmt.Errorf("reading what the editor wrote: %w", err)
 	case bytes.Equal(data, before.data): // of a file that is not there too: nothing was written
-		_, _ = fmt.Fprintln(p.stderr, "note: nothing is changed")
+		_, _ = fmt.Fprintln(p.Stderr, "note: nothing is changed")
 		return nil
 	}
 	now, err := fetch(ctx, files, s, given)
 	if err == nil && !now.same(before) {
-		err = fmt.Errorf("%w: %s changed in the sandbox meanwhile", errConflict, before.path)
+		err = fmt.Errorf("%w: %s changed in the sandbox meanwhile", command.ErrConflict, before.path)
 	}
 	if err == nil {
 		err = before.put(ctx, files, s, data)
@@ -175,18 +179,18 @@ func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.
 // editName is a name that can be a file's here, with the ending that tells an
 // editor what it is.
 func editName(name string) string {
-	name = filepath.Base(clean(name))
+	name = filepath.Base(output.Clean(name))
 	if name == "." || name == ".." || name == "/" {
 		return "file"
 	}
-	return cut(name, 100)
+	return output.Cut(name, 100)
 }
 
 // startEditor starts the person's editor on a file and waits for it.
 func (p *program) startEditor(ctx context.Context, file string) error {
-	editor := p.getenv("VISUAL")
+	editor := p.Getenv("VISUAL")
 	if editor == "" {
-		editor = p.getenv("EDITOR")
+		editor = p.Getenv("EDITOR")
 	}
 	if editor == "" {
 		editor = "vi"
@@ -194,7 +198,7 @@ func (p *program) startEditor(ctx context.Context, file string) error {
 	// By a shell, because the variable may hold arguments. Not bound by ctx: a
 	// Ctrl-C on the terminal is the editor's.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", editor+` "$1"`, editor, file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.stdout, p.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Stdin, p.Stdout, p.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the editor %s: %w: nothing is changed", editor, err)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -17,24 +19,24 @@ engine's words (create, start, kill, die, oom, stop, pause, unpause, rename, des
 and others), until it is interrupted.`,
 		Example: `  runtimectl events
   runtimectl events -o json | jq -c 'select(.what == "die")'`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.in(func(driver sandbox.Driver) error {
+		return p.In(func(driver sandbox.Driver) error {
 			watcher, err := sandbox.Needs[sandbox.Watcher](driver, "report events")
 			if err != nil {
 				return err
 			}
-			out := &lines{p: p, format: output}
+			out := &output.Lines{To: &p.Streams, Format: format}
 			err = watcher.Events(cmd.Context(), func(e sandbox.Event) error {
-				return out.print(eventInfo(e))
+				return out.Print(eventInfo(e))
 			})
-			return unlessOver(cmd.Context(), err)
+			return command.UnlessOver(cmd.Context(), err)
 		})
 	}
-	return p.engineOnly(c)
+	return p.EngineOnly(c)
 }
 
 // eventInfo is an event as it is printed.
@@ -46,12 +48,12 @@ type eventInfo struct {
 	Code string    `json:"exit_code,omitempty"`
 }
 
-func (eventInfo) headings() []string { return []string{"TIME", "SANDBOX", "NAME", "WHAT"} }
+func (eventInfo) Headings() []string { return []string{"TIME", "SANDBOX", "NAME", "WHAT"} }
 
-func (e eventInfo) row() []string {
+func (e eventInfo) Row() []string {
 	what := e.What
 	if e.Code != "" {
 		what += " with status " + e.Code
 	}
-	return []string{stamp(e.Time), e.ID, e.Name, what}
+	return []string{output.Stamp(e.Time), e.ID, e.Name, what}
 }

@@ -17,6 +17,9 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/internal/shellquote"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
@@ -48,28 +51,28 @@ cannot be run and 127 when it is not there.`,
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
   tar c src | runtimectl exec -i build -- tar x
   runtimectl exec --session default build -- pwd`,
-		Annotations: map[string]string{runsCommands: "yes"},
+		Annotations: map[string]string{command.RunsCommands: "yes"},
 	}
 	opts.add(c)
 	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
 	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
-	p.addPlace(c)
-	c.ValidArgsFunction = p.completeSandboxes(1, running...)
+	p.AddFlags(c)
+	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, words, err := splitCommand(cmd, args, false)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		if err := opts.prepare(p.getenv); err != nil {
-			return &usageError{cmd.CommandPath(), err}
+		if err := opts.prepare(p.Getenv); err != nil {
+			return command.Usage(cmd, err)
 		}
 		input, err := p.spool(cmd, opts)
 		if err != nil {
 			return err
 		}
 		defer input.close()
-		return p.on(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+		return p.On(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 			return p.perform(cmd.Context(), s, words, opts, input)
 		})
 	}
@@ -126,7 +129,7 @@ func splitCommand(c *cobra.Command, args []string, optional bool) (what string, 
 func (f *execFlags) prepare(getenv func(string) string) error {
 	f.variables = map[string]string{}
 	for _, word := range f.env {
-		if err := addVariable(word, getenv, f.variables); err != nil {
+		if err := platform.AddVariable(word, getenv, f.variables); err != nil {
 			return fmt.Errorf("--env: %w", err)
 		}
 	}
@@ -170,7 +173,7 @@ func (f *execFlags) line(words []string) string {
 // perform runs a command in a sandbox, shows its output, and returns its exit code
 // as a *exitError unless that is 0.
 func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
-	c, err := clientOf(s)
+	c, err := platform.Client(s)
 	if err != nil {
 		return err
 	}
@@ -191,29 +194,29 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	o, err := p.stream(ctx, c, request)
 	if err != nil {
 		if ctx.Err() != nil {
-			return &exitError{code: exitInterrupted, why: "interrupted"}
+			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 		}
-		if readerLeft(err) {
+		if command.ReaderLeft(err) {
 			interrupt(ctx, c, session)
 		}
 		return err
 	}
 	run, ok := o.(api.RunObservation)
 	if !ok {
-		return fmt.Errorf("the command was not run: %s", clean(content(o)))
+		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
 	switch code := run.Metadata.ExitCode; {
 	case code == 0:
 		return nil
 	case code > 0:
-		return &exitError{code: code}
+		return &command.ExitError{Code: code}
 	case opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix):
 		interrupt(ctx, c, session)
-		return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
-		return fmt.Errorf("the command was not run: %s", clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
+		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
 	}
-	return fmt.Errorf("the command has no exit code: %s", clean(strings.TrimSpace(run.Metadata.Suffix)))
+	return fmt.Errorf("the command has no exit code: %s", output.Clean(strings.TrimSpace(run.Metadata.Suffix)))
 }
 
 // timedOutSuffix begins what the server says of a command that was not done in
@@ -235,7 +238,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 		}
 		cancel()
 	})
-	out := &terminalOutput{out: p.stdout}
+	out := &terminalOutput{out: p.Stdout}
 	o, err := c.Stream(streaming, request, func(o api.Output) error {
 		p.tellMissed(o)
 		return out.write(o.Data)
@@ -250,7 +253,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 // tellMissed says how much output was lost before this.
 func (p *program) tellMissed(o api.Output) {
 	if o.Missed > 0 {
-		p.complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+		p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/local"
 )
 
@@ -41,24 +43,24 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, words []
 	o, err := p.streamProgram(ctx, c, request)
 	if err != nil {
 		if ctx.Err() != nil {
-			return &exitError{code: exitInterrupted, why: "interrupted"}
+			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 		}
 		return err
 	}
 	ended, ok := o.(api.ExecObservation)
 	switch {
 	case !ok:
-		return fmt.Errorf("the command was not run: %s", clean(content(o)))
+		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	case ended.PID == nil && ended.ExitCode != nil:
-		return &exitError{code: *ended.ExitCode, why: clean(ended.Content)}
+		return &command.ExitError{Code: *ended.ExitCode, Why: output.Clean(ended.Content)}
 	case ended.ExitCode != nil && *ended.ExitCode == 0:
 		return nil
 	case ended.ExitCode != nil:
-		return &exitError{code: *ended.ExitCode}
+		return &command.ExitError{Code: *ended.ExitCode}
 	case ended.Signal != nil:
-		return &exitError{code: signalBase + signalNumbers[*ended.Signal]}
+		return &command.ExitError{Code: signalBase + signalNumbers[*ended.Signal]}
 	}
-	return &exitError{code: exitTimeout, why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 }
 
 // signalBase is added to the number of the signal that ended a command, as in a shell.
@@ -101,9 +103,9 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 			begun <- pid
 		}
 		p.tellMissed(o)
-		out := p.stdout
+		out := p.Stdout
 		if o.Stream == api.StreamStderr {
-			out = p.stderr
+			out = p.Stderr
 		}
 		if _, err := out.Write(o.Data); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
@@ -139,7 +141,7 @@ func helper(ctx context.Context, c *client.Client, words ...string) error {
 		return err
 	}
 	if ended, ok := o.(api.ExecObservation); !ok || ended.ExitCode == nil || *ended.ExitCode != 0 {
-		return errors.New(clean(content(o)))
+		return errors.New(output.Clean(output.Content(o)))
 	}
 	return nil
 }

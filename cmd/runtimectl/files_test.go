@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/internal/shellquote"
 )
 
@@ -19,7 +21,7 @@ func TestCat(t *testing.T) {
 	if got, want := m.ok("cat", "box", "f", "g", "l"), "a\r\n\x1b[2J\x00\xffa\r\n\x1b[2J"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for file, want := range map[string]int{"nope": exitNotFound, "d": exitConflict, "loop": exitConflict} {
+	for file, want := range map[string]int{"nope": command.ExitNotFound, "d": command.ExitConflict, "loop": command.ExitConflict} {
 		if code, stdout, stderr := m.run("cat", "box", file); code != want || stdout != "" {
 			t.Errorf("cat %s: exit code %d, stdout %q, want %d: %s", file, code, stdout, want, stderr)
 		}
@@ -29,10 +31,10 @@ func TestCat(t *testing.T) {
 // edit runs the command with an editor, a line for the shell.
 func (m localMachine) edit(editor string, args ...string) (code int, stderr string) {
 	var errs bytes.Buffer
-	p := &program{
-		stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &errs,
-		getenv: func(name string) string { return map[string]string{"EDITOR": editor}[name] },
-	}
+	p := newProgram(output.Streams{
+		Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &errs,
+		Getenv: func(name string) string { return map[string]string{"EDITOR": editor}[name] },
+	})
 	code = p.run(context.WithoutCancel(m.t.Context()), append([]string{"edit", "--local", "--state-dir", m.dir}, args...))
 	return code, errs.String()
 }
@@ -66,14 +68,14 @@ func TestEdit(t *testing.T) {
 	if code, stderr := m.edit("true", "box", "none"); code != 0 || stderr != "note: nothing is changed\n" {
 		t.Errorf("a new file that was not written: exit code %d, %q", code, stderr)
 	}
-	if code, _, _ := m.run("cat", "box", "none"); code != exitNotFound {
+	if code, _, _ := m.run("cat", "box", "none"); code != command.ExitNotFound {
 		t.Error("a new file that was not written is there")
 	}
 
 	// Somebody else was faster.
 	code, stderr := m.edit("printf theirs >"+shellquote.Word(file)+"; printf mine >", "box", "f")
 	_, kept, found := strings.Cut(strings.TrimSpace(stderr), "; what you wrote is kept in ")
-	if code != exitConflict || !found {
+	if code != command.ExitConflict || !found {
 		t.Fatalf("changed meanwhile: exit code %d, %q", code, stderr)
 	}
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(kept)) })
@@ -114,8 +116,8 @@ func TestAct(t *testing.T) {
 		if tt.action == "" {
 			args = args[:2]
 		}
-		if code, stdout, stderr := m.run(args...); code != exitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
-			t.Errorf("%q: exit code %d, %q, %q\nwant %d, %q", tt.action, code, stdout, stderr, exitUsage, tt.want)
+		if code, stdout, stderr := m.run(args...); code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: exit code %d, %q, %q\nwant %d, %q", tt.action, code, stdout, stderr, command.ExitUsage, tt.want)
 		}
 	}
 }
@@ -130,11 +132,11 @@ func TestStopAndStart(t *testing.T) {
 		t.Errorf("stop: got %q, want the id", got)
 	}
 	code, _, stderr := m.run("exec", "box", "true")
-	if code != exitOwn || !strings.Contains(stderr, "start it with 'runtimectl start "+id+"'") {
+	if code != command.ExitOwn || !strings.Contains(stderr, "start it with 'runtimectl start "+id+"'") {
 		t.Errorf("exec: exit code %d, %q", code, stderr)
 	}
-	if code, _, _ := m.run("act", "box", `{"action":"run","args":{"command":""}}`); code != exitConflict {
-		t.Errorf("act: exit code %d, want %d", code, exitConflict)
+	if code, _, _ := m.run("act", "box", `{"action":"run","args":{"command":""}}`); code != command.ExitConflict {
+		t.Errorf("act: exit code %d, want %d", code, command.ExitConflict)
 	}
 	if got := m.ok("ls"); !strings.Contains(got, " stopped ") {
 		t.Errorf("ls: %s", got)
@@ -183,13 +185,13 @@ func TestRenewAndPrune(t *testing.T) {
 		t.Errorf("prune of what was left half done: %s", got)
 	}
 	const needsEngine = "this needs an engine, and --local does without one"
-	for command, want := range map[string]string{
+	for line, want := range map[string]string{
 		"pause stays": needsEngine, "resume stays": needsEngine, "stats": needsEngine, "events": needsEngine, "pool image": needsEngine,
 		"create --pool x": "not supported: the driver of local processes cannot keep sandboxes warm",
 	} {
-		code, _, stderr := m.run(strings.Fields(command)...)
-		if code != exitUsage || !strings.HasSuffix(stderr, "runtimectl: "+want+"\n") {
-			t.Errorf("%s: exit code %d, %q", command, code, stderr)
+		code, _, stderr := m.run(strings.Fields(line)...)
+		if code != command.ExitUsage || !strings.HasSuffix(stderr, "runtimectl: "+want+"\n") {
+			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
 	}
 }

@@ -8,13 +8,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // TestHelp compares what every command says of itself with testdata/help.
 // UPDATE=1 rewrites it.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	p := &program{}
+	p := newProgram(output.Streams{})
 	golden := map[string]bool{}
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {

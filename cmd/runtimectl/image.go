@@ -14,6 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/internal/tail"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -41,15 +44,15 @@ error it says which base it used. It does what 'make image' does, and needs the
 docker command.`,
 		Example: `  runtimectl image
   runtimectl image --base ubuntu:24.04 --tag agents:1`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	flags := c.Flags()
 	flags.StringVar(&b.base, "base", imageBase, "build from this `IMAGE`, a Debian or Ubuntu")
-	flags.StringVarP(&b.tag, "tag", "t", imageTag, "call the image `NAME`")
+	flags.StringVarP(&b.tag, "tag", "t", platform.ImageTag, "call the image `NAME`")
 	flags.StringVarP(&b.file, "file", "f", "", "build by this `Dockerfile` (default: the one above runtimectl's directory)")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		b.line = p.progress()
-		defer b.line.end()
+		b.line = p.Progress()
+		defer b.line.End()
 		return b.build(cmd.Context())
 	}
 	return c
@@ -58,7 +61,7 @@ docker command.`,
 // imageBuild is the building of an image.
 type imageBuild struct {
 	p               *program
-	line            *progress
+	line            *output.Progress
 	base, tag, file string
 }
 
@@ -82,13 +85,13 @@ func (b *imageBuild) build(ctx context.Context) error {
 	if err := b.docker(ctx, recipe, "build", "--build-arg", "BASE="+base, "--tag", b.tag, "-"); err != nil {
 		return fmt.Errorf("building %s: %w", b.tag, err)
 	}
-	_, err = fmt.Fprintln(b.p.stdout, b.tag)
+	_, err = fmt.Fprintln(b.p.Stdout, b.tag)
 	return err
 }
 
 func (b *imageBuild) note(format string, args ...any) {
-	b.line.end()
-	_, _ = fmt.Fprintf(b.p.stderr, "note: "+format+"\n", args...)
+	b.line.End()
+	_, _ = fmt.Fprintf(b.p.Stderr, "note: "+format+"\n", args...)
 }
 
 // recipe is the Dockerfile: the given one, or that of the checkout which this
@@ -170,7 +173,7 @@ func (b *imageBuild) command(ctx context.Context, stdin []byte, name string, arg
 	cmd.Stdin = strings.NewReader(string(stdin))
 	r, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
-	said := tail.New(tailBytes)
+	said := tail.New(output.TailBytes)
 	var reading sync.WaitGroup
 	reading.Go(func() { // ends when w is closed
 		lines := bufio.NewReader(r)
@@ -178,7 +181,7 @@ func (b *imageBuild) command(ctx context.Context, stdin []byte, name string, arg
 			line, err := lines.ReadString('\n')
 			_, _ = io.WriteString(said, line) // never fails
 			if text := strings.TrimSpace(line); text != "" {
-				b.line.count("%s: %s", name, text)
+				b.line.Count("%s: %s", name, text)
 			}
 			if err != nil {
 				return
@@ -194,5 +197,5 @@ func (b *imageBuild) command(ctx context.Context, stdin []byte, name string, arg
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s %s: %w%s", name, args[0], err, lastLines(said.String()))
+	return fmt.Errorf("%s %s: %w%s", name, args[0], err, output.LastLines(said.String()))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/internal/shellquote"
 )
 
@@ -42,12 +43,12 @@ func TestImage(t *testing.T) {
 			stderr: "note: base image: actiond-base:bookworm; it was made here of Debian's packages, since debian:bookworm-slim cannot be pulled\n",
 		},
 		{
-			name: "another base that cannot be had", args: []string{"--base", "ubuntu:24.04"}, has: " actiond-base:bookworm ", code: exitNotFound,
+			name: "another base that cannot be had", args: []string{"--base", "ubuntu:24.04"}, has: " actiond-base:bookworm ", code: command.ExitNotFound,
 			stderr: "ubuntu:24.04 is not on this host and cannot be pulled: give another --base",
 		},
-		{name: "no debootstrap", code: exitFailed, stderr: "debootstrap is needed: apt-get install debootstrap"},
-		{name: "no engine", down: true, code: exitUnavailable, stderr: "the Docker engine cannot be reached"},
-		{name: "no Dockerfile", args: []string{"-f", "/no/such"}, code: exitFailed, stderr: "it is in Actiond's source, name it with --file"},
+		{name: "no debootstrap", code: command.ExitFailed, stderr: "debootstrap is needed: apt-get install debootstrap"},
+		{name: "no engine", down: true, code: command.ExitUnavailable, stderr: "the Docker engine cannot be reached"},
+		{name: "no Dockerfile", args: []string{"-f", "/no/such"}, code: command.ExitFailed, stderr: "it is in Actiond's source, name it with --file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
 // spool is what came on standard input, in a file without a name. A sandbox is
@@ -21,13 +22,13 @@ type spool struct{ file *os.File }
 // it is not.
 func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
 	if opts.tty {
-		return nil, &usageError{cmd.CommandPath(), errors.New("--tty: a command always has a terminal; to type into one use 'runtimectl sh'")}
+		return nil, command.Usage(cmd, errors.New("--tty: a command always has a terminal; to type into one use 'runtimectl sh'"))
 	}
 	if !opts.feed {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	if in, ok := p.stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-		return nil, &usageError{cmd.CommandPath(), errors.New("--interactive: standard input is a terminal; to type into a sandbox use 'runtimectl sh'")}
+	if in, ok := p.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		return nil, command.Usage(cmd, errors.New("--interactive: standard input is a terminal; to type into a sandbox use 'runtimectl sh'"))
 	}
 	file, err := os.CreateTemp("", "runtimectl-")
 	if err != nil {
@@ -40,13 +41,13 @@ func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
 	}
 	read := make(chan error, 1)
 	go func() { // after an interrupt it is not waited for: a read cannot be ended, and this program ends
-		_, err := io.Copy(file, p.stdin)
+		_, err := io.Copy(file, p.Stdin)
 		read <- err
 	}()
 	select {
 	case err = <-read:
 	case <-cmd.Context().Done():
-		return nil, &exitError{code: exitInterrupted, why: "interrupted"}
+		return nil, &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 	}
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // fed is run with something on standard input.
@@ -19,7 +21,7 @@ func (m localMachine) fed(input string, args ...string) (code int, stdout, stder
 		line = append([]string{"run", "--local", "--state-dir", m.dir, "--server", filepath.Join(programs(m.t), "server")}, args[1:]...)
 	}
 	var out, errs bytes.Buffer
-	p := &program{stdin: strings.NewReader(input), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	p := newProgram(output.Streams{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }})
 	code = p.run(context.WithoutCancel(m.t.Context()), line)
 	return code, out.String(), errs.String()
 }

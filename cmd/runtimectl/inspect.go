@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -20,15 +23,15 @@ func (p *program) inspect() *cobra.Command {
 says, and what protects the host from them differently from the defaults.`,
 		Example: `  runtimectl inspect build
   runtimectl inspect -o json build | jq '.[0].lost_protection'`,
-		Args:              takes(1, many),
-		ValidArgsFunction: p.completeSandboxes(-1),
+		Args:              command.Takes(1, command.Many),
+		ValidArgsFunction: p.CompleteSandboxes(-1),
 	}
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		list := detailList{}
-		err := p.onEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
-			askHow(cmd.Context(), []*sandbox.Sandbox{s})
+		err := p.OnEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+			platform.AskHow(cmd.Context(), []*sandbox.Sandbox{s})
 			inspector, err := sandbox.Needs[sandbox.Inspector](driver, "inspect sandboxes")
 			if err != nil {
 				return err
@@ -43,7 +46,7 @@ says, and what protects the host from them differently from the defaults.`,
 			return nil
 		})
 		if len(list) > 0 {
-			if err := p.print(output, list); err != nil {
+			if err := p.Print(format, list); err != nil {
 				return err
 			}
 		}
@@ -103,7 +106,7 @@ func (i *detailInfo) detail(d *sandbox.Details) {
 type detailList []detailInfo
 
 // table has a line for each thing, and an empty one between sandboxes.
-func (l detailList) table() [][]string {
+func (l detailList) Table() [][]string {
 	var rows [][]string
 	add := func(name, value string) {
 		if value != "" {
@@ -119,15 +122,15 @@ func (l detailList) table() [][]string {
 		add("owner", i.Owner)
 		add("image", strings.TrimSpace(i.Image+" "+i.ImageID))
 		add("state", strings.TrimSuffix(fmt.Sprintf("%s (%s)", i.State, i.Detail), " ()"))
-		add("created", stamp(i.Created))
+		add("created", output.Stamp(i.Created))
 		if i.Deadline != nil {
-			add("ends", stamp(*i.Deadline))
+			add("ends", output.Stamp(*i.Deadline))
 		}
 		if i.IdleSecs > 0 {
 			add("idle limit", time.Duration(i.IdleSecs*float64(time.Second)).String())
 		}
 		if i.ExitCode != nil {
-			add("ended", fmt.Sprintf("%s with status %d", stamp(*i.Ended), *i.ExitCode))
+			add("ended", fmt.Sprintf("%s with status %d", output.Stamp(*i.Ended), *i.ExitCode))
 		}
 		if i.OutOfMemory {
 			add("out of memory", "its limit ended something in it")

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -103,7 +104,7 @@ func TestLocalLife(t *testing.T) {
 	if got := m.ok("rm", "box"); got != id+"\n" {
 		t.Errorf("rm: got %q, want the id", got)
 	}
-	if code, _, stderr := m.run("rm", "box"); code != exitNotFound || stderr != "runtimectl: \"box\": no such sandbox\n" {
+	if code, _, stderr := m.run("rm", "box"); code != command.ExitNotFound || stderr != "runtimectl: \"box\": no such sandbox\n" {
 		t.Errorf("rm of what is gone: exit code %d, %q", code, stderr)
 	}
 }
@@ -200,7 +201,7 @@ func TestExecStops(t *testing.T) {
 	m.ok("create", "--name", "box")
 	code, stdout, stderr := m.run("exec", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; echo $$; while :; do sleep 0.1; done")
 	pid := strings.TrimSpace(stdout)
-	if code != exitTimeout || pid == "" {
+	if code != command.ExitTimeout || pid == "" {
 		t.Fatalf("got %d, %q, %q", code, stdout, stderr)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -274,7 +275,7 @@ func TestNameIsTaken(t *testing.T) {
 	m := newLocalMachine(t)
 	id := strings.TrimSpace(m.ok("create", "--name", "box"))
 	code, stdout, stderr := m.run("create", "--name", "box")
-	if code != exitConflict || stdout != "" || !strings.Contains(stderr, id) {
+	if code != command.ExitConflict || stdout != "" || !strings.Contains(stderr, id) {
 		t.Errorf("a second one: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 	m.ok("rm", "box")
@@ -292,7 +293,7 @@ func TestNameIsTakenOnce(t *testing.T) {
 	}
 	group.Wait()
 	slices.Sort(codes)
-	if want := []int{0, exitConflict, exitConflict, exitConflict, exitConflict, exitConflict}; !slices.Equal(codes, want) {
+	if want := []int{0, command.ExitConflict, command.ExitConflict, command.ExitConflict, command.ExitConflict, command.ExitConflict}; !slices.Equal(codes, want) {
 		t.Errorf("exit codes %v, want %v", codes, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -18,26 +19,26 @@ func (p *program) logs() *cobra.Command {
 commands print is not in it; 'exec' and 'sh' show that.`,
 		Example: `  runtimectl logs -f build
   runtimectl logs --tail 20 build`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: p.completeSandboxes(1),
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1),
 	}
 	flags := c.Flags()
 	flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
 	flags.IntVarP(&o.Tail, "tail", "n", 0, "show the last `N` lines only (default: all)")
 	flags.DurationVar(&since, "since", 0, "show what is not older than this, such as 10m")
 	flags.BoolVarP(&o.Timestamps, "timestamps", "t", false, "begin each line with the engine's time")
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if since > 0 {
 			o.Since = time.Now().Add(-since)
 		}
-		return p.on(cmd.Context(), args[0], func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+		return p.On(cmd.Context(), args[0], func(driver sandbox.Driver, s *sandbox.Sandbox) error {
 			logger, err := sandbox.Needs[sandbox.Logger](driver, "show logs")
 			if err != nil {
 				return err
 			}
-			out := p.harmless()
-			return unlessOver(cmd.Context(), logger.Logs(cmd.Context(), s, o, out, out))
+			out := p.Harmless()
+			return command.UnlessOver(cmd.Context(), logger.Logs(cmd.Context(), s, o, out, out))
 		})
 	}
 	return c

@@ -8,13 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) ls() *cobra.Command {
 	var quiet bool
 	var chosen filters
-	var format string
+	var template string
 	c := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"ps"},
@@ -29,24 +32,24 @@ is ready at best.`,
   runtimectl ls --filter owner=me --filter label=team=a --format '{{.Name}}'
   runtimectl ls -o json | jq -r '.[] | select(.state == "idle") | .id'
   runtimectl rm $(runtimectl ls -q)`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil, "list those that fit `NAME=VALUE`; names are "+strings.Join(filterNames, ", "))
-	c.Flags().StringVar(&format, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
+	c.Flags().StringVar(&template, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := chosen.check(); err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		return p.in(func(driver sandbox.Driver) error {
+		return p.In(func(driver sandbox.Driver) error {
 			all, err := driver.List(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if !quiet || chosen != nil {
-				askHow(cmd.Context(), all)
+				platform.AskHow(cmd.Context(), all)
 			}
 			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !chosen.fits(s) })
 			if quiet {
@@ -56,10 +59,10 @@ is ready at best.`,
 			for i, s := range all {
 				list[i] = describe(s)
 			}
-			if format != "" {
-				return p.printTemplate(format, list)
+			if template != "" {
+				return p.printTemplate(template, list)
 			}
-			return p.print(output, list)
+			return p.Print(format, list)
 		})
 	}
 	return c
@@ -67,7 +70,7 @@ is ready at best.`,
 
 func (p *program) printIDs(all []*sandbox.Sandbox) error {
 	for _, s := range all {
-		if _, err := fmt.Fprintln(p.stdout, s.ID); err != nil {
+		if _, err := fmt.Fprintln(p.Stdout, s.ID); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
 		}
 	}
@@ -104,14 +107,14 @@ func describe(s *sandbox.Sandbox) sandboxInfo {
 // sandboxList is what ls prints.
 type sandboxList []sandboxInfo
 
-func (l sandboxList) table() [][]string {
+func (l sandboxList) Table() [][]string {
 	rows := [][]string{{"SANDBOX", "NAME", "IMAGE", "STATE", "AGE", "ENDS IN", "POOL"}}
 	for _, s := range l {
 		ends := "-"
 		if s.Deadline != nil {
-			ends = span(time.Until(*s.Deadline))
+			ends = output.Span(time.Until(*s.Deadline))
 		}
-		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), span(time.Since(s.Created)), ends, orDash(s.Pool)})
+		rows = append(rows, []string{s.ID, s.Name, s.Image, string(s.State), output.Span(time.Since(s.Created)), ends, output.OrDash(s.Pool)})
 	}
 	return rows
 }

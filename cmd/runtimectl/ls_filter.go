@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -60,7 +61,7 @@ func (p *program) printTemplate(text string, list sandboxList) error {
 		if err := t.Execute(&b, s); err != nil {
 			return errors.Join(sandbox.ErrInvalid, err)
 		}
-		if _, err := fmt.Fprintln(p.stdout, clean(b.String())); err != nil {
+		if _, err := fmt.Fprintln(p.Stdout, output.Clean(b.String())); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -44,7 +45,7 @@ func TestLsChooses(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--filter", "x=y"}, {"--format", "{{"}, {"--format", "{{.Nope}}"}} {
-		if code, stdout, _ := m.run(append([]string{"ls"}, args...)...); code != exitUsage || stdout != "" {
+		if code, stdout, _ := m.run(append([]string{"ls"}, args...)...); code != command.ExitUsage || stdout != "" {
 			t.Errorf("%q: exit code %d, %q", args, code, stdout)
 		}
 	}
@@ -65,12 +66,12 @@ func TestPlatform(t *testing.T) {
 		{"docker", []string{"ls", "--local", "--state-dir", dir}},
 		{"moon", []string{"ls", "--on", "local", "--state-dir", dir}},
 	} {
-		code, stdout, stderr := inProcess(t.Context(), map[string]string{onVariable: tt.on}, tt.args...)
+		code, stdout, stderr := inProcess(t.Context(), map[string]string{"ACTIOND_ON": tt.on}, tt.args...)
 		if code != 0 || !strings.HasPrefix(stdout, "SANDBOX") {
 			t.Errorf("%s, %q: exit code %d, %q, %q", tt.on, tt.args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := inProcess(t.Context(), map[string]string{onVariable: "moon"}, "ls"); code != exitUsage || !strings.Contains(stderr, "ACTIOND_ON \"moon\"") {
+	if code, _, stderr := inProcess(t.Context(), map[string]string{"ACTIOND_ON": "moon"}, "ls"); code != command.ExitUsage || !strings.Contains(stderr, "ACTIOND_ON \"moon\"") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -15,17 +15,16 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
 // program is what a command has of the world outside.
-type program struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	getenv         func(string) string
+type program struct{ platform.Platform }
 
-	place placeFlags // of the command line
-}
+func newProgram(s output.Streams) *program { return &program{platform.Platform{Streams: s}} }
 
 func main() {
 	// A second signal ends the program at once.
@@ -37,30 +36,30 @@ func main() {
 	// What libraries log, net/http for one, may quote a sandbox. It is no part of
 	// what this program says.
 	log.SetOutput(io.Discard)
-	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+	p := newProgram(output.Streams{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv})
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
 // run carries out a command line, says on stderr what went wrong, and returns
 // the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
-	command, err := p.execute(ctx, args)
-	ended, isExit := errors.AsType[*exitError](err)
+	called, err := p.execute(ctx, args)
+	ended, isExit := errors.AsType[*command.ExitError](err)
 	switch {
-	case err == nil, readerLeft(err):
+	case err == nil, command.ReaderLeft(err):
 	case !isExit:
-		p.complain(err.Error())
-	case ended.why != "":
-		p.complain(ended.why)
+		p.Complain(err.Error())
+	case ended.Why != "":
+		p.Complain(ended.Why)
 	}
-	if errors.Is(err, sandbox.ErrUnknown) && !isExit && command.Name() != "doctor" {
-		_, _ = fmt.Fprintln(p.stderr, "Run 'runtimectl doctor' to see what is missing.")
+	if errors.Is(err, sandbox.ErrUnknown) && !isExit && called.Name() != "doctor" {
+		_, _ = fmt.Fprintln(p.Stderr, "Run 'runtimectl doctor' to see what is missing.")
 	}
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", usage.command)
+	if usage, ok := errors.AsType[*command.UsageError](err); ok {
+		_, _ = fmt.Fprintf(p.Stderr, "Run '%s --help' for usage.\n", usage.Command)
 	}
-	if command.Annotations[runsCommands] != "" && err != nil && !isExit && !readerLeft(err) {
-		return exitOwn
+	if called.Annotations[command.RunsCommands] != "" && err != nil && !isExit && !command.ReaderLeft(err) {
+		return command.ExitOwn
 	}
-	return exitCode(err)
+	return command.ExitCode(err)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // built is where programs put what it built, "" while nobody needed it.
@@ -65,7 +67,7 @@ var build = sync.OnceValues(func() (string, error) {
 // inProcess runs a command line without a process of its own.
 func inProcess(ctx context.Context, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(name string) string { return env[name] }}
+	p := newProgram(output.Streams{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] }})
 	code = p.run(ctx, args)
 	return code, out.String(), errs.String()
 }

@@ -14,6 +14,9 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 )
 
 func (p *program) mcp() *cobra.Command {
@@ -26,19 +29,19 @@ carries messages between that program and the sandbox, one a line. It ends with
 its standard input, once everything is answered.`,
 		Example: `  claude mcp add build -- runtimectl mcp build
   runtimectl mcp --dialect gemini --session tests build`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	addDialect(c, &dialect)
 	c.Flags().StringVar(&session, "session", "", "run commands in the persistent shell `NAME` (default: the one of calls that name none)")
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := api.CheckSession(session); err != nil {
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--session: %w", err)}
+			return command.Usage(cmd, fmt.Errorf("--session: %w", err))
 		}
-		return p.asked(cmd, args[0], func(c *client.Client) error {
-			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.stdout, calls: map[string]context.CancelFunc{}}
-			return b.carry(cmd.Context(), p.stdin)
+		return p.WithClient(cmd, args[0], func(c *client.Client) error {
+			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.Stdout, calls: map[string]context.CancelFunc{}}
+			return b.carry(cmd.Context(), p.Stdin)
 		})
 	}
 	return c
@@ -147,7 +150,7 @@ func (b *mcpBridge) say(message []byte) {
 	var line bytes.Buffer
 	_ = json.Compact(&line, message) // it is valid
 	line.WriteByte('\n')
-	if _, err := b.out.Write(escapeJSON(line.Bytes())); err != nil && b.err == nil {
+	if _, err := b.out.Write(output.EscapeJSON(line.Bytes())); err != nil && b.err == nil {
 		b.err = fmt.Errorf("answering the MCP client: %w", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/local"
 )
 
@@ -87,7 +88,7 @@ func (b *box) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (m localMachine) box(name string) *box {
 	m.t.Helper()
-	driver, err := local.Open(local.Config{StateDir: m.dir, Agent: agent{}})
+	driver, err := local.Open(local.Config{StateDir: m.dir, Agent: platform.Agent{}})
 	if err != nil {
 		m.t.Fatal(err)
 	}

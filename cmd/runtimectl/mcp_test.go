@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // A client of the SDK uses a sandbox over standard input and output.
@@ -19,7 +21,7 @@ func TestMCP(t *testing.T) {
 	var stderr bytes.Buffer
 	ended := make(chan int, 1)
 	go func() {
-		p := &program{stdin: stdin, stdout: stdout, stderr: &stderr, getenv: func(string) string { return "" }}
+		p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
 		ended <- p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "--session", "mine", "box"})
 		_ = stdout.Close()
 	}()
@@ -64,7 +66,7 @@ func TestMCPOddLines(t *testing.T) {
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"nope","arguments":{}}}`: `"isError":true`,
 	} {
 		var stdout, stderr bytes.Buffer
-		p := &program{stdin: strings.NewReader(in + "\n"), stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }}
+		p := newProgram(output.Streams{Stdin: strings.NewReader(in + "\n"), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
 		code := p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "box"})
 		got := stdout.String()
 		if code != 0 || !strings.Contains(got, want) || want == "" && got != "" || strings.Count(got, "\n") != min(1, len(got)) {

@@ -5,18 +5,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) pause() *cobra.Command {
-	return p.engineOnly(p.each(&cobra.Command{
+	return p.EngineOnly(p.Each(&cobra.Command{
 		Use:   "pause SANDBOX...",
 		Short: "Freeze sandboxes in memory",
 		Long: `Pause freezes all processes of sandboxes. They keep their memory and get no
 processor time; actions are refused until 'resume'. Time limits go on. It prints
 the ids of those that are paused.`,
 		Example: `  runtimectl pause build`,
-	}, running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		pauser, err := sandbox.Needs[sandbox.Pauser](driver, "pause sandboxes")
 		if err != nil {
 			return err
@@ -26,7 +27,7 @@ the ids of those that are paused.`,
 }
 
 func (p *program) resume() *cobra.Command {
-	return p.engineOnly(p.each(&cobra.Command{
+	return p.EngineOnly(p.Each(&cobra.Command{
 		Use:     "resume SANDBOX...",
 		Aliases: []string{"unpause"},
 		Short:   "Let paused sandboxes go on",

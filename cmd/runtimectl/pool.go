@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -31,35 +34,35 @@ replaced.
 At its end it removes those that still wait, unless --keep is given.`,
 		Example: `  runtimectl pool --warm 4 --memory 1g debian:bookworm
   runtimectl create --pool default --memory 1g debian:bookworm`,
-		Args:              takes(1, 1),
+		Args:              command.Takes(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	flags := addSpec(c)
-	flags.leaveOut("name", "key", "owner", "env", "env-file")
+	flags := platform.AddSpec(c)
+	flags.LeaveOut("name", "key", "owner", "env", "env-file")
 	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`")
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
-	p.addPlace(c)
-	p.addServer(c)
-	p.addUserIDs(c)
+	p.AddFlags(c)
+	p.AddServer(c)
+	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		spec, err := flags.spec(p, args[0])
+		spec, err := flags.Spec(&p.Platform, args[0])
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
 		if warm < 1 {
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--warm %d: at least one", warm)}
+			return command.Usage(cmd, fmt.Errorf("--warm %d: at least one", warm))
 		}
-		servers, err := p.withServers()
+		servers, err := p.WithServers()
 		if err != nil {
 			return err
 		}
-		logger := slog.New(slog.NewTextHandler(p.stderr, nil))
-		return p.in(func(driver sandbox.Driver) error {
+		logger := slog.New(slog.NewTextHandler(p.Stderr, nil))
+		return p.In(func(driver sandbox.Driver) error {
 			return p.keepWarm(cmd.Context(), driver, name, spec, warm, keep, logger)
-		}, servers, func(o *options) { o.logger = logger })
+		}, servers, func(o *platform.Options) { o.Logger = logger })
 	}
-	return p.engineOnly(c)
+	return p.EngineOnly(c)
 }
 
 // keepWarm keeps a pool until ctx is over.
@@ -73,12 +76,12 @@ func (p *program) keepWarm(ctx context.Context, driver sandbox.Driver, name stri
 	if err := pool.Prepare(ctx); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(p.stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n", name, clean(spec.Image), warm)
+	_, _ = fmt.Fprintf(p.Stderr, "note: pool %s is kept warm until it is interrupted: sandboxes of %s, %d at a time\n", name, output.Clean(spec.Image), warm)
 	pool.Run(ctx, refillEvery)
 	if keep {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), platform.RemoveLimit)
 	defer cancel()
 	return pool.Drain(ctx)
 }

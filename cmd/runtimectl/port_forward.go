@@ -15,6 +15,9 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -33,20 +36,20 @@ Other users of this machine can connect to it too. The program in the sandbox mu
 listen on 127.0.0.1, ::1, 0.0.0.0 or ::, which 'runtimectl ports' shows.`,
 		Example: `  runtimectl port-forward build 8080
   runtimectl port-forward build 9000:8080 :5432`,
-		Args:              takes(2, many),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args:              command.Takes(2, command.Many),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		var pairs []portPair
 		for _, text := range args[1:] {
 			pair, err := parsePair(text)
 			if err != nil {
-				return &usageError{cmd.CommandPath(), err}
+				return command.Usage(cmd, err)
 			}
 			pairs = append(pairs, pair)
 		}
-		return p.on(cmd.Context(), args[0], func(driver sandbox.Driver, s *sandbox.Sandbox) error {
+		return p.On(cmd.Context(), args[0], func(driver sandbox.Driver, s *sandbox.Sandbox) error {
 			return p.forward(cmd.Context(), driver, s, pairs)
 		})
 	}
@@ -75,7 +78,7 @@ var errForwardEnds = errors.New("the forward ends")
 
 // forward listens until ctx ends, which is no error, or the sandbox does.
 func (p *program) forward(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, pairs []portPair) error {
-	c, err := clientOf(s)
+	c, err := platform.Client(s)
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func (p *program) forward(ctx context.Context, driver sandbox.Driver, s *sandbox
 			return fmt.Errorf("port %d of this machine: %w; choose another one with LOCAL:%d", pair.local, err, pair.remote)
 		}
 		f.all.Go(func() { f.accept(ctx, l, pair.remote) })
-		if _, err := fmt.Fprintf(p.stdout, "Forwarding %s to port %d of %s\n", l.Addr(), pair.remote, clean(s.Name)); err != nil {
+		if _, err := fmt.Fprintf(p.Stdout, "Forwarding %s to port %d of %s\n", l.Addr(), pair.remote, output.Clean(s.Name)); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
 		}
 	}
@@ -116,7 +119,7 @@ func (p *program) noteOnce() func(string) {
 		defer mu.Unlock()
 		if text != last {
 			last = text
-			_, _ = fmt.Fprintf(p.stderr, "note: %s\n", clean(text))
+			_, _ = fmt.Fprintf(p.Stderr, "note: %s\n", output.Clean(text))
 		}
 	}
 }
@@ -147,8 +150,8 @@ func (f *forwarder) watch(ctx context.Context, driver sandbox.Driver, s *sandbox
 		switch {
 		case errors.Is(err, sandbox.ErrNotFound):
 			return fmt.Errorf("the forward ends: sandbox %s was removed: %w", s.Name, sandbox.ErrNotFound)
-		case err == nil && !serves(now):
-			return fmt.Errorf("the forward ends: %w", notRunning(now))
+		case err == nil && !platform.Serves(now):
+			return fmt.Errorf("the forward ends: %w", platform.NotRunning(now))
 		}
 	}
 }

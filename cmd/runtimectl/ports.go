@@ -7,6 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -20,14 +23,14 @@ addresses and processes. 'runtimectl port-forward' makes one of them a port of
 this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 		Example: `  runtimectl ports build
   runtimectl ports -o json build | jq '.[].port'`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			c, err := clientOf(s)
+		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := platform.Client(s)
 			if err != nil {
 				return err
 			}
@@ -36,7 +39,7 @@ this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 			if err != nil {
 				return err
 			}
-			return p.print(output, portList(list))
+			return p.Print(format, portList(list))
 		})
 	}
 	return c
@@ -45,11 +48,11 @@ this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 // portList is what ports prints.
 type portList []api.Port
 
-func (l portList) table() [][]string {
+func (l portList) Table() [][]string {
 	rows := [][]string{{"PORT", "ADDRESS", "PID", "PROCESS", "COMMAND"}}
 	for _, port := range l {
 		rows = append(rows, []string{
-			strconv.Itoa(port.Port), strings.Join(port.Addresses, ","), strconv.Itoa(port.PID), orDash(port.Process), orDash(port.Command),
+			strconv.Itoa(port.Port), strings.Join(port.Addresses, ","), strconv.Itoa(port.PID), output.OrDash(port.Process), output.OrDash(port.Command),
 		})
 	}
 	return rows

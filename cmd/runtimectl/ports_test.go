@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
 // listenVariable makes the test program listen on a port of the loopback interface
@@ -123,7 +125,7 @@ func TestPortForward(t *testing.T) {
 		}
 	}
 	_, local, _ := net.SplitHostPort(address)
-	if code, _, stderr := m.run("port-forward", "box", local+":"+port); code != exitConflict || !strings.Contains(stderr, "choose another one with LOCAL:"+port) {
+	if code, _, stderr := m.run("port-forward", "box", local+":"+port); code != command.ExitConflict || !strings.Contains(stderr, "choose another one with LOCAL:"+port) {
 		t.Errorf("a port that is taken: exit code %d, %s", code, stderr)
 	}
 	_ = cmd.Process.Signal(os.Interrupt)
@@ -136,7 +138,7 @@ func TestPortForward(t *testing.T) {
 		t.Errorf("nothing listens: got %q", got)
 	}
 	m.ok("rm", "box")
-	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitNotFound {
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != command.ExitNotFound {
 		t.Errorf("the sandbox was removed: exit code %d", cmd.ProcessState.ExitCode())
 	}
 	for _, want := range []string{"No process of this sandbox listens on port 1", "sandbox box was removed"} {

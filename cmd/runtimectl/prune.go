@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -20,18 +23,18 @@ the moment stays, and so do containers of others. It also removes server volumes
 of earlier versions that nothing uses. It prints what it removed, and why.`,
 		Example: `  runtimectl prune --dry-run
   runtimectl prune`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
-	p.addServer(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	p.AddServer(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var change []func(*options)
-		if servers, err := p.withServers(); err == nil { // without, no volume is known to be of an earlier version
+		var change []func(*platform.Options)
+		if servers, err := p.WithServers(); err == nil { // without, no volume is known to be of an earlier version
 			change = append(change, servers)
 		}
-		return p.in(func(driver sandbox.Driver) error {
+		return p.In(func(driver sandbox.Driver) error {
 			pruner, err := sandbox.Needs[sandbox.Pruner](driver, "prune sandboxes")
 			if err != nil {
 				return err
@@ -48,10 +51,10 @@ of earlier versions that nothing uses. It prints what it removed, and why.`,
 				}
 				err = errors.Join(err, pruneErr)
 			}
-			if len(list) == 0 && err == nil && output.value == "table" {
-				_, _ = fmt.Fprintln(p.stderr, "note: there is nothing to remove")
+			if len(list) == 0 && err == nil && format.Value == "table" {
+				_, _ = fmt.Fprintln(p.Stderr, "note: there is nothing to remove")
 			}
-			return errors.Join(err, p.print(output, list))
+			return errors.Join(err, p.Print(format, list))
 		}, change...)
 	}
 	return c
@@ -66,13 +69,13 @@ type removalInfo struct {
 
 type removalList []removalInfo
 
-func (l removalList) table() [][]string {
+func (l removalList) Table() [][]string {
 	if len(l) == 0 {
 		return nil
 	}
 	rows := [][]string{{"REMOVED", "NAME", "REASON"}}
 	for _, r := range l {
-		rows = append(rows, []string{r.ID, orDash(r.Name), r.Reason})
+		rows = append(rows, []string{r.ID, output.OrDash(r.Name), r.Reason})
 	}
 	return rows
 }

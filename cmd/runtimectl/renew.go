@@ -13,7 +13,7 @@ import (
 func (p *program) renew() *cobra.Command {
 	var ttl time.Duration
 	var never bool
-	c := p.each(&cobra.Command{
+	c := p.Each(&cobra.Command{
 		Use:   "renew (--ttl DURATION | --never) SANDBOX...",
 		Short: "Give sandboxes another deadline",
 		Long: `Renew lets sandboxes live for a time from now on, or without an end. It prints

@@ -9,7 +9,7 @@ import (
 )
 
 func (p *program) rm() *cobra.Command {
-	return p.each(&cobra.Command{
+	return p.Each(&cobra.Command{
 		Use:   "rm SANDBOX...",
 		Short: "Remove sandboxes and what is in them",
 		Long: `Rm ends what runs in sandboxes and removes them with all files in them, whatever

@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 // commands is the table of everything this program can do. The library adds
@@ -55,15 +58,15 @@ func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, e
 	begun := false
 	p.prepare(root, &begun)
 	root.SetArgs(args)
-	command, err := root.ExecuteContextC(ctx)
+	called, err := root.ExecuteContextC(ctx)
 	if err != nil && !begun {
 		// A misspelt command is found to lack its flags first.
 		if above, rest, _ := root.Find(args); above.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			err = noSuchCommand(above, rest)
 		}
-		return command, &usageError{command.CommandPath(), err}
+		return called, command.Usage(called, err)
 	}
-	return command, err
+	return called, err
 }
 
 func (p *program) root() *cobra.Command {
@@ -80,11 +83,10 @@ real server.`,
 	}
 	root.SetVersionTemplate(versionLine())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
-	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
-	root.SetErr(p.stderr)
-	root.PersistentFlags().StringVar(&p.place.on, "on", "", "use the sandboxes of `PLATFORM`: docker, or local, which isolates nothing (default: $"+onVariable+" or docker)")
-	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	p.AddOn(root)
 	root.AddCommand(p.commands()...)
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(flagError)
@@ -109,7 +111,7 @@ func (p *program) prepare(c *cobra.Command, begun *bool) {
 				return err
 			}
 			if cmd.Flags().Lookup("local") != nil {
-				if err := p.choosePlatform(); err != nil {
+				if err := p.Choose(); err != nil {
 					return err
 				}
 			}
@@ -136,7 +138,7 @@ func rewrap(text string) string {
 		var b strings.Builder
 		column := 0
 		for word := range strings.FieldsSeq(paragraph) {
-			width := textWidth(word)
+			width := output.TextWidth(word)
 			switch {
 			case column == 0:
 			case column+1+width > helpWidth:

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -23,27 +25,27 @@ when it is not there.`,
 		Example: `  runtimectl run python:3.13 -- python3 -c 'print(1)'
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
   runtimectl run --local -- make test`,
-		Annotations:       map[string]string{runsCommands: "yes"},
+		Annotations:       map[string]string{command.RunsCommands: "yes"},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	var pool string
-	flags := addSpec(c)
-	p.addPool(c, &pool)
+	flags := platform.AddSpec(c)
+	p.AddPool(c, &pool)
 	opts.add(c)
-	p.addPlace(c)
-	p.addServer(c)
-	p.addUserIDs(c)
+	p.AddFlags(c)
+	p.AddServer(c)
+	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		image, words, err := splitCommand(cmd, args, p.place.local)
+		image, words, err := splitCommand(cmd, args, p.Local)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		spec, err := flags.spec(p, image)
+		spec, err := flags.Spec(&p.Platform, image)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
-		if err := opts.prepare(p.getenv); err != nil {
-			return &usageError{cmd.CommandPath(), err}
+		if err := opts.prepare(p.Getenv); err != nil {
+			return command.Usage(cmd, err)
 		}
 		input, err := p.spool(cmd, opts)
 		if err != nil {
@@ -53,8 +55,8 @@ when it is not there.`,
 		if spec.Idle == 0 && pool == "" { // a pool's have the limits of the pool
 			spec.Idle = orphanIdle
 		}
-		return p.make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
-			defer func() { err = p.removeAfter(cmd.Context(), driver, s, err) }()
+		return p.Make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
+			defer func() { err = p.RemoveAfter(cmd.Context(), driver, s, err) }()
 			return p.perform(cmd.Context(), s, words, opts, input)
 		})
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/gateway"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -53,11 +55,11 @@ and removes sandboxes that wait in the pool; all others stay.`,
   runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
   key=$(sudo cat /var/lib/actiond/gateway-key)
   curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
-		Args:              takes(0, 1),
+		Args:              command.Takes(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	flags := addSpec(c)
-	flags.leaveOut("name", "key")
+	flags := platform.AddSpec(c)
+	flags.LeaveOut("name", "key")
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
@@ -65,29 +67,24 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
 	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
-	p.addPlace(c)
-	p.addServer(c)
-	p.addUserIDs(c)
+	p.AddFlags(c)
+	p.AddServer(c)
+	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		spec, err := flags.serveSpec(p, args)
+		image := ""
+		if len(args) > 0 {
+			image = args[0]
+		}
+		spec, err := flags.Spec(&p.Platform, image)
 		if err == nil {
 			err = f.check(spec)
 		}
 		if err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return command.Usage(cmd, err)
 		}
 		return p.serveHost(cmd.Context(), f, spec)
 	}
-	return p.engineOnly(c)
-}
-
-// serveSpec is what a sandbox has that its creator does not ask for.
-func (f *specFlags) serveSpec(p *program, args []string) (sandbox.Spec, error) {
-	image := ""
-	if len(args) > 0 {
-		image = args[0]
-	}
-	return f.spec(p, image)
+	return p.EngineOnly(c)
 }
 
 func (f *serveFlags) check(spec sandbox.Spec) error {
@@ -99,7 +96,7 @@ func (f *serveFlags) check(spec sandbox.Spec) error {
 
 // serveHost serves until ctx ends.
 func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec) (err error) {
-	servers, err := p.withServers()
+	servers, err := p.WithServers()
 	if err != nil {
 		return err
 	}
@@ -107,17 +104,17 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if f.debug {
 		level = slog.LevelDebug
 	}
-	logger := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+	logger := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // of libraries
 	phases := gateway.NewPhases()
-	o := options{progress: phases.Progress, logger: logger}
+	o := platform.Options{Progress: phases.Progress, Logger: logger}
 	servers(&o)
-	driver, err := p.open(o)
+	driver, err := p.Open(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	stateDir, err := p.stateDir()
+	stateDir, err := p.StateDir()
 	if err != nil {
 		return err
 	}
@@ -142,15 +139,15 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		g.Close()
 		return fmt.Errorf("listening at --addr: %w", err)
 	}
-	if _, err := fmt.Fprintf(p.stdout, "http://%s\n", listener.Addr()); err != nil {
+	if _, err := fmt.Fprintf(p.Stdout, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	if addr, ok := listener.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
-		_, _ = fmt.Fprintln(p.stderr, "note: others on the network reach this, and keys and actions travel as they are: put a proxy with TLS before it")
+		_, _ = fmt.Fprintln(p.Stderr, "note: others on the network reach this, and keys and actions travel as they are: put a proxy with TLS before it")
 	}
 	err = g.Serve(ctx, listener)
 	if pool != nil {
-		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), platform.RemoveLimit)
 		defer cancel()
 		err = errors.Join(err, pool.Drain(drainCtx))
 	}
@@ -163,7 +160,7 @@ func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sand
 		if !errors.Is(err, sandbox.ErrUnknown) {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(p.stderr, "note: %v; serving what can be served until it is back\n", err)
+		_, _ = fmt.Fprintf(p.Stderr, "note: %v; serving what can be served until it is back\n", err)
 	}
 	if size == 0 {
 		return nil, nil //nolint:nilnil // there is to be none
@@ -185,7 +182,7 @@ func (p *program) gatewayKey(file, stateDir string) (string, error) {
 		if err := makeKey(file); err != nil {
 			return "", fmt.Errorf("making the key: %w", err)
 		}
-		_, _ = fmt.Fprintf(p.stderr, "note: the key is in %s\n", file)
+		_, _ = fmt.Fprintf(p.Stderr, "note: the key is in %s\n", file)
 	}
 	info, err := os.Stat(file)
 	if err != nil {

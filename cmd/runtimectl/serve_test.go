@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 )
 
 func TestServeUsage(t *testing.T) {
@@ -20,8 +23,8 @@ func TestServeUsage(t *testing.T) {
 		"serve --local --state-dir /nowhere": "needs an engine",
 	} {
 		code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(args)...)
-		if code != exitUsage || !strings.Contains(stderr, want) || stdout != "" {
-			t.Errorf("%s: exit code %d, %q, %q, want %d and %q", args, code, stdout, stderr, exitUsage, want)
+		if code != command.ExitUsage || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%s: exit code %d, %q, %q, want %d and %q", args, code, stdout, stderr, command.ExitUsage, want)
 		}
 	}
 }
@@ -31,7 +34,7 @@ func TestGatewayKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var said strings.Builder
-	p := &program{stderr: &said, stdout: io.Discard}
+	p := newProgram(output.Streams{Stderr: &said, Stdout: io.Discard})
 	first, err := p.gatewayKey("", dir)
 	if err != nil || len(first) < minKey {
 		t.Fatalf("got %d characters, %v", len(first), err)

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -35,34 +37,34 @@ terminal as it is, with all its escape sequences.`,
 		Example: `  runtimectl sh build
   runtimectl sh --read-only build
   runtimectl sh --session mine --detach-keys ctrl-] build`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	flags := c.Flags()
 	flags.StringVar(&opts.session, "session", "", "attach to the persistent shell `NAME`, which is started if need be\n(default: the one of actions that name none)")
 	flags.BoolVar(&opts.readOnly, "read-only", false, "only look")
 	flags.StringVar(&opts.keys, "detach-keys", opts.keys, "leave when these `KEYS` are typed, such as ctrl-a,d")
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		keys, err := parseKeys(opts.keys)
 		if err != nil {
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--detach-keys: %w", err)}
+			return command.Usage(cmd, fmt.Errorf("--detach-keys: %w", err))
 		}
 		in, out, err := p.terminals()
 		if err != nil {
 			return err
 		}
-		return p.on(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			c, err := clientOf(s)
+		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := platform.Client(s)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			_, _ = fmt.Fprintf(p.stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
+			_, _ = fmt.Fprintf(p.Stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
 			if err := attach(cmd.Context(), c, s.Name, opts, keys, in, out); err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(p.stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
+			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
 			return nil
 		})
 	}
@@ -77,8 +79,8 @@ type shFlags struct {
 
 // terminals are standard input and output, if they are a terminal.
 func (p *program) terminals() (in, out *os.File, err error) {
-	in, isIn := p.stdin.(*os.File)
-	out, isOut := p.stdout.(*os.File)
+	in, isIn := p.Stdin.(*os.File)
+	out, isOut := p.Stdout.(*os.File)
 	if !isIn || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return nil, nil, errors.New("sh is for a terminal: without one, use exec")
 	}

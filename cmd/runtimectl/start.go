@@ -9,15 +9,15 @@ import (
 )
 
 func (p *program) start() *cobra.Command {
-	c := p.each(&cobra.Command{
+	c := p.Each(&cobra.Command{
 		Use:   "start SANDBOX...",
 		Short: "Start stopped sandboxes again",
 		Long: `Start starts stopped sandboxes, with the files and variables they had, and prints
 the id of each as soon as a command ran in its shell. Shells begin anew.`,
 		Example: `  runtimectl start build`,
 	}, []sandbox.State{sandbox.Stopped}, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
-		if p.place.local {
-			p.warnLocal()
+		if p.Local {
+			p.WarnLocal()
 		}
 		starter, err := sandbox.Needs[sandbox.Starter](driver, "start sandboxes")
 		if err != nil {
@@ -25,6 +25,6 @@ the id of each as soon as a command ran in its shell. Shells begin anew.`,
 		}
 		return starter.Start(ctx, s)
 	})
-	p.addServer(c)
+	p.AddServer(c)
 	return c
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -25,13 +28,13 @@ With --follow it goes on, a measurement for each sandbox about once a second,
 until it is interrupted or they end.`,
 		Example: `  runtimectl stats
   runtimectl stats --follow -o json build | jq -c '[.time, .memory]'`,
-		ValidArgsFunction: p.completeSandboxes(-1, running...),
+		ValidArgsFunction: p.CompleteSandboxes(-1, platform.Running...),
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on measuring")
-	output := addFormat(c, "table", "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.in(func(driver sandbox.Driver) error {
+		return p.In(func(driver sandbox.Driver) error {
 			meter, err := sandbox.Needs[sandbox.Meter](driver, "measure sandboxes")
 			if err != nil {
 				return err
@@ -41,13 +44,13 @@ until it is interrupted or they end.`,
 				return err
 			}
 			if follow {
-				return p.followStats(cmd.Context(), meter, chosen, output)
+				return p.followStats(cmd.Context(), meter, chosen, format)
 			}
 			list, err := measure(cmd.Context(), meter, chosen)
-			return errors.Join(err, p.print(output, list))
+			return errors.Join(err, p.Print(format, list))
 		})
 	}
-	return p.engineOnly(c)
+	return p.EngineOnly(c)
 }
 
 // choose is the sandboxes that refs name, or all that run.
@@ -68,7 +71,7 @@ func choose(ctx context.Context, driver sandbox.Driver, refs []string) ([]*sandb
 			return nil, err
 		}
 		if s.State != sandbox.Ready && s.State != sandbox.Paused {
-			return nil, notRunning(s)
+			return nil, platform.NotRunning(s)
 		}
 		chosen = append(chosen, s)
 	}
@@ -104,13 +107,13 @@ func measure(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox) (
 var errMeasured = errors.New("measured")
 
 // followStats prints each measurement as it comes; on a terminal, all that are the latest.
-func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, output *format) error {
+func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*sandbox.Sandbox, format *output.Format) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	errs := make([]error, len(all))
-	out := &lines{p: p, format: output}
-	screen := p.repaint()
-	if output.value != "table" {
+	out := &output.Lines{To: &p.Streams, Format: format}
+	screen := p.Repaint()
+	if format.Value != "table" {
 		screen = nil
 	}
 	latest := make(statsList, len(all))
@@ -129,14 +132,14 @@ func (p *program) followStats(ctx context.Context, meter sandbox.Meter, all []*s
 				defer mu.Unlock()
 				latest[i] = usage(s, u)
 				if screen != nil {
-					return screen.paint(latest.table())
+					return screen.Paint(latest.Table())
 				}
-				return out.print(latest[i])
+				return out.Print(latest[i])
 			})
 		})
 	}
 	group.Wait()
-	return unlessOver(ctx, errors.Join(errs...))
+	return command.UnlessOver(ctx, errors.Join(errs...))
 }
 
 // statsInfo is a measurement as it is printed. Sizes are in bytes.
@@ -163,21 +166,21 @@ func usage(s *sandbox.Sandbox, u sandbox.Stats) statsInfo {
 
 type statsList []statsInfo
 
-func (l statsList) table() [][]string {
-	rows := [][]string{statsInfo{}.headings()}
+func (l statsList) Table() [][]string {
+	rows := [][]string{statsInfo{}.Headings()}
 	for _, s := range l {
-		rows = append(rows, s.row())
+		rows = append(rows, s.Row())
 	}
 	return rows
 }
 
-func (statsInfo) headings() []string {
+func (statsInfo) Headings() []string {
 	return []string{"SANDBOX", "NAME", "CPUS", "MEMORY", "OF", "PIDS", "RECEIVED", "SENT", "READ", "WRITTEN"}
 }
 
-func (s statsInfo) row() []string {
+func (s statsInfo) Row() []string {
 	return []string{
-		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), size(s.Memory), size(s.MemoryLimit), fmt.Sprint(s.Pids),
-		size(s.Received), size(s.Sent), size(s.Read), size(s.Written),
+		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), output.Size(s.Memory), output.Size(s.MemoryLimit), fmt.Sprint(s.Pids),
+		output.Size(s.Received), output.Size(s.Sent), output.Size(s.Read), output.Size(s.Written),
 	}
 }

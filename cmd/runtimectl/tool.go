@@ -14,6 +14,9 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 )
 
 // tool has the commands about the tools of models.
@@ -49,8 +52,8 @@ func (p *program) toolLs() *cobra.Command {
 no notebook. With --for it prints their definitions as a model API takes them.`,
 		Example: `  runtimectl tool ls build
   runtimectl tool ls --dialect anthropic --for anthropic build > tools.json`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: p.completeSandboxes(1, running...),
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	addDialect(c, &dialect)
 	known := c.PreRunE
@@ -62,15 +65,15 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 	}
 	c.Flags().StringVar(&target, "for", "", "print JSON for this model `API`: "+strings.Join(tools.Formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(tools.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	p.addPlace(c)
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.asked(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd, args[0], func(c *client.Client) error {
 			if target != "" {
 				tools, err := c.Tools(cmd.Context(), dialect, target)
 				if err != nil {
 					return err
 				}
-				return writeJSON(p.stdout, document(tools), "  ")
+				return output.WriteJSON(p.Stdout, output.Document(tools), "  ")
 			}
 			tools, err := c.Tools(cmd.Context(), dialect, "mcp")
 			if err != nil {
@@ -80,7 +83,7 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 			if err := json.Unmarshal(tools, &list); err != nil {
 				return fmt.Errorf("reading the list of tools: %w", err)
 			}
-			return writeTable(p.stdout, list.table(), p.windowWidth())
+			return output.WriteTable(p.Stdout, list.Table(), p.WindowWidth())
 		})
 	}
 	return c
@@ -92,7 +95,7 @@ type toolTable []struct {
 	InputSchema       struct{ Required []string }
 }
 
-func (list toolTable) table() [][]string {
+func (list toolTable) Table() [][]string {
 	rows := [][]string{{"NAME", "REQUIRED", "DESCRIPTION"}}
 	for _, t := range list {
 		first, _, _ := strings.Cut(t.Description, ". ")
@@ -129,13 +132,13 @@ It exits with 0 when there is an answer, whatever that says.`,
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
   runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' |
     jq -r .content`,
-		Args: takes(2, 3),
+		Args: command.Takes(2, 3),
 	}
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 1 {
 			return toolNames(dialect, begun), cobra.ShellCompDirectiveNoFileComp
 		}
-		return p.completeSandboxes(1, running...)(cmd, args, begun)
+		return p.CompleteSandboxes(1, platform.Running...)(cmd, args, begun)
 	}
 	addDialect(c, &dialect)
 	known := c.PreRunE
@@ -148,10 +151,10 @@ It exits with 0 when there is an answer, whatever that says.`,
 	c.Flags().StringVarP(&file, "file", "f", "", "read the arguments from this `file`")
 	c.Flags().StringVar(&session, "session", "", "run in the persistent shell `NAME` (default: the one of calls that name none)")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "wait at most this long, such as 90s; what runs goes on (default: no limit)")
-	output := addFormat(c, "json", "yaml")
-	p.addPlace(c)
+	format := output.AddFormat(c, "json", "yaml")
+	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		arguments, err := p.input(file, args[2:])
+		arguments, err := p.Input(file, args[2:])
 		if err != nil {
 			return err
 		}
@@ -160,7 +163,7 @@ It exits with 0 when there is an answer, whatever that says.`,
 			seconds := timeout.Seconds()
 			call.Timeout = &seconds
 		}
-		return p.asked(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd, args[0], func(c *client.Client) error {
 			answer, err := c.CallTool(cmd.Context(), call)
 			if err != nil {
 				return err
@@ -169,7 +172,7 @@ It exits with 0 when there is an answer, whatever that says.`,
 			if err != nil {
 				return err
 			}
-			return p.print(output, document(data))
+			return p.Print(format, output.Document(data))
 		})
 	}
 	return c

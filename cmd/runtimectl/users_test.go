@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
 // A range that cannot be used is a usage error, whatever becomes of the engine.
@@ -14,13 +16,13 @@ func TestUIDRange(t *testing.T) {
 		code            int
 		stderr          string
 	}{
-		{"", "", exitUnavailable, "cannot be reached"},
-		{"--uid-range 70000-79999", "", exitUnavailable, "cannot be reached"},
-		{"", "70000-79999", exitUnavailable, "cannot be reached"},
-		{"--uid-range 9-1", "", exitUsage, "--uid-range: "},
-		{"--uid-range x", "70000-79999", exitUsage, "--uid-range: "},
-		{"", "0-9", exitUsage, "ACTIOND_UID_RANGE: "},
-		{"--uid-range 70000-79999", "0-9", exitUnavailable, "cannot be reached"},
+		{"", "", command.ExitUnavailable, "cannot be reached"},
+		{"--uid-range 70000-79999", "", command.ExitUnavailable, "cannot be reached"},
+		{"", "70000-79999", command.ExitUnavailable, "cannot be reached"},
+		{"--uid-range 9-1", "", command.ExitUsage, "--uid-range: "},
+		{"--uid-range x", "70000-79999", command.ExitUsage, "--uid-range: "},
+		{"", "0-9", command.ExitUsage, "ACTIOND_UID_RANGE: "},
+		{"--uid-range 70000-79999", "0-9", command.ExitUnavailable, "cannot be reached"},
 	} {
 		line := "create --state-dir " + shortDir(t) + " --server " + filepath.Join(programs(t), "server") + " " + tt.flags + " image"
 		code, _, stderr := inProcess(t.Context(), map[string]string{"ACTIOND_UID_RANGE": tt.variable}, strings.Fields(line)...)

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
 // release is set by packagers: -ldflags "-X main.release=v1.2.3".
@@ -15,9 +17,9 @@ func (p *program) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Args:  noArgs,
+		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprint(p.stdout, versionLine())
+			_, err := fmt.Fprint(p.Stdout, versionLine())
 			return err
 		},
 	}

@@ -1,17 +1,17 @@
-package main
+package output
 
 import "strings"
 
 const (
-	// tailBytes is how much of a program's output is kept for an error message, and
+	// TailBytes is how much of a program's output is kept for an error message, and
 	// tailLines how many lines of it are shown.
-	tailBytes = 8 << 10
+	TailBytes = 8 << 10
 	tailLines = 10
 )
 
-// lastLines returns the last lines of a program's output for the end of an error
+// LastLines returns the last lines of a program's output for the end of an error
 // message.
-func lastLines(output string) string {
+func LastLines(output string) string {
 	output = strings.TrimSpace(output)
 	if output == "" {
 		return "; it said nothing"
@@ -20,7 +20,7 @@ func lastLines(output string) string {
 	var b strings.Builder
 	b.WriteString("; its last words:")
 	for _, line := range lines[max(0, len(lines)-tailLines):] {
-		b.WriteString("\n  " + clean(strings.TrimSuffix(line, "\r")))
+		b.WriteString("\n  " + Clean(strings.TrimSuffix(line, "\r")))
 	}
 	return b.String()
 }

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"io"
@@ -29,7 +29,7 @@ func TestClean(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := clean(tt.input); got != tt.want {
+			if got := Clean(tt.input); got != tt.want {
 				t.Errorf("clean(%q) = %q, want %q", tt.input, got, tt.want)
 			}
 		})
@@ -56,7 +56,7 @@ func TestCut(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := cut(tt.input, tt.width); got != tt.want {
+			if got := Cut(tt.input, tt.width); got != tt.want {
 				t.Errorf("cut(%q, %d) = %q, want %q", tt.input, tt.width, got, tt.want)
 			}
 		})
@@ -72,7 +72,7 @@ func FuzzLine(f *testing.F) {
 		if width < 1 || width > 500 {
 			return
 		}
-		got := cut(clean(line), width)
+		got := Cut(Clean(line), width)
 		column := 0
 		for _, r := range got {
 			if !unicode.IsGraphic(r) {
@@ -103,7 +103,7 @@ func TestShorten(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			head, left, tail := shorten(tt.lines, 6)
+			head, left, tail := Shorten(tt.lines, 6)
 			if !slices.Equal(head, tt.head) || left != tt.left || !slices.Equal(tail, tt.tail) {
 				t.Errorf("got %q, %d, %q\nwant %q, %d, %q", head, left, tail, tt.head, tt.left, tt.tail)
 			}
@@ -127,8 +127,8 @@ func TestPlain(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := &program{getenv: func(name string) string { return tt.env[name] }}
-			if got := p.plain(); got != tt.want {
+			s := &Streams{Getenv: func(name string) string { return tt.env[name] }}
+			if got := s.plain(); got != tt.want {
 				t.Errorf("plain = %q, want %q", got, tt.want)
 			}
 		})
@@ -143,9 +143,9 @@ func TestStyleWithoutTerminal(t *testing.T) {
 	}
 	defer file.Close()
 	for _, out := range []io.Writer{file, io.Discard} {
-		p := &program{stdout: out, getenv: func(string) string { return "xterm" }}
-		if s, plain := p.style(); s != (style{}) || plain != "standard output is not a terminal" {
-			t.Errorf("style on %T = %+v, %q", out, s, plain)
+		s := &Streams{Stdout: out, Getenv: func(string) string { return "xterm" }}
+		if style, plain := s.Style(); style != (Style{}) || plain != "standard output is not a terminal" {
+			t.Errorf("style on %T = %+v, %q", out, style, plain)
 		}
 	}
 }

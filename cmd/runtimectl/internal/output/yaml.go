@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// writeYAML writes what JSON can express as YAML, with members in the same order.
-func writeYAML(w io.Writer, v any) error {
+// WriteYAML writes what JSON can express as YAML, with members in the same order.
+func WriteYAML(w io.Writer, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err

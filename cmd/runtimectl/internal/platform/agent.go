@@ -1,4 +1,4 @@
-package main
+package platform
 
 import (
 	"context"
@@ -10,17 +10,18 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
 
-// agent is what package docker says to the server in a sandbox.
-type agent struct{}
+// Agent is what package docker says to the server in a sandbox.
+type Agent struct{}
 
-var _ sandbox.Agent = agent{}
+var _ sandbox.Agent = Agent{}
 
 // Ready runs a command in the default shell. A sandbox without an owner is asked
 // whether it could: it runs nothing yet.
-func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
+func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return err
@@ -34,13 +35,13 @@ func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 		return err
 	}
 	if run, ok := o.(api.RunObservation); !ok || run.Metadata.ExitCode != 0 {
-		return fmt.Errorf("the first command did not succeed: %s", clean(content(o)))
+		return fmt.Errorf("the first command did not succeed: %s", output.Clean(output.Content(o)))
 	}
 	return nil
 }
 
 // Claim makes the sandbox the caller's.
-func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
+func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
 	c, err := clientOver(dial, claim.Ticket)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // Renew gives the sandbox a new deadline.
-func (agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
+func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func (agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl t
 }
 
 // Status asks what the sandbox does, and how long it will live.
-func (agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
+func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
 	c, err := clientOver(dial, key)
 	if err != nil {
 		return sandbox.Status{}, err

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ func TestLastLines(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := lastLines(tt.output); got != tt.want {
+			if got := LastLines(tt.output); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package main
+package platform
 
 import (
 	"math"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -18,12 +19,12 @@ import (
 func parseSpec(t *testing.T, env map[string]string, args ...string) (sandbox.Spec, error) {
 	t.Helper()
 	c := &cobra.Command{}
-	flags := addSpec(c)
+	flags := AddSpec(c)
 	if err := c.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{getenv: func(name string) string { return env[name] }}
-	return flags.spec(p, "image")
+	p := &Platform{Streams: output.Streams{Getenv: func(name string) string { return env[name] }}}
+	return flags.Spec(p, "image")
 }
 
 func TestSpec(t *testing.T) {

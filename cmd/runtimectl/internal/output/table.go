@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"bytes"
@@ -15,22 +15,22 @@ import (
 	"github.com/docker/go-units"
 )
 
-// printed is something to be printed in one of the formats of addPrint.
-type printed interface {
-	// table is for a person: the first row is the headings.
-	table() [][]string
+// Printed is something to be printed in one of the formats of addPrint.
+type Printed interface {
+	// Table is for a person: the first row is the headings.
+	Table() [][]string
 }
 
-// addPrint gives c the flag -o for print.
-func (p *program) print(f *format, v printed) error {
+// Print prints v in the format.
+func (s *Streams) Print(f *Format, v Printed) error {
 	var err error
-	switch f.value {
+	switch f.Value {
 	case "json":
-		err = writeJSON(p.stdout, v, "  ")
+		err = WriteJSON(s.Stdout, v, "  ")
 	case "yaml":
-		err = writeYAML(p.stdout, v)
+		err = WriteYAML(s.Stdout, v)
 	default:
-		err = writeTable(p.stdout, v.table(), p.windowWidth())
+		err = WriteTable(s.Stdout, v.Table(), s.WindowWidth())
 	}
 	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
@@ -38,9 +38,9 @@ func (p *program) print(f *format, v printed) error {
 	return nil
 }
 
-// writeJSON writes v as JSON, with each level of it indented by indent, and a line
+// WriteJSON writes v as JSON, with each level of it indented by indent, and a line
 // end. A terminal shows all of it: see escapeJSON.
-func writeJSON(w io.Writer, v any, indent string) error {
+func WriteJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -48,14 +48,14 @@ func writeJSON(w io.Writer, v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(escapeJSON(b.Bytes()))
+	_, err := w.Write(EscapeJSON(b.Bytes()))
 	return err
 }
 
-// escapeJSON escapes characters in strings that are not to be seen, and that
+// EscapeJSON escapes characters in strings that are not to be seen, and that
 // JSON does not ask to be escaped: C1 controls, delete, marks of direction. They
 // may come from a sandbox, and would act on the terminal.
-func escapeJSON(text []byte) []byte {
+func EscapeJSON(text []byte) []byte {
 	return escape(text, func(out []byte, r rune) []byte {
 		if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
 			return fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
@@ -89,20 +89,20 @@ func escape(text []byte, write func(out []byte, r rune) []byte) []byte {
 
 func unseen(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\t' }
 
-// windowWidth is how many columns the terminal of standard output has, 0 where it is
+// WindowWidth is how many columns the terminal of standard output has, 0 where it is
 // none: what programs read is not cut.
-func (p *program) windowWidth() int {
-	style, _ := p.style()
-	return style.width
+func (s *Streams) WindowWidth() int {
+	style, _ := s.Style()
+	return style.Width
 }
 
 // columnGap is the blanks between two columns.
 const columnGap = 3
 
-// writeTable writes rows with their columns aligned, and cuts cells where a row is wider
+// WriteTable writes rows with their columns aligned, and cuts cells where a row is wider
 // than most columns of a terminal; 0 means any width. What is in a cell may come from a
 // sandbox: nothing in it moves a cursor.
-func writeTable(w io.Writer, rows [][]string, most int) error {
+func WriteTable(w io.Writer, rows [][]string, most int) error {
 	var t table
 	return t.write(w, rows, most)
 }
@@ -113,11 +113,11 @@ type table struct{ widths []int }
 func (t *table) write(w io.Writer, rows [][]string, most int) error {
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = clean(cell)
+			row[i] = Clean(cell)
 			if i == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}
-			t.widths[i] = max(t.widths[i], textWidth(row[i]))
+			t.widths[i] = max(t.widths[i], TextWidth(row[i]))
 		}
 	}
 	widths, gap := fit(t.widths, most)
@@ -125,13 +125,13 @@ func (t *table) write(w io.Writer, rows [][]string, most int) error {
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
-			cell = cut(cell, widths[i])
+			cell = Cut(cell, widths[i])
 			line.WriteString(cell)
 			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-textWidth(cell)+gap))
+				line.WriteString(strings.Repeat(" ", widths[i]-TextWidth(cell)+gap))
 			}
 		}
-		b.WriteString(cut(line.String(), most) + "\n")
+		b.WriteString(Cut(line.String(), most) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -164,59 +164,60 @@ func fit(widths []int, most int) (fitting []int, gap int) {
 	return fitting, gap
 }
 
-func textWidth(text string) (width int) {
+// TextWidth is how many columns of a terminal a text takes.
+func TextWidth(text string) (width int) {
 	for _, r := range text {
 		width += columns(r)
 	}
 	return width
 }
 
-// span writes a duration for people.
-func span(d time.Duration) string { return units.HumanDuration(max(d, 0)) }
+// Span writes a duration for people.
+func Span(d time.Duration) string { return units.HumanDuration(max(d, 0)) }
 
-// size writes a number of bytes for people.
-func size[N int | int64 | uint64](bytes N) string { return units.HumanSize(float64(bytes)) }
+// Size writes a number of bytes for people.
+func Size[N int | int64 | uint64](bytes N) string { return units.HumanSize(float64(bytes)) }
 
-// orDash is text, or a dash for an empty one.
-func orDash(text string) string {
+// OrDash is text, or a dash for an empty one.
+func OrDash(text string) string {
 	if text == "" {
 		return "-"
 	}
 	return text
 }
 
-// line is something of which one after another is printed.
-type line interface {
-	// headings are for a person, and stand above the first row.
-	headings() []string
-	// row is for a person.
-	row() []string
+// Line is something of which one after another is printed.
+type Line interface {
+	// Headings are for a person, and stand above the first row.
+	Headings() []string
+	// Row is for a person.
+	Row() []string
 }
 
-// lines prints one line after another in one of the formats of addFormat. It may not be
+// Lines prints one line after another in one of the formats of addFormat. It may not be
 // used concurrently.
-type lines struct {
-	p      *program
-	format *format
+type Lines struct {
+	To     *Streams
+	Format *Format
 	table  table
 }
 
-// print prints one of many: a row, an object on one line, or a document.
-func (l *lines) print(v line) error {
+// Print prints one of many: a row, an object on one line, or a document.
+func (l *Lines) Print(v Line) error {
 	var err error
-	switch l.format.value {
+	switch l.Format.Value {
 	case "json":
-		err = writeJSON(l.p.stdout, v, "")
+		err = WriteJSON(l.To.Stdout, v, "")
 	case "yaml":
-		if _, err = io.WriteString(l.p.stdout, "---\n"); err == nil {
-			err = writeYAML(l.p.stdout, v)
+		if _, err = io.WriteString(l.To.Stdout, "---\n"); err == nil {
+			err = WriteYAML(l.To.Stdout, v)
 		}
 	default:
-		rows := [][]string{v.row()}
+		rows := [][]string{v.Row()}
 		if l.table.widths == nil {
-			rows = append([][]string{v.headings()}, rows...)
+			rows = append([][]string{v.Headings()}, rows...)
 		}
-		err = l.table.write(l.p.stdout, rows, l.p.windowWidth())
+		err = l.table.write(l.To.Stdout, rows, l.To.WindowWidth())
 	}
 	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
@@ -224,13 +225,14 @@ func (l *lines) print(v line) error {
 	return nil
 }
 
-// stamp is a time for a column.
-func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }
+// Stamp is a time for a column.
+func Stamp(t time.Time) string { return t.Local().Format(time.DateTime) }
 
-// document is JSON to be printed.
-type document json.RawMessage
+// Document is JSON to be printed.
+type Document json.RawMessage
 
 // MarshalJSON returns it as it is.
-func (d document) MarshalJSON() ([]byte, error) { return d, nil }
+func (d Document) MarshalJSON() ([]byte, error) { return d, nil }
 
-func (d document) table() [][]string { return [][]string{{string(d)}} }
+// Table has one cell.
+func (d Document) Table() [][]string { return [][]string{{string(d)}} }

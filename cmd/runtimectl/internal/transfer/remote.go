@@ -1,4 +1,4 @@
-package main
+package transfer
 
 import (
 	"archive/tar"
@@ -12,27 +12,29 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/internal/archive"
 	"github.com/actiond/actiond/sandbox"
 )
 
-// remotePath is a path in a sandbox, as it is and what it leads to when links
+// RemotePath is a path in a sandbox, as it is and what it leads to when links
 // are followed there.
-type remotePath struct {
-	path  string // absolute and clean
-	real  string
-	info  sandbox.FileInfo // of real
-	found bool
+type RemotePath struct {
+	Path  string // absolute and clean
+	Real  string
+	Info  sandbox.FileInfo // of real
+	Found bool
 	// content tells that the path ended with "/.", slash that it ended with "/".
-	content, slash bool
+	Content, Slash bool
 }
 
 // mostLinks is how many links of a path are followed, one after another.
 const mostLinks = 16
 
-// look finds out what is at a path of a sandbox.
-func look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (remotePath, error) {
-	r := remotePath{content: given == "." || strings.HasSuffix(given, "/."), slash: strings.HasSuffix(given, "/")}
+// Look finds out what is at a path of a sandbox.
+func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (RemotePath, error) {
+	r := RemotePath{Content: given == "." || strings.HasSuffix(given, "/."), Slash: strings.HasSuffix(given, "/")}
 	if !path.IsAbs(given) {
 		dir, err := files.WorkDir(ctx, s)
 		if err != nil {
@@ -40,10 +42,10 @@ func look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given st
 		}
 		given = path.Join(dir, given)
 	}
-	r.path = path.Clean(given)
-	r.real = r.path
+	r.Path = path.Clean(given)
+	r.Real = r.Path
 	for range mostLinks {
-		info, err := files.Stat(ctx, s, r.real)
+		info, err := files.Stat(ctx, s, r.Real)
 		if errors.Is(err, fs.ErrNotExist) {
 			return r, nil
 		}
@@ -51,31 +53,31 @@ func look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given st
 			return r, err
 		}
 		if info.Mode&fs.ModeSymlink == 0 {
-			r.info, r.found = info, true
+			r.Info, r.Found = info, true
 			return r, nil
 		}
 		target := info.LinkTarget
 		if !path.IsAbs(target) {
-			target = path.Join(path.Dir(r.real), target)
+			target = path.Join(path.Dir(r.Real), target)
 		}
-		r.real = path.Clean(target)
+		r.Real = path.Clean(target)
 	}
-	return r, fmt.Errorf("%w: there are too many links at %s in sandbox %s", errConflict, r.path, s.ID)
+	return r, fmt.Errorf("%w: there are too many links at %s in sandbox %s", command.ErrConflict, r.Path, s.ID)
 }
 
-// direct refuses a link as the place to write to in a sandbox that does not run:
+// Direct refuses a link as the place to write to in a sandbox that does not run:
 // the engine writes there as root, and the agent may have made it.
-func (r remotePath) direct(s *sandbox.Sandbox) error {
-	if serves(s) || r.real == r.path {
+func (r RemotePath) Direct(s *sandbox.Sandbox) error {
+	if platform.Serves(s) || r.Real == r.Path {
 		return nil
 	}
 	return fmt.Errorf("%w: %s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
-		errConflict, r.path, s.ID, r.real, s.State, advice(s))
+		command.ErrConflict, r.Path, s.ID, r.Real, s.State, platform.Advice(s))
 }
 
-// ownerOf is the account that the commands of a sandbox run as. Its own list of
+// OwnerOf is the account that the commands of a sandbox run as. Its own list of
 // accounts knows its ids, whether it runs or not; the list is root's.
-func ownerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (archive.Owner, error) {
+func OwnerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (archive.Owner, error) {
 	name, number, _ := strings.Cut(s.User, ":")
 	uid, err := strconv.Atoi(number)
 	if err != nil { // a local one: files belong to the user who makes them
@@ -108,19 +110,19 @@ func ownerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (arch
 	return archive.Owner{UID: uid, GID: uid}, lines.Err()
 }
 
-// readFile gives a file of a sandbox to use, with what the archive says of it.
-func readFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
-	from, err := look(ctx, files, s, given)
+// ReadFile gives a file of a sandbox to use, with what the archive says of it.
+func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
+	from, err := Look(ctx, files, s, given)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !from.found:
-		return fmt.Errorf("%s in sandbox %s: %w", from.path, s.ID, errNotFound)
-	case !from.info.Mode.IsRegular():
-		return fmt.Errorf("%w: %s in sandbox %s is no file", errConflict, from.path, s.ID)
+	case !from.Found:
+		return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
+	case !from.Info.Mode.IsRegular():
+		return fmt.Errorf("%w: %s in sandbox %s is no file", command.ErrConflict, from.Path, s.ID)
 	}
-	archive, err := files.CopyOut(ctx, s, from.real)
+	archive, err := files.CopyOut(ctx, s, from.Real)
 	if err != nil {
 		return err
 	}
@@ -134,7 +136,7 @@ func readFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, give
 		err = use(h, in)
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s in sandbox %s: %w", from.path, s.ID, err)
+		return fmt.Errorf("reading %s in sandbox %s: %w", from.Path, s.ID, err)
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package main
+// Package output writes what commands print: tables, JSON and YAML, progress and
+// notes. Text may come from a sandbox: nothing in it acts on a terminal.
+package output
 
 import (
 	"fmt"
@@ -14,61 +16,61 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// format is the value of an --output flag: one of a few words.
-type format struct {
-	value   string
+// Format is the value of an --output flag: one of a few words.
+type Format struct {
+	Value   string
 	allowed []string
 }
 
-// addFormat gives c a flag -o that takes one of the allowed words; the first
+// AddFormat gives c a flag -o that takes one of the allowed words; the first
 // is the default.
-func addFormat(c *cobra.Command, allowed ...string) *format {
-	f := &format{value: allowed[0], allowed: allowed}
+func AddFormat(c *cobra.Command, allowed ...string) *Format {
+	f := &Format{Value: allowed[0], allowed: allowed}
 	c.Flags().VarP(f, "output", "o", "print "+strings.Join(allowed, " or "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return f
 }
 
 // Set takes one of the allowed words.
-func (f *format) Set(s string) error {
+func (f *Format) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
 		return fmt.Errorf("must be %s", strings.Join(f.allowed, " or "))
 	}
-	f.value = s
+	f.Value = s
 	return nil
 }
 
 // String returns the word.
-func (f *format) String() string { return f.value }
+func (f *Format) String() string { return f.Value }
 
 // Type names what help shows for the value.
-func (f *format) Type() string { return strings.Join(f.allowed, "|") }
+func (f *Format) Type() string { return strings.Join(f.allowed, "|") }
 
-// style is how text for a person is written. The zero value is plain.
-type style struct {
+// Style is how text for a person is written. The zero value is plain.
+type Style struct {
 	color bool
-	width int // of the terminal in columns; 0 without a terminal
+	Width int // of the terminal in columns; 0 without a terminal
 }
 
-// style finds out what standard output can show. Where it is no colours, plain
+// Style finds out what standard output can show. Where it is no colours, plain
 // says why.
-func (p *program) style() (s style, plain string) {
-	file, ok := p.stdout.(*os.File)
+func (s *Streams) Style() (style Style, plain string) {
+	file, ok := s.Stdout.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return s, "standard output is not a terminal"
+		return style, "standard output is not a terminal"
 	}
 	if width, _, err := term.GetSize(int(file.Fd())); err == nil {
-		s.width = width
+		style.Width = width
 	}
-	plain = p.plain()
-	s.color = plain == ""
-	return s, plain
+	plain = s.plain()
+	style.color = plain == ""
+	return style, plain
 }
 
 // plain says why there should be no colours on a terminal, "" where there may.
-func (p *program) plain() string {
-	switch name := p.getenv("TERM"); {
-	case p.getenv("NO_COLOR") != "": // no-color.org
+func (s *Streams) plain() string {
+	switch name := s.Getenv("TERM"); {
+	case s.Getenv("NO_COLOR") != "": // no-color.org
 		return "NO_COLOR is set"
 	case name == "":
 		return "TERM is not set"
@@ -80,16 +82,16 @@ func (p *program) plain() string {
 
 // The colours are the eight that every terminal has, in the person's own theme.
 const (
-	bold   = "1"
-	dim    = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-	cyan   = "36"
+	Bold   = "1"
+	Dim    = "2"
+	Red    = "31"
+	Green  = "32"
+	Yellow = "33"
+	Cyan   = "36"
 )
 
-// paint wraps text in a colour, where there are any.
-func (s style) paint(color, text string) string {
+// Paint wraps text in a colour, where there are any.
+func (s Style) Paint(color, text string) string {
 	if !s.color || color == "" || text == "" {
 		return text
 	}
@@ -98,10 +100,10 @@ func (s style) paint(color, text string) string {
 
 const tabWidth = 8
 
-// clean makes a line harmless to a terminal: tabs become blanks, and whatever
+// Clean makes a line harmless to a terminal: tabs become blanks, and whatever
 // is not to be seen is written out, because the text comes from a sandbox that
 // may want to move the cursor, ring, or rename the window.
-func clean(line string) string {
+func Clean(line string) string {
 	var b strings.Builder
 	column := 0
 	for len(line) > 0 {
@@ -131,8 +133,8 @@ func clean(line string) string {
 
 const cutMark = "..."
 
-// cut shortens a clean line to width columns; 0 means any width.
-func cut(line string, width int) string {
+// Cut shortens a clean line to width columns; 0 means any width.
+func Cut(line string, width int) string {
 	if width <= 0 || len(line) <= width {
 		return line
 	}
@@ -178,9 +180,9 @@ func columns(r rune) int {
 	return 1
 }
 
-// shorten keeps the first and the last of more than most lines and says
+// Shorten keeps the first and the last of more than most lines and says
 // between them how many are left out.
-func shorten(lines []string, most int) (head []string, left int, tail []string) {
+func Shorten(lines []string, most int) (head []string, left int, tail []string) {
 	if len(lines) <= most {
 		return lines, 0, nil
 	}
@@ -189,8 +191,8 @@ func shorten(lines []string, most int) (head []string, left int, tail []string) 
 	return lines[:starts], len(lines) - starts - ends, lines[len(lines)-ends:]
 }
 
-// content is what an observation says.
-func content(o api.Observation) string {
+// Content is what an observation says.
+func Content(o api.Observation) string {
 	switch o := o.(type) {
 	case api.RunObservation:
 		return o.Content

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"bytes"
@@ -8,24 +8,24 @@ import (
 	"golang.org/x/term"
 )
 
-// repainted prints one table over the one before, on a terminal that can do so. It may
+// Screen prints one table over the one before, on a terminal that can do so. It may
 // not be used concurrently.
-type repainted struct {
+type Screen struct {
 	out  *os.File
 	rows int // on the screen
 }
 
-// repaint returns nil where standard output cannot be painted over.
-func (p *program) repaint() *repainted {
-	file, ok := p.stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || p.getenv("TERM") == "" || p.getenv("TERM") == "dumb" {
+// Repaint returns nil where standard output cannot be painted over.
+func (s *Streams) Repaint() *Screen {
+	file, ok := s.Stdout.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || s.Getenv("TERM") == "" || s.Getenv("TERM") == "dumb" {
 		return nil
 	}
-	return &repainted{out: file}
+	return &Screen{out: file}
 }
 
-// paint prints as many rows as the window has lines for.
-func (r *repainted) paint(rows [][]string) error {
+// Paint prints as many rows as the window has lines for.
+func (r *Screen) Paint(rows [][]string) error {
 	width, height, err := term.GetSize(int(r.out.Fd()))
 	if err != nil {
 		return fmt.Errorf("looking at the terminal: %w", err)
@@ -38,7 +38,7 @@ func (r *repainted) paint(rows [][]string) error {
 		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", r.rows) // up, and away with what is below
 	}
 	r.rows = len(rows)
-	if err := writeTable(&b, rows, width); err != nil {
+	if err := WriteTable(&b, rows, width); err != nil {
 		return err
 	}
 	if _, err := r.out.Write(b.Bytes()); err != nil {

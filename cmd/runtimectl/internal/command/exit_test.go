@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -24,11 +24,11 @@ func TestExitCode(t *testing.T) {
 	}{
 		{"nothing", nil, 0},
 		{"anything", errors.New("x"), 1},
-		{"command line", &usageError{"runtimectl", errors.New("x")}, 2},
+		{"command line", &UsageError{"runtimectl", errors.New("x")}, 2},
 		{"specification", sandbox.ErrInvalid, 2},
 		{"no sandbox", sandbox.ErrNotFound, 3},
 		{"no image", sandbox.ErrNoImage, 3},
-		{"no file", errNotFound, 3},
+		{"no file", ErrNotFound, 3},
 		{"nothing there", &client.StatusError{Status: 404}, 3},
 		{"wrong key", &client.StatusError{Status: 401}, 4},
 		{"forbidden", &client.StatusError{Status: 403}, 4},
@@ -36,7 +36,7 @@ func TestExitCode(t *testing.T) {
 		{"name taken", sandbox.ErrConflict, 5},
 		{"claimed", sandbox.ErrClaimed, 5},
 		{"short id of several", sandbox.ErrAmbiguous, 5},
-		{"in the way", errConflict, 5},
+		{"in the way", ErrConflict, 5},
 		{"port taken", &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}, 5},
 		{"changed meanwhile", &client.StatusError{Status: 409}, 5},
 		{"no engine", sandbox.ErrUnknown, 6},
@@ -47,14 +47,14 @@ func TestExitCode(t *testing.T) {
 		{"the server broke", &client.StatusError{Status: 500}, 1},
 		{"the server says nothing", client.ErrNoAnswer, 6},
 		{"the server drips", client.ErrTooSlow, 6},
-		{"a command's", &exitError{code: 42}, 42},
+		{"a command's", &ExitError{Code: 42}, 42},
 		{"nobody reads", &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}, 141},
 		{"the server hung up", &net.OpError{Op: "write", Net: "unix", Err: syscall.EPIPE}, 6},
 		{"several", errors.Join(sandbox.ErrNotFound, errors.New("x")), 3},
 	}
 	for _, tt := range tests {
 		for _, err := range []error{tt.err, wrapped(tt.err)} {
-			if got := exitCode(err); got != tt.want {
+			if got := ExitCode(err); got != tt.want {
 				t.Errorf("%s: exitCode(%v) = %d, want %d", tt.name, err, got, tt.want)
 			}
 		}

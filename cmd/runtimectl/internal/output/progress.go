@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a line on the terminal of standard error that says what is going
+// Progress is a line on the terminal of standard error that says what is going
 // on. Where that is no terminal, nothing is written. It may be used
 // concurrently.
-type progress struct {
+type Progress struct {
 	out   io.Writer // nil: not a terminal
 	width int
 
@@ -22,28 +22,28 @@ type progress struct {
 	last  time.Time
 }
 
-// progress begins a line.
-func (p *program) progress() *progress {
-	file, ok := p.stderr.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || p.getenv("TERM") == "dumb" {
-		return &progress{}
+// Progress begins a line.
+func (s *Streams) Progress() *Progress {
+	file, ok := s.Stderr.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || s.Getenv("TERM") == "dumb" {
+		return &Progress{}
 	}
 	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {
 		width = 80
 	}
-	return &progress{out: file, width: width}
+	return &Progress{out: file, width: width}
 }
 
-// say replaces the line.
-func (g *progress) say(format string, args ...any) {
+// Say replaces the line.
+func (g *Progress) Say(format string, args ...any) {
 	if g.out == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// A column stays free: some terminals wrap when the last one is written.
-	line := cut(clean(fmt.Sprintf(format, args...)), g.width-1)
+	line := Cut(Clean(fmt.Sprintf(format, args...)), g.width-1)
 	if line == g.shown {
 		return
 	}
@@ -51,18 +51,18 @@ func (g *progress) say(format string, args ...any) {
 	_, _ = io.WriteString(g.out, "\r\x1b[K"+line)
 }
 
-// count is say for figures that change all the time: most are left out.
-func (g *progress) count(format string, args ...any) {
+// Count is say for figures that change all the time: most are left out.
+func (g *Progress) Count(format string, args ...any) {
 	g.mu.Lock()
 	recent := time.Since(g.last) < 100*time.Millisecond
 	g.mu.Unlock()
 	if !recent {
-		g.say(format, args...)
+		g.Say(format, args...)
 	}
 }
 
-// end removes the line.
-func (g *progress) end() {
+// End removes the line.
+func (g *Progress) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shown != "" {

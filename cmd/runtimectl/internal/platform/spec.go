@@ -1,4 +1,4 @@
-package main
+package platform
 
 import (
 	"bufio"
@@ -17,9 +17,9 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// specFlags are the flags that say what sandbox is wanted. Their names are
+// SpecFlags are the flags that say what sandbox is wanted. Their names are
 // those of docker run, where that has them.
-type specFlags struct {
+type SpecFlags struct {
 	name, key, owner string
 	env, envFiles    []string
 	volumes, labels  []string
@@ -37,9 +37,9 @@ type specFlags struct {
 	command          string
 }
 
-// addSpec gives c the flags that say what sandbox is wanted.
-func addSpec(c *cobra.Command) *specFlags {
-	f := &specFlags{flags: c.Flags(), command: c.Name()}
+// AddSpec gives c the flags that say what sandbox is wanted.
+func AddSpec(c *cobra.Command) *SpecFlags {
+	f := &SpecFlags{flags: c.Flags(), command: c.Name()}
 	flags := c.Flags()
 	flags.StringVar(&f.name, "name", "", "call the sandbox `NAME` (default: its id)")
 	flags.StringVar(&f.key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
@@ -73,8 +73,8 @@ func addSpec(c *cobra.Command) *specFlags {
 	return f
 }
 
-// leaveOut takes flags of one sandbox from a command that makes many.
-func (f *specFlags) leaveOut(names ...string) {
+// LeaveOut takes flags of one sandbox from a command that makes many.
+func (f *SpecFlags) LeaveOut(names ...string) {
 	f.leftOut = names
 	for _, name := range names {
 		_ = f.flags.MarkHidden(name) // the flag is there
@@ -87,14 +87,14 @@ var needEngine = []string{
 	"server-flag",
 }
 
-// spec is what the flags ask for. An error is a usage error.
-func (f *specFlags) spec(p *program, image string) (sandbox.Spec, error) {
+// Spec is what the flags ask for. An error is a usage error.
+func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	for _, name := range f.leftOut {
 		if f.flags.Changed(name) {
 			return sandbox.Spec{}, fmt.Errorf("--%s is for one sandbox, and %s makes many", name, f.command)
 		}
 	}
-	if p.place.local {
+	if p.Local {
 		if err := f.checkLocal(); err != nil {
 			return sandbox.Spec{}, err
 		}
@@ -135,7 +135,7 @@ func (f *specFlags) spec(p *program, image string) (sandbox.Spec, error) {
 
 // checkLocal refuses flags that --local cannot keep: who gives them counts on
 // them.
-func (f *specFlags) checkLocal() error {
+func (f *SpecFlags) checkLocal() error {
 	for _, name := range needEngine {
 		if f.flags.Changed(name) {
 			return fmt.Errorf("--%s cannot be kept without an engine: leave it out with --local", name)
@@ -145,7 +145,7 @@ func (f *specFlags) checkLocal() error {
 }
 
 // variables puts --env-file and --env together; the latter wins.
-func (f *specFlags) variables(p *program) (map[string]string, error) {
+func (f *SpecFlags) variables(p *Platform) (map[string]string, error) {
 	env := map[string]string{}
 	for _, name := range f.envFiles {
 		if err := p.readVariables(name, env); err != nil {
@@ -153,7 +153,7 @@ func (f *specFlags) variables(p *program) (map[string]string, error) {
 		}
 	}
 	for _, word := range f.env {
-		if err := addVariable(word, p.getenv, env); err != nil {
+		if err := AddVariable(word, p.Getenv, env); err != nil {
 			return nil, fmt.Errorf("--env: %w", err)
 		}
 	}
@@ -162,8 +162,8 @@ func (f *specFlags) variables(p *program) (map[string]string, error) {
 
 // readVariables reads a file as docker run does: NAME=VALUE or NAME to a line,
 // no quotes, '#' begins a comment.
-func (p *program) readVariables(name string, env map[string]string) error {
-	file, err := p.openFile(name)
+func (p *Platform) readVariables(name string, env map[string]string) error {
+	file, err := p.OpenFile(name)
 	if err != nil {
 		return fmt.Errorf("--env-file: %w", err)
 	}
@@ -175,7 +175,7 @@ func (p *program) readVariables(name string, env map[string]string) error {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if err := addVariable(line, p.getenv, env); err != nil {
+		if err := AddVariable(line, p.Getenv, env); err != nil {
 			return fmt.Errorf("--env-file: line %d of %s: %w", number, name, err)
 		}
 	}
@@ -185,9 +185,9 @@ func (p *program) readVariables(name string, env map[string]string) error {
 	return nil
 }
 
-// addVariable takes NAME=VALUE, or NAME for its value here; one that is not set
+// AddVariable takes NAME=VALUE, or NAME for its value here; one that is not set
 // here is left out. The value is no part of an error: it may be a secret.
-func addVariable(word string, getenv func(string) string, env map[string]string) error {
+func AddVariable(word string, getenv func(string) string, env map[string]string) error {
 	name, value, given := strings.Cut(word, "=")
 	if name == "" || strings.ContainsAny(name, " \t") {
 		return fmt.Errorf("a variable begins with its name: NAME=VALUE, got name %q", name)

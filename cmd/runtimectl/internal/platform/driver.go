@@ -1,4 +1,6 @@
-package main
+// Package platform reaches the sandboxes of the platform that the command line
+// names: it opens the driver, finds sandboxes and speaks to their servers.
+package platform
 
 import (
 	"cmp"
@@ -13,39 +15,42 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 )
 
-// placeFlags say where the sandboxes are.
-type placeFlags struct {
+// Platform says where the sandboxes of a command are, and what the command line is
+// connected to. Its methods may not be called concurrently before Choose returned.
+type Platform struct {
+	output.Streams
+
+	Local    bool // the sandboxes are processes of this machine
 	on       string
-	local    bool
 	stateDir string
 	server   string
 	uidRange string
 }
 
-// addPlace gives c, and every command below it, the flags that say where the
-// sandboxes are.
-func (p *program) addPlace(c *cobra.Command) {
+// AddFlags gives c the flags that say where the sandboxes are.
+func (p *Platform) AddFlags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.BoolVar(&p.place.local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
+	flags.BoolVar(&p.Local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
 	_ = flags.MarkHidden("local") // the flag is there
-	flags.StringVar(&p.place.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
+	flags.StringVar(&p.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
 	_ = c.MarkFlagDirname("state-dir") // the flag is there
 }
 
-// addServer gives c a flag for the program that is put into sandboxes.
-func (p *program) addServer(c *cobra.Command) {
-	c.Flags().StringVar(&p.place.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
+// AddServer gives c a flag for the program that is put into sandboxes.
+func (p *Platform) AddServer(c *cobra.Command) {
+	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
 }
 
-// addUserIDs gives c a flag for the user ids of sandboxes.
-func (p *program) addUserIDs(c *cobra.Command) {
-	c.Flags().StringVar(&p.place.uidRange, "uid-range", "", fmt.Sprintf(
+// AddUserIDs gives c a flag for the user ids of sandboxes.
+func (p *Platform) AddUserIDs(c *cobra.Command) {
+	c.Flags().StringVar(&p.uidRange, "uid-range", "", fmt.Sprintf(
 		"give sandboxes user ids of `FIRST-LAST` where nothing else decides\nthem (default: $%s or %v)", uidRangeVariable, docker.DefaultUserIDs))
 }
 
@@ -53,10 +58,10 @@ func (p *program) addUserIDs(c *cobra.Command) {
 const uidRangeVariable = "ACTIOND_UID_RANGE"
 
 // userIDs is the range that the flag or the variable names, zero for the default.
-func (p *program) userIDs() (docker.IDRange, error) {
-	text, from := p.place.uidRange, "--uid-range"
+func (p *Platform) userIDs() (docker.IDRange, error) {
+	text, from := p.uidRange, "--uid-range"
 	if text == "" {
-		text, from = p.getenv(uidRangeVariable), uidRangeVariable
+		text, from = p.Getenv(uidRangeVariable), uidRangeVariable
 	}
 	if text == "" {
 		return docker.IDRange{}, nil
@@ -68,24 +73,24 @@ func (p *program) userIDs() (docker.IDRange, error) {
 	return ids, nil
 }
 
-// options are what a command asks of the driver that it opens.
-type options struct {
-	servers  map[string]string // by architecture; nil where none is put into sandboxes
-	progress func(id string, state sandbox.State, waiting string)
-	pulling  func(status string, done, total int64)
-	logger   *slog.Logger
+// Options are what a command asks of the driver that it opens.
+type Options struct {
+	Servers  map[string]string // by architecture; nil where none is put into sandboxes
+	Progress func(id string, state sandbox.State, waiting string)
+	Pulling  func(status string, done, total int64)
+	Logger   *slog.Logger
 }
 
-// open opens the driver that the flags name. It is the only place that knows which
+// Open opens the driver that the flags name. It is the only place that knows which
 // drivers there are.
-func (p *program) open(o options) (sandbox.Driver, error) {
-	stateDir, err := p.stateDir()
+func (p *Platform) Open(o Options) (sandbox.Driver, error) {
+	stateDir, err := p.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	if p.place.local {
+	if p.Local {
 		return local.Open(local.Config{
-			StateDir: stateDir, Agent: agent{}, Server: func() (string, error) { return findServer(p.place.server) },
+			StateDir: stateDir, Agent: Agent{}, Server: func() (string, error) { return findServer(p.server) },
 		})
 	}
 	ids, err := p.userIDs()
@@ -93,28 +98,28 @@ func (p *program) open(o options) (sandbox.Driver, error) {
 		return nil, err
 	}
 	return docker.Open(docker.Config{
-		StateDir: stateDir, Agent: agent{}, UserIDs: ids, Servers: o.servers, Progress: o.progress, Pulling: o.pulling, Logger: o.logger,
+		StateDir: stateDir, Agent: Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
 	})
 }
 
-// stateDir is the directory in which sandboxes are recorded.
-func (p *program) stateDir() (string, error) {
-	dir, err := filepath.Abs(cmp.Or(p.place.stateDir, sandbox.DefaultStateDir()))
+// StateDir is the directory in which sandboxes are recorded.
+func (p *Platform) StateDir() (string, error) {
+	dir, err := filepath.Abs(cmp.Or(p.stateDir, sandbox.DefaultStateDir()))
 	if err != nil {
 		return "", fmt.Errorf("finding the state directory: %w", err)
 	}
 	return dir, nil
 }
 
-// openFile opens a file of this machine for reading, on behalf of a specification,
+// OpenFile opens a file of this machine for reading, on behalf of a specification,
 // and refuses links that an agent may have made on the way.
-func (p *program) openFile(name string) (file *os.File, err error) {
+func (p *Platform) OpenFile(name string) (file *os.File, err error) {
 	if name, err = filepath.Abs(name); err != nil {
 		return nil, err
 	}
 	opened, err := hostpath.Open(name, hostpath.NoLinks)
 	if errors.Is(err, hostpath.ErrLink) {
-		err = p.in(func(driver sandbox.Driver) error {
+		err = p.In(func(driver sandbox.Driver) error {
 			if opener, ok := driver.(sandbox.Opener); ok {
 				file, err = opener.Open(context.Background(), name) // the engine is asked for a bounded time only
 			} else {
@@ -130,17 +135,17 @@ func (p *program) openFile(name string) (file *os.File, err error) {
 	return opened.Reader()
 }
 
-// withServers is a change for open: it names the programs that are put into
+// WithServers is a change for open: it names the programs that are put into
 // sandboxes, by architecture. The one beside this program may be followed by
 // others for other machines, server-amd64 and server-arm64.
-func (p *program) withServers() (func(*options), error) {
-	program, err := findServer(p.place.server)
+func (p *Platform) WithServers() (func(*Options), error) {
+	program, err := findServer(p.server)
 	if err != nil {
 		return nil, err
 	}
 	servers := map[string]string{}
 	others := []string{program + "-amd64", program + "-arm64", program}
-	if p.place.server != "" {
+	if p.server != "" {
 		others = others[2:]
 	}
 	for _, path := range others {
@@ -152,7 +157,7 @@ func (p *program) withServers() (func(*options), error) {
 			return nil, err
 		}
 	}
-	return func(o *options) { o.servers = servers }, nil
+	return func(o *Options) { o.Servers = servers }, nil
 }
 
 // architecture is that of a program for Linux, in the engine's words.
@@ -206,7 +211,7 @@ func checkProgram(program, advice string) error {
 	return nil
 }
 
-// warnLocal says loudly what --local is not.
-func (p *program) warnLocal() {
-	_, _ = fmt.Fprintf(p.stderr, "warning: --local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
+// WarnLocal says loudly what --local is not.
+func (p *Platform) WarnLocal() {
+	_, _ = fmt.Fprintf(p.Stderr, "warning: --local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
 }

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"fmt"
@@ -7,24 +7,34 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 )
 
-// complain says what went wrong. The text may quote what a sandbox wrote.
-func (p *program) complain(text string) {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = clean(lines[i])
-	}
-	_, _ = fmt.Fprintf(p.stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
+// Streams are the inputs and outputs of a command, and its environment. Data goes to
+// Stdout and nothing else does; notes, progress and errors go to Stderr.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
 }
 
-// harmless is standard output, whose control characters are written out where it
-// is a terminal.
-func (p *program) harmless() io.Writer {
-	if file, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return cleaner{p.stdout}
+// Complain says what went wrong. The text may quote what a sandbox wrote.
+func (s *Streams) Complain(text string) {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Clean(lines[i])
 	}
-	return p.stdout
+	_, _ = fmt.Fprintf(s.Stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
+}
+
+// Harmless is standard output, whose control characters are written out where it
+// is a terminal.
+func (s *Streams) Harmless() io.Writer {
+	if file, ok := s.Stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return cleaner{s.Stdout}
+	}
+	return s.Stdout
 }
 
 // cleaner makes lines harmless to a terminal.
@@ -34,7 +44,7 @@ type cleaner struct{ out io.Writer }
 func (c cleaner) Write(text []byte) (int, error) {
 	lines := strings.Split(string(text), "\n")
 	for i := range lines {
-		lines[i] = clean(lines[i])
+		lines[i] = Clean(lines[i])
 	}
 	if _, err := fmt.Fprint(c.out, strings.Join(lines, "\n")); err != nil {
 		return 0, err
@@ -45,16 +55,16 @@ func (c cleaner) Write(text []byte) (int, error) {
 // maxAction is the most a server takes, and some.
 const maxAction = 128 << 20
 
-// input is the argument, or what is in the file, or on standard input.
-func (p *program) input(file string, args []string) ([]byte, error) {
+// Input is the argument, or what is in the file, or on standard input.
+func (s *Streams) Input(file string, args []string) ([]byte, error) {
 	if len(args) > 0 && args[0] != "-" {
 		return []byte(args[0]), nil
 	}
-	in := p.stdin
+	in := s.Stdin
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, absent(err)
+			return nil, command.Absent(err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f

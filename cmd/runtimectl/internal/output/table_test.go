@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	err := writeTable(&out, [][]string{{"A", "LONG", "C"}, {"日本", "x\x1b[2J", "last"}, {"", "y", "z\n"}}, 0)
+	err := WriteTable(&out, [][]string{{"A", "LONG", "C"}, {"日本", "x\x1b[2J", "last"}, {"", "y", "z\n"}}, 0)
 	want := "A      LONG       C\n日本   x\\x1b[2J   last\n       y          z\\x0a\n"
 	if err != nil || out.String() != want {
 		t.Errorf("got %q, %v\nwant %q", out.String(), err, want)
@@ -32,11 +32,11 @@ func TestTableFits(t *testing.T) {
 	}
 	for _, width := range []int{40, 80, 81, 120} {
 		var out bytes.Buffer
-		if err := writeTable(&out, rows(), width); err != nil {
+		if err := WriteTable(&out, rows(), width); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {
-			if got := textWidth(strings.TrimSuffix(line, "\n")); got > width {
+			if got := TextWidth(strings.TrimSuffix(line, "\n")); got > width {
 				t.Errorf("%d columns: a line has %d: %s", width, got, line)
 			}
 		}
@@ -49,17 +49,23 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
+type testLine []string
+
+func (testLine) Headings() []string { return []string{"NAME", "WHAT"} }
+
+func (l testLine) Row() []string { return l }
+
 // Lines that come one after another have headings once.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	l := lines{p: &program{stdout: &out}, format: &format{value: "table"}}
+	l := Lines{To: &Streams{Stdout: &out}, Format: &Format{Value: "table"}}
 	for _, code := range []string{"", "1"} {
-		if err := l.print(eventInfo{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local), ID: "0123456789ab", Name: "box", What: "die", Code: code}); err != nil {
+		if err := l.Print(testLine{"box", "die" + code}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := "TIME                  SANDBOX        NAME   WHAT\n2026-01-02 03:04:05   0123456789ab   box    die\n2026-01-02 03:04:05   0123456789ab   box    die with status 1\n"
+	want := "NAME   WHAT\nbox    die\nbox    die1\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
@@ -70,7 +76,7 @@ func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Hour: "Less than a second", 5 * time.Second: "5 seconds", 2 * time.Minute: "2 minutes", 47 * time.Hour: "47 hours", 72 * time.Hour: "3 days",
 	} {
-		if got := span(d); got != want {
+		if got := Span(d); got != want {
 			t.Errorf("span(%v) = %s, want %s", d, got, want)
 		}
 	}
@@ -79,7 +85,7 @@ func TestSpan(t *testing.T) {
 func TestSize(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0B", 999: "999B", 1000: "1kB", 34_123_456: "34.12MB", 5e18: "5EB"} {
-		if got := size(n); got != want {
+		if got := Size(n); got != want {
 			t.Errorf("size(%d) = %s, want %s", n, got, want)
 		}
 	}
@@ -95,7 +101,7 @@ func TestYAML(t *testing.T) {
 		[]any{"-", "~", "null", "0x1", "2026-11-21"},
 	}
 	var out bytes.Buffer
-	if err := writeYAML(&out, value); err != nil {
+	if err := WriteYAML(&out, value); err != nil {
 		t.Fatal(err)
 	}
 	want := `- "1": "007"
@@ -139,7 +145,7 @@ func FuzzYAML(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		if err := writeYAML(&out, want); err != nil {
+		if err := WriteYAML(&out, want); err != nil {
 			t.Fatal(err)
 		}
 		var got any
@@ -177,9 +183,9 @@ func TestOutputIsHarmless(t *testing.T) {
 			write func(w io.Writer) error
 			read  func(data []byte, v any) error
 		}{
-			{"json", func(w io.Writer) error { return writeJSON(w, value, "  ") }, json.Unmarshal},
-			{"json line", func(w io.Writer) error { return writeJSON(w, value, "") }, json.Unmarshal},
-			{"yaml", func(w io.Writer) error { return writeYAML(w, value) }, func(data []byte, v any) error { return yaml.Unmarshal(data, v) }},
+			{"json", func(w io.Writer) error { return WriteJSON(w, value, "  ") }, json.Unmarshal},
+			{"json line", func(w io.Writer) error { return WriteJSON(w, value, "") }, json.Unmarshal},
+			{"yaml", func(w io.Writer) error { return WriteYAML(w, value) }, func(data []byte, v any) error { return yaml.Unmarshal(data, v) }},
 		} {
 			var out bytes.Buffer
 			if err := f.write(&out); err != nil {
@@ -198,7 +204,7 @@ func TestOutputIsHarmless(t *testing.T) {
 	}
 	// Text that is not UTF-8, as a server can send in the midst of JSON.
 	var out bytes.Buffer
-	if err := writeJSON(&out, document("{\"a\":\"\x9b2J\"}"), ""); err != nil || out.String() != "{\"a\":\"\ufffd2J\"}\n" {
+	if err := WriteJSON(&out, Document("{\"a\":\"\x9b2J\"}"), ""); err != nil || out.String() != "{\"a\":\"\ufffd2J\"}\n" {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

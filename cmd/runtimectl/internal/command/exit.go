@@ -1,0 +1,108 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"syscall"
+
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Exit codes. run and exec have those of the command instead, and ExitTimeout
+// and ExitOwn where it has none; the shell says 126 for a command that cannot be
+// run and 127 for one that is not there.
+const (
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3 // no such sandbox, image or file
+	ExitAuth        = 4 // not allowed: a wrong key, or no access to the engine
+	ExitConflict    = 5 // something else has the name, or is in the way
+	ExitUnavailable = 6 // the engine or the sandbox does not answer
+	ExitTimeout     = 124
+	ExitOwn         = 125
+	ExitInterrupted = 130
+	ExitReaderLeft  = 141 // the reader of standard output left; a shell reports SIGPIPE so
+)
+
+// RunsCommands marks the commands whose exit codes belong to what they run: any
+// failure of ours is ExitOwn.
+const RunsCommands = "runs-commands"
+
+// ExitError is how run and exec end: with the code of what they ran.
+type ExitError struct {
+	Code int
+	Why  string // to be said, where there is something to say
+}
+
+func (e *ExitError) Error() string { return "the command ended" }
+
+// Errors of this program that have exit codes of their own.
+var (
+	ErrNotFound   = errors.New("not found")
+	ErrConflict   = errors.New("conflict")
+	ErrEngineOnly = errors.New("this needs an engine, and --local does without one")
+)
+
+// Absent makes an error that says that a file is not there one of ours.
+func Absent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return err
+}
+
+// ReaderLeft tells whether standard output no longer has a reader, as behind
+// "| head". That is not a failure.
+func ReaderLeft(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return ok && failed.Path == os.Stdout.Name() && errors.Is(failed.Err, syscall.EPIPE)
+}
+
+// ExitCode is the one place where errors become exit codes.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if ended, ok := errors.AsType[*ExitError](err); ok {
+		return ended.Code
+	}
+	if ReaderLeft(err) {
+		return ExitReaderLeft
+	}
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	status := 0
+	if answer, ok := errors.AsType[*client.StatusError](err); ok {
+		status = answer.Status
+	}
+	switch {
+	case errors.As(err, new(*UsageError)), is(sandbox.ErrInvalid, sandbox.ErrUnsupported, ErrEngineOnly):
+		return ExitUsage
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(sandbox.ErrUnknown) && is(fs.ErrPermission):
+		return ExitAuth
+	case status == http.StatusNotFound, is(ErrNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage):
+		return ExitNotFound
+	case status == http.StatusConflict, is(ErrConflict, archive.ErrExists, syscall.EADDRINUSE, sandbox.ErrConflict, sandbox.ErrClaimed, sandbox.ErrAmbiguous):
+		return ExitConflict
+	case is(context.Canceled, context.DeadlineExceeded):
+		return ExitFailed
+	// A connection that breaks says so in more ways than one: it is reset, or ends.
+	case status == http.StatusServiceUnavailable, is(sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
+		return ExitUnavailable
+	}
+	return ExitFailed
+}
