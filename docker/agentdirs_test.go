@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -51,7 +52,7 @@ func TestMountThroughLinkOfAgent(t *testing.T) {
 	dir := realDir(t)
 	share, readOnly, elsewhere := dir+"/share", dir+"/read-only", dir+"/elsewhere"
 	mkdirs(t, share, share+"/d", share+"/d/e", readOnly, readOnly+"/sub", elsewhere, elsewhere+"/sub")
-	engine := newFake()
+	engine := dockertest.New(t)
 	h := fakeHost(t, engine)
 	ctx := t.Context()
 	create := func(source string) (*sandbox.Sandbox, error) {
@@ -72,7 +73,7 @@ func TestMountThroughLinkOfAgent(t *testing.T) {
 	// controller of its own, because one of them leads into a directory with another.
 	for link := range links {
 		spec := sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: link, Target: "/data"}}}
-		if _, err := fakeHost(t, newFake()).Create(ctx, spec); err != nil {
+		if _, err := fakeHost(t, dockertest.New(t)).Create(ctx, spec); err != nil {
 			t.Fatalf("before: %s: %v", link, err)
 		}
 	}
@@ -112,8 +113,8 @@ func TestMountThroughLinkOfForeignContainer(t *testing.T) {
 	mkdirs(t, dir+"/share", dir+"/elsewhere")
 	symlink(t, "share", dir+"/name")
 	symlink(t, "../elsewhere", dir+"/share/sub")
-	engine := newFake()
-	engine.foreign = []container.Summary{{ID: "f", Names: []string{"/foreign"}, Mounts: []container.MountPoint{
+	engine := dockertest.New(t)
+	engine.Foreign = []container.Summary{{ID: "f", Names: []string{"/foreign"}, Mounts: []container.MountPoint{
 		{Type: mount.TypeBind, Source: dir + "/missing", RW: true}, {Type: mount.TypeBind, Source: dir + "/name", Destination: "/x", RW: true},
 	}}}
 	h := fakeHost(t, engine)
@@ -121,11 +122,11 @@ func TestMountThroughLinkOfForeignContainer(t *testing.T) {
 	if _, err := h.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
-	engine.foreign[0].Mounts[1].RW = false
+	engine.Foreign[0].Mounts[1].RW = false
 	if _, err := h.Create(t.Context(), spec); err != nil {
 		t.Errorf("mounted read-only: %v", err)
 	}
-	engine.failAt, engine.fault = 1, down
+	engine.SetDown(true)
 	if _, err := h.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrUnknown) {
 		t.Errorf("without the engine: got %v, want ErrUnknown", err)
 	}
@@ -144,7 +145,7 @@ func TestMountThroughLinkOfOtherUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	for _, source := range []string{"/share/last", "/share/middle/d", "/share/middle/../share/last"} {
 		_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + source, Target: "/data"}}})
 		if !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "belongs to user 1000") {
@@ -169,7 +170,7 @@ func TestOpenThroughLinkOfAgent(t *testing.T) {
 	}
 	symlink(t, "../secret", dir+"/share/env")
 	symlink(t, "secret", dir+"/env")
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + "/share", Target: "/x"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func TestMountInMount(t *testing.T) {
 	mkdirs(t, dir+"/outer", dir+"/outer/d", dir+"/inner")
 	symlink(t, "/etc", dir+"/outer/link")
 	symlink(t, "d", dir+"/outer/d/link")
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	for target, want := range map[string]error{
 		"/w/link": sandbox.ErrInvalid, "/w/link/x": sandbox.ErrInvalid, "/w/d/link/y": sandbox.ErrInvalid, "/w/d": nil, "/w/d/new/one": nil,
 	} {
@@ -229,8 +230,8 @@ func TestServerWaitsForMounts(t *testing.T) {
 	}
 	dir := realDir(t)
 	mkdirs(t, dir+"/a", dir+"/b")
-	engine := newFake()
-	engine.pid = os.Getpid() // whose root directory is this machine's
+	engine := dockertest.New(t)
+	engine.Pid = os.Getpid() // whose root directory is this machine's
 	h := fakeHost(t, engine)
 	good := sandbox.Spec{Image: "debian", Key: "good", Mounts: []sandbox.Mount{{Source: dir + "/a", Target: dir + "/a"}}}
 	s, err := h.Create(t.Context(), good)
@@ -241,16 +242,16 @@ func TestServerWaitsForMounts(t *testing.T) {
 	if _, err := h.Create(t.Context(), bad); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "changed after it was checked") {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
-	engine.mu.Lock()
-	for _, c := range engine.containers {
-		if c.id != s.Instance && c.served {
+	engine.Lock()
+	for _, c := range engine.Containers {
+		if c.ID != s.Instance && c.Served {
 			t.Error("the other server was let start")
 		}
 	}
-	if n := len(engine.containers); n != 1 {
+	if n := len(engine.Containers); n != 1 {
 		t.Errorf("there are %d containers, want the good one", n)
 	}
-	engine.mu.Unlock()
+	engine.Unlock()
 
 	// The same at a later start.
 	if err := h.Stop(t.Context(), s, 0); err != nil {
@@ -279,14 +280,13 @@ func TestMountThatCannotBeChecked(t *testing.T) {
 	}
 	dir := realDir(t)
 	mkdirs(t, dir+"/share", dir+"/share/d", dir+"/share/d/e", dir+"/fine")
-	h := fakeHost(t, newFake(), func(c *docker.Config) { c.Transport = "port" })
 	for source, refused := range map[string]bool{"/share": false, "/share/d": true, "/share/d/e": true, "/fine": false} {
-		engine := newFake()
-		engine.foreign = []container.Summary{{ID: "f", Names: []string{"/f"}, Mounts: []container.MountPoint{{Type: mount.TypeBind, Source: dir + "/share", RW: true}}}}
-		docker.SetEngine(h, engine)
+		engine := dockertest.New(t)
+		engine.Foreign = []container.Summary{{ID: "f", Names: []string{"/f"}, Mounts: []container.MountPoint{{Type: mount.TypeBind, Source: dir + "/share", RW: true}}}}
+		h := fakeHost(t, engine, func(c *docker.Config) { c.Transport = "port" })
 		_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + source, Target: "/x"}}})
 		// The fake publishes no port, so no sandbox comes to life in this test.
-		if errors.Is(err, sandbox.ErrInvalid) != refused || slices.Contains(engine.calls, "start") == refused {
+		if errors.Is(err, sandbox.ErrInvalid) != refused || slices.Contains(engine.Calls, "start") == refused {
 			t.Errorf("%s: got %v, want ErrInvalid and no start: %v", source, err, refused)
 		}
 	}
@@ -301,7 +301,7 @@ func TestAgentCannotSpoilLinks(t *testing.T) {
 	share, elsewhere := dir+"/share", dir+"/elsewhere"
 	mkdirs(t, share, share+"/sub", dir+"/operator", elsewhere)
 	symlink(t, elsewhere, dir+"/ours")
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	create := func(source string) error {
 		_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: source, Target: "/data"}}})
 		return err

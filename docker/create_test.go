@@ -16,16 +16,15 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	spec := sandbox.Spec{Image: "debian", Key: "k", Name: "one", Owner: "me", Env: map[string]string{"A": "secret value"}}
 	s, err := h.Create(t.Context(), spec)
@@ -36,9 +35,9 @@ func TestCreate(t *testing.T) {
 	if err != nil || len(key) != 64 {
 		t.Errorf("Key: %d digits, %v, want 64", len(key), err)
 	}
-	f.mu.Lock()
-	everything := fmt.Sprintf("%+v %+v", f.containers[s.Instance].config, f.containers[s.Instance].host)
-	f.mu.Unlock()
+	f.Lock()
+	everything := fmt.Sprintf("%+v %+v", f.Containers[s.Instance].Config, f.Containers[s.Instance].Host)
+	f.Unlock()
 	if strings.Contains(everything, key) || strings.Contains(everything, "secret value") {
 		t.Error("the container's configuration holds the key or the owner's variables")
 	}
@@ -62,7 +61,7 @@ func TestCreate(t *testing.T) {
 // a sandbox that is there keeps its own.
 func TestSecret(t *testing.T) {
 	t.Parallel()
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	for _, secret := range []string{first, second} {
 		s, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k", Secret: secret})
@@ -78,14 +77,14 @@ func TestSecret(t *testing.T) {
 // The engine may be about to finish what a creator who died asked for.
 func TestNameOfTheUnborn(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	if err := h.Prepare(t.Context(), sandbox.Spec{Image: "i"}); err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	f.unborn = 2
-	f.mu.Unlock()
+	f.Lock()
+	f.Unborn = 2
+	f.Unlock()
 	if s, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k"}); err != nil || s.State != sandbox.Ready {
 		t.Errorf("got %+v, %v", s, err)
 	}
@@ -95,28 +94,28 @@ func TestNameOfTheUnborn(t *testing.T) {
 // reconciliation leaves exactly one sandbox or none, and the key works.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	count := newFake()
+	count := dockertest.New(t)
 	if _, err := fakeHost(t, count).Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
-	steps := slices.Clone(count.calls)
-	for _, broken := range []fault{refused, lost, deaf, down} {
+	steps := slices.Clone(count.Calls)
+	for _, broken := range []dockertest.Fault{dockertest.Refused, dockertest.Lost, dockertest.Deaf, dockertest.Down} {
 		for at, call := range steps {
 			t.Run(fmt.Sprintf("%d %s %d", at+1, call, broken), func(t *testing.T) {
 				t.Parallel()
-				f := newFake()
-				f.failAt, f.fault = at+1, broken
+				f := dockertest.New(t)
+				f.FailAt, f.Fault = at+1, broken
 				state := t.TempDir()
 				h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 				s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 				if (s == nil) == (err == nil) {
 					t.Fatalf("got %v and %v", s, err)
 				}
-				if broken == down && err != nil && !errors.Is(err, sandbox.ErrUnknown) {
+				if broken == dockertest.Down && err != nil && !errors.Is(err, sandbox.ErrUnknown) {
 					t.Errorf("an engine that is down: got %v, want ErrUnknown", err)
 				}
-				f.heal()
-				f.age()
+				f.SetDown(false)
+				age(f)
 				if _, err := h.Prune(t.Context(), false); err != nil {
 					t.Fatal(err)
 				}
@@ -130,16 +129,16 @@ func TestFaults(t *testing.T) {
 }
 
 // age makes what fills volumes look left behind.
-func (f *fakeEngine) age() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range f.containers {
-		c.created = c.created.Add(-time.Hour)
+func age(f *dockertest.Engine) {
+	f.Lock()
+	defer f.Unlock()
+	for _, c := range f.Containers {
+		c.Created = c.Created.Add(-time.Hour)
 	}
 }
 
 // checkSettled checks that there is one sandbox, or none, and nothing else.
-func checkSettled(t *testing.T, f *fakeEngine, h *docker.Host, state string, want bool) {
+func checkSettled(t *testing.T, f *dockertest.Engine, h *docker.Host, state string, want bool) {
 	t.Helper()
 	all, err := h.List(t.Context())
 	if err != nil {
@@ -153,17 +152,17 @@ func checkSettled(t *testing.T, f *fakeEngine, h *docker.Host, state string, wan
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(all) != n || len(f.containers) != n || len(dirs) != n {
-		t.Errorf("left: %d sandboxes, %d containers, %d directories; want %d of each", len(all), len(f.containers), len(dirs), n)
+	f.Lock()
+	defer f.Unlock()
+	if len(all) != n || len(f.Containers) != n || len(dirs) != n {
+		t.Errorf("left: %d sandboxes, %d containers, %d directories; want %d of each", len(all), len(f.Containers), len(dirs), n)
 	}
 }
 
 // TestFaultyClaims does the same with each call of a claim.
 func TestFaultyClaims(t *testing.T) {
 	t.Parallel()
-	prepare := func(t *testing.T, f *fakeEngine, state string) (*docker.Host, *sandbox.Pool) {
+	prepare := func(t *testing.T, f *dockertest.Engine, state string) (*docker.Host, *sandbox.Pool) {
 		t.Helper()
 		h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 		pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 1, nil)
@@ -173,28 +172,28 @@ func TestFaultyClaims(t *testing.T) {
 		fillOnce(t, h, pool, 1)
 		return h, pool
 	}
-	count := newFake()
+	count := dockertest.New(t)
 	_, pool := prepare(t, count, t.TempDir())
-	before := len(count.calls)
+	before := len(count.Calls)
 	if _, warm, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); err != nil || !warm {
 		t.Fatalf("Claim: warm %v, %v", warm, err)
 	}
-	steps := slices.Clone(count.calls[before:])
-	for _, broken := range []fault{refused, lost, deaf, down} {
+	steps := slices.Clone(count.Calls[before:])
+	for _, broken := range []dockertest.Fault{dockertest.Refused, dockertest.Lost, dockertest.Deaf, dockertest.Down} {
 		for at, call := range steps {
 			t.Run(fmt.Sprintf("%d %s %d", at+1, call, broken), func(t *testing.T) {
 				t.Parallel()
-				f := newFake()
+				f := dockertest.New(t)
 				state := t.TempDir()
 				h, pool := prepare(t, f, state)
-				f.mu.Lock()
-				f.failAt, f.fault = len(f.calls)+at+1, broken
-				f.mu.Unlock()
+				f.Lock()
+				f.FailAt, f.Fault = len(f.Calls)+at+1, broken
+				f.Unlock()
 				s, _, err := pool.Claim(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 				if (s == nil) == (err == nil) {
 					t.Fatalf("got %v and %v", s, err)
 				}
-				f.heal()
+				f.SetDown(false)
 				if _, err := h.Prune(t.Context(), false); err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +261,7 @@ func waitFor(t *testing.T, done func() bool) {
 // TestPoolRace has 20 claimers and 5 warm sandboxes.
 func TestPoolRace(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	pool, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian"}, 5, nil)
 	if err != nil {
@@ -296,7 +295,7 @@ func TestPoolRace(t *testing.T) {
 
 func TestPoolDrainsWhatIsStale(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	old, err := sandbox.NewPool(t.Context(), h, "warm", sandbox.Spec{Image: "debian:1"}, 2, nil)
 	if err != nil {
@@ -345,13 +344,13 @@ func TestProcessorsOfTheHost(t *testing.T) {
 		there       int
 		wanted, got float64
 	}{{0, 0, 2}, {1, 0, 1}, {1, 0.5, 0.5}, {4, 0, 2}, {4, 8, 4}} {
-		f := newFake()
-		f.cpus = test.there
+		f := dockertest.New(t)
+		f.CPUs = test.there
 		if _, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian", CPUs: test.wanted}); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range f.containers {
-			if got := float64(c.host.NanoCPUs) / 1e9; c.state == "running" && got != test.got {
+		for _, c := range f.Containers {
+			if got := float64(c.Host.NanoCPUs) / 1e9; c.State == "running" && got != test.got {
 				t.Errorf("%d processors, limit %v: got %v, want %v", test.there, test.wanted, got, test.got)
 			}
 		}
@@ -362,8 +361,8 @@ func TestCreateFails(t *testing.T) {
 	t.Parallel()
 	t.Run("the server ends", func(t *testing.T) {
 		t.Parallel()
-		f := newFake()
-		f.dies = true
+		f := dockertest.New(t)
+		f.Dies = true
 		_, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian"})
 		start, ok := errors.AsType[*sandbox.StartError](err)
 		if !ok || start.Logs != "server: last words" || !strings.Contains(start.Hint, "no shell") || !strings.Contains(start.Err.Error(), "status 1") {
@@ -372,7 +371,7 @@ func TestCreateFails(t *testing.T) {
 	})
 	t.Run("it is never ready", func(t *testing.T) {
 		t.Parallel()
-		f := newFake()
+		f := dockertest.New(t)
 		h := fakeHost(t, f, func(c *docker.Config) {
 			c.ReadyTimeout, c.Agent = 2*time.Second, stuckAgent{}
 		})
@@ -380,14 +379,14 @@ func TestCreateFails(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "waiting for the first command in its shell: nothing after 2s") {
 			t.Errorf("got %v, want what was waited for", err)
 		}
-		if len(f.containers) != 0 {
-			t.Errorf("%d containers are left", len(f.containers))
+		if len(f.Containers) != 0 {
+			t.Errorf("%d containers are left", len(f.Containers))
 		}
 	})
 	t.Run("no image", func(t *testing.T) {
 		t.Parallel()
-		f := newFake()
-		f.noImage = true
+		f := dockertest.New(t)
+		f.Images, f.Pulls = map[string]bool{}, true
 		h := fakeHost(t, f)
 		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Pull: sandbox.PullNever}); !errors.Is(err, sandbox.ErrNoImage) {
 			t.Errorf("not to be pulled: got %v, want ErrNoImage", err)
@@ -401,28 +400,28 @@ func TestCreateFails(t *testing.T) {
 		for _, test := range []struct {
 			call string
 			err  error
-			is   error // nil: none of ours
+			is   error // nil: not an error of package sandbox
 			says string
 		}{
-			{"image", fmt.Errorf("invalid reference format: %w", cerrdefs.ErrInvalidArgument), sandbox.ErrInvalid, "invalid specification: looking for image debian: invalid reference format"},
+			{"image", fmt.Errorf("invalid reference format: %w", cerrdefs.ErrInvalidArgument), sandbox.ErrInvalid, "invalid specification: looking for image debian: Error response from daemon: invalid reference format"},
 			{"create", fmt.Errorf("range of CPUs is from 0.01 to 2.00: %w", cerrdefs.ErrInvalidArgument), sandbox.ErrInvalid, "invalid specification: making container actiond-"},
-			{"pull", errors.New("no route to host"), sandbox.ErrNoImage, "no such image: debian cannot be pulled: no route to host"},
-			{"start", fmt.Errorf("network build not found: %w", cerrdefs.ErrNotFound), nil, ": starting the container: network build not found"},
+			{"pull", errors.New("no route to host"), sandbox.ErrNoImage, "no such image: debian cannot be pulled: Error response from daemon: no route to host"},
+			{"start", fmt.Errorf("network build not found: %w", cerrdefs.ErrNotFound), nil, ": starting the container: Error response from daemon: network build not found"},
 		} {
-			f := newFake()
-			f.refusals = map[string]error{test.call: test.err}
+			f := dockertest.New(t)
+			f.Refusals = map[string]error{test.call: test.err}
 			_, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian", Network: "build", Pull: sandbox.PullAlways})
 			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Count(err.Error(), "starting") > 1 || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("%s: got %v, want %q", test.call, err, test.says)
 			}
-			if len(f.containers) != 0 {
-				t.Errorf("%s: %d containers are left", test.call, len(f.containers))
+			if len(f.Containers) != 0 {
+				t.Errorf("%s: %d containers are left", test.call, len(f.Containers))
 			}
 		}
 	})
 	t.Run("the caller gives up", func(t *testing.T) {
 		t.Parallel()
-		f := newFake()
+		f := dockertest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		h := fakeHost(t, f, func(c *docker.Config) {
 			c.Agent = stuckAgent{}
@@ -435,13 +434,13 @@ func TestCreateFails(t *testing.T) {
 		if _, err := h.Create(ctx, sandbox.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want Canceled", err)
 		}
-		if len(f.containers) != 0 {
-			t.Errorf("%d containers are left", len(f.containers))
+		if len(f.Containers) != 0 {
+			t.Errorf("%d containers are left", len(f.Containers))
 		}
 	})
 	t.Run("the name is squatted", func(t *testing.T) {
 		t.Parallel()
-		f := newFake()
+		f := dockertest.New(t)
 		h := fakeHost(t, f)
 		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"})
 		if err != nil {
@@ -450,18 +449,17 @@ func TestCreateFails(t *testing.T) {
 		if err := h.Delete(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		made, err := f.ContainerCreate(t.Context(), &container.Config{}, &container.HostConfig{}, nil, nil, "actiond-"+s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := f.Add("actiond-" + s.ID)
 		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: "k"}); !errors.Is(err, sandbox.ErrConflict) {
 			t.Errorf("got %v, want ErrConflict", err)
 		}
 		if _, err := h.Prune(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.ContainerInspect(t.Context(), made.ID); err != nil {
-			t.Errorf("the foreign container was touched: %v", err)
+		f.Lock()
+		defer f.Unlock()
+		if f.Containers[made.ID] == nil || made.State != container.StateCreated {
+			t.Error("the foreign container was touched")
 		}
 	})
 }
@@ -497,7 +495,7 @@ func TestIdle(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake()
+			f := dockertest.New(t)
 			h := fakeHost(t, f, func(c *docker.Config) {
 				c.Agent = &fakeAgent{keys: map[string]string{}, status: tt.status}
 			})
@@ -515,7 +513,7 @@ func TestIdle(t *testing.T) {
 // TestReap lets the reaper meet an engine that is down at first.
 func TestReap(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f)
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", TTL: time.Nanosecond}); err != nil {
 		t.Fatal(err)
@@ -524,16 +522,16 @@ func TestReap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	f.failAt, f.fault = 1, down
-	before := len(f.calls)
-	f.mu.Unlock()
+	f.Lock()
+	f.FailAt, f.Fault = 1, dockertest.Down
+	before := len(f.Calls)
+	f.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	var reaping sync.WaitGroup
 	reaping.Go(func() { sandbox.Reap(ctx, h, time.Millisecond, slog.New(slog.DiscardHandler)) })
-	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.calls) > before })
-	f.heal()
-	waitFor(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.containers) == 1 })
+	waitFor(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Calls) > before })
+	f.SetDown(false)
+	waitFor(t, func() bool { f.Lock(); defer f.Unlock(); return len(f.Containers) == 1 })
 	cancel()
 	reaping.Wait()
 	if _, err := h.Get(t.Context(), kept.ID); err != nil {
@@ -541,43 +539,27 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an engine that cannot be reached makes nothing look gone.
-// lateEngine makes what it was asked for also when the caller has hung up, as
-// the real one does; interrupt comes while it is at it.
-type lateEngine struct {
-	*fakeEngine
-
-	interrupt func()
-	late      sync.WaitGroup
-}
-
-func (l *lateEngine) ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error) {
-	if !strings.HasSuffix(name, "-fill") {
-		l.interrupt()
-	}
-	if err := ctx.Err(); err != nil {
-		l.late.Go(func() {
-			time.Sleep(100 * time.Millisecond) // longer than undoing takes
-			_, _ = l.fakeEngine.ContainerCreate(context.WithoutCancel(ctx), config, host, n, p, name)
-		})
-		return container.CreateResponse{}, err
-	}
-	return l.fakeEngine.ContainerCreate(ctx, config, host, n, p, name)
-}
-
-// Whoever interrupts a creation while the engine makes the container leaves none.
+// Interrupting a creation while the engine makes the container leaves none: the
+// engine finishes what it was asked for after the caller left.
 func TestInterruptedWhileCreating(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &lateEngine{fakeEngine: newFake(), interrupt: cancel}
-	h := fakeHost(t, f.fakeEngine, func(c *docker.Config) { c.CopyServer = true })
-	docker.SetEngine(h, f)
+	f := dockertest.New(t)
+	h := fakeHost(t, f, func(c *docker.Config) { c.CopyServer = true })
+	if _, err := h.Engine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var first sync.Once
+	f.Hold = func(call string) {
+		if call == "create" {
+			first.Do(func() { cancel(); time.Sleep(100 * time.Millisecond) }) // longer than undoing takes
+		}
+	}
 	if _, err := h.Create(ctx, sandbox.Spec{Image: "debian"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the interruption", err)
 	}
-	f.late.Wait()
-	if left, err := h.List(t.Context()); len(left) > 0 || err != nil {
-		t.Errorf("left: %d sandboxes, %v", len(left), err)
+	if left := f.States(); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 
@@ -585,7 +567,7 @@ func TestInterruptedWhileCreating(t *testing.T) {
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	agent := &fakeAgent{keys: map[string]string{}}
-	f := newFake()
+	f := dockertest.New(t)
 	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
 	spec := sandbox.Spec{Image: "debian", Key: "k"}
 	s, err := h.Create(t.Context(), spec)
@@ -604,31 +586,32 @@ func TestStartThatFails(t *testing.T) {
 	}
 	agent.fail(nil)
 
-	// Now whoever starts it dies before the claim.
+	// Now the process that starts it dies before the claim.
 	agent.forget()
-	if err := f.ContainerStart(t.Context(), s.Instance, container.StartOptions{}); err != nil {
+	if err := f.Run(s.Instance); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
 	if agent.claimed() != 1 {
-		t.Error("the sandbox of the key runs and is nobody's")
+		t.Error("the sandbox of the key runs and has no owner")
 	}
 }
 
+// TestUnreachable: an engine that cannot be reached makes nothing look gone.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	state := t.TempDir()
 	h := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.mu.Lock()
-	f.failAt, f.fault = 1, down
-	f.mu.Unlock()
+	f.Lock()
+	f.FailAt, f.Fault = 1, dockertest.Down
+	f.Unlock()
 	_, listErr := h.List(t.Context())
 	_, getErr := h.Get(t.Context(), s.ID)
 	_, pruneErr := h.Prune(t.Context(), false)
@@ -643,15 +626,15 @@ func TestUnreachable(t *testing.T) {
 	} else if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	f.heal()
+	f.SetDown(false)
 	checkSettled(t, f, h, state, true)
 }
 
-// The volumes of another version stay while a sandbox of whoever has that version
-// uses them, the mark with the rest, and one's own always.
+// The volumes of another version, and their marks, stay while a sandbox uses them;
+// those of the own version stay always.
 func TestPruneServers(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	older := fakeHost(t, f)
 	other := filepath.Join(t.TempDir(), "server")
 	if err := os.WriteFile(other, []byte("another program"), 0o700); err != nil {
@@ -678,13 +661,13 @@ func TestPruneServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.mu.Lock()
+		f.Lock()
 		inUse := false
-		for _, c := range f.containers {
-			inUse = inUse || c.id == old.Instance
+		for _, c := range f.Containers {
+			inUse = inUse || c.ID == old.Instance
 		}
-		left := len(f.volumes)
-		f.mu.Unlock()
+		left := len(f.Volumes)
+		f.Unlock()
 		if inUse && (len(removed) != 0 || left != 4) || !inUse && (len(removed) != 2 || left != 2) {
 			t.Errorf("removed %q, and %d volumes are left (in use: %v)", removed, left, inUse)
 		}

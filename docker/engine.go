@@ -13,69 +13,15 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/actiond/actiond/sandbox"
 )
 
-// engine is what this package asks of a Docker engine. The real one is
-// *client.Client; unit tests have one with faults.
-type engine interface {
-	lifecycle
-	looking
-	files
-	images
-	volumes
-}
-
-type lifecycle interface {
-	ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
-	ContainerStart(ctx context.Context, id string, options container.StartOptions) error
-	ContainerStop(ctx context.Context, id string, options container.StopOptions) error
-	ContainerPause(ctx context.Context, id string) error
-	ContainerUnpause(ctx context.Context, id string) error
-	ContainerRename(ctx context.Context, id, name string) error
-	ContainerRemove(ctx context.Context, id string, options container.RemoveOptions) error
-	ContainerWait(ctx context.Context, id string, condition container.WaitCondition) (<-chan container.WaitResponse, <-chan error)
-}
-
-type looking interface {
-	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
-	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
-	ContainerLogs(ctx context.Context, id string, options container.LogsOptions) (io.ReadCloser, error)
-	ContainerStats(ctx context.Context, id string, stream bool) (container.StatsResponseReader, error)
-	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
-	Info(ctx context.Context) (system.Info, error)
-}
-
-type files interface {
-	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
-	CopyToContainer(ctx context.Context, id, path string, content io.Reader, options container.CopyToContainerOptions) error
-	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
-}
-
-type images interface {
-	ImageInspect(ctx context.Context, ref string, options ...client.ImageInspectOption) (image.InspectResponse, error)
-	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
-	ImageBuild(ctx context.Context, archive io.Reader, options build.ImageBuildOptions) (build.ImageBuildResponse, error)
-}
-
-type volumes interface {
-	VolumeInspect(ctx context.Context, name string) (volume.Volume, error)
-	VolumeCreate(ctx context.Context, options volume.CreateOptions) (volume.Volume, error)
-	VolumeList(ctx context.Context, options volume.ListOptions) (volume.ListResponse, error)
-	VolumeRemove(ctx context.Context, name string, force bool) error
-}
-
-// dockerEngine is the real engine. Of the client's calls, those that take
+// dockerEngine is a client of the engine. Of the client's calls, those that take
 // filters read the version of the API before they negotiate it, which races with
 // the first calls of others; here they negotiate first.
 type dockerEngine struct {
@@ -84,8 +30,6 @@ type dockerEngine struct {
 	mu         sync.Mutex
 	negotiated bool
 }
-
-var _ engine = (*dockerEngine)(nil)
 
 // ContainerList is the client's.
 func (e *dockerEngine) ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error) {

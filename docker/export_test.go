@@ -11,14 +11,6 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Engine is what a fake must be able to do.
-type Engine = engine
-
-// OpenWith is Open with another engine.
-func OpenWith(config Config, e Engine) (*Host, error) {
-	return open(config, e, "unix:///nowhere/docker.sock")
-}
-
 // Plan is plan for a sandbox born at a fixed time.
 func Plan(s sandbox.Spec, runDir, volume, pool string) (*container.Config, *container.HostConfig, error) {
 	if err := complete(&s); err != nil {
@@ -51,9 +43,6 @@ var (
 	LimitsTerminals = limitsTerminals
 	DetailsOf       = details
 )
-
-// SetEngine gives the host another engine before its first use.
-func SetEngine(h *Host, e Engine) { h.engine = e }
 
 // Hash is a completed specification's hash.
 func Hash(s sandbox.Spec) string {

@@ -8,14 +8,15 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -48,8 +49,6 @@ func archiveOf(t *testing.T, members ...string) *bytes.Buffer {
 // follows links as root.
 func TestCopyIntoStopped(t *testing.T) {
 	t.Parallel()
-	dirs := container.PathStat{Mode: fs.ModeDir | 0o755}
-	link := container.PathStat{Mode: fs.ModeSymlink | 0o777, LinkTarget: "/etc"}
 	for _, tt := range []struct {
 		dir     string
 		members []string
@@ -58,7 +57,7 @@ func TestCopyIntoStopped(t *testing.T) {
 		{"/w", []string{"f"}, nil},
 		{"/w", []string{"old", "d/", "d/f", "d/new/", "d/new/f", "x/y/z"}, nil},
 		{"/w", []string{"./"}, nil},
-		{"/new/dir", []string{"f"}, nil}, // the engine says that there is none
+		{"/new/dir", []string{"f"}, nil}, // a real engine answers 404
 		{"/w/link", []string{"f"}, sandbox.ErrConflict},
 		{"/w/link/below", []string{"f"}, sandbox.ErrConflict},
 		{"/w", []string{"link"}, sandbox.ErrConflict},
@@ -74,8 +73,7 @@ func TestCopyIntoStopped(t *testing.T) {
 		{"/", []string{"w/link/passwd"}, sandbox.ErrConflict},
 		{"/w/../w/link", []string{"passwd"}, sandbox.ErrConflict},
 	} {
-		engine := newFake()
-		engine.paths = map[string]container.PathStat{"/w": dirs, "/w/d": dirs, "/w/old": {Mode: 0o644}, "/w/link": link, "/w/d/link": link, "/etc": dirs}
+		engine := dockertest.New(t)
 		h := fakeHost(t, engine)
 		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
 		if err != nil {
@@ -84,13 +82,20 @@ func TestCopyIntoStopped(t *testing.T) {
 		if err := h.Stop(t.Context(), s, 0); err != nil {
 			t.Fatal(err)
 		}
-		engine.copied = nil
+		root := engine.Containers[s.Instance].Root
+		mkdirs(t, root, root+"/w", root+"/w/d", root+"/etc")
+		symlink(t, "/etc", root+"/w/link")
+		symlink(t, "/etc", root+"/w/d/link")
+		if err := os.WriteFile(root+"/w/old", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := len(engine.Calls)
 		err = h.CopyIn(t.Context(), s, tt.dir, archiveOf(t, tt.members...))
 		if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
 			t.Errorf("%s, %q: got %v, want %v", tt.dir, tt.members, err, tt.want)
 		}
-		if (len(engine.copied) > 0) != (tt.want == nil) {
-			t.Errorf("%s, %q: the engine got %q", tt.dir, tt.members, engine.copied)
+		if copied := slices.Contains(engine.Calls[before:], "copy to"); copied != (tt.want == nil) {
+			t.Errorf("%s, %q: the engine was asked to copy: %v", tt.dir, tt.members, copied)
 		}
 	}
 }
@@ -101,8 +106,7 @@ func TestCopyIntoSharedMount(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
 	mkdirs(t, dir+"/share", dir+"/share/sub")
-	engine := newFake()
-	engine.paths = map[string]container.PathStat{"/w": {Mode: fs.ModeDir}, "/w/sub": {Mode: fs.ModeDir}, "/x": {Mode: fs.ModeDir}}
+	engine := dockertest.New(t)
 	h := fakeHost(t, engine)
 	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: dir + "/share", Target: "/w"}}})
 	if err != nil {
@@ -111,10 +115,12 @@ func TestCopyIntoSharedMount(t *testing.T) {
 	if err := h.Stop(t.Context(), s, 0); err != nil {
 		t.Fatal(err)
 	}
+	root := engine.Containers[s.Instance].Root
+	mkdirs(t, root, root+"/w", root+"/w/sub", root+"/x")
 	for _, other := range []string{"", dir + "/share", dir + "/share/sub", dir} {
-		engine.foreign = nil
+		engine.Foreign = nil
 		if other != "" {
-			engine.foreign = []container.Summary{{ID: "f", Mounts: []container.MountPoint{{Type: mount.TypeBind, Source: other, RW: true}}}}
+			engine.Foreign = []container.Summary{{ID: "f", Mounts: []container.MountPoint{{Type: mount.TypeBind, Source: other, RW: true}}}}
 		}
 		for _, to := range []string{"/w", "/w/sub"} {
 			err := h.CopyIn(t.Context(), s, to, archiveOf(t, "f"))
@@ -134,16 +140,9 @@ func TestCopyIntoSharedMount(t *testing.T) {
 // TestCopyIntoRunning asks the server, and never the engine.
 func TestCopyIntoRunning(t *testing.T) {
 	t.Parallel()
-	engine := newFake()
+	engine := dockertest.New(t)
 	h := fakeHost(t, engine)
-	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var key string
 	const nasty = "\x1b[2J\nruntimectl: fine \u202e"
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		data, err := io.ReadAll(r.Body)
@@ -162,13 +161,15 @@ func TestCopyIntoRunning(t *testing.T) {
 			fmt.Fprintf(w, `{"detail":%q}`, nasty)
 		}
 	}
-	engine.mu.Lock()
-	listener := engine.containers[s.Instance].listener
-	engine.mu.Unlock()
-	server := &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener)
-	defer server.Close()
-	calls := len(engine.calls)
+	engine.Serve = func(string) http.Handler { return http.HandlerFunc(answer) }
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err = s.Key(); err != nil {
+		t.Fatal(err)
+	}
+	calls := len(engine.Calls)
 	for path, want := range map[string]error{"/w": nil, "/none": fs.ErrNotExist, "/way": sandbox.ErrConflict, "/no": nil, "/endless": nil} {
 		err := h.CopyIn(t.Context(), s, path, archiveOf(t, "f"))
 		if (path == "/w") != (err == nil) || want != nil && !errors.Is(err, want) {
@@ -178,7 +179,7 @@ func TestCopyIntoRunning(t *testing.T) {
 			t.Errorf("%s: %q", path, err)
 		}
 	}
-	if slices.Contains(engine.calls[calls:], "copy to") {
+	if slices.Contains(engine.Calls[calls:], "copy to") {
 		t.Error("the engine was asked to copy")
 	}
 }

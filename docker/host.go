@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,7 +71,7 @@ type Config struct {
 // may be called concurrently, also by several processes with one state
 // directory.
 type Host struct {
-	engine     engine
+	engine     *dockerEngine
 	config     Config
 	state      *stateDir
 	controller string // who this is, in labels
@@ -119,10 +118,6 @@ func Open(config Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(config, client, client.DaemonHost())
-}
-
-func open(config Config, engine engine, address string) (*Host, error) {
 	if config.Agent == nil {
 		return nil, errors.New("opening the host: no agent to speak to the servers")
 	}
@@ -160,10 +155,10 @@ func open(config Config, engine engine, address string) (*Host, error) {
 		return nil, err
 	}
 	return &Host{
-		engine: engine, config: config, state: state, controller: controller,
+		engine: client, config: config, state: state, controller: controller,
 		// 0.24 core-seconds go into a creation: more at once only wait longer.
 		slots:  make(chan struct{}, 2*runtime.NumCPU()),
-		view:   view(config.StateDir, address),
+		view:   view(config.StateDir, client.DaemonHost()),
 		hashes: map[string]server{},
 	}, nil
 }
@@ -171,11 +166,7 @@ func open(config Config, engine engine, address string) (*Host, error) {
 // Close lets go of the state directory and of the connections to the engine.
 // Sandboxes live on.
 func (h *Host) Close() error {
-	err := h.state.Close()
-	if closer, ok := h.engine.(io.Closer); ok {
-		err = errors.Join(err, closer.Close())
-	}
-	return err
+	return errors.Join(h.state.Close(), h.engine.Close())
 }
 
 // StateDir is the directory that only this user can open, as it was found.

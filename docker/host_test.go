@@ -1,16 +1,13 @@
 package docker_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -41,7 +39,7 @@ func TestOpenRefuses(t *testing.T) {
 		"state is a link": {StateDir: link, Agent: agent},
 		"state is a file": {StateDir: file, Agent: agent},
 	} {
-		if h, err := docker.OpenWith(config, newFake()); err == nil {
+		if h, err := docker.Open(config); err == nil {
 			t.Errorf("%s: opened", name)
 			_ = h.Close()
 		}
@@ -54,7 +52,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 	if err := os.Mkdir(state, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	h := fakeHost(t, newFake(), func(c *docker.Config) { c.StateDir = state })
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.StateDir = state })
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +75,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 // see what the other has.
 func TestControllers(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	state := t.TempDir()
 	one := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
 	same := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
@@ -102,7 +100,7 @@ func TestControllers(t *testing.T) {
 
 func TestGetAmbiguous(t *testing.T) {
 	t.Parallel()
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	first := map[byte]bool{} // digits that ids begin with
 	for i := 0; ; i++ {
 		s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Key: fmt.Sprint(i)})
@@ -305,42 +303,29 @@ func TestHint(t *testing.T) {
 // TestDamagedServer has an engine that loses a part of what is copied.
 func TestDamagedServer(t *testing.T) {
 	t.Parallel()
-	f := &losingEngine{fakeEngine: newFake()}
-	server := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(server, []byte("a program"), 0o700); err != nil {
-		t.Fatal(err)
+	f := dockertest.New(t)
+	f.Hold = func(call string) {
+		f.Lock()
+		defer f.Unlock()
+		for _, c := range f.Containers {
+			if files, err := filepath.Glob(c.Root + "/.actiond/server"); call == "copy from" && (err != nil || len(files) != 1 || os.Truncate(files[0], 3) != nil) {
+				t.Errorf("copied were %q, %v", files, err)
+			}
+		}
 	}
-	h, err := docker.OpenWith(docker.Config{StateDir: t.TempDir(), Servers: map[string]string{runtime.GOARCH: server}, Agent: &fakeAgent{}}, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := fakeHost(t, f).Create(t.Context(), sandbox.Spec{Image: "debian"}); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %v, want a damaged server", err)
 	}
-	for name := range f.volumes {
+	for name := range f.Volumes {
 		if strings.HasSuffix(name, "-ok") {
 			t.Error("the damaged server was marked as good")
 		}
 	}
 }
 
-type losingEngine struct{ *fakeEngine }
-
-func (l *losingEngine) CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error) {
-	l.mu.Lock()
-	for _, c := range l.containers {
-		for name, data := range c.files {
-			c.files[name] = data[:len(data)/2]
-		}
-	}
-	l.mu.Unlock()
-	return l.fakeEngine.CopyFromContainer(ctx, id, path)
-}
-
 func TestArchitecture(t *testing.T) {
 	t.Parallel()
-	h := fakeHost(t, newFake(), func(c *docker.Config) { c.Servers = map[string]string{"mips": "/nowhere"} })
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.Servers = map[string]string{"mips": "/nowhere"} })
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "mips") {
 		t.Errorf("got %v, want what there is", err)
 	}

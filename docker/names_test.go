@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -47,7 +48,7 @@ func TestNamesAreUnique(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake()
+			f := dockertest.New(t)
 			state := t.TempDir()
 			shared := func(c *docker.Config) { c.StateDir = state }
 			hosts := []*docker.Host{fakeHost(t, f, shared), fakeHost(t, f, shared)}
@@ -96,7 +97,7 @@ func TestNamesAreUnique(t *testing.T) {
 // removed, and a key finds its own sandbox whatever the name.
 func TestNameIsFreeAgain(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	agent := &fakeAgent{keys: map[string]string{}}
 	h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
 	spec := sandbox.Spec{Image: "debian", Name: "box", Key: "k"}
@@ -128,7 +129,7 @@ func TestNameIsFreeAgain(t *testing.T) {
 // not remove each other's members: the second takes over when the first ends.
 func TestOneProcessFillsAPool(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	state := t.TempDir()
 	var log lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -13,14 +13,15 @@ import (
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
 )
 
 // userOf is the user of a sandbox as its container's arguments have it.
-func (f *fakeEngine) userOf(s *sandbox.Sandbox) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	cmd := strings.Join(f.containers[s.Instance].config.Cmd, " ")
+func userOf(f *dockertest.Engine, s *sandbox.Sandbox) string {
+	f.Lock()
+	defer f.Unlock()
+	cmd := strings.Join(f.Containers[s.Instance].Config.Cmd, " ")
 	_, rest, _ := strings.Cut(cmd, "--user-id ")
 	id, _, _ := strings.Cut(rest, " ")
 	return id
@@ -30,7 +31,7 @@ func (f *fakeEngine) userOf(s *sandbox.Sandbox) string {
 // have different user ids, which their labels and servers agree about.
 func TestUserIDsAreDistinct(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	state := t.TempDir()
 	shared := func(c *docker.Config) { c.StateDir = state; c.UserIDs = docker.IDRange{First: 500, Last: 511} }
 	hosts := []*docker.Host{fakeHost(t, f, shared), fakeHost(t, f, shared)}
@@ -60,7 +61,7 @@ func TestUserIDsAreDistinct(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, s := range all {
-		id := f.userOf(s)
+		id := userOf(f, s)
 		if s.User != "agent:"+id || seen[id] {
 			t.Errorf("sandbox %s is %s, its server has --user-id %s, which is another's: %v", s.ID, s.User, id, seen[id])
 		}
@@ -89,7 +90,7 @@ func TestUserIDsAreDistinct(t *testing.T) {
 // no container yet.
 func TestUserIDsOfOthers(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	f := dockertest.New(t)
 	two := func(c *docker.Config) { c.UserIDs = docker.IDRange{First: 500, Last: 501} }
 	one, other := fakeHost(t, f, two), fakeHost(t, f, two)
 	a, err := one.Create(t.Context(), sandbox.Spec{Image: "i"})
@@ -106,7 +107,7 @@ func TestUserIDsOfOthers(t *testing.T) {
 func TestUserIDsBesideTornNote(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	h := fakeHost(t, newFake(), func(c *docker.Config) { c.StateDir = state })
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.StateDir = state })
 	dir := filepath.Join(state, "sandboxes", "0123456789ab")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "claim"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestUserIDsBesideTornNote(t *testing.T) {
 func TestTornNote(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	h := fakeHost(t, newFake(), func(c *docker.Config) { c.StateDir = state })
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.StateDir = state })
 	torn, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "torn"})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ func TestTornNote(t *testing.T) {
 // The same key gives the same sandbox although its id was picked.
 func TestUserIDIsNoPartOfTheHash(t *testing.T) {
 	t.Parallel()
-	h := fakeHost(t, newFake())
+	h := fakeHost(t, dockertest.New(t))
 	a, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "k"})
 	if err != nil {
 		t.Fatal(err)
@@ -191,14 +192,14 @@ func TestWhatDecidesTheUserID(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake()
+			f := dockertest.New(t)
 			h := fakeHost(t, f)
 			tt.spec.Image = "i"
 			s, err := h.Create(t.Context(), tt.spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := f.userOf(s)
+			got := userOf(f, s)
 			inRange := len(got) == 5 && got >= "40000" && got <= "59999"
 			if (tt.want == "" && !inRange) || (tt.want != "" && got != tt.want) {
 				t.Errorf("got %s, want %s", got, cmp.Or(tt.want, "40000-59999"))
@@ -221,7 +222,7 @@ func TestParseIDRange(t *testing.T) {
 			t.Errorf("%q: got %v, %v, want ErrInvalid", text, r, err)
 		}
 	}
-	if _, err := docker.OpenWith(docker.Config{StateDir: t.TempDir(), Agent: &fakeAgent{}, UserIDs: docker.IDRange{First: 5, Last: 4}}, newFake()); !errors.Is(err, sandbox.ErrInvalid) {
+	if _, err := docker.Open(docker.Config{StateDir: t.TempDir(), Agent: &fakeAgent{}, UserIDs: docker.IDRange{First: 5, Last: 4}}); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("Open: got %v, want ErrInvalid", err)
 	}
 	// Ids that mean no user are left out.

@@ -139,7 +139,8 @@ func say(ctx context.Context, dial sandbox.DialFunc, path, claim string) error {
 func newHouse(t *testing.T, change ...func(*house, *gateway.Config)) *house {
 	t.Helper()
 	h := &house{inhabited: map[string]*inhabitant{}, spec: contract.NewGatewaySpec(t), answer: func(http.ResponseWriter, *http.Request) {}}
-	h.engine = dockertest.New(t, h.serve, "debian", "actiond/there:1")
+	h.engine = dockertest.New(t, "debian", "actiond/there:1")
+	h.engine.Serve = h.serve
 	dir, err := os.MkdirTemp("", "gw-") //nolint:usetesting // short: sockets are in it
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +291,7 @@ func TestLife(t *testing.T) {
 		want(t, h.ask(t, "GET", one, "/v1/sandboxes/"+id, ""), 404, "no such sandbox")
 	}
 	want(t, h.ask(t, "DELETE", one, at, ""), 404, "no such sandbox")
-	if left := h.engine.Containers(); len(left) > 0 {
+	if left := h.engine.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -316,7 +317,7 @@ func TestRefusals(t *testing.T) {
 		want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", tt.body), tt.status, tt.text)
 	}
 	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian"}`, api.IdempotencyKeyHeader, strings.Repeat("k", 257)), 400, "256")
-	if left := h.engine.Containers(); len(left) > 0 {
+	if left := h.engine.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -420,8 +421,8 @@ func TestTooMany(t *testing.T) {
 			first = i
 		}
 	}
-	if count[201] != 3 || count[429] != 9 || len(h.engine.Containers()) != 3 {
-		t.Errorf("got %v and %v, want three sandboxes", count, h.engine.Containers())
+	if count[201] != 3 || count[429] != 9 || len(h.engine.States()) != 3 {
+		t.Errorf("got %v and %v, want three sandboxes", count, h.engine.States())
 	}
 	// One that is there already is no more than before.
 	w := h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian"}`, api.IdempotencyKeyHeader, fmt.Sprint("k", first))
@@ -470,7 +471,7 @@ func TestLeaves(t *testing.T) {
 		if _, err := h.host.Prune(t.Context(), false); err != nil {
 			t.Error(err)
 		}
-		if left := h.engine.Containers(); len(left) > 0 {
+		if left := h.engine.States(); len(left) > 0 {
 			t.Errorf("left in %s: %v", call, left)
 		}
 		want(t, h.ask(t, "GET", "/v1/sandboxes", "/v1/sandboxes", ""), 200, `[]`)
@@ -559,7 +560,7 @@ func TestPool(t *testing.T) {
 	}
 	eventually(t, func() bool { return warm() == 1 })
 	want(t, h.ask(t, "GET", "/v1/sandboxes", "/v1/sandboxes", ""), 200, `[]`)
-	for name := range h.engine.Containers() {
+	for name := range h.engine.States() {
 		if id, ok := strings.CutPrefix(name, "actiond-"); ok && len(id) == 12 {
 			want(t, h.through(t, id, "GET", "/x"), 404, "no such sandbox")
 			want(t, h.ask(t, "DELETE", "/v1/sandboxes/{id}", "/v1/sandboxes/"+id, ""), 404, "")
@@ -727,7 +728,7 @@ func TestServe(t *testing.T) {
 	if served != nil {
 		t.Error(served)
 	}
-	if all := h.engine.Containers(); all["actiond-"+s.ID] != "running" {
+	if all := h.engine.States(); all["actiond-"+s.ID] != "running" {
 		t.Errorf("the sandbox does not live on: %v", all)
 	}
 }

@@ -65,12 +65,12 @@ func TestOpenHands(t *testing.T) {
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"paused"`)
 	want(t, h.ask(t, "POST", "/resume", "/resume", id), 200, `"pod_status":"ready"`)
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"running"`)
-	h.engine.Kill("actiond-" + started.RuntimeID)
+	h.engine.Kill("actiond-"+started.RuntimeID, false)
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 200, `"status":"stopped"`)
 	want(t, h.ask(t, "GET", runtime, at, ""), 200, `"pod_status":"failed"`)
 	want(t, h.ask(t, "POST", "/pause", "/pause", id), 200, "stopped")
 	want(t, h.ask(t, "POST", "/resume", "/resume", id), 200, `"pod_status":"ready"`)
-	h.engine.Kill("actiond-" + started.RuntimeID)
+	h.engine.Kill("actiond-"+started.RuntimeID, false)
 	if back := into[api.Runtime](t, h.ask(t, "POST", "/start", "/start", startBody)); back.SessionKey != started.SessionKey || back.PodStatus != "ready" {
 		t.Errorf("started after its death: got %+v", back)
 	}
@@ -81,7 +81,7 @@ func TestOpenHands(t *testing.T) {
 	want(t, h.ask(t, "GET", session, "/sessions/s%2F1", ""), 404, "")
 	want(t, h.ask(t, "POST", "/resume", "/resume", id), 404, "")
 	want(t, h.ask(t, "POST", "/pause", "/pause", id), 404, "")
-	if left := h.engine.Containers(); len(left) > 0 {
+	if left := h.engine.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -131,7 +131,7 @@ func TestOpenHandsResumesOnRequest(t *testing.T) {
 
 	// An action brings a stopped one back too; other requests say that it is
 	// stopped, and the client resumes it without its lock.
-	h.engine.Kill("actiond-" + started.RuntimeID)
+	h.engine.Kill("actiond-"+started.RuntimeID, false)
 	eventually(t, func() bool { return h.through(t, started.RuntimeID, "GET", "/alive").Code == 503 })
 	want(t, act(), 200, "")
 	if got := status(); got != "running" {
@@ -323,7 +323,7 @@ func TestOpenHandsEnd(t *testing.T) {
 	if _, err := h.host.Prune(t.Context(), false); err != nil {
 		t.Error(err)
 	}
-	if left := h.engine.Containers(); len(left) > 0 {
+	if left := h.engine.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	want(t, h.ask(t, "POST", "/start", "/start", startBody), 503, "shutting down")

@@ -1,17 +1,11 @@
 // Package dockertest has a Docker engine for tests that need no containers: it
-// speaks the part of the engine's API that package docker uses, keeps
-// containers in memory, and lets each that is started serve HTTP on the socket
-// where a sandbox's server would. Only tests import it.
+// speaks the part of the engine's API that package docker uses, keeps containers
+// in memory, lets something listen for each that is started where the sandbox's
+// server would, and fails on demand. Only tests import it.
 package dockertest
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -19,527 +13,382 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/volume"
 )
 
-// Engine is the engine. Its fields may be set before it is first called.
+// Fault is what goes wrong with a call.
+type Fault int
+
+// The faults of calls.
+const (
+	Refused Fault = iota + 1 // an error is the answer, and nothing was done
+	Lost                     // the connection ends, and nothing was done
+	Deaf                     // the connection ends after the call was carried out
+	Down                     // the connection ends, and so do those of all later calls
+)
+
+// Engine is the engine. Address is fixed; set Serve, Start and Hold before the
+// first call. The mutex guards the other fields.
 type Engine struct {
-	// Address is what docker.Config.Engine wants.
+	sync.Mutex
+
+	// Address is the value for docker.Config.Engine.
 	Address string
-	// Serve is what the container of that name answers to clients of its sandbox's
-	// socket. Required.
+	// Serve returns what the container of a name answers to clients of its
+	// sandbox's socket. Default: 404.
 	Serve func(name string) http.Handler
-	// Hold is called before each call that changes something, with its name, such
-	// as "create" and "start"; it may wait.
+	// Start replaces Serve: it starts what shall listen on the socket "sock" in
+	// RunDir, and returns what ends it.
+	Start func(c *Container) (end func(), err error)
+	// Hold is called before each call is carried out, with the name that Calls has
+	// for it. It may wait.
 	Hold func(call string)
 
-	mu         sync.Mutex
-	down       bool
-	containers map[string]*container // by id
-	volumes    map[string]*volume
-	images     map[string]bool
-	watchers   map[chan event]bool
-	next       int
-	over       chan struct{}
+	Containers map[string]*Container // by id
+	Volumes    map[string]*volume.Volume
+	Images     map[string]bool // nil: every image exists
+	Pulls      bool            // images that are missing can be pulled
+	Calls      []string        // the names of all calls so far, such as "create" and "copy to"
+
+	FailAt   int              // the call, counted from 1, that Fault happens to; 0: none
+	Fault    Fault            // of that call
+	Refusals map[string]error // the answers to calls of a name, with an error of errdefs for the status
+	Dies     bool             // containers end as soon as they are started
+	Unborn   int              // so many creations find their name in use by an invisible container
+	Foreign  []container.Summary
+	CPUs     int // of the host, 0: the engine does not report it
+	Pid      int // of every container that runs
+
+	dir      string
+	watchers map[chan events.Message]bool
+	next     int
+	over     chan struct{}
 }
 
-type container struct {
-	id, name string
-	config   map[string]any // as it was sent
-	labels   map[string]string
-	image    string
-	runDir   string
-	state    string
-	created  time.Time
-	files    map[string][]byte
-	server   *http.Server
-	exits    []chan struct{} // each is closed at the end of the next run
-	removed  chan struct{}
+// Container is one container of an [Engine].
+type Container struct {
+	ID, Name string
+	Config   *container.Config
+	Host     *container.HostConfig
+	State    container.ContainerState
+	Exit     container.State // how it ended: ExitCode and OOMKilled
+	Created  time.Time
+	Root     string // the directory with its files
+	Served   bool   // its server was started once
+
+	stop    func()
+	exits   []chan struct{} // each is closed at the end of the next run
+	removed chan struct{}
 }
 
-type volume struct {
-	Name      string
-	Labels    map[string]string
-	CreatedAt string
-}
-
-type event struct {
-	Type, Action string
-	Actor        struct {
-		ID         string
-		Attributes map[string]string
-	}
-	TimeNano int64 `json:"timeNano"`
-}
-
-// New starts an engine that has the images, and ends it with the test.
-func New(tb testing.TB, serve func(name string) http.Handler, images ...string) *Engine {
+// New starts an engine that has the images, or every image, and ends it with the test.
+func New(tb testing.TB, images ...string) *Engine {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "engine-") // a socket's path must be short
 	if err != nil {
 		tb.Fatal(err)
 	}
 	e := &Engine{
-		Address: "unix://" + filepath.Join(dir, "docker.sock"), Serve: serve, containers: map[string]*container{},
-		volumes: map[string]*volume{}, images: map[string]bool{}, watchers: map[chan event]bool{}, over: make(chan struct{}),
+		Address: "unix://" + filepath.Join(dir, "docker.sock"), dir: dir, over: make(chan struct{}),
+		Serve:      func(string) http.Handler { return http.NotFoundHandler() },
+		Containers: map[string]*Container{}, Volumes: map[string]*volume.Volume{}, watchers: map[chan events.Message]bool{},
 	}
+	e.Start = e.listen
 	for _, image := range images {
-		e.images[image] = true
+		e.have(image)
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(tb.Context(), "unix", filepath.Join(dir, "docker.sock"))
+	listener, err := net.Listen("unix", filepath.Join(dir, "docker.sock"))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: e, ReadHeaderTimeout: time.Minute}}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: e.routes(), ReadHeaderTimeout: time.Minute}}
+	server.Config.SetKeepAlivesEnabled(false) // a client repeats some calls if a connection that it had used before ends
 	server.Start()
 	tb.Cleanup(func() {
 		close(e.over)
-		e.mu.Lock()
-		all := e.containers
-		e.containers = map[string]*container{}
-		e.mu.Unlock()
-		for _, c := range all {
-			c.end()
+		e.Lock()
+		for _, c := range e.Containers {
+			e.end(c, 137)
 		}
+		e.Unlock()
 		server.Close()
 		_ = os.RemoveAll(dir)
 	})
 	return e
 }
 
-// SetDown makes the engine cut every call off, or answer again.
+func (e *Engine) have(image string) {
+	if e.Images == nil {
+		e.Images = map[string]bool{}
+	}
+	e.Images[image] = true
+}
+
+// SetDown makes the engine end every connection, or answer again.
 func (e *Engine) SetDown(down bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.down = down
+	e.Lock()
+	defer e.Unlock()
+	e.FailAt = 0
+	if !down {
+		return
+	}
+	e.FailAt, e.Fault = 1, Down
 	for w := range e.watchers {
-		if down {
-			close(w)
-			delete(e.watchers, w)
-		}
+		close(w)
+		delete(e.watchers, w)
 	}
 }
 
-// Containers are the names and states of all.
-func (e *Engine) Containers() map[string]string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// States returns the state of each container by its name.
+func (e *Engine) States() map[string]string {
+	e.Lock()
+	defer e.Unlock()
 	all := map[string]string{}
-	for _, c := range e.containers {
-		all[c.name] = c.state
+	for _, c := range e.Containers {
+		all[c.Name] = c.State
 	}
 	return all
 }
 
-// Command is the command line of the container of that name, nil where there is
-// no such container.
+// Command returns the command line of the container of that name, nil where it
+// does not exist.
 func (e *Engine) Command(name string) []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.find(name)
-	if c == nil {
-		return nil
-	}
-	var words []string
-	list, _ := c.config["Cmd"].([]any)
-	for _, word := range list {
-		text, _ := word.(string)
-		words = append(words, text)
-	}
-	return words
-}
-
-// Kill ends a container as if its processes had died.
-func (e *Engine) Kill(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if c := e.find(name); c != nil {
-		e.end(c)
+		return c.Config.Cmd
+	}
+	return nil
+}
+
+// Kill ends a container as if its processes had died of SIGKILL, by the kernel for
+// want of memory or by anything else.
+func (e *Engine) Kill(name string, outOfMemory bool) {
+	e.Lock()
+	defer e.Unlock()
+	if c := e.find(name); c != nil {
+		e.end(c, 137)
+		c.Exit.OOMKilled = outOfMemory
 	}
 }
 
-func (e *Engine) end(c *container) {
-	if c.state != "running" && c.state != "paused" {
-		return
+// RunDir returns the directory of the host that is mounted for the server's socket.
+func (c *Container) RunDir() string {
+	for _, m := range c.Host.Mounts {
+		if m.Target == "/run/actiond" {
+			return m.Source
+		}
 	}
-	c.state = "exited"
-	c.end()
-	for _, over := range c.exits {
-		close(over)
-	}
-	c.exits = nil
-	e.tell(c, "die")
+	return ""
 }
 
-func (c *container) end() {
-	if c.server != nil {
-		_ = c.server.Close() // its socket goes with it
-		c.server = nil
+// find returns the container of an id or name, or nil. The caller holds the mutex.
+func (e *Engine) find(ref string) *Container {
+	if c := e.Containers[ref]; c != nil {
+		return c
 	}
-}
-
-func (e *Engine) find(ref string) *container {
-	for _, c := range e.containers {
-		if c.id == ref || c.name == ref {
+	for _, c := range e.Containers {
+		if c.Name == ref {
 			return c
 		}
 	}
 	return nil
 }
 
-func (e *Engine) tell(c *container, action string) {
-	told := event{Type: "container", Action: action, TimeNano: time.Now().UnixNano()}
-	told.Actor.ID = c.id
-	told.Actor.Attributes = map[string]string{"name": c.name, "image": c.image}
-	maps.Copy(told.Actor.Attributes, c.labels)
+// Run starts a container without a call.
+func (e *Engine) Run(id string) error {
+	e.Lock()
+	defer e.Unlock()
+	return e.run(e.Containers[id])
+}
+
+// run starts a container. The caller holds the mutex.
+func (e *Engine) run(c *Container) error {
+	if c.State == container.StateRunning {
+		return nil
+	}
+	c.State, c.Exit = container.StateRunning, container.State{}
+	if e.Dies {
+		e.end(c, 1)
+		return nil
+	}
+	if !slices.Contains(c.Config.Cmd, "--start-fifo") {
+		return e.serve(c)
+	}
+	fifo, err := os.OpenFile(filepath.Join(c.RunDir(), "start"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	go func() { // ends when the controller writes or closes
+		_, err := fifo.Read(make([]byte, 1))
+		_ = fifo.Close()
+		e.Lock()
+		defer e.Unlock()
+		if err == nil && c.State == container.StateRunning {
+			err = e.serve(c)
+		}
+		if err != nil {
+			e.end(c, 1)
+		}
+	}()
+	return nil
+}
+
+func (e *Engine) serve(c *Container) (err error) {
+	c.stop, err = e.Start(c)
+	if err != nil {
+		c.State = container.StateExited
+		return err
+	}
+	c.Served = true
+	e.tell(c, "start")
+	return nil
+}
+
+// listen serves HTTP where the server of a sandbox would.
+func (e *Engine) listen(c *Container) (end func(), err error) {
+	socket := filepath.Join(c.RunDir(), "sock")
+	_ = os.Remove(socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: e.Serve(c.Name), ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // ends with the container
+	return func() { _ = server.Close() }, nil  // removes the socket
+}
+
+// end ends a container that runs. The caller holds the mutex.
+func (e *Engine) end(c *Container, status int) {
+	if c.State != container.StateRunning && c.State != container.StatePaused {
+		return
+	}
+	c.State, c.Exit = container.StateExited, container.State{ExitCode: status, FinishedAt: time.Now().Format(time.RFC3339Nano)}
+	if c.stop != nil {
+		c.stop()
+		c.stop = nil
+	}
+	for _, over := range c.exits {
+		close(over)
+	}
+	c.exits = nil
+	e.tell(c, "die", "exitCode", strconv.Itoa(status))
+}
+
+// tell sends an event to the watchers. The caller holds the mutex.
+func (e *Engine) tell(c *Container, action events.Action, attributes ...string) {
+	m := events.Message{Type: events.ContainerEventType, Action: action, TimeNano: time.Now().UnixNano()}
+	m.Actor = events.Actor{ID: c.ID, Attributes: map[string]string{"name": c.Name, "image": c.Config.Image}}
+	maps.Copy(m.Actor.Attributes, c.Config.Labels)
+	for i := 0; i+1 < len(attributes); i += 2 {
+		m.Actor.Attributes[attributes[i]] = attributes[i+1]
+	}
 	for w := range e.watchers {
 		select {
-		case w <- told:
+		case w <- m:
 		default: // without a reader
 		}
 	}
 }
 
-// ServeHTTP answers one call.
-func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.mu.Lock()
-	down := e.down
-	e.mu.Unlock()
+var errFull = errors.New("no space left on device")
+
+// call wraps what answers a call: it counts, holds and fails.
+func (e *Engine) call(name string, do http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if e.Hold != nil {
+			e.Hold(name)
+		}
+		e.Lock()
+		e.Calls = append(e.Calls, name)
+		n, fault, refusal := len(e.Calls), Fault(0), e.Refusals[name]
+		if e.FailAt > 0 && (n == e.FailAt || n > e.FailAt && e.Fault == Down) {
+			fault = e.Fault
+		}
+		e.Unlock()
+		switch {
+		case fault == Refused:
+			refuse(w, errFull)
+			return
+		case fault == Deaf && r.Method != http.MethodGet && r.Method != http.MethodHead && name != "wait":
+			do(httptest.NewRecorder(), r)
+		}
+		switch {
+		case fault != 0:
+			panic(http.ErrAbortHandler)
+		case refusal != nil:
+			_, _ = io.Copy(io.Discard, r.Body)
+			refuse(w, refusal)
+		default:
+			do(w, r)
+		}
+	}
+}
+
+// down reports, and counts, a call that meets an engine which ends all connections.
+func (e *Engine) down() bool {
+	e.Lock()
+	defer e.Unlock()
+	down := e.Fault == Down && e.FailAt > 0 && len(e.Calls) >= e.FailAt
 	if down {
-		panic(http.ErrAbortHandler)
+		e.Calls = append(e.Calls, "ended")
 	}
-	w.Header().Set("API-Version", "1.41")
-	path := r.URL.Path
-	if strings.HasPrefix(path, "/v1.") {
-		path = path[strings.Index(path[1:], "/")+1:]
-	}
-	if e.Hold != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && path != "/_ping" {
-		e.Hold(path[strings.LastIndexByte(path, '/')+1:])
-	}
-	switch kind, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); kind {
-	case "_ping":
-		_, _ = io.WriteString(w, "OK")
-	case "info":
-		answer(w, http.StatusOK, map[string]any{"SecurityOptions": []string{"name=rootless"}, "OperatingSystem": "none"})
-	case "events":
-		e.events(w, r)
-	case "images":
-		e.image(w, strings.TrimSuffix(rest, "/json"))
-	case "build":
-		e.build(w, r)
-	case "volumes":
-		e.volume(w, r, rest)
-	case "containers":
-		e.container(w, r, rest)
-	default:
-		refuse(w, http.StatusNotFound, "no such path")
-	}
+	return down
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if v != nil {
-		_ = json.NewEncoder(w).Encode(v)
+// routes are the calls of the API, at every version.
+func (e *Engine) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, route := range map[string]struct {
+		name string
+		do   http.HandlerFunc
+	}{
+		"GET /info":                     {"info", e.info},
+		"GET /events":                   {"events", e.events},
+		"POST /build":                   {"build", e.build},
+		"GET /images/{name...}":         {"image", e.image},
+		"POST /images/create":           {"pull", e.pull},
+		"GET /volumes":                  {"volumes", e.volumes},
+		"POST /volumes/create":          {"volume create", e.volumeCreate},
+		"GET /volumes/{name}":           {"volume", e.volume},
+		"DELETE /volumes/{name}":        {"volume remove", e.volumeRemove},
+		"POST /containers/create":       {"create", e.create},
+		"GET /containers/json":          {"list", e.list},
+		"GET /containers/{id}/json":     {"inspect", e.on(e.inspect)},
+		"DELETE /containers/{id}":       {"remove", e.on(e.remove)},
+		"POST /containers/{id}/start":   {"start", e.on(e.start)},
+		"POST /containers/{id}/stop":    {"stop", e.on(e.stop)},
+		"POST /containers/{id}/pause":   {"pause", e.on(e.pause)},
+		"POST /containers/{id}/unpause": {"unpause", e.on(e.unpause)},
+		"POST /containers/{id}/rename":  {"rename", e.on(e.rename)},
+		"POST /containers/{id}/wait":    {"wait", e.wait},
+		"GET /containers/{id}/logs":     {"logs", e.on(e.logs)},
+		"HEAD /containers/{id}/archive": {"stat", e.on(e.archive)},
+		"GET /containers/{id}/archive":  {"copy from", e.on(e.archive)},
+		"PUT /containers/{id}/archive":  {"copy to", e.on(e.unpack)},
+		"GET /containers/{id}/stats":    {"stats", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errors.New("no statistics")) }},
+	} {
+		mux.HandleFunc(pattern, e.call(route.name, route.do))
 	}
-}
-
-func refuse(w http.ResponseWriter, status int, format string, args ...any) {
-	answer(w, status, map[string]string{"message": fmt.Sprintf(format, args...)})
-}
-
-func (e *Engine) events(w http.ResponseWriter, r *http.Request) {
-	told := make(chan event, 100)
-	e.mu.Lock()
-	e.watchers[told] = true
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.watchers, told)
-		e.mu.Unlock()
-	}()
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	for {
-		select {
-		case one, open := <-told:
-			if !open {
-				panic(http.ErrAbortHandler)
-			}
-			_ = json.NewEncoder(w).Encode(one)
-			_ = http.NewResponseController(w).Flush()
-		case <-r.Context().Done():
-			return
-		case <-e.over:
-			return
+	mux.HandleFunc("/_ping", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e.down() {
+			panic(http.ErrAbortHandler)
 		}
-	}
-}
-
-func (e *Engine) image(w http.ResponseWriter, name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.images[name] {
-		refuse(w, http.StatusNotFound, "no such image: %s", name)
-		return
-	}
-	answer(w, http.StatusOK, map[string]any{"Id": "sha256:" + name, "Architecture": runtime.GOARCH, "Created": "2026-01-01T00:00:00Z", "Size": 1234})
-}
-
-// build takes an archive whose Dockerfile begins with FROM and has the image.
-func (e *Engine) build(w http.ResponseWriter, r *http.Request) {
-	plain, err := gzip.NewReader(r.Body)
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "the archive is not compressed: %v", err)
-		return
-	}
-	archive := tar.NewReader(plain)
-	for {
-		header, err := archive.Next()
-		if err != nil {
-			refuse(w, http.StatusBadRequest, "no Dockerfile: %v", err)
-			return
+		w.Header().Set("API-Version", "1.41")
+		if strings.HasPrefix(r.URL.Path, "/v1.") {
+			r.URL.Path = r.URL.Path[strings.Index(r.URL.Path[1:], "/")+1:]
 		}
-		if header.Name == "Dockerfile" {
-			break
-		}
-	}
-	text, _ := io.ReadAll(archive)
-	if !bytes.HasPrefix(text, []byte("FROM ")) {
-		answer(w, http.StatusOK, map[string]any{"error": "unknown instruction", "errorDetail": map[string]string{"message": "unknown instruction"}})
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, tag := range r.URL.Query()["t"] {
-		e.images[tag] = true
-	}
-	answer(w, http.StatusOK, map[string]string{"stream": "Successfully built"})
-}
-
-func (e *Engine) volume(w http.ResponseWriter, r *http.Request, name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r.Method == http.MethodPost {
-		v := &volume{CreatedAt: time.Now().Format(time.RFC3339Nano)}
-		_ = json.NewDecoder(r.Body).Decode(v)
-		e.volumes[v.Name] = v
-		answer(w, http.StatusCreated, v)
-		return
-	}
-	v := e.volumes[name]
-	switch {
-	case v == nil:
-		refuse(w, http.StatusNotFound, "no such volume")
-	case r.Method == http.MethodDelete:
-		delete(e.volumes, name)
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		answer(w, http.StatusOK, v)
-	}
-}
-
-func (e *Engine) container(w http.ResponseWriter, r *http.Request, rest string) {
-	id, verb, _ := strings.Cut(rest, "/")
-	switch {
-	case id == "create":
-		e.create(w, r)
-		return
-	case id == "json":
-		e.list(w, r)
-		return
-	case verb == "wait":
-		e.wait(w, r, id)
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.find(id)
-	if c == nil {
-		refuse(w, http.StatusNotFound, "no such container: %s", id)
-		return
-	}
-	switch verb {
-	case "":
-		e.end(c)
-		delete(e.containers, c.id)
-		close(c.removed)
-		e.tell(c, "destroy")
-	case "start":
-		if err := e.start(c); err != nil {
-			refuse(w, http.StatusInternalServerError, "%v", err)
-			return
-		}
-	case "stop":
-		e.end(c)
-		e.tell(c, "stop")
-	case "pause":
-		c.state = "paused"
-		e.tell(c, verb)
-	case "unpause":
-		c.state = "running"
-		e.tell(c, verb)
-	case "rename":
-		name := r.URL.Query().Get("name")
-		if e.find(name) != nil {
-			refuse(w, http.StatusConflict, "name %s is taken", name)
-			return
-		}
-		c.name = name
-		e.tell(c, verb)
-	case "json":
-		answer(w, http.StatusOK, map[string]any{
-			"Id": c.id, "Name": "/" + c.name, "Created": c.created.Format(time.RFC3339Nano), "Config": c.config,
-			"State": map[string]any{"Status": c.state, "FinishedAt": time.Now().Format(time.RFC3339Nano)},
-		})
-		return
-	case "logs":
-		const line = "server: last words\n"
-		_, _ = io.WriteString(w, "\x02\x00\x00\x00\x00\x00\x00"+string(rune(len(line)))+line)
-		return
-	case "archive":
-		c.archive(w, r)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (e *Engine) create(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	var asked struct {
-		Image      string
-		Labels     map[string]string
-		HostConfig struct {
-			Mounts []struct {
-				Type, Source, Target string
-				VolumeOptions        struct{ Labels map[string]string }
-			}
-		}
-	}
-	c := &container{name: r.URL.Query().Get("name"), state: "created", created: time.Now(), files: map[string][]byte{}, removed: make(chan struct{})}
-	if err := errors.Join(json.Unmarshal(body, &asked), json.Unmarshal(body, &c.config)); err != nil {
-		refuse(w, http.StatusBadRequest, "%v", err)
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.find(c.name) != nil:
-		refuse(w, http.StatusConflict, "name %s is taken", c.name)
-		return
-	case !e.images[asked.Image]:
-		refuse(w, http.StatusNotFound, "no such image: %s", asked.Image)
-		return
-	}
-	for _, m := range asked.HostConfig.Mounts {
-		if m.Target == "/run/actiond" {
-			c.runDir = m.Source
-		}
-		if m.Type == "volume" && e.volumes[m.Source] == nil {
-			e.volumes[m.Source] = &volume{m.Source, m.VolumeOptions.Labels, time.Now().Format(time.RFC3339Nano)}
-		}
-	}
-	e.next++
-	c.id, c.image, c.labels = fmt.Sprintf("%064x", e.next), asked.Image, asked.Labels
-	e.containers[c.id] = c
-	e.tell(c, "create")
-	answer(w, http.StatusCreated, map[string]any{"Id": c.id, "Warnings": []string{}})
-}
-
-func (e *Engine) start(c *container) error {
-	if c.state == "running" {
-		return nil
-	}
-	socket := filepath.Join(c.runDir, "sock")
-	_ = os.Remove(socket)
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
-	}
-	c.server = &http.Server{Handler: e.Serve(c.name), ReadHeaderTimeout: time.Minute}
-	go func(s *http.Server) { _ = s.Serve(listener) }(c.server) // ends with the container
-	c.state = "running"
-	e.tell(c, "start")
-	return nil
-}
-
-func (e *Engine) list(w http.ResponseWriter, r *http.Request) {
-	var filter struct{ Label map[string]bool }
-	_ = json.Unmarshal([]byte(r.URL.Query().Get("filters")), &filter)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := []map[string]any{}
-	for _, c := range e.containers {
-		matches := true
-		for label := range filter.Label {
-			name, value, _ := strings.Cut(label, "=")
-			matches = matches && c.labels[name] == value
-		}
-		if matches {
-			all = append(all, map[string]any{
-				"Id": c.id, "Names": []string{"/" + c.name}, "Image": c.image, "Labels": c.labels, "State": c.state,
-				"Status": c.state, "Created": c.created.Unix(),
-			})
-		}
-	}
-	answer(w, http.StatusOK, all)
-}
-
-func (e *Engine) wait(w http.ResponseWriter, r *http.Request, id string) {
-	e.mu.Lock()
-	c := e.find(id)
-	if c == nil {
-		e.mu.Unlock()
-		refuse(w, http.StatusNotFound, "no such container: %s", id)
-		return
-	}
-	over := c.removed
-	if r.URL.Query().Get("condition") == "next-exit" {
-		over = make(chan struct{})
-		c.exits = append(c.exits, over)
-	}
-	e.mu.Unlock()
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	select {
-	case <-over:
-		_ = json.NewEncoder(w).Encode(map[string]int{"StatusCode": 1})
-	case <-r.Context().Done():
-	case <-e.over:
-	}
-}
-
-// archive keeps files that are copied in, and gives them back.
-func (c *container) archive(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Query().Get("path")
-	if r.Method == http.MethodPut {
-		for archive := tar.NewReader(r.Body); ; {
-			header, err := archive.Next()
-			if err != nil {
-				return
-			}
-			c.files[filepath.Join(path, header.Name)], _ = io.ReadAll(archive)
-		}
-	}
-	data, there := c.files[path]
-	if !there && !slices.Contains([]string{"/bin/sh"}, path) {
-		refuse(w, http.StatusNotFound, "no such file: %s", path)
-		return
-	}
-	stat, _ := json.Marshal(map[string]any{"name": filepath.Base(path), "size": len(data)})
-	w.Header().Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString(stat))
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return
-	}
-	archive := tar.NewWriter(w)
-	_ = archive.WriteHeader(&tar.Header{Name: filepath.Base(path), Size: int64(len(data)), Typeflag: tar.TypeReg})
-	_, _ = archive.Write(data)
-	_ = archive.Close()
+		mux.ServeHTTP(w, r)
+	})
 }
