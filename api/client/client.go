@@ -168,7 +168,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do carries out one action and returns its observation. ctx bounds the wait
 // only: the command goes on when it ends. An action that was refused is a
-// *StatusError and did not run. The action has the identity r.Key, or one of its own:
+// *StatusError of 4xx, apart from 408 and 499, and did not run. The action has the identity r.Key, or one of its own:
 // after the connection broke it is asked for again, and does not run again. The error is
 // ErrUnknown, with an observation, where the server died while it ran; after any other
 // error it may have run.
@@ -178,7 +178,7 @@ func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error)
 		return nil, err
 	}
 	var o api.Observation
-	err = c.once(ctx, r.Key, func(identity http.Header) error {
+	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
 		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body))
 		if err != nil {
 			return err
@@ -268,7 +268,7 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 		return api.ToolAnswer{}, err
 	}
 	var a api.ToolAnswer
-	err = c.once(ctx, "", func(identity http.Header) error {
+	err = c.once(ctx, "", new(uint64), func(identity http.Header) error {
 		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body))
 		if err != nil {
 			return err

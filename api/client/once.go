@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,30 +30,72 @@ const unknownPrefix = "the result is unknown:"
 const maxTries = 10
 
 // once calls send until the action with an identity was answered. It is sent again only
-// after the connection broke, and only to a server that runs an identity once.
-func (c *Client) once(ctx context.Context, key string, send func(identity http.Header) error) error {
+// after the connection broke, and only to a server that runs an identity once. Each time
+// that progress has grown, the tries are counted anew.
+func (c *Client) once(ctx context.Context, key string, progress *uint64, send func(identity http.Header) error) error {
 	if key == "" {
 		key = random.UUID7()
 	}
 	knows := false // the server runs an identity once
+	var first error
+	seen := *progress
 	for tries := 1; ; tries++ {
 		err := send(http.Header{api.IdentityHeader: {key}})
-		if err == nil || !broken(ctx, err) || tries == 1 && notSent(err) || tries == maxTries {
+		lost := broken(ctx, err) || unanswered(err) || first != nil && refusedForNow(err)
+		if err == nil || !lost || first == nil && notSent(err) {
 			return err
 		}
-		if knows && !c.pause(ctx, tries) {
+		if first == nil {
+			first = err
+		}
+		if refusedForNow(err) {
+			err = first // this attempt alone was refused
+		}
+		if *progress > seen {
+			seen, tries = *progress, 1
+		}
+		if tries >= maxTries || knows && !c.pause(ctx, tries) {
 			return err
 		}
 		for ; !knows; tries++ {
-			if !c.pause(ctx, tries) || tries == maxTries {
+			if !c.pause(ctx, tries) || tries >= maxTries {
 				return err
 			}
 			_, probe := c.Actions(ctx)
-			if knows = probe == nil; !knows && !broken(ctx, probe) {
+			if knows = probe == nil; !knows && !broken(ctx, probe) && !unanswered(probe) && !refusedForNow(probe) {
 				return err // an older one, to which it must not be sent again
 			}
 		}
 	}
+}
+
+// clientGone is the status of a request whose connection the server saw closed.
+const clientGone = 499
+
+// cutWords are the details of a server's answers to a request that was cut on its way: its
+// own, that of its HTTP library, and none where the answer was cut too.
+var cutWords = []string{"The body ended too early", "400 Bad Request", ""}
+
+// unanswered reports an answer that says no more than that the connection broke: before
+// the server had the request, or between it and a proxy.
+func unanswered(err error) bool {
+	failed, ok := errors.AsType[*StatusError](err)
+	if !ok {
+		return false
+	}
+	switch failed.Status {
+	case http.StatusBadRequest:
+		return slices.Contains(cutWords, failed.Detail)
+	case http.StatusRequestTimeout, clientGone, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// refusedForNow reports a refusal for load, which says nothing of an attempt before.
+func refusedForNow(err error) bool {
+	failed, ok := errors.AsType[*StatusError](err)
+	return ok && (failed.Status == http.StatusTooManyRequests || failed.Status == http.StatusServiceUnavailable)
 }
 
 // Actions returns the newest actions that the sandbox keeps.

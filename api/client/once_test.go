@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,9 +19,10 @@ import (
 
 // cutting is a server that runs an identity once, and cuts its first answers.
 type cutting struct {
-	cuts   int    // answers that are still to be cut
-	at     int    // after so many bytes
-	answer string // of an action
+	cuts    int      // answers that are still to be cut
+	at      int      // after so many bytes
+	refuses []string // answers of these posts behind the cuts: a status and a detail
+	answer  string   // of an action
 
 	mu  sync.Mutex
 	ids map[string]bool
@@ -29,19 +31,32 @@ type cutting struct {
 func (c *cutting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.Method == http.MethodGet {
+	answer := c.answer
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/events"):
+		after, _ := strconv.Atoi(r.FormValue("after"))
+		answer = strings.Join(strings.SplitAfter(answer, "\n")[after:], "")
+	case r.Method == http.MethodGet:
 		_, _ = io.WriteString(w, `{"actions":[]}`)
 		return
 	}
 	c.ids[r.Header.Get("Idempotency-Key")] = true
-	w.Header().Set("Content-Length", fmt.Sprint(len(c.answer)))
 	if c.cuts > 0 {
 		c.cuts--
-		_, _ = io.WriteString(w, c.answer[:c.at])
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		_, _ = io.WriteString(w, answer[:c.at])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = io.WriteString(w, c.answer)
+	if len(c.refuses) > 0 {
+		status, detail, _ := strings.Cut(c.refuses[0], " ")
+		c.refuses = c.refuses[1:]
+		code, _ := strconv.Atoi(status)
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, detail)
+		return
+	}
+	_, _ = io.WriteString(w, answer)
 }
 
 // After a broken connection an action is asked for by the same identity.
@@ -52,6 +67,11 @@ func TestAskedForAgain(t *testing.T) {
 		return fmt.Sprintf(`{"event":"output","seq":%d,"offset":0,"text":"%s"}`+"\n", seq, text)
 	}
 	stream := event(1, "one ") + event(2, "two") + `{"event":"observation","seq":3,"observation":` + fmt.Sprintf(observation, "done") + "}\n"
+	long := ""
+	for i := range 20 {
+		long += event(i+1, "x")
+	}
+	long += `{"event":"observation","seq":21,"observation":` + fmt.Sprintf(observation, "done") + "}\n"
 	do := func(c *client.Client, r api.Request) (string, error) {
 		o, err := c.Do(t.Context(), r)
 		said, _ := o.(api.ErrorObservation)
@@ -79,6 +99,9 @@ func TestAskedForAgain(t *testing.T) {
 		{"in the answer", &cutting{cuts: 1, at: 20, answer: fmt.Sprintf(observation, "done")}, do, "mine", "done", nil},
 		{"a tool call", &cutting{cuts: 1, at: 20, answer: fmt.Sprintf(observation, "done")}, call, "", "done", nil},
 		{"in a stream", &cutting{cuts: 2, at: len(event(1, "one ")) + 10, answer: stream}, follow, "", "one two", nil},
+		{"in a stream, again and again", &cutting{cuts: 14, at: len(event(1, "x")), answer: long}, follow, "", strings.Repeat("x", 20), nil},
+		{"a request that was cut", &cutting{refuses: []string{"400 The body ended too early", "400 400 Bad Request", "499 gone", "502 no server"}, answer: fmt.Sprintf(observation, "done")}, do, "", "done", nil},
+		{"refused for load when it was sent again", &cutting{cuts: 1, refuses: []string{"429 many", "503 many"}, answer: fmt.Sprintf(observation, "done")}, do, "", "done", nil},
 		{"unknown", &cutting{cuts: 1, answer: fmt.Sprintf(observation, "the result is unknown: it died")}, do, "", "", client.ErrUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,6 +136,20 @@ func TestRecorded(t *testing.T) {
 		a, err := call(t.Context(), "a/b?c", 1500*time.Millisecond)
 		if err != nil || a.ID != method || a.N != 7 || a.State != "/v1/actions/a%2Fb%3Fc" || string(a.Observation) != `{"content":"wait=2"}` {
 			t.Errorf("%s: got %+v, %v", method, a, err)
+		}
+	}
+}
+
+// What is refused at once is not sent again.
+func TestRefusedIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []string{"429 many", "503 many", "400 no", "401 no", "422 no", "500 no"} {
+		server := &cutting{refuses: []string{refusal, "200 again"}, ids: map[string]bool{}}
+		h := httptest.NewServer(server)
+		t.Cleanup(h.Close)
+		_, err := newClient(t, client.Config{BaseURL: h.URL}).Do(t.Context(), api.Request{Action: api.RunAction{Command: "x"}})
+		if failed, ok := errors.AsType[*client.StatusError](err); !ok || !strings.HasPrefix(refusal, strconv.Itoa(failed.Status)) || len(server.refuses) != 1 {
+			t.Errorf("%s: got %v", refusal, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/actiond/actiond/api"
 )
@@ -24,7 +25,7 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 	}
 	var o api.Observation
 	var last uint64
-	err = c.once(ctx, r.Key, func(identity http.Header) (err error) {
+	err = c.once(ctx, r.Key, &last, func(identity http.Header) (err error) {
 		o, err = c.follow(ctx, identity, body, &last, c.maxAnswer(r), output)
 		return err
 	})
@@ -34,11 +35,20 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 	return known(o)
 }
 
-// follow sends an action and reads its events. Those up to last were told before.
+// follow sends an action and reads its events. Those up to last were told before, and the
+// rest of an action that printed something is asked for alone.
 func (c *Client) follow(ctx context.Context, header http.Header, body []byte, last *uint64, most int64, output func(api.Output) error) (api.Observation, error) {
 	const path = "/v1/actions"
 	header.Set("Accept", linesType)
-	answer, err := c.sendWith(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	var answer *answer
+	var err error
+	if *last > 0 {
+		rest := fmt.Sprintf("%s/%s/events?after=%d", path, url.PathEscape(header.Get(api.IdentityHeader)), *last)
+		answer, err = c.sendWith(ctx, header.Clone(), http.MethodGet, rest, "", nil)
+	}
+	if failed, ok := errors.AsType[*StatusError](err); *last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
+		answer, err = c.sendWith(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
+	}
 	if err != nil {
 		return nil, err
 	}

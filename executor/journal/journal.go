@@ -143,7 +143,11 @@ func Open(cfg Config) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := filelock.TryLock(root, "lock")
+	var unlock func()
+	err = filelock.Outlast(func() (err error) {
+		unlock, err = filelock.TryLock(root, "lock")
+		return err
+	})
 	if err != nil {
 		_ = root.Close()
 		if errors.Is(err, filelock.ErrLocked) {

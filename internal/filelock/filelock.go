@@ -49,6 +49,22 @@ func TryLock(root *os.Root, name string) (unlock func(), err error) {
 	return lock(root, name, syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
+// inheritTime bounds how long the lock of a process that was killed outlives it. A child
+// that it was about to start has its descriptors until it executes its program.
+const inheritTime = 3 * time.Second
+
+// Outlast calls try until it fails with another error than [ErrLocked], or with none, for
+// 3 seconds at most: the last holder may have been killed a moment ago.
+func Outlast(try func() error) error {
+	until := time.Now().Add(inheritTime)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if err := try(); !errors.Is(err, ErrLocked) || time.Now().After(until) {
+			return err
+		}
+		<-time.After(pause)
+	}
+}
+
 func lock(root *os.Root, name string, how int) (unlock func(), err error) {
 	for {
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)

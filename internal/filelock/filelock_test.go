@@ -139,3 +139,46 @@ func TestHolderDies(t *testing.T) {
 	unlock()
 	_ = holder.Wait()
 }
+
+// A process that was killed while it started another leaves its lock to that one, until
+// it executes its program.
+func TestOutlast(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "l")
+	hold := func(seconds string) {
+		f, err := os.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := filelock.Flock(f, syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sleep", seconds)
+		cmd.ExtraFiles = []*os.File{f}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Wait() })
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+	}
+	try := func() error {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return filelock.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	hold("0.2")
+	if err := try(); !errors.Is(err, filelock.ErrLocked) {
+		t.Fatalf("it is not locked: %v", err)
+	}
+	if err := filelock.Outlast(try); err != nil {
+		t.Error(err)
+	}
+	hold("1000")
+	if err := filelock.Outlast(try); !errors.Is(err, filelock.ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -113,10 +113,10 @@ func UnreadBody(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return api.BadRequest("The body came too slowly")
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // which ends the context too
+		return api.BadRequest("The body ended too early")
 	case r.Context().Err() != nil:
 		return fmt.Errorf("reading body: %w", context.Cause(r.Context()))
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return api.BadRequest("The body ended too early")
 	}
 	return api.BadRequest(fmt.Sprintf("The body could not be read: %v", err))
 }

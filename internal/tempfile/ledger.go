@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/filelock"
 )
 
 // A ledger is a file of slots, each of which has the length of a path, its maker and
@@ -58,7 +60,7 @@ func OpenLedger(dir string, as func(func() error) error) (l *Ledger, left []erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the list of temporary files: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Outlast(func() error { return filelock.Flock(file, unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("locking the list of temporary files in %q: %w", dir, err), file.Close())
 	}
 	l = &Ledger{file: file}
