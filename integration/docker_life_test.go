@@ -24,6 +24,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 func TestDockerImages(t *testing.T) {
@@ -441,7 +442,7 @@ func TestDockerChild(t *testing.T) {
 	}
 	step := 0
 	h, err := docker.Open(docker.Config{
-		StateDir: os.Getenv(childState), Servers: map[string]string{runtime.GOARCH: binary}, Agent: agent{},
+		StateDir: os.Getenv(childState), Servers: map[string]string{runtime.GOARCH: binary}, Agent: agent.Agent{},
 		Progress: func(string, sandbox.State, string) {
 			if step++; step == die {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // Images that the tests run in. No registry is asked: they are made here, once
@@ -133,7 +134,7 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 		tb.Fatal(err)
 	}
 	config := docker.Config{
-		StateDir: tb.TempDir(), Servers: map[string]string{runtime.GOARCH: binary}, Agent: agent{},
+		StateDir: tb.TempDir(), Servers: map[string]string{runtime.GOARCH: binary}, Agent: agent.Agent{},
 	}
 	for _, c := range change {
 		c(&config)
@@ -160,59 +161,7 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 	return h
 }
 
-// agent speaks HTTP to a server.
-type agent struct{}
-
-func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
-	if key == "" { // nobody's yet
-		_, err := call(ctx, dial, key, http.MethodGet, "/readyz", nil)
-		return err
-	}
-	answer, err := runIn(ctx, dial, key, "true")
-	if err != nil {
-		return err
-	}
-	if code := exitCode(answer); code != 0 {
-		return fmt.Errorf("the first command ended with %d: %v", code, answer)
-	}
-	return nil
-}
-
-func (agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
-	_, err := call(ctx, dial, claim.Ticket, http.MethodPost, "/v1/claim", map[string]any{
-		"key": claim.Key, "owner": claim.Owner, "env": claim.Env,
-		"ttl_seconds": whole(claim.TTL), "idle_seconds": whole(claim.Idle),
-	})
-	if err != nil && strings.Contains(err.Error(), "409") {
-		return fmt.Errorf("%w: %w", sandbox.ErrClaimed, err)
-	}
-	return err
-}
-
-func (agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
-	_, err := call(ctx, dial, key, http.MethodPost, "/v1/renew", map[string]any{"ttl_seconds": whole(ttl)})
-	return err
-}
-
-// whole is the duration in whole seconds, rounded up.
-func whole(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
-
-func (agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
-	body, err := call(ctx, dial, key, http.MethodGet, "/v1/status", nil)
-	if err != nil {
-		return sandbox.Status{}, err
-	}
-	var life struct {
-		Busy, Claimed bool
-		IdleSince     time.Time `json:"idle_since"`
-		Deadline      time.Time
-	}
-	if err := json.Unmarshal(body, &life); err != nil {
-		return sandbox.Status{}, err
-	}
-	return sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: life.IdleSince, Deadline: life.Deadline}, nil
-}
-
+// call makes a request of a server.
 func call(ctx context.Context, dial sandbox.DialFunc, key, method, path string, body any) ([]byte, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,

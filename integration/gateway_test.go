@@ -25,6 +25,7 @@ import (
 
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // gatewayProcess is runtimectl serve, as a process on a state directory.
@@ -432,7 +433,7 @@ func resident(t *testing.T, pid int) (kib int) {
 func BenchmarkGateway(b *testing.B) {
 	image(b, busyboxImage)
 	g := serveGateway(b, "--warm", "2", busyboxImage)
-	host, err := docker.Open(docker.Config{StateDir: g.stateDir, Agent: agent{}})
+	host, err := docker.Open(docker.Config{StateDir: g.stateDir, Agent: agent.Agent{}})
 	if err != nil {
 		b.Fatal(err)
 	}

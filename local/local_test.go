@@ -4,66 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/internal/filelock"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
-// agent says to servers what the driver has to say.
-type agent struct{ sandbox.Agent }
-
-func dial(dial sandbox.DialFunc, key string) (*client.Client, error) {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
-	return client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport}})
-}
-
-func (agent) Ready(ctx context.Context, open sandbox.DialFunc, key string) error {
-	c, err := dial(open, key)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true}})
-	return err
-}
-
-func (agent) Renew(ctx context.Context, open sandbox.DialFunc, key string, ttl time.Duration) error {
-	c, err := dial(open, key)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.Renew(ctx, ttl)
-	return err
-}
-
 func TestDriver(t *testing.T) {
 	t.Parallel()
-	server := filepath.Join(t.TempDir(), "server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", server, "../cmd/server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the server: %v\n%s", err, out)
-	}
+	server := drivertest.BuildServer(t)
 	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver {
 		t.Helper()
 		dir, err := os.MkdirTemp("", "local-") //nolint:usetesting // short: sockets are in it
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := local.Open(local.Config{StateDir: dir, Agent: agent{}, Server: func() (string, error) { return server, nil }})
+		d, err := local.Open(local.Config{StateDir: dir, Agent: agent.Agent{}, Server: func() (string, error) { return server, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +49,7 @@ func TestDriver(t *testing.T) {
 func TestStartWhileLooked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir, Agent: agent{}, Server: func() (string, error) { return "/bin/false", nil }})
+	d, err := local.Open(local.Config{StateDir: dir, Agent: agent.Agent{}, Server: func() (string, error) { return "/bin/false", nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // mcpServerVariable makes the test binary an MCP server over standard input and
@@ -88,7 +88,7 @@ func (b *box) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (m localMachine) box(name string) *box {
 	m.t.Helper()
-	driver, err := local.Open(local.Config{StateDir: m.dir, Agent: platform.Agent{}})
+	driver, err := local.Open(local.Config{StateDir: m.dir, Agent: agent.Agent{}})
 	if err != nil {
 		m.t.Fatal(err)
 	}

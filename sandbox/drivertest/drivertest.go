@@ -11,7 +11,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +43,17 @@ func (s Suite) Run(t *testing.T) {
 			test(t, d, s.Spec)
 		})
 	}
+}
+
+// BuildServer builds the server program, which is removed with the test.
+func BuildServer(t *testing.T) string {
+	server := filepath.Join(t.TempDir(), "server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", server, "github.com/actiond/actiond/cmd/server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the server: %v\n%s", err, out)
+	}
+	return server
 }
 
 // need returns an ability, or false after it checked the refusal.

@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // Platform says where the sandboxes of a command are, and what the command line is
@@ -90,7 +91,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	}
 	if p.Local {
 		return local.Open(local.Config{
-			StateDir: stateDir, Agent: Agent{}, Server: func() (string, error) { return findServer(p.server) },
+			StateDir: stateDir, Agent: agent.Agent{}, Server: func() (string, error) { return findServer(p.server) },
 		})
 	}
 	ids, err := p.userIDs()
@@ -98,7 +99,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 		return nil, err
 	}
 	return docker.Open(docker.Config{
-		StateDir: stateDir, Agent: Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
+		StateDir: stateDir, Agent: agent.Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // Each makes c a command that does one thing to each of the sandboxes it is
@@ -122,7 +123,7 @@ func Client(s *sandbox.Sandbox) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clientOver(s.Dial, key)
+	return agent.Client(s.Dial, key)
 }
 
 // Serves tells whether the sandbox's server runs, and its files may change.
@@ -175,7 +176,7 @@ func AskHow(ctx context.Context, all []*sandbox.Sandbox) {
 			if err != nil {
 				return
 			}
-			switch status, err := (Agent{}).Status(ctx, s.Dial, key); {
+			switch status, err := (agent.Agent{}).Status(ctx, s.Dial, key); {
 			case err != nil:
 			case status.Busy:
 				s.State = sandbox.Busy

@@ -1,4 +1,6 @@
-package platform
+// Package agent speaks to the servers in sandboxes, on behalf of drivers: it is the
+// [sandbox.Agent] that a program gives to the driver which it opens.
+package agent
 
 import (
 	"context"
@@ -10,11 +12,10 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Agent is what package docker says to the server in a sandbox.
+// Agent speaks HTTP to servers. It may be used concurrently.
 type Agent struct{}
 
 var _ sandbox.Agent = Agent{}
@@ -22,7 +23,7 @@ var _ sandbox.Agent = Agent{}
 // Ready runs a command in the default shell. A sandbox without an owner is asked
 // whether it could: it runs nothing yet.
 func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
-	c, err := clientOver(dial, key)
+	c, err := Client(dial, key)
 	if err != nil {
 		return err
 	}
@@ -34,15 +35,19 @@ func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 	if err != nil {
 		return err
 	}
-	if run, ok := o.(api.RunObservation); !ok || run.Metadata.ExitCode != 0 {
-		return fmt.Errorf("the first command did not succeed: %s", output.Clean(output.Content(o)))
+	run, ok := o.(api.RunObservation)
+	switch {
+	case !ok:
+		return fmt.Errorf("the first command was answered with a %T", o)
+	case run.Metadata.ExitCode != 0: // quoted: the text is the sandbox's
+		return fmt.Errorf("the first command ended with status %d: %.200q", run.Metadata.ExitCode, run.Content)
 	}
 	return nil
 }
 
-// Claim makes the sandbox the caller's.
+// Claim binds the sandbox to its owner.
 func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Claim) error {
-	c, err := clientOver(dial, claim.Ticket)
+	c, err := Client(dial, claim.Ticket)
 	if err != nil {
 		return err
 	}
@@ -61,7 +66,7 @@ func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time
 
 // Renew gives the sandbox a new deadline.
 func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
-	c, err := clientOver(dial, key)
+	c, err := Client(dial, key)
 	if err != nil {
 		return err
 	}
@@ -72,7 +77,7 @@ func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl t
 
 // Status asks what the sandbox does, and how long it will live.
 func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
-	c, err := clientOver(dial, key)
+	c, err := Client(dial, key)
 	if err != nil {
 		return sandbox.Status{}, err
 	}
@@ -91,8 +96,8 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 	return s, nil
 }
 
-// clientOver is a client whose connections dial opens. Its Close drops them.
-func clientOver(dial sandbox.DialFunc, key string) (*client.Client, error) {
+// Client returns a client whose connections dial opens. Its Close drops them.
+func Client(dial sandbox.DialFunc, key string) (*client.Client, error) {
 	transport := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		DisableCompression: true,

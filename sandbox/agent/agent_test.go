@@ -1,0 +1,80 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
+)
+
+// server answers with a status and a body, and remembers the last request.
+type server struct {
+	status          int
+	body, got, keys string
+}
+
+func (s *server) start(t *testing.T) sandbox.DialFunc {
+	t.Helper()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		s.got, s.keys = r.URL.Path+" "+string(data), r.Header.Get("X-Session-Api-Key")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(s.status)
+		_, _ = io.WriteString(w, s.body)
+	}))
+	t.Cleanup(h.Close)
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", h.Listener.Addr().String())
+	}
+}
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	const ran = `{"observation":"run","content":"%s","extras":{"command":"true","metadata":{"exit_code":%d}}}`
+	for name, tt := range map[string]struct {
+		key  string
+		s    server
+		path string
+		want string // in the error; empty: none
+	}{
+		"a command ran":     {"k", server{status: 200, body: fmt.Sprintf(ran, "", 0)}, "/execute_action", ""},
+		"the shell is bad":  {"k", server{status: 200, body: fmt.Sprintf(ran, `no \u001b[2J home`, 3)}, "/execute_action", `status 3: "no \x1b[2J home"`},
+		"another result":    {"k", server{status: 200, body: `{"observation":"error","content":"no","extras":{}}`}, "/execute_action", "ErrorObservation"},
+		"without an owner":  {"", server{status: 200, body: `{}`}, "/readyz", ""},
+		"the server is not": {"", server{status: 503, body: `{"detail":"not yet"}`}, "/readyz", "not yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := agent.Agent{}.Ready(t.Context(), tt.s.start(t), tt.key)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if !strings.HasPrefix(tt.s.got, tt.path) || tt.s.keys != tt.key {
+				t.Errorf("the server got %s with the key %q", tt.s.got, tt.s.keys)
+			}
+		})
+	}
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	s := &server{status: http.StatusConflict, body: `{"detail":"claimed"}`}
+	dial := s.start(t)
+	claim := sandbox.Claim{Ticket: "t", Key: strings.Repeat("k", 32), TTL: 1500 * time.Millisecond}
+	if err := (agent.Agent{}).Claim(t.Context(), dial, claim); !errors.Is(err, sandbox.ErrClaimed) {
+		t.Errorf("got %v, want ErrClaimed", err)
+	}
+	if !strings.Contains(s.got, `"ttl_seconds":2`) || s.keys != "t" { // rounded up: 0 would mean no limit
+		t.Errorf("the server got %s with the key %q", s.got, s.keys)
+	}
+}
