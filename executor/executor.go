@@ -146,10 +146,13 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 }
 
 // Watch is Do that tells how the action goes on. A run that must wait for its turn says
-// so, and begins when it has it; other actions begin at once. Cells do not wait for their
+// so, and begins when it has it, and so does a cell, which waits for its kernel too; other
+// actions begin at once. Cells do not wait for their
 // output to be told, and a slow one is told what it missed.
 func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
-	if run, ok := req.Action.(api.RunAction); !ok || run.Reset {
+	run, isRun := req.Action.(api.RunAction)
+	_, isCell := req.Action.(api.IPythonAction)
+	if !isCell && (!isRun || run.Reset) {
 		if err := w.Begins(); err != nil {
 			return nil, err
 		}

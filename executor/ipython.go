@@ -58,7 +58,7 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	if e.notebook == nil {
 		return nil, api.BadRequest(noJupyter)
 	}
-	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1, Cancelled: w.Cancelled}
+	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1, Cancelled: w.Cancelled, Queue: w.Queue, Begin: w.Begin}
 	if timeout, ok := limit(req); ok {
 		cell.Timeout = timeout
 	}
@@ -81,6 +81,8 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 		return observeCell(a, cell, req, result), nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, notebook.ErrNotBegun):
+		return nil, err
 	case errors.Is(err, notebook.ErrMany):
 		return nil, api.TooMany(fmt.Sprintf("there are %d kernels already: close a session first (DELETE /v1/sessions/NAME)", notebook.MaxKernels))
 	case errors.Is(err, notebook.ErrBusy):

@@ -135,6 +135,9 @@ func startChaos(t *testing.T) *chaos {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(c.run) })
+	if err := os.Mkdir(c.temps(), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	kinds := []string{"run", "run", "run", "exec", "exec", "exec", "edit", "write"}
 	cells := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ipykernel").Run() == nil
 	for i := range *chaosActions {
@@ -169,6 +172,9 @@ func startChaos(t *testing.T) *chaos {
 	return c
 }
 
+// temps is where engines make temporary files.
+func (c *chaos) temps() string { return filepath.Join(c.run, "t") }
+
 func (c *chaos) socket() string { return filepath.Join(c.run, "s") }
 
 func unixClient(socket string) *http.Client {
@@ -184,7 +190,7 @@ func unixClient(socket string) *http.Client {
 func (c *chaos) start() {
 	cmd := exec.CommandContext(context.WithoutCancel(c.Context()), c.binary, "--addr", "unix:"+c.socket(), "--working-dir", c.dir,
 		"--state-dir", c.state, "--no-enable-browser", "--journal-actions", "100000")
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + c.run, "LANG=C.UTF-8", c.mark}
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + c.run, "TMPDIR=" + c.temps(), "LANG=C.UTF-8", c.mark}
 	log, err := os.OpenFile(filepath.Join(c.run, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.Error(err)
@@ -691,7 +697,23 @@ func (c *chaos) checkNothingLeft() {
 			c.Errorf("the file %s is left", e.Name())
 		}
 	}
+	c.checkTemps()
 	c.checkState()
+}
+
+// checkTemps looks for temporary files. A server that is killed after it made a kernel's
+// directory and before it started the kernel leaves that directory, without sockets.
+func (c *chaos) checkTemps() {
+	left, err := filepath.Glob(filepath.Join(c.temps(), "*"))
+	if err != nil {
+		c.Error(err)
+	}
+	for _, name := range left {
+		entries, err := os.ReadDir(name)
+		if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name() != "connection.json" {
+			c.Errorf("%s is left, with %v, %v", name, entries, err)
+		}
+	}
 }
 
 // checkState looks for temporary files in the state directory, and opens the journal.

@@ -126,13 +126,13 @@ func (a *Action) Cancel() bool {
 	return a.cancelled
 }
 
-// Begin records that the action runs, or returns ErrCancelled. Further calls have no
-// effect.
+// Begin records that the action runs, or returns ErrCancelled where it must not, also
+// because it ended before. Further calls have no effect.
 func (a *Action) Begin() error {
 	a.j.mu.Lock()
 	if a.state != Reserved || a.cancelled {
 		defer a.j.mu.Unlock()
-		if a.cancelled {
+		if a.cancelled || a.state.Ended() {
 			return ErrCancelled
 		}
 		return nil
@@ -186,12 +186,16 @@ func (a *Action) syncAndUnlock() {
 	}
 }
 
-// End records how the action ended: Done, Cancelled or Refused, with its result.
+// End records how the action ended: Done, Cancelled or Refused, with its result. One that
+// began meanwhile is not Refused but Unknown.
 func (a *Action) End(state State, result []byte) {
 	a.j.mu.Lock()
 	if a.state.Ended() {
 		a.j.mu.Unlock()
 		return
+	}
+	if state == Refused && a.state == Running {
+		state = Unknown
 	}
 	a.end = time.Now().UnixNano()
 	a.move(state)

@@ -761,3 +761,25 @@ func TestForgottenIsWrittenLater(t *testing.T) {
 		}
 	}
 }
+
+// An action whose caller was told that it did not run does not begin afterwards, and one
+// that began is not said to be refused.
+func TestBeginAndEndAtOnce(t *testing.T) {
+	t.Parallel()
+	j := open(t, journal.Config{})
+	ended := reserve(t, j, "ended")
+	ended.End(journal.Refused, nil)
+	if err := ended.Begin(); !errors.Is(err, journal.ErrCancelled) {
+		t.Errorf("it began after its end: %v", err)
+	}
+	began := reserve(t, j, "began")
+	if err := began.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	began.End(journal.Refused, nil)
+	for id, want := range map[string]string{"ended": `refused "" ""`, "began": `unknown "" ""`} {
+		if got := known(t, j, id); got != want {
+			t.Errorf("%s: got %s, want %s", id, got, want)
+		}
+	}
+}

@@ -17,6 +17,12 @@ func Clip(text []byte, part int) []byte {
 	return c.out
 }
 
+// Launcher is the program that runs a kernel.
+var Launcher = launcher
+
+// SocketPair returns the two ends of the link to a kernel.
+var SocketPair = socketPair
+
 // HeadLimit and Half are limits that the tests go beyond.
 const (
 	HeadLimit = headLimit

@@ -1,13 +1,34 @@
 # Runs one Jupyter kernel for the server. Descriptor 3 is a socket to it: a line
 # says that the kernel listens, or why there is none; its end says that the
 # server is gone, and the kernel goes too.
-import codecs, os, select, signal, sys, threading
+import codecs, errno, os, select, signal, sys, threading
 
 LINK = 3
 OWN = os.getpid()
+DIRECTORY = os.path.dirname(sys.argv[1])  # for the connection file and the sockets alone
 os.set_inheritable(LINK, False)
 if sys.path and sys.path[0] == "":
     del sys.path[0]  # a random.py in the working directory must not break the start
+
+
+def leave_with_server():
+    while os.read(LINK, 1):
+        pass
+    try:
+        for _ in range(100):  # the main thread may make sockets meanwhile
+            for name in os.listdir(DIRECTORY):
+                os.unlink(os.path.join(DIRECTORY, name))
+            try:
+                return os.rmdir(DIRECTORY)
+            except OSError as e:
+                if e.errno != errno.ENOTEMPTY:
+                    raise
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+# From the start: the main thread of a kernel that fails to start waits for others.
+threading.Thread(target=leave_with_server, daemon=True).start()
 
 
 def say(word, detail):
@@ -102,12 +123,6 @@ class Kernel(IPKernelApp):
         super().init_iopub(context)
 
 
-def leave_with_server():
-    while os.read(LINK, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
-
-
 def leave_child():
     if os.getpid() != OWN:  # it would wait for cells that never come, at full speed
         try:
@@ -126,5 +141,4 @@ except Exception as e:
     say("broken", "%s: %s" % (type(e).__name__, e))
     raise
 say("ready", sys.executable)
-threading.Thread(target=leave_with_server, daemon=True).start()
 kernel.start()

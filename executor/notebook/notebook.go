@@ -29,12 +29,14 @@ const (
 	graceTime     = 3 * time.Second
 )
 
-// Errors of Run beside those of ctx. ErrAbsent is wrapped with what was tried.
+// Errors of Run beside those of ctx. ErrAbsent is wrapped with what was tried, and
+// ErrNotBegun with the error of Begin.
 var (
-	ErrAbsent = errors.New("no Python with ipykernel")
-	ErrClosed = keeper.ErrClosed
-	ErrBusy   = keeper.ErrBusy
-	ErrMany   = keeper.ErrMany
+	ErrNotBegun = errors.New("the cell was not begun")
+	ErrAbsent   = errors.New("no Python with ipykernel")
+	ErrClosed   = keeper.ErrClosed
+	ErrBusy     = keeper.ErrBusy
+	ErrMany     = keeper.ErrMany
 )
 
 // Config says how kernels are run. The zero value runs them as this process.
@@ -63,6 +65,11 @@ type Cell struct {
 	Timeout time.Duration
 	// Cancelled is closed to interrupt the cell; nil never is.
 	Cancelled <-chan struct{}
+	// Queue is called before the wait for the turn and for the kernel, and Begin before
+	// the cell runs, perhaps after Run has returned because ctx ended. Where Begin returns an
+	// error, the cell does not run and Run fails with it. nil calls nothing.
+	Queue func()
+	Begin func() error
 
 	follower *follower // of Stream, nil without one
 }
@@ -152,7 +159,16 @@ func (n *Notebook) SetEnv(env []string) { n.kernels.SetEnv(env) }
 func (n *Notebook) Run(ctx context.Context, name string, c Cell) (Result, error) {
 	begun := time.Now()
 	var result Result
+	if c.Queue != nil {
+		c.Queue()
+	}
+	var refused error
 	err := n.kernels.Use(ctx, name, c.Timeout, func(t *keeper.Turn[*kernel]) {
+		if c.Begin != nil {
+			if refused = c.Begin(); refused != nil {
+				return
+			}
+		}
 		if c.Timeout >= 0 {
 			c.Timeout = max(0, c.Timeout-time.Since(begun))
 		}
@@ -168,6 +184,8 @@ func (n *Notebook) Run(ctx context.Context, name string, c Cell) (Result, error)
 		return Result{Python: n.tried, TimedOut: true, Starting: true}, nil
 	case err != nil:
 		return Result{}, err
+	case refused != nil:
+		return Result{}, fmt.Errorf("%w: %w", ErrNotBegun, refused)
 	}
 	return result, nil
 }

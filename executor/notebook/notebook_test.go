@@ -1,9 +1,11 @@
 package notebook_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -486,5 +488,84 @@ func TestInit(t *testing.T) {
 	n := start(t, notebook.Config{Init: "import time; time.sleep(31); y = 5"})
 	if r := run(t, n, "y"); r.Text != "5" || r.InitFailed != "" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A cell begins when its kernel is there and its turn has come, unless it must not.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	n := start(t, notebook.Config{})
+	var calls []string
+	cell := notebook.Cell{Code: "print('ran', flush=True)", Dir: "/", Timeout: patience}
+	cell.Queue = func() { calls = append(calls, "queue") }
+	cell.Begin = func() error {
+		if len(n.Sessions()) != 1 {
+			t.Error("it began without a kernel")
+		}
+		calls = append(calls, "begin")
+		return nil
+	}
+	want(t, runIn(t, n, "default", cell), "ran\n")
+	no := errors.New("no")
+	cell.Begin = func() error { return no }
+	if r, err := n.Run(t.Context(), "default", cell); !errors.Is(err, notebook.ErrNotBegun) || !errors.Is(err, no) || r.Text != "" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	want(t, run(t, n, "print(1)"), "1\n")
+	if got := strings.Join(calls, " "); got != "queue begin queue" {
+		t.Errorf("got %s", got)
+	}
+	none := notebook.New(notebook.Config{Programs: []string{"/no/such/python"}})
+	t.Cleanup(none.Close)
+	cell.Begin = func() error {
+		t.Error("it began without a kernel")
+		return nil
+	}
+	if _, err := none.Run(t.Context(), "default", cell); !errors.Is(err, notebook.ErrAbsent) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A kernel ends when its server is killed, also while it starts, and takes its files along.
+func TestServerIsKilled(t *testing.T) {
+	t.Parallel()
+	start(t, notebook.Config{}) // or skip
+	for _, delay := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, -1} {
+		t.Run(fmt.Sprint(delay), func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "k")
+			must(t, os.Mkdir(dir, 0o700))
+			connection := `{"transport":"ipc","ip":"` + dir + `/k","key":"k","signature_scheme":"hmac-sha256","shell_port":1,"iopub_port":2,"stdin_port":3,"control_port":4,"hb_port":5}`
+			must(t, os.WriteFile(filepath.Join(dir, "connection.json"), []byte(connection), 0o600))
+			ours, theirs, err := notebook.SocketPair()
+			must(t, err)
+			defer ours.Close()
+			cmd := exec.Command(python, "-c", notebook.Launcher, filepath.Join(dir, "connection.json"))
+			cmd.ExtraFiles = []*os.File{theirs}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			must(t, cmd.Start())
+			must(t, theirs.Close())
+			if delay < 0 { // until it is ready
+				if line, err := bufio.NewReader(ours).ReadString('\n'); !strings.HasPrefix(line, "ready ") {
+					t.Errorf("got %q, %v", line, err)
+				}
+			}
+			<-time.After(delay)
+			must(t, ours.Close())
+			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+			if err := cmd.Wait(); err == nil || !ended.Stop() {
+				t.Errorf("it ended with %v", err)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("its directory is there: %v", err)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
