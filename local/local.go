@@ -16,19 +16,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/actiond/actiond/internal/filelock"
@@ -66,19 +60,6 @@ var (
 	_ sandbox.Pruner    = (*Driver)(nil)
 	_ sandbox.Doctor    = (*Driver)(nil)
 )
-
-// facts are what a sandbox was made with.
-type facts struct {
-	Name     string            `json:"name"`
-	Owner    string            `json:"owner,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
-	Env      map[string]string `json:"env,omitempty"`
-	Created  time.Time         `json:"created"`
-	Deadline time.Time         `json:"deadline,omitzero"`
-	Idle     time.Duration     `json:"idle,omitempty"`
-	PID      int               `json:"pid"`
-	Spec     string            `json:"spec,omitempty"` // hash of the specification
-}
 
 // Open opens the directory, and makes it if it is not there.
 func Open(config Config) (*Driver, error) {
@@ -178,7 +159,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 // existing returns the finished sandbox of an id, started if need be, or nil. What
 // a crashed creator left is removed.
 func (d *Driver) existing(ctx context.Context, id, hash string) (*sandbox.Sandbox, error) {
-	unlock, err := d.lock(id)
+	unlock, err := d.lock(ctx, id)
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -214,7 +195,7 @@ func (d *Driver) make(ctx context.Context, id, hash string, spec sandbox.Spec) (
 			err = errors.Join(err, d.remove(id))
 		}
 	}()
-	unlock, err := d.lock(id)
+	unlock, err := d.lock(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -237,221 +218,6 @@ func (d *Driver) make(ctx context.Context, id, hash string, spec sandbox.Spec) (
 		return nil, err
 	}
 	return d.sandbox(id)
-}
-
-// launch starts the server of a sandbox, whose lock is held, and returns when a
-// command ran. The process outlives this one.
-func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
-	program, err := d.config.Server()
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(d.path(id, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("opening the server's log: %w", err)
-	}
-	defer func() { _ = log.Close() }()
-	alive, err := d.lockAlive(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = alive.Close() }() // the server has it too
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), program,
-		"--addr", "unix:"+d.path(id, "socket"), "--working-dir", d.path(id, "work"),
-		"--session-key-file", d.path(id, "key"), "--state-dir", d.path(id, "state"))
-	if !f.Deadline.IsZero() {
-		cmd.Args = append(cmd.Args, "--ttl", max(time.Until(f.Deadline), time.Second).String())
-	}
-	if f.Idle > 0 {
-		cmd.Args = append(cmd.Args, "--idle-limit", f.Idle.String())
-	}
-	cmd.Env = append(os.Environ(), "TMPDIR="+d.path(id, "tmp"))
-	for _, name := range slices.Sorted(maps.Keys(f.Env)) {
-		cmd.Env = append(cmd.Env, name+"="+f.Env[name])
-	}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = d.path(id, "work"), log, log
-	cmd.ExtraFiles = []*os.File{alive}
-	// A session of its own: it is to outlive this terminal.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the server: %w", err)
-	}
-	ended := make(chan struct{})
-	go func() { // ends with the server, or with this program
-		_ = cmd.Wait() // the state says the same
-		close(ended)
-	}()
-	f.PID = cmd.Process.Pid
-	if err = d.save(id, f); err == nil {
-		err = d.waitReady(ctx, id, cmd, ended)
-	}
-	if err != nil {
-		_ = cmd.Process.Kill()
-		<-ended // it writes nothing any more
-	}
-	return err
-}
-
-// waitReady returns when the server of a sandbox runs commands, or why it does
-// not.
-func (d *Driver) waitReady(ctx context.Context, id string, cmd *exec.Cmd, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("nothing after %v", readyLimit))
-	defer cancel()
-	server := access{d, id}
-	key, err := server.Key()
-	if err != nil {
-		return err
-	}
-	pause := time.NewTicker(readyPause)
-	defer pause.Stop()
-	for {
-		err := d.config.Agent.Ready(ctx, server.Dial, key)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ended:
-			err := fmt.Errorf("the server ended by itself (%v)", cmd.ProcessState)
-			return &sandbox.StartError{ID: id, Err: err, Logs: d.lastWords(id)}
-		case <-ctx.Done():
-			err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
-			return &sandbox.StartError{ID: id, Step: "waiting for the first command", Err: err, Logs: d.lastWords(id)}
-		case <-pause.C:
-		}
-	}
-}
-
-// access reaches the server of a sandbox.
-type access struct {
-	driver *Driver
-	id     string
-}
-
-// Dial is [sandbox.Access]'s.
-func (a access) Dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", a.driver.path(a.id, "socket"))
-	if err != nil {
-		return nil, fmt.Errorf("connecting to sandbox %s: %w", a.id, err)
-	}
-	return conn, nil
-}
-
-// Key is [sandbox.Access]'s.
-func (a access) Key() (string, error) {
-	data, err := os.ReadFile(a.driver.path(a.id, "key"))
-	if err != nil {
-		return "", fmt.Errorf("reading the key of sandbox %s: %w", a.id, err)
-	}
-	return string(data), nil
-}
-
-func (d *Driver) save(id string, f facts) error {
-	data, err := json.Marshal(f)
-	if err == nil {
-		temp := d.path(id, "facts.tmp")
-		if err = os.WriteFile(temp, data, 0o600); err == nil {
-			err = os.Rename(temp, d.path(id, "facts"))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("writing down sandbox %s: %w", id, err)
-	}
-	return nil
-}
-
-func (d *Driver) load(id string) (facts, error) {
-	var f facts
-	data, err := os.ReadFile(d.path(id, "facts"))
-	if err == nil {
-		err = json.Unmarshal(data, &f)
-	}
-	if err != nil {
-		return f, fmt.Errorf("reading about sandbox %s: %w", id, err)
-	}
-	return f, nil
-}
-
-// lock keeps others from changing a sandbox until unlock.
-func (d *Driver) lock(id string) (unlock func(), err error) {
-	for {
-		dir, err := os.Open(filepath.Join(d.dir, id))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("locking sandbox %s: %w", id, err)
-		}
-		if err := filelock.Flock(dir, syscall.LOCK_EX); err != nil {
-			_ = dir.Close()
-			return nil, fmt.Errorf("locking sandbox %s: %w", id, err)
-		}
-		held, err := dir.Stat()
-		now, nowErr := d.root.Lstat(id)
-		if err == nil && nowErr == nil && os.SameFile(held, now) {
-			return func() { _ = dir.Close() }, nil
-		}
-		_ = dir.Close() // it was removed meanwhile, and perhaps made again
-	}
-}
-
-// lockedFile opens a file, making it if need be, and locks it. It does not wait.
-func lockedFile(path string, how int) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := filelock.Flock(file, how|syscall.LOCK_NB); err != nil {
-		_ = file.Close()
-		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
-	}
-	return file, nil
-}
-
-// lockAlive locks the file by which a server shows that it lives. The caller holds
-// the lock of the sandbox, which has no server: only [Driver.alive] can have locked the
-// file, for a moment.
-func (d *Driver) lockAlive(ctx context.Context, id string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	for {
-		file, err := lockedFile(d.path(id, "alive"), syscall.LOCK_EX)
-		if !errors.Is(err, filelock.ErrLocked) {
-			return file, err
-		}
-		select {
-		case <-time.After(readyPause):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
-}
-
-// alive tells whether a sandbox has its server.
-func (d *Driver) alive(id string) bool {
-	file, err := lockedFile(d.path(id, "alive"), syscall.LOCK_SH)
-	if err == nil {
-		_ = file.Close()
-	}
-	return errors.Is(err, filelock.ErrLocked)
-}
-
-// sandbox looks at one.
-func (d *Driver) sandbox(id string) (*sandbox.Sandbox, error) {
-	f, err := d.load(id)
-	if err != nil {
-		return nil, err
-	}
-	s := &sandbox.Sandbox{
-		Access: access{d, id},
-		ID:     id, Name: f.Name, Owner: f.Owner, Image: "(local)", State: sandbox.Stopped, Created: f.Created,
-		Deadline: f.Deadline, IdleLimit: f.Idle, Spec: f.Spec, Labels: f.Labels, User: strconv.Itoa(os.Geteuid()),
-		Instance: id + "-" + strconv.FormatInt(f.Created.UnixNano(), 36),
-	}
-	if d.alive(id) {
-		s.State, s.Detail = sandbox.Ready, "process "+strconv.Itoa(f.PID)
-	}
-	return s, nil
 }
 
 // Get is [sandbox.Driver]'s.
@@ -495,7 +261,7 @@ func (d *Driver) List(context.Context) ([]*sandbox.Sandbox, error) {
 
 // Delete ends the server and removes the directory.
 func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
-	unlock, err := d.lock(s.ID)
+	unlock, err := d.lock(ctx, s.ID)
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil
 	}
@@ -530,7 +296,7 @@ func (d *Driver) remove(id string) error {
 
 // Stop ends the server and keeps the directory.
 func (d *Driver) Stop(ctx context.Context, s *sandbox.Sandbox, grace time.Duration) error {
-	unlock, err := d.lock(s.ID)
+	unlock, err := d.lock(ctx, s.ID)
 	if err != nil {
 		return err
 	}
@@ -538,43 +304,9 @@ func (d *Driver) Stop(ctx context.Context, s *sandbox.Sandbox, grace time.Durati
 	return d.end(ctx, s.ID, grace)
 }
 
-// end asks the server to end, and kills it after grace. While the server holds its
-// lock, the recorded process is the server.
-func (d *Driver) end(ctx context.Context, id string, grace time.Duration) error {
-	f, err := d.load(id)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if f.PID < 2 { // kill(2) takes 0 and less for groups of processes
-		return fmt.Errorf("ending the server of sandbox %s: process %d cannot be its server", id, f.PID)
-	}
-	kill := time.NewTimer(grace)
-	defer kill.Stop()
-	pause := time.NewTicker(readyPause)
-	defer pause.Stop()
-	sent := false
-	for d.alive(id) {
-		if !sent {
-			_ = syscall.Kill(f.PID, syscall.SIGTERM) // gone: the next look tells
-			sent = true
-		}
-		select {
-		case <-kill.C:
-			_ = syscall.Kill(f.PID, syscall.SIGKILL)
-		case <-pause.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the server of sandbox %s to end: %w", id, context.Cause(ctx))
-		}
-	}
-	return nil
-}
-
 // Start starts the server of a stopped sandbox again.
 func (d *Driver) Start(ctx context.Context, s *sandbox.Sandbox) error {
-	unlock, err := d.lock(s.ID)
+	unlock, err := d.lock(ctx, s.ID)
 	if err != nil {
 		return err
 	}
@@ -591,7 +323,7 @@ func (d *Driver) Start(ctx context.Context, s *sandbox.Sandbox) error {
 
 // Renew tells the server, and records the deadline.
 func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Time) error {
-	unlock, err := d.lock(s.ID)
+	unlock, err := d.lock(ctx, s.ID)
 	if err != nil {
 		return err
 	}
@@ -616,53 +348,4 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	}
 	f.Deadline, s.Deadline = deadline, deadline
 	return d.save(s.ID, f)
-}
-
-// Prune removes those whose time is up, and what creators who died have left.
-func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
-	entries, err := os.ReadDir(d.dir)
-	if err != nil {
-		return nil, fmt.Errorf("listing the sandboxes: %w", err)
-	}
-	var removed []sandbox.Removal
-	var failures []error
-	for _, e := range entries {
-		id := e.Name()
-		if !sandbox.IsID(id) {
-			continue
-		}
-		name, reason, err := d.reason(id)
-		if err == nil && reason != "" && !dryRun {
-			err = d.Delete(ctx, &sandbox.Sandbox{ID: id})
-		}
-		if err == nil && reason != "" {
-			removed = append(removed, sandbox.Removal{ID: id, Name: name, Reason: reason})
-		}
-		failures = append(failures, err)
-	}
-	return removed, errors.Join(failures...)
-}
-
-// reason says why a sandbox is to be removed, "" where it is not.
-func (d *Driver) reason(id string) (name, reason string, err error) {
-	dir, err := os.Open(filepath.Join(d.dir, id))
-	if errors.Is(err, fs.ErrNotExist) { // another caller removed it
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", err
-	}
-	defer func() { _ = dir.Close() }()
-	if filelock.Flock(dir, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return "", "", nil // another caller works on it
-	}
-	f, err := d.load(id)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", "its creator died", nil
-	case err != nil:
-		return "", "", err
-	}
-	s := sandbox.Sandbox{Deadline: f.Deadline}
-	return f.Name, s.Overdue(time.Now()), nil
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/filelock"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
@@ -20,7 +23,7 @@ import (
 func TestDriver(t *testing.T) {
 	t.Parallel()
 	server := drivertest.BuildServer(t)
-	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver {
+	open := func(t *testing.T) (*local.Driver, string) {
 		t.Helper()
 		dir, err := os.MkdirTemp("", "local-") //nolint:usetesting // short: sockets are in it
 		if err != nil {
@@ -40,8 +43,14 @@ func TestDriver(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return d
-	}}.Run(t)
+		return d, dir
+	}
+	t.Run("daemons", func(t *testing.T) {
+		t.Parallel()
+		d, dir := open(t)
+		testDaemons(t, d, dir)
+	})
+	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); d, _ := open(t); return d }}.Run(t)
 }
 
 // A look at a stopped sandbox, which locks a file of it for a moment, does not make its
@@ -138,5 +147,124 @@ func TestDeleteReadOnly(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "local", id)); !os.IsNotExist(err) {
 		t.Errorf("the directory: %v", err)
+	}
+}
+
+// Damaged facts of one sandbox keep no other from being listed, found or pruned, and
+// the sandbox can be seen and removed.
+func TestDamagedFacts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, err := local.Open(local.Config{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	damaged, over, fine := sandbox.ID("damaged"), sandbox.ID("over"), sandbox.ID("fine")
+	for id, text := range map[string]string{
+		damaged: `{"name": "dam`, over: `{"name": "over", "deadline": "2026-01-01T00:00:00Z"}`, fine: `{"name": "fine"}`,
+	} {
+		box := filepath.Join(dir, "local", id)
+		if err := errors.Join(os.MkdirAll(box, 0o700), os.WriteFile(filepath.Join(box, "facts"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := d.List(t.Context()); err != nil || len(all) != 3 {
+		t.Errorf("List: %v, %v, want three", all, err)
+	}
+	if s, err := d.Get(t.Context(), "fine"); err != nil || s.ID != fine {
+		t.Errorf("Get of the other: %v, %v", s, err)
+	}
+	s, err := d.Get(t.Context(), damaged)
+	if err != nil || s.Name != damaged || !strings.Contains(s.Detail, "reading the facts of sandbox "+damaged) {
+		t.Fatalf("Get of the damaged one: %+v, %v", s, err)
+	}
+	removed, err := d.Prune(t.Context(), false)
+	if len(removed) != 1 || removed[0].ID != over || err == nil || !strings.Contains(err.Error(), "runtimectl rm "+damaged) {
+		t.Errorf("Prune: %v, %v, want one removed and the damaged one reported", removed, err)
+	}
+	if err := d.Delete(t.Context(), s); err != nil {
+		t.Errorf("Delete: %v", err)
+	}
+	if all, err := d.List(t.Context()); err != nil || len(all) != 1 || all[0].ID != fine {
+		t.Errorf("List at last: %v, %v", all, err)
+	}
+}
+
+// Waiting for another caller's work on a sandbox ends with the context.
+func TestLockWait(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, err := local.Open(local.Config{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	id := sandbox.ID("one")
+	root, err := os.OpenRoot(filepath.Join(dir, "local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	unlock, err := filelock.TryLock(root, ".lock-"+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Delete(ctx, &sandbox.Sandbox{ID: id}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want Canceled", err)
+	}
+}
+
+// testDaemons checks that a process in a session of its own, whose parent ended, ends
+// with its sandbox, also where the server was killed or the facts are damaged before.
+func testDaemons(t *testing.T, d *local.Driver, dir string) {
+	t.Helper()
+	for _, how := range []string{"stop", "rm", "killed", "damaged"} {
+		s, err := d.Create(t.Context(), sandbox.Spec{Key: how})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := s.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := agent.Client(s.Dial, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{
+			Command: `(setsid sh -c 'echo $$ > daemon.tmp; mv daemon.tmp daemon; exec sleep 1000' >/dev/null 2>&1 </dev/null &); until [ -e daemon ]; do sleep 0.01; done; cat daemon`, Blocking: true,
+		}})
+		c.Close()
+		run, ok := o.(api.RunObservation)
+		pid, convErr := strconv.Atoi(strings.TrimSpace(run.Content))
+		if err != nil || !ok || convErr != nil {
+			t.Fatalf("starting a daemon: %v, %v, %v", o, err, convErr)
+		}
+		box := filepath.Join(dir, "local", s.ID)
+		switch how {
+		case "stop":
+			err = d.Stop(t.Context(), s, time.Minute)
+		case "killed":
+			server, _ := strconv.Atoi(strings.TrimPrefix(s.Detail, "process "))
+			err = syscall.Kill(server, syscall.SIGKILL)
+		case "damaged":
+			err = os.WriteFile(filepath.Join(box, "facts"), nil, 0o600)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		if how != "stop" {
+			err = d.Delete(t.Context(), s)
+		}
+		if environ, readErr := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || len(environ) > 0 { // a zombie has none
+			t.Errorf("%s: %v, and process %d is left: %v", how, err, pid, readErr)
+		}
+		if err := d.Delete(t.Context(), s); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
 	}
 }

@@ -1,13 +1,19 @@
 package proc
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/mark"
+)
 
 // StartWithin is Start with a limit of the caller's.
 var StartWithin = start
 
 // KillMarkedOf is KillMarked for the processes of a user id, with the rights of
 // this process.
-func KillMarkedOf(mark string, uid int) bool { return signalMarked(mark, uid, unix.SIGKILL, nil) }
+func KillMarkedOf(variable string, uid int) bool {
+	return mark.Signal(variable, uid, unix.SIGKILL, nil)
+}
 
 // Kept reports whether the answer to a question is kept.
 func (f *Finder) Kept(path, dir string) bool {

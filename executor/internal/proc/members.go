@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/actiond/actiond/internal/identity"
+	marks "github.com/actiond/actiond/internal/mark"
 )
 
 // Members returns the processes that descend from root or are of its session, and
@@ -25,9 +26,8 @@ func Members(root int, mark string, user *identity.User) []int {
 		others = nil
 	}
 	_ = user.Do(func() error { // an error says that no environment could be read
-		environ := make([]byte, maxEnviron)
 		for _, pid := range others {
-			if hasMark(pid, mark, user.EffectiveUID(), environ) {
+			if marks.Has(pid, mark, user.EffectiveUID()) {
 				members = append(members, pid)
 			}
 		}

@@ -1,0 +1,62 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Prune removes those whose time is up, and what creators who died have left.
+func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the sandboxes: %w", err)
+	}
+	var removed []sandbox.Removal
+	var failures []error
+	for _, e := range entries {
+		id := e.Name()
+		if !sandbox.IsID(id) {
+			continue
+		}
+		name, reason, err := d.reason(id)
+		if err == nil && reason != "" && !dryRun {
+			err = d.Delete(ctx, &sandbox.Sandbox{ID: id})
+		}
+		if err == nil && reason != "" {
+			removed = append(removed, sandbox.Removal{ID: id, Name: name, Reason: reason})
+		}
+		failures = append(failures, err)
+	}
+	return removed, errors.Join(failures...)
+}
+
+// reason says why a sandbox is to be removed, "" where it is not.
+func (d *Driver) reason(id string) (name, reason string, err error) {
+	unlock, err := filelock.TryLock(d.root, lockName(id))
+	if errors.Is(err, filelock.ErrLocked) { // another caller works on it
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	defer unlock()
+	if _, err := d.root.Lstat(id); errors.Is(err, fs.ErrNotExist) { // another caller removed it
+		return "", "", nil
+	}
+	f, err := d.load(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", "its creator died", nil
+	case err != nil: // a person decides: its files may be all right
+		return "", "", fmt.Errorf("%w: 'runtimectl rm %s' removes it", err, id)
+	}
+	s := sandbox.Sandbox{Deadline: f.Deadline}
+	return f.Name, s.Overdue(time.Now()), nil
+}
