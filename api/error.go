@@ -79,3 +79,18 @@ func NotFound(detail string) *Error {
 func TooMany(detail string) *Error {
 	return &Error{Status: http.StatusTooManyRequests, Detail: detail}
 }
+
+// Conflict refuses what does not fit the state of things.
+func Conflict(detail string) *Error {
+	return &Error{Status: http.StatusConflict, Detail: detail}
+}
+
+// Unmet refuses what a condition of the request forbids.
+func Unmet(detail string) *Error {
+	return &Error{Status: http.StatusPreconditionFailed, Detail: detail}
+}
+
+// NoSpace refuses what needs more storage than is left.
+func NoSpace(detail string) *Error {
+	return &Error{Status: http.StatusInsufficientStorage, Detail: detail}
+}

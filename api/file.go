@@ -189,6 +189,41 @@ func (o WriteObservation) wire() wire {
 	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: o, Diff: o.Diff, Outcome: Ended}
 }
 
+// FileObservation says that a file was written or removed as a whole, by a request to
+// /v1/files.
+type FileObservation struct {
+	// Content is a note for the agent, usually "".
+	Content string `json:"-"`
+	// Path is absolute.
+	Path string `json:"path"`
+	// SHA256 is the hash of the file's bytes in hexadecimal, "" for one that was removed.
+	SHA256 string `json:"sha256"`
+	// Size is in bytes.
+	Size int64 `json:"size"`
+	// Created says that no file was there before.
+	Created bool `json:"created"`
+	// Undoable says that undo_edit restores the state before.
+	Undoable bool `json:"undoable"`
+}
+
+// Kind returns "file".
+func (FileObservation) Kind() string { return "file" }
+
+func (o FileObservation) wire() wire {
+	message := "I wrote to the file " + o.Path + "."
+	if o.SHA256 == "" {
+		message = "I removed the file " + o.Path + "."
+	}
+	return wire{Message: message, Content: o.Content, Extras: o, Outcome: Ended}
+}
+
+// FileConditions are what a file must be for a change: one of the hashes of Match, and
+// none of NoneMatch, in hexadecimal; "*" means any file. A nil list allows everything.
+type FileConditions struct{ Match, NoneMatch []string }
+
+// ModeHeader has the permission bits of a file in octal, such as "0644".
+const ModeHeader = "X-File-Mode"
+
 // EditAction changes a file, or several. Which fields matter depends on
 // ImplSource and Command.
 type EditAction struct {

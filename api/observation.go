@@ -19,6 +19,7 @@ var observations = []*shape{
 	openShapeOf(IPythonObservation{}, "code"),
 	openShapeOf(ReadObservation{ImplSource: implDefault}, "path"),
 	openShapeOf(WriteObservation{}, "path"),
+	openShapeOf(FileObservation{}),
 	openShapeOf(EditObservation{ImplSource: implDraft}),
 	openShapeOf(SearchObservation{}),
 	openShapeOf(BrowseObservation{ActivePageIndex: -1}, "url", "trigger_by_action"),

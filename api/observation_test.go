@@ -93,6 +93,16 @@ var observations = []struct {
 			`"stdout_total":3,"stderr_total":1,"truncated":false,"pid":7,"exit_code":2,"signal":null,"ended_by":null,"cpu_seconds":0.25,"max_rss":4096},"success":false,"outcome":"finished"}`,
 	},
 	{
+		"file that was made",
+		api.FileObservation{Path: "/f", SHA256: "ab", Size: 3, Created: true, Undoable: true},
+		`{"message":"I wrote to the file /f.","observation":"file","content":"","extras":{"path":"/f","sha256":"ab","size":3,"created":true,"undoable":true},"outcome":"finished"}`,
+	},
+	{
+		"file that was removed",
+		api.FileObservation{Path: "/f", Content: "n"},
+		`{"message":"I removed the file /f.","observation":"file","content":"n","extras":{"path":"/f","sha256":"","size":0,"created":false,"undoable":false},"outcome":"finished"}`,
+	},
+	{
 		"exec that was killed",
 		api.ExecObservation{PID: new(7), Signal: new("SIGKILL"), EndedBy: new("kill_after"), CPUSeconds: new(0.0), Truncated: true},
 		`{"message":"The program was ended by SIGKILL. It was told to by kill_after.","observation":"exec","content":"","extras":{"stdout":"","stderr":"","stdout_base64":null,"stderr_base64":null,` +

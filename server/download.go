@@ -20,16 +20,8 @@ import (
 // downloadFiles streams a directory as a zip, or a zip with one file in it.
 // Nothing is written to disk; the length is not known before the end.
 func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
-	q, err := url.ParseQuery(r.URL.RawQuery)
+	name, err := filePath(r)
 	if err != nil {
-		return invalid("query: %v", err)
-	}
-	if !q.Has("path") {
-		return invalid("query.path: missing")
-	}
-	values := q["path"]
-	name := values[len(values)-1]
-	if err := checkPath("Path", name); err != nil {
 		return err
 	}
 	p := packer{as: s.cfg.As, zip: zip.NewWriter(w), buf: make([]byte, 128<<10)}
@@ -94,7 +86,7 @@ func (p *packer) check(ctx context.Context, name string) (info fs.FileInfo, err 
 		if !info.IsDir() && !info.Mode().IsRegular() {
 			return refuse(http.StatusBadRequest, "Path is neither a directory nor a file but %s", fileKind(info.Mode()))
 		}
-		f, err := openFile(name, os.O_RDONLY)
+		f, err := openFile(name)
 		if err != nil {
 			return err
 		}
@@ -233,7 +225,7 @@ var (
 // was listed.
 func (p *packer) open(full string) (f *os.File, info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
-		if f, err = openFile(full, os.O_RDONLY); err != nil {
+		if f, err = openFile(full); err != nil {
 			return err
 		}
 		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {

@@ -29,10 +29,9 @@ func statFile(name string) (fs.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// openFile opens a file that a caller named, with the mode of the umask where
-// it is made.
-func openFile(name string, flag int) (*os.File, error) {
-	return userfile.Open(name, flag|unixFlags, newFile)
+// openFile opens a file that a caller named, for reading.
+func openFile(name string) (*os.File, error) {
+	return userfile.Open(name, os.O_RDONLY|unixFlags, 0)
 }
 
 // portion is how many entries of a directory are held at a time: an agent can make

@@ -32,6 +32,8 @@ type call struct {
 	form   form
 	reader *pace                                                  // of a program's stream; nil for none
 	run    func(ctx context.Context, w api.Watch) ([]byte, error) // returns the encoded answer
+	unused func()                                                 // called where run is not; nil for nothing
+	status func(h http.Header, body []byte) int                   // of the answer; nil for 200
 }
 
 // form is what an answer looks like.
@@ -119,8 +121,15 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 	if async && c.form != formAction && c.form != formTool {
 		async = false
 	}
+	ran := false
+	defer func() {
+		if !ran && c.unused != nil {
+			c.unused()
+		}
+	}()
 	for {
 		f, a, mine, err := s.take(c)
+		ran = mine
 		if err != nil {
 			leave()
 			return s.untaken(w, c, err)
@@ -154,7 +163,11 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 			s.metrics.replays.Inc()
 			w.Header().Set(api.ReplayedHeader, "true")
 		}
-		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
+		status := http.StatusOK
+		if c.status != nil {
+			status = c.status(w.Header(), body)
+		}
+		httpserver.WriteBody(w, status, httpserver.JSON, body)
 		return nil
 	}
 }

@@ -111,6 +111,10 @@ type Config struct {
 	// sandbox's user and returns its error; nil runs it as is. Every file that
 	// a caller names is opened inside it.
 	As func(func() error) error
+	// StageFile begins a new content for a file, and RemoveFile removes one, both with the
+	// rights of the sandbox's user; an *api.Error refuses it. nil: /v1/files only reads.
+	StageFile  func(ctx context.Context, path string) (Incoming, error)
+	RemoveFile func(ctx context.Context, path string, c api.FileConditions) (api.Observation, error)
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent

@@ -449,6 +449,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 	covered := map[contract.Route]bool{
 		{Method: "POST", Path: "/mcp/messages/"}: true, // by TestMCPOverEvents
 		{Method: "POST", Path: "/messages/"}:     true,
+		// By TestFileBytes.
+		{Method: "GET", Path: "/v1/files"}: true, {Method: "HEAD", Path: "/v1/files"}: true,
+		{Method: "PUT", Path: "/v1/files"}: true, {Method: "DELETE", Path: "/v1/files"}: true,
 	}
 	for _, tt := range tests {
 		if tt.route == "" {

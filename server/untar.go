@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,15 +19,8 @@ import (
 // Each file is opened with the rights of the sandbox's user, never with others: the
 // archive may be for a path that an agent has made lead elsewhere.
 func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
-	q, err := url.ParseQuery(r.URL.RawQuery)
+	name, err := filePath(r)
 	if err != nil {
-		return invalid("query: %v", err)
-	}
-	if !q.Has("path") {
-		return invalid("query.path: missing")
-	}
-	name := q["path"][len(q["path"])-1]
-	if err := checkPath("Path", name); err != nil {
 		return err
 	}
 	var dir *os.File

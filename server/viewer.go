@@ -128,7 +128,7 @@ func openView(path string) (*os.File, error) {
 	case !info.Mode().IsRegular(): // opening a device may have effects
 		return nil, errNotPlain
 	}
-	f, err := openFile(path, os.O_RDONLY)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

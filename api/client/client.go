@@ -495,7 +495,7 @@ func (c *Client) sendWith(ctx context.Context, header http.Header, method, path,
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), causeOf(ctx, err))
 	}
 	p.rest()
-	a := &answer{body: response.Body, path: pathOnly(path), ctx: ctx, pace: p}
+	a := &answer{body: response.Body, path: pathOnly(path), header: response.Header, ctx: ctx, pace: p}
 	if response.StatusCode/100 == 2 {
 		return a, nil
 	}

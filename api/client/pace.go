@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"time"
@@ -100,10 +101,11 @@ func causeOf(ctx context.Context, err error) error {
 // answer is the body of an answer. Read and Close are for streams and downloads,
 // whose bytes are due at no time.
 type answer struct {
-	body io.ReadCloser
-	path string
-	ctx  context.Context //nolint:containedctx // of the call; it says why the body ended
-	pace *pace
+	body   io.ReadCloser
+	path   string
+	header http.Header
+	ctx    context.Context //nolint:containedctx // of the call; it says why the body ended
+	pace   *pace
 }
 
 func (a *answer) Read(p []byte) (int, error) { return a.body.Read(p) }

@@ -146,6 +146,14 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	srv := server.New(server.Config{
 		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
+		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
+			in, err := exec.StageFile(ctx, path)
+			if err != nil {
+				return nil, err
+			}
+			return in, nil
+		},
+		RemoveFile: exec.RemoveFile,
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
 		},

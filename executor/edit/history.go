@@ -32,6 +32,11 @@ const (
 	entryOverhead = 4096
 
 	entryMagic = "actiond-undo-1"
+	keptMagic  = "actiond-undo-2" // of an entry whose data are a kept file
+
+	// keptDir holds the bytes of whole files: links to them where the file system allows, otherwise copies. The user may
+	// write to it, but only through a descriptor of this process, because the directory above is closed.
+	keptDir = "kept"
 )
 
 var (
@@ -66,6 +71,8 @@ type entry struct {
 	mode   fs.FileMode // before
 	dirs   int         // directories that the edit made above the file
 	data   []byte      // before
+	kept   string      // instead of data: the name of a kept file, whose version before is
+	size   int64       // of the kept file
 }
 
 // history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
@@ -76,6 +83,7 @@ type entry struct {
 // Its methods may be called concurrently for different paths.
 type history struct {
 	root *os.Root // nil in memory
+	kept *os.File // keptDir
 
 	mu     sync.Mutex
 	paths  map[string][]*saved // oldest first
@@ -90,6 +98,7 @@ type saved struct {
 	serial uint64
 	size   int64
 	inMem  *entry
+	kept   bool
 }
 
 func openHistory(dir string) (*history, error) {
@@ -105,10 +114,27 @@ func openHistory(dir string) (*history, error) {
 	if _, size := h.space(); size > 0 { // the other half is for uploads
 		h.budget = min(h.budget, size/2)
 	}
-	if err := h.scan(); err != nil {
+	if h.kept, err = openKeptDir(root); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
+	if err := h.scan(); err != nil {
+		return nil, errors.Join(err, h.kept.Close(), root.Close())
+	}
 	return h, nil
+}
+
+func openKeptDir(root *os.Root) (*os.File, error) {
+	if err := root.Mkdir(keptDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	dir, err := root.OpenFile(keptDir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.Chmod(0o777); err != nil { // the one above is closed
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
 }
 
 // scan finds the entries of an earlier editor, and removes its unfinished ones.
@@ -128,10 +154,56 @@ func (h *history) scan() error {
 	if err != io.EOF { //nolint:errorlint // ReadDir returns it bare
 		return err
 	}
+	h.findKept()
 	for _, list := range h.paths {
 		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
 	}
 	return nil
+}
+
+// findKept notes which entries have a kept file, and removes the kept files without an entry.
+func (h *history) findKept() {
+	entries := make(map[string]*saved)
+	for key, list := range h.paths {
+		for _, s := range list {
+			entries[entryName(key, s)] = s
+		}
+	}
+	for {
+		names, err := h.kept.Readdirnames(portion)
+		for _, name := range names {
+			if s := entries[name]; s != nil {
+				s.kept = true
+			} else {
+				_ = h.root.Remove(keptDir + "/" + name) // harmless if it stays
+			}
+		}
+		if err != nil { // io.EOF, or it is tried at the next start
+			return
+		}
+	}
+}
+
+// discard removes the kept file of an entry that was not pushed.
+func (h *history) discard(en *entry) {
+	if en != nil && en.kept != "" {
+		_ = unix.Unlinkat(int(h.kept.Fd()), en.kept, 0)
+		en.kept = ""
+	}
+}
+
+// forget drops all entries of a path, which cannot be reached over a change that was not recorded.
+func (h *history) forget(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropAll(historyKey(path))
+}
+
+// dropAll is forget by key. h.mu is held.
+func (h *history) dropAll(key string) {
+	for len(h.paths[key]) > 0 {
+		h.drop(key, h.paths[key][0])
+	}
 }
 
 // found takes an entry that an earlier editor left, or removes what it left
@@ -172,13 +244,14 @@ func parseEntryName(name string) (key string, s *saved, ok bool) {
 // over the gap anyway.
 func (h *history) push(path string, en *entry) error {
 	key := historyKey(path)
-	s := &saved{size: int64(len(en.data)) + entryOverhead}
+	s := &saved{size: int64(len(en.data)) + en.size + entryOverhead, kept: en.kept != ""}
 	h.mu.Lock()
 	h.serial++
 	s.serial = h.serial
 	closed, budget := h.closed, h.budget
 	h.mu.Unlock()
 	if closed {
+		h.discard(en)
 		return errHistoryClosed
 	}
 	err := func() error {
@@ -189,6 +262,12 @@ func (h *history) push(path string, en *entry) error {
 			s.inMem = en
 			return nil
 		}
+		if s.kept {
+			if err := h.root.Rename(keptDir+"/"+en.kept, keptDir+"/"+entryName(key, s)); err != nil {
+				return err
+			}
+			en.kept = entryName(key, s)
+		}
 		err := h.write(entryName(key, s), en)
 		for noSpace(err) && h.giveWay(s.size) {
 			err = h.write(entryName(key, s), en)
@@ -198,9 +277,8 @@ func (h *history) push(path string, en *entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
-		for len(h.paths[key]) > 0 {
-			h.drop(key, h.paths[key][0])
-		}
+		h.discard(en)
+		h.dropAll(key)
 		return err
 	}
 	h.paths[key] = append(h.paths[key], s)
@@ -268,6 +346,9 @@ func (h *history) top(path string) (*entry, *saved, error) {
 		h.pop(path, s)
 		return nil, nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
+	if en.kept != "" {
+		en.kept = entryName(key, s)
+	}
 	return en, s, nil
 }
 
@@ -289,7 +370,7 @@ func (h *history) close() error {
 	if h.root == nil {
 		return nil
 	}
-	return h.root.Close()
+	return errors.Join(h.kept.Close(), h.root.Close())
 }
 
 // drop forgets an entry. h.mu is held.
@@ -304,6 +385,9 @@ func (h *history) drop(key string, s *saved) {
 		delete(h.paths, key)
 	}
 	if h.root != nil {
+		if s.kept {
+			_ = h.root.Remove(keptDir + "/" + entryName(key, s)) // removed at the next start, otherwise
+		}
 		_ = h.root.Remove(entryName(key, s)) // one that stays is refused later by its hashes, or ages out
 	}
 }
@@ -349,7 +433,11 @@ func (en *entry) firstLine() string {
 		}
 		return h
 	}
-	facts := fmt.Sprintf("%s %s %s %o %d", entryMagic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
+	magic := entryMagic
+	if en.kept != "" {
+		magic = keptMagic
+	}
+	facts := fmt.Sprintf("%s %s %s %o %d", magic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
 	return facts + " " + string(hashOf([]byte(facts))) + "\n"
 }
 
@@ -393,8 +481,14 @@ func parseEntry(raw []byte) (*entry, error) {
 		return hash(s)
 	}
 	en := &entry{before: orEmpty(fields[1]), after: orEmpty(fields[2]), mode: fs.FileMode(mode), dirs: dirs, data: data}
+	if fields[0] == keptMagic {
+		en.kept = keptDir
+	}
 	if string(line)+"\n" != en.firstLine() {
 		return nil, errors.New("its facts do not fit their hash")
+	}
+	if en.kept != "" {
+		return en, nil // openKept compares the version
 	}
 	if en.before == "" && len(data) > 0 || en.before != "" && hashOf(data) != en.before {
 		return nil, errors.New("its data do not fit their hash")

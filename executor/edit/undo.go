@@ -31,7 +31,15 @@ func (e *Editor) undo(p place) (Result, error) {
 	return r, nil
 }
 
+func changedSince(p place) *Error {
+	return refuse(CodeConflict, "The file %s was changed by other means after its last edit, so nothing was undone. "+
+		"Undoing would have lost that change.", p.shown)
+}
+
 func (e *Editor) restore(p place, en *entry) (Result, error) {
+	if en.kept != "" || p.exists() && en.before == "" && p.info.Size() > e.maxRead {
+		return e.restoreKept(p, en)
+	}
 	if !p.exists() {
 		return e.undoRemoval(p, en)
 	}
@@ -40,8 +48,7 @@ func (e *Editor) restore(p place, en *entry) (Result, error) {
 		return Result{}, err
 	}
 	if hashOf(f.data) != en.after {
-		return Result{}, refuse(CodeConflict, "The file %s was changed by other means after its last edit, so nothing was undone. "+
-			"Undoing would have lost that change.", p.shown)
+		return Result{}, changedSince(p)
 	}
 	if en.before == "" {
 		return e.undoCreation(p, f, now, en)

@@ -209,7 +209,7 @@ func TestUndoSurvivesRestart(t *testing.T) {
 	if got := b.names(); got != "f" || b.mode("f") != 0o604 {
 		t.Errorf("there is %s, mode %o", got, b.mode("f"))
 	}
-	entries, err := os.ReadDir(state)
+	entries, err := historyEntries(state)
 	if err != nil || len(entries) != 0 {
 		t.Errorf("%d entries are left, %v", len(entries), err)
 	}
@@ -235,7 +235,7 @@ func TestStateIsPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
 	}
-	entries, err := os.ReadDir(state)
+	entries, err := historyEntries(state)
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("got %d entries, %v", len(entries), err)
 	}
@@ -314,7 +314,7 @@ func TestDamagedState(t *testing.T) {
 			path := b.write("f", strings.Repeat("first\n", 100), 0o644)
 			b.do(edit.Command{Name: "write", Path: path, Content: new("second\n")})
 			check(t, first.Close())
-			entries, err := filepath.Glob(state + "/*")
+			entries, err := filepath.Glob(state + "/*.*")
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("got %d entries, %v", len(entries), err)
 			}

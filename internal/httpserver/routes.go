@@ -43,7 +43,7 @@ func NewRouter(routes []Route, fail Fail, middlewares ...func(http.Handler) http
 		return &api.Error{Status: http.StatusNotFound, Detail: "Not Found"}
 	}, fail))
 	mux.MethodNotAllowed(Answer(func(w http.ResponseWriter, r *http.Request) error {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
 				w.Header().Add("Allow", method)
 			}

@@ -49,7 +49,7 @@ type File struct {
 // Name returns the temporary name in the file's [Dir].
 func (f *File) Name() string { return f.name }
 
-// Create makes a file in a directory of d, for writing. Above is the absolute path of
+// Create makes a file in a directory of d, for reading and writing. Above is the absolute path of
 // d, "" for [System]. A nil Ledger records nothing.
 func (l *Ledger) Create(d Dir, above, dir string, mode fs.FileMode) (*File, error) {
 	return l.create(d, above, dir, mode, byUser)
@@ -64,7 +64,7 @@ func (l *Ledger) CreateOwn(d Dir, above, dir string, mode fs.FileMode) (*File, e
 func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) (*File, error) {
 	name := filepath.Join(dir, ".actiond-"+rand.Text()+".tmp")
 	forget := l.record(maker, filepath.Join(above, name))
-	f, err := d.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	f, err := d.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		forget()
 		return nil, err

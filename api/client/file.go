@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/api"
+)
+
+// FileInfo is what a sandbox says of a file.
+type FileInfo struct {
+	// Size is in bytes, -1 where it is not known.
+	Size int64
+	// Mode has the permission bits.
+	Mode fs.FileMode
+	// SHA256 is the hash of the bytes in hexadecimal, "" where the sandbox did not compute
+	// it: OpenFile gets it for files of up to 16 MiB.
+	SHA256 string
+}
+
+// WriteOptions say how [Client.WriteFile] writes. The zero value writes in any case.
+type WriteOptions struct {
+	// Mode has the permission bits; 0 keeps those of the file, or takes the default.
+	Mode fs.FileMode
+	// IfSHA256 is the hash that the file must have, and IfNew says that no file must be
+	// there; otherwise the error is a *StatusError of 412 and nothing is changed.
+	IfSHA256 string
+	IfNew    bool
+}
+
+// OpenFile returns the bytes of a file, which has an absolute path, from offset on. The
+// caller must close it. ctx bounds the reading too.
+func (c *Client) OpenFile(ctx context.Context, path string, offset int64) (io.ReadCloser, FileInfo, error) {
+	header := http.Header{}
+	if offset > 0 {
+		header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+	}
+	answer, err := c.sendWith(ctx, header, http.MethodGet, filesPath(path), "", nil)
+	if err != nil {
+		return nil, FileInfo{}, err
+	}
+	return answer, fileInfo(answer.header), nil
+}
+
+// ReadFile returns all bytes of a file, at most Config.MaxResponse.
+func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	answer, err := c.sendWith(ctx, http.Header{}, http.MethodGet, filesPath(path), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return answer.whole(c.maxResponse)
+}
+
+// StatFile returns what a file is, with its hash: the sandbox reads all of it for that. A
+// *StatusError of 404 says that no file is there.
+func (c *Client) StatFile(ctx context.Context, path string) (FileInfo, error) {
+	answer, err := c.sendWith(ctx, http.Header{}, http.MethodHead, filesPath(path), "", nil)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	return fileInfo(answer.header), answer.Close()
+}
+
+// WriteFile replaces a file as a whole by what content holds, or makes it, and the
+// directories above it. It runs once, as [Client.Do] does: after the connection broke it
+// is sent again where content is an io.Seeker, from where that stood.
+func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, o WriteOptions) (api.FileObservation, error) {
+	target := filesPath(path)
+	if o.Mode != 0 {
+		target += fmt.Sprintf("&mode=%04o", o.Mode.Perm())
+	}
+	seeker, seeks := content.(io.Seeker)
+	begin := int64(0)
+	if seeks {
+		var err error
+		if begin, err = seeker.Seek(0, io.SeekCurrent); err != nil {
+			seeks = false
+		}
+	}
+	tries := 0
+	return c.changeFile(ctx, o.conditions(), func(header http.Header) (*answer, error) {
+		if tries++; tries > 1 {
+			if !seeks {
+				return nil, errors.New("the connection broke, and the content cannot be read again: whether the file was written is not known")
+			}
+			if _, err := seeker.Seek(begin, io.SeekStart); err != nil {
+				return nil, fmt.Errorf("reading the content of %q again: %w", path, err)
+			}
+		}
+		return c.sendWith(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content})
+	})
+}
+
+// RemoveFile removes a file or a symbolic link; with a hash only a file that has it. It
+// runs once, as [Client.Do] does.
+func (c *Client) RemoveFile(ctx context.Context, path, ifSHA256 string) (api.FileObservation, error) {
+	return c.changeFile(ctx, WriteOptions{IfSHA256: ifSHA256}.conditions(), func(header http.Header) (*answer, error) {
+		return c.sendWith(ctx, header, http.MethodDelete, filesPath(path), "", nil)
+	})
+}
+
+func (o WriteOptions) conditions() http.Header {
+	header := http.Header{}
+	if o.IfSHA256 != "" {
+		header.Set("If-Match", `"`+o.IfSHA256+`"`)
+	}
+	if o.IfNew {
+		header.Set("If-None-Match", "*")
+	}
+	return header
+}
+
+// changeFile sends an action that changes a file until it was answered.
+func (c *Client) changeFile(ctx context.Context, conditions http.Header, send func(http.Header) (*answer, error)) (api.FileObservation, error) {
+	var o api.Observation
+	err := c.once(ctx, "", nil, func(identity http.Header) error {
+		maps.Copy(identity, conditions)
+		answer, err := send(identity)
+		if err != nil {
+			return err
+		}
+		data, err := answer.whole(maxSmall)
+		if err != nil {
+			return err
+		}
+		o, err = api.DecodeObservation(data)
+		return err
+	})
+	if err != nil {
+		return api.FileObservation{}, err
+	}
+	if o, err = known(o); err != nil {
+		return api.FileObservation{}, err
+	}
+	file, ok := o.(api.FileObservation)
+	if !ok {
+		return api.FileObservation{}, fmt.Errorf("changing a file: the answer is a %q observation", o.Kind())
+	}
+	return file, nil
+}
+
+func filesPath(path string) string { return "/v1/files?" + url.Values{"path": {path}}.Encode() }
+
+// fileInfo reads the header of an answer about a file.
+func fileInfo(h http.Header) FileInfo {
+	info := FileInfo{Size: -1, SHA256: strings.Trim(h.Get("Etag"), `"`)}
+	size := h.Get("Content-Length")
+	if _, total, ok := strings.Cut(h.Get("Content-Range"), "/"); ok {
+		size = total
+	}
+	if n, err := strconv.ParseInt(size, 10, 64); err == nil {
+		info.Size = n
+	}
+	if mode, err := strconv.ParseUint(h.Get(api.ModeHeader), 8, 32); err == nil {
+		info.Mode = fs.FileMode(mode).Perm()
+	}
+	return info
+}

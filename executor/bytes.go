@@ -1,0 +1,100 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/edit"
+)
+
+// IncomingFile is the new content of a whole file, which is received before it takes the
+// file's place. The caller must call Discard. It is not safe for concurrent use.
+type IncomingFile struct {
+	e  *Executor
+	in *edit.Incoming
+}
+
+// StageFile begins a new content for the file at an absolute path: a temporary file
+// beside it, made with the user's rights. ctx bounds the wait for the turn. The error is
+// an *api.Error where the path can have no file.
+func (e *Executor) StageFile(ctx context.Context, path string) (*IncomingFile, error) {
+	release, err := e.files.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	in, err := e.editor.Stage(path)
+	if err != nil {
+		return nil, fileRefusal(err)
+	}
+	return &IncomingFile{e, in}, nil
+}
+
+// Fill reads the whole content and brings it to the disk. It returns its SHA-256 in
+// hexadecimal and its size. The error is that of content, or an *api.Error where the disk
+// is full.
+func (f *IncomingFile) Fill(content io.Reader) (sha256 string, size int64, err error) {
+	err = f.in.Fill(content)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = errNoSpace
+	}
+	return f.in.SHA256, f.in.Size, err
+}
+
+// Put gives the content its place, and the mode where that is not nil. The error is an
+// *api.Error where nothing was changed: status 412 for a file that does not meet the
+// conditions.
+func (f *IncomingFile) Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error) {
+	return f.e.changeFile(ctx, func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }, f.in.Size)
+}
+
+// Discard removes what was received, unless it was put in its place.
+func (f *IncomingFile) Discard() { f.in.Discard() }
+
+// RemoveFile removes a file or a symbolic link, with the user's rights. The error is as
+// that of [IncomingFile.Put].
+func (e *Executor) RemoveFile(ctx context.Context, path string, c api.FileConditions) (api.Observation, error) {
+	return e.changeFile(ctx, func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }, 0)
+}
+
+func (e *Executor) changeFile(ctx context.Context, change func() (edit.Result, error), size int64) (api.Observation, error) {
+	release, err := e.files.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	r, err := change()
+	if err != nil {
+		return nil, fileRefusal(err)
+	}
+	undoable := r.HistoryErr == nil
+	e.noteHistory(ctx, &r)
+	return api.FileObservation{Content: r.Text, Path: r.Path, SHA256: r.SHA256, Size: size, Created: !r.Existed, Undoable: undoable}, nil
+}
+
+var errNoSpace = api.NoSpace("The file needs more space than is left on its file system")
+
+// fileRefusal makes an error of the editor a refusal, or what broke.
+func fileRefusal(err error) error {
+	complaint, known := errors.AsType[*edit.Error](err)
+	switch {
+	case errors.Is(err, edit.ErrCondition):
+		return api.Unmet("The file is not the one that If-Match or If-None-Match asks for; nothing was changed")
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return errNoSpace
+	case !known:
+		return err
+	case complaint.Code == edit.CodeFileNotFound:
+		return api.NotFound(complaint.Message)
+	case complaint.Code == edit.CodeConflict, complaint.Code == edit.CodeAlreadyExists:
+		return api.Conflict(complaint.Message)
+	case complaint.Code != edit.CodeCommandFailed, errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EFBIG):
+		return api.BadRequest(complaint.Message)
+	}
+	return fmt.Errorf("changing a file: %w", err)
+}

@@ -1,0 +1,573 @@
+package edit
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
+)
+
+// ErrCondition reports a file that does not meet its [Conditions]. Nothing was changed.
+var ErrCondition = errors.New("the file does not meet the condition")
+
+// Conditions are what a file must be for a change, as If-Match and If-None-Match of RFC 9110 say it: hashes in hexadecimal,
+// or "*" for any file. A nil list allows everything.
+type Conditions struct{ Match, NoneMatch []string }
+
+// Incoming is the new content of a whole file, of any size: a temporary file beside the one that it is to replace. It must
+// be discarded in the end. It is not safe for concurrent use.
+type Incoming struct {
+	// SHA256 and Size are those of the content, after [Incoming.Fill].
+	SHA256 string
+	Size   int64
+
+	e     *Editor
+	shown string
+	real  string // where the path led
+	temp  temp
+	old   bool     // a file was there, whose mode the content is to get
+	made  []string // directories
+}
+
+// Stage makes the temporary file for a new content of the file at an absolute path, and the directories that are missing
+// above it.
+func (e *Editor) Stage(path string) (in *Incoming, err error) {
+	p, leave, err := e.enter(cleanPath(path))
+	leave()
+	if err == nil {
+		err = p.isFile()
+	}
+	if err != nil {
+		return nil, err
+	}
+	in = &Incoming{e: e, shown: p.shown, real: p.real, old: p.exists()}
+	err = e.as(func() error { return in.open() })
+	if err != nil {
+		in.Discard()
+		return nil, unwritable(p.shown, err)
+	}
+	return in, nil
+}
+
+// isFile refuses a place that can have no file, or has something else.
+func (p place) isFile() error {
+	switch {
+	case p.err != nil:
+		return unwritable(p.shown, p.err)
+	case p.isDir():
+		return refuse(CodeIsDirectory, "The path %s is a directory, and not a file.", p.shown)
+	case p.exists() && !p.info.Mode().IsRegular():
+		return notRegular(p)
+	}
+	return nil
+}
+
+func (in *Incoming) open() (err error) {
+	dir, mode := filepath.Dir(in.real), fs.FileMode(0o666)
+	if in.old {
+		mode = 0o600
+	}
+	if in.made, err = makeDirs(dir); err != nil {
+		return err
+	}
+	in.temp, err = in.e.newTemp(dir, mode)
+	if in.old && errors.Is(inPlaceOr(err), errInPlace) && in.e.history.kept != nil {
+		in.temp, err = in.e.newTemp(fdPath(in.e.history.kept), mode) // for writing in place
+	}
+	return err
+}
+
+// Fill writes the whole content, brings it to the disk and hashes it. The error is that of reading from content, or of the
+// file.
+func (in *Incoming) Fill(content io.Reader) error {
+	sum, size, err := copyHashed(in.temp, content)
+	if err == nil {
+		err = in.e.flush(in.temp.File.File) // while the last bytes are hashed
+	}
+	in.SHA256, in.Size = string(sum()), size
+	return err
+}
+
+// copyBuffers are the two buffers of a copy: one is filled while the other is hashed.
+var copyBuffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
+
+// copyHashed copies while another goroutine hashes. sum waits for that and must be called.
+func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err error) {
+	buffers := copyBuffers.Get().(*[2][128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
+	full, free := make(chan []byte, len(buffers)), make(chan []byte, len(buffers))
+	for i := range buffers {
+		free <- buffers[i][:]
+	}
+	digest := sha256.New()
+	var hashing sync.WaitGroup
+	hashing.Go(func() {
+		for b := range full {
+			_, _ = digest.Write(b) // never fails
+			free <- b[:cap(b)]
+		}
+	})
+	sum = func() hash {
+		hashing.Wait()
+		copyBuffers.Put(buffers)
+		return hash(hex.EncodeToString(digest.Sum(nil)))
+	}
+	defer close(full)
+	for {
+		b := <-free
+		n, failed := readUp(from, b)
+		if _, err = to.Write(b[:n]); err != nil {
+			return sum, size, err
+		}
+		size += int64(n)
+		full <- b[:n]
+		if errors.Is(failed, io.EOF) {
+			return sum, size, nil
+		}
+		if failed != nil {
+			return sum, size, failed
+		}
+	}
+}
+
+// readUp reads until b is full. Unlike io.ReadFull it tells the end from a body that was cut.
+func readUp(from io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = from.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+// Discard removes the temporary file, and the directories that were made for it, unless the content took its place.
+func (in *Incoming) Discard() {
+	if in.temp.File == nil && in.made == nil {
+		return
+	}
+	_ = in.e.as(func() error {
+		if in.temp.File != nil {
+			in.temp.Discard()
+		}
+		removeDirs(in.made)
+		return nil
+	})
+	in.temp, in.made = temp{}, nil
+}
+
+// Put gives the file the content, and the mode where that is not nil: at once and as a whole, unless the file has other
+// names or attributes, which writing in place keeps. undo_edit restores the file that was there. The error is an *Error,
+// or ErrCondition. Result.Text is empty.
+func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, error) {
+	p, leave, err := e.enter(in.shown)
+	defer leave()
+	if err == nil {
+		err = p.isFile()
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if p.real != in.real {
+		return Result{}, refuse(CodeConflict, "The path %s leads to another file than when its content began to arrive. Nothing was changed.", p.shown)
+	}
+	w := &whole{place: p}
+	defer w.close()
+	if err := e.as(func() error { return w.open(true) }); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	if err := w.check(c); err != nil {
+		return Result{}, err
+	}
+	en := &entry{}
+	if err := e.settle(in, w, mode, en); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	r := Result{Path: p.shown, SHA256: in.SHA256, Existed: p.exists()}
+	en.after = hash(in.SHA256)
+	r.HistoryErr = w.record(e, en)
+	return r, nil
+}
+
+// settle puts the content in its place, after the history has kept the file that was there, unless en is nil.
+func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) error {
+	err := e.as(func() error {
+		if w.file == nil {
+			if en != nil {
+				en.dirs = len(in.made)
+			}
+			return in.take(mode)
+		}
+		want := w.file.info.Mode()
+		if mode != nil {
+			want = *mode
+		}
+		if !w.file.keepsInode() {
+			w.keep(e.history, en, true)
+			if err := in.swap(w.file, want); !errors.Is(err, errInPlace) {
+				return err
+			}
+			e.history.discard(en)
+		}
+		w.keep(e.history, en, false)
+		return in.rewrite(w, want)
+	})
+	if err != nil {
+		e.history.discard(en)
+		return err
+	}
+	in.made = nil
+	return nil
+}
+
+// take gives a new file its name.
+func (in *Incoming) take(mode *fs.FileMode) error {
+	if mode == nil && in.old { // another process removed the file whose mode this was to get
+		mode = new(fs.FileMode(0o644))
+	}
+	if mode != nil {
+		if err := in.temp.Chmod(*mode & modeBits); err != nil {
+			return err
+		}
+	}
+	return in.temp.take(in.real)
+}
+
+// swap puts the content in the place of another file.
+func (in *Incoming) swap(f *file, mode fs.FileMode) error {
+	if err := in.temp.own(int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return errInPlace
+	}
+	if err := in.temp.Chmod(mode & modeBits); err != nil {
+		return err
+	}
+	if err := f.unchanged(); err != nil {
+		return err
+	}
+	if err := in.temp.Rename(f.path); err != nil {
+		return inPlaceOr(err)
+	}
+	return nil
+}
+
+// rewrite writes the content over an open file. Space for it is taken first.
+func (in *Incoming) rewrite(w *whole, mode fs.FileMode) error {
+	if w.write == nil {
+		return unix.ETXTBSY
+	}
+	if err := w.file.unchanged(); err != nil {
+		return err
+	}
+	if mode&modeBits != w.file.info.Mode()&modeBits {
+		if err := w.write.Chmod(mode & modeBits); err != nil {
+			return err
+		}
+	}
+	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
+	if in.Size > 0 {
+		if err := unix.Fallocate(int(w.write.Fd()), keepSize, 0, in.Size); noSpace(err) {
+			return errors.Join(err, w.write.Truncate(w.file.info.Size()))
+		}
+	}
+	if _, err := io.Copy(w.write, io.NewSectionReader(in.temp, 0, in.Size)); err != nil {
+		return err
+	}
+	return errors.Join(w.write.Truncate(in.Size), w.write.Sync())
+}
+
+// Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
+func (e *Editor) Remove(path string, c Conditions) (Result, error) {
+	path = cleanPath(path)
+	if l, err := e.linkAt("/", path); err != nil {
+		return Result{}, err
+	} else if l != nil {
+		return e.removeLink(path, l, c)
+	}
+	p, leave, err := e.enter(path)
+	defer leave()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case p.err == nil && !p.exists():
+		if len(c.Match) > 0 {
+			return Result{}, ErrCondition
+		}
+		return Result{}, notFound(path)
+	}
+	if err := p.isFile(); err != nil {
+		return Result{}, err
+	}
+	w, en := &whole{place: p}, &entry{}
+	defer w.close()
+	if err := e.as(func() error { return w.open(false) }); err != nil {
+		return Result{}, unreadable(path, err)
+	}
+	if err := w.check(c); err != nil {
+		return Result{}, err
+	}
+	err = e.as(func() error {
+		if w.file == nil { // it may not be read
+			return os.Remove(p.real)
+		}
+		w.keep(e.history, en, w.file.stat.Nlink == 1)
+		return w.file.remove(0)
+	})
+	if err != nil {
+		e.history.discard(en)
+		return Result{}, systemError(path, "remove", err)
+	}
+	return Result{Path: path, Existed: true, HistoryErr: w.record(e, en)}, nil
+}
+
+// removeLink removes a symbolic link, which has no hash.
+func (e *Editor) removeLink(path string, l *link, c Conditions) (Result, error) {
+	defer e.locks.lock(l.path)()
+	if c.NoneMatch != nil || c.Match != nil && !slices.Contains(c.Match, "*") {
+		return Result{}, ErrCondition
+	}
+	err := e.as(func() error {
+		if target, err := os.Readlink(l.path); err != nil || target != l.target {
+			return errors.Join(errChanged, err)
+		}
+		return os.Remove(l.path)
+	})
+	if err != nil {
+		return Result{}, systemError(path, "remove", err)
+	}
+	target := []byte(l.target)
+	r := Result{Path: path, Existed: true}
+	r.HistoryErr = e.history.push(l.path, &entry{before: hashOf(target), mode: fs.ModeSymlink, data: target})
+	return r, nil
+}
+
+// whole is the file at a place, open to be replaced or removed as a whole.
+type whole struct {
+	place
+	file   *file    // without its data; nil where no file exists, or may be read
+	read   *os.File // nil where it may not be read
+	write  *os.File // nil where it is being executed
+	unkept error    // why the history has no copy
+	sum    hash     // once it was needed
+}
+
+const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
+
+// open opens the file, and checks that the user may write it where writes is set. It runs inside as.
+func (w *whole) open(writes bool) (err error) {
+	if !w.exists() {
+		return nil
+	}
+	if writes {
+		w.write, err = userfile.Open(w.real, os.O_WRONLY|openFlags, 0)
+		if err != nil && !errors.Is(err, unix.ETXTBSY) {
+			return err
+		}
+	}
+	if w.read, w.unkept = userfile.Open(w.real, os.O_RDONLY|openFlags, 0); w.unkept != nil && w.write == nil {
+		return nil // a removal needs no right to read
+	}
+	w.file = &file{path: w.real}
+	if w.read == nil {
+		return w.file.look(w.write)
+	}
+	return w.file.look(w.read)
+}
+
+func (w *whole) close() {
+	for _, f := range []*os.File{w.read, w.write} {
+		if f != nil {
+			_ = f.Close() // what was written was flushed
+		}
+	}
+}
+
+// check returns ErrCondition where the file does not meet the conditions. It reads the file where they name a hash.
+func (w *whole) check(c Conditions) error {
+	if c.Match != nil {
+		if ok, err := w.isOne(c.Match); err != nil {
+			return err
+		} else if !ok {
+			return ErrCondition
+		}
+	}
+	if c.NoneMatch != nil {
+		if ok, err := w.isOne(c.NoneMatch); err != nil {
+			return err
+		} else if ok {
+			return ErrCondition
+		}
+	}
+	return nil
+}
+
+// isOne reports whether the file exists and has one of the hashes.
+func (w *whole) isOne(hashes []string) (bool, error) {
+	switch {
+	case !w.exists():
+		return false, nil
+	case slices.Contains(hashes, "*"):
+		return true, nil
+	case w.read == nil:
+		return false, unreadable(w.shown, w.unkept)
+	}
+	if w.sum == "" {
+		var err error
+		if w.sum, err = hashFile(w.read); err != nil {
+			return false, unreadable(w.shown, err)
+		}
+	}
+	return slices.Contains(hashes, string(w.sum)), nil
+}
+
+// hashFile hashes a regular file from its begin.
+func hashFile(f *os.File) (hash, error) {
+	digest := sha256.New()
+	buffers := copyBuffers.Get().(*[2][128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
+	defer copyBuffers.Put(buffers)
+	_, err := io.CopyBuffer(digest, struct{ io.Reader }{io.NewSectionReader(f, 0, 1<<62)}, buffers[0][:])
+	return hash(hex.EncodeToString(digest.Sum(nil))), err
+}
+
+// keep makes the history keep the file's bytes: by a link to it where it is about to lose its name, by a copy otherwise.
+// It runs inside as.
+func (w *whole) keep(h *history, en *entry, link bool) {
+	if w.read == nil || en == nil {
+		return
+	}
+	en.mode = w.file.info.Mode()
+	w.unkept = h.keep(en, w.read, w.file.info, link)
+}
+
+// record puts the entry into the history.
+func (w *whole) record(e *Editor, en *entry) error {
+	if w.exists() && w.unkept != nil {
+		e.history.forget(w.real)
+		return w.unkept
+	}
+	return e.history.push(w.real, en)
+}
+
+// keep puts the bytes of a file into the directory of kept files and notes in the entry where.
+func (h *history) keep(en *entry, f *os.File, info fs.FileInfo, link bool) error {
+	size := info.Size()
+	switch {
+	case size+entryOverhead > h.budget:
+		return fmt.Errorf("a file of %d bytes is larger than the whole history may be", size)
+	case h.kept == nil: // the history is in memory
+		data := make([]byte, size)
+		if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		en.before, en.data = hashOf(data), data
+		return nil
+	}
+	name := rand.Text() + ".tmp"
+	if link {
+		err := unix.Linkat(unix.AT_FDCWD, fdPath(f), int(h.kept.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+		if err == nil {
+			en.before, en.kept, en.size = versionOf(info), name, size
+			return nil
+		}
+	}
+	return h.keepCopy(en, f, name)
+}
+
+func (h *history) keepCopy(en *entry, f *os.File, name string) error {
+	fd, err := unix.Openat(int(h.kept.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("keeping a copy: %w", err)
+	}
+	to := os.NewFile(uintptr(fd), name)
+	en.kept = name
+	n, err := io.Copy(to, io.NewSectionReader(f, 0, h.budget))
+	info, failed := to.Stat()
+	if err = errors.Join(err, failed, to.Close()); err != nil {
+		h.discard(en)
+		return fmt.Errorf("keeping a copy: %w", err)
+	}
+	en.before, en.size = versionOf(info), n
+	return nil
+}
+
+// versionOf tells one version of a kept file from another. The agent may still write to a file that was linked; what it
+// changes is what it could have written.
+func versionOf(info fs.FileInfo) hash {
+	return hash(fmt.Sprintf("%d-%d", info.Size(), info.ModTime().UnixNano()))
+}
+
+// fdPath is a path to an open file, whatever its names.
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// restoreKept undoes an edit whose files may be of any size.
+func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
+	w := &whole{place: p}
+	defer w.close()
+	if err := p.isFile(); err != nil {
+		return Result{}, err
+	}
+	if err := e.as(func() error { return w.open(true) }); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	if p.exists() {
+		if err := w.check(Conditions{Match: []string{string(en.after)}}); errors.Is(err, ErrCondition) {
+			return Result{}, changedSince(p)
+		} else if err != nil {
+			return Result{}, err
+		}
+	}
+	if en.before == "" {
+		return e.undoCreation(p, w.file, "", en)
+	}
+	in := &Incoming{e: e, shown: p.shown, real: p.real, old: true}
+	defer in.Discard()
+	var kept *os.File
+	err := e.as(func() (err error) {
+		if kept, err = e.history.openKept(en); err == nil {
+			err = in.open()
+		}
+		return err
+	})
+	if kept != nil {
+		defer kept.Close()
+	}
+	if err == nil {
+		err = in.Fill(kept)
+	}
+	if err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	if err := e.settle(in, w, &en.mode, nil); err != nil {
+		return Result{}, unwritable(p.shown, err)
+	}
+	return Result{
+		Existed: p.exists(), SHA256: in.SHA256,
+		Text: fmt.Sprintf("Last edit to %s undone successfully. It has %d bytes again.", p.shown, in.Size),
+	}, nil
+}
+
+// openKept opens the kept bytes of an entry. It runs inside as.
+func (h *history) openKept(en *entry) (*os.File, error) {
+	fd, err := unix.Openat(int(h.kept.Fd()), en.kept, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), en.kept)
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || versionOf(info) != en.before) {
+		err = syscall.ESTALE
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

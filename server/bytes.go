@@ -1,0 +1,285 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// Incoming is the new content of a file, received before it takes the file's place. It is
+// used by one goroutine at a time.
+type Incoming interface {
+	// Fill reads the whole content and brings it to the disk.
+	Fill(content io.Reader) (sha256 string, size int64, err error)
+	// Put gives it its place, and the mode where that is not nil.
+	Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error)
+	// Discard removes what was received, unless it was put in its place.
+	Discard()
+}
+
+// maxTagged is the largest file that a GET hashes for a client that has no use for the
+// hash: it costs about as much as sending the file.
+const maxTagged = 16 << 20
+
+// filePath returns the path in the query of a request for a file. Of several the last
+// counts.
+func filePath(r *http.Request) (string, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", invalid("query: %v", err)
+	}
+	values := q["path"]
+	if len(values) == 0 {
+		return "", invalid("query.path: missing")
+	}
+	name := values[len(values)-1]
+	return name, checkPath("Path", name)
+}
+
+// readFile answers with the bytes of a file, or with ranges of them, or to HEAD without.
+func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
+	name, err := filePath(r)
+	if err != nil {
+		return err
+	}
+	f, info, err := s.openRegular(name)
+	if err != nil {
+		return fileError(err, name, http.StatusNotFound)
+	}
+	defer f.Close()
+	h := w.Header()
+	if wantsTag(r, info.Size()) {
+		tag, err := hashOf(r.Context(), f)
+		if err != nil {
+			return fileError(err, name, http.StatusNotFound)
+		}
+		h.Set("Etag", `"`+tag+`"`)
+	}
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set(api.ModeHeader, fmt.Sprintf("%04o", info.Mode().Perm()))
+	http.ServeContent(w, r, "", info.ModTime(), f)
+	return nil
+}
+
+// openRegular opens a regular file with the user's rights. Others are not opened, as a
+// device might act on it, nor are files of the kernel, which may block like a pipe.
+func (s *Server) openRegular(name string) (f *os.File, info fs.FileInfo, err error) {
+	err = s.cfg.As(func() (err error) {
+		if info, err = statFile(name); err != nil {
+			return err
+		}
+		if err = onlyRegular(name, info); err != nil {
+			return err
+		}
+		f, err = openFile(name)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = onlyRegular(name, info)
+	}
+	if err == nil && kernelFiles(f) {
+		err = refuse(http.StatusBadRequest, "%q is a file of the kernel: read it with a command", name)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+func onlyRegular(name string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "%q is not a file but %s", name, fileKind(info.Mode()))
+}
+
+// wantsTag tells whether a file is to be hashed before it is sent.
+func wantsTag(r *http.Request, size int64) bool {
+	h := r.Header
+	return size <= maxTagged || r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
+}
+
+// hashOf returns the SHA-256 of a file in hexadecimal, and leaves off where ctx ends.
+func hashOf(ctx context.Context, f *os.File) (string, error) {
+	digest := sha256.New()
+	buf := make([]byte, 128<<10)
+	for at := int64(0); ; {
+		n, err := f.ReadAt(buf, at)
+		_, _ = digest.Write(buf[:n]) // never fails
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF):
+			return hex.EncodeToString(digest.Sum(nil)), nil
+		case err != nil:
+			return "", err
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// writeFile gives a file new content.
+func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readContent(r, begun) })
+	if err != nil {
+		return err
+	}
+	return s.perform(w, r, c, leave)
+}
+
+// removeFile removes a file.
+func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
+		name, conditions, err := s.fileChange(r, begun)
+		if err != nil {
+			return nil, err
+		}
+		return newFileCall(r, "remove_file", name, "", func(ctx context.Context) (api.Observation, error) {
+			return s.cfg.RemoveFile(ctx, name, conditions)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return s.perform(w, r, c, leave)
+}
+
+// fileChange reads what the requests that change a file have in common.
+func (s *Server) fileChange(r *http.Request, begun time.Time) (name string, c api.FileConditions, err error) {
+	if s.cfg.StageFile == nil || s.cfg.RemoveFile == nil {
+		return "", c, refuse(http.StatusBadRequest, "This server changes no files by %s", r.URL.Path)
+	}
+	if name, err = filePath(r); err != nil {
+		return "", c, err
+	}
+	s.last.Store(int64(begun.Sub(s.started)))
+	c.Match, err = entityTags(r, "If-Match", false)
+	if err == nil {
+		c.NoneMatch, err = entityTags(r, "If-None-Match", true)
+	}
+	return name, c, err
+}
+
+// entityTags returns the hashes in a header, nil without it. A weak tag matches only
+// where weak says so.
+func entityTags(r *http.Request, header string, weak bool) ([]string, error) {
+	if len(r.Header.Values(header)) == 0 {
+		return nil, nil
+	}
+	tags := []string{}
+	for tag := range strings.SplitSeq(strings.Join(r.Header.Values(header), ","), ",") {
+		tag = strings.TrimSpace(tag)
+		strong := strings.TrimPrefix(tag, "W/")
+		switch {
+		case tag == "*":
+			tags = append(tags, tag)
+		case len(strong) < 2 || strong[0] != '"' || strong[len(strong)-1] != '"':
+			return nil, invalid("header.%s: must be * or entity tags in quotes, got %s", header, api.Describe(tag))
+		case weak || strong == tag:
+			tags = append(tags, strong[1:len(strong)-1])
+		}
+	}
+	return tags, nil
+}
+
+// readContent receives the content of a file. What is recorded of the action is known
+// only then; a body that is cut leaves nothing.
+func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
+	name, conditions, err := s.fileChange(r, begun)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := fileMode(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Header.Get("Content-Range") != "" || r.Header.Get("Content-Encoding") != "":
+		return nil, refuse(http.StatusBadRequest, "A file is written as a whole and as it is: Content-Range and Content-Encoding are not understood")
+	case r.ContentLength > s.cfg.MaxUpload:
+		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+	}
+	in, err := s.cfg.StageFile(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	httpserver.PatientBody(r) // the content may come from a pipe
+	body := &source{Reader: http.MaxBytesReader(nil, r.Body, s.cfg.MaxUpload)}
+	sum, size, err := in.Fill(body)
+	if err != nil {
+		in.Discard()
+		if body.err != nil {
+			err = httpserver.UnreadBody(r, body.err)
+		}
+		return nil, fileError(err, name, http.StatusNotFound)
+	}
+	facts := fmt.Sprintf("%s %d %s", sum, size, r.URL.Query().Get("mode"))
+	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context) (api.Observation, error) {
+		defer in.Discard()
+		return in.Put(ctx, conditions, mode)
+	})
+	if err != nil {
+		in.Discard()
+		return nil, err
+	}
+	c.unused = in.Discard
+	return c, nil
+}
+
+// fileMode returns the mode in the query, nil without one.
+func fileMode(r *http.Request) (*fs.FileMode, error) {
+	text := r.URL.Query().Get("mode")
+	if text == "" {
+		return nil, nil //nolint:nilnil // the file's own, or the default
+	}
+	bits, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || bits > uint64(fs.ModePerm) {
+		return nil, invalid("query.mode: must be permission bits in octal, at most 0777, got %s", api.Describe(text))
+	}
+	return new(fs.FileMode(bits)), nil
+}
+
+// newFileCall makes the action of a request that changes a file. Facts are those of its
+// body.
+func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context) (api.Observation, error)) (*call, error) {
+	c := &call{kind: kind, form: formAction, req: api.Request{Action: api.WriteAction{Path: name}}, status: fileStatus}
+	c.run = func(ctx context.Context, _ api.Watch) ([]byte, error) {
+		o, err := change(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return api.EncodeObservation(o)
+	}
+	h := r.Header
+	return c, c.identify(r, fmt.Appendf(nil, "%s %q %q %q %s", kind, name, h.Values("If-Match"), h.Values("If-None-Match"), facts))
+}
+
+// fileStatus is the status of an answer about a file, whose entity tag it sets.
+func fileStatus(h http.Header, body []byte) int {
+	o, err := api.DecodeObservation(body)
+	file, ok := o.(api.FileObservation)
+	switch {
+	case err != nil || !ok || file.SHA256 == "":
+		return http.StatusOK
+	case file.Created:
+		h.Set("Etag", `"`+file.SHA256+`"`)
+		return http.StatusCreated
+	}
+	h.Set("Etag", `"`+file.SHA256+`"`)
+	return http.StatusOK
+}

@@ -1,0 +1,252 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/server"
+)
+
+// fileServer is a server with a real executor.
+func fileServer(t *testing.T) *server.Server {
+	t.Helper()
+	exec, err := executor.New(t.Context(), executor.Config{WorkingDir: t.TempDir(), Shell: "/bin/sh", StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = exec.Close() })
+	return newServer(t, func(cfg *server.Config) {
+		cfg.Executor, cfg.RemoveFile = exec, exec.RemoveFile
+		cfg.StageFile = func(ctx context.Context, path string) (server.Incoming, error) {
+			in, err := exec.StageFile(ctx, path)
+			if err != nil {
+				return nil, err
+			}
+			return in, nil
+		}
+	})
+}
+
+func fileRequest(method, path, body string, header ...string) request {
+	q := request{method: method, path: "/v1/files?path=" + url.QueryEscape(path), body: body, header: map[string]string{}}
+	for i := 0; i+1 < len(header); i += 2 {
+		q.header[header[i]] = header[i+1]
+	}
+	return q
+}
+
+const (
+	sumOne = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" // of "one"
+	sumTwo = "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3" // of "two"
+)
+
+func TestFileBytes(t *testing.T) {
+	t.Parallel()
+	s, spec := fileServer(t), contract.NewSpec(t)
+	path := filepath.Join(t.TempDir(), "dir", "f")
+	for _, step := range []struct {
+		name   string
+		q      request
+		status int
+		body   string // "" for any
+		etag   string
+	}{
+		{"missing", fileRequest("GET", path, ""), 404, `{"detail":"File not found: \"` + path + `\"","errors":[]}`, ""},
+		{"replace nothing", fileRequest("PUT", path, "one", "If-Match", "*"), 412, "", ""},
+		{
+			"create", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201,
+			`{"message":"I wrote to the file ` + path + `.","observation":"file","content":"","extras":{"path":"` + path + `","sha256":"` + sumOne + `","size":3,"created":true,"undoable":true},"outcome":"finished"}`, sumOne,
+		},
+		{"create again", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201, "", sumOne},
+		{"the identity with another body", fileRequest("PUT", path, "two", "If-None-Match", "*", "Idempotency-Key", "a"), 422, "", ""},
+		{"create another time", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "b"), 412, "", ""},
+		{"read", fileRequest("GET", path, ""), 200, "one", sumOne},
+		{"look", fileRequest("HEAD", path, ""), 200, "", sumOne},
+		{"range", fileRequest("GET", path, "", "Range", "bytes=1-"), 206, "ne", sumOne},
+		{"range of the same", fileRequest("GET", path, "", "Range", "bytes=1-", "If-Range", `"`+sumOne+`"`), 206, "ne", sumOne},
+		{"range of another", fileRequest("GET", path, "", "Range", "bytes=1-", "If-Range", `"`+sumTwo+`"`), 200, "one", sumOne},
+		{"range behind the end", fileRequest("GET", path, "", "Range", "bytes=9-"), 416, "", ""},
+		{"known", fileRequest("GET", path, "", "If-None-Match", `"`+sumOne+`"`), 304, "", sumOne},
+		{"replace another", fileRequest("PUT", path, "two", "If-Match", `"`+sumTwo+`"`), 412, "", ""},
+		{"replace by a weak tag", fileRequest("PUT", path, "two", "If-Match", `W/"`+sumOne+`"`), 412, "", ""},
+		{"replace", fileRequest("PUT", path, "two", "If-Match", `"x", "`+sumOne+`"`), 200, "", sumTwo},
+		{"tags without quotes", fileRequest("PUT", path, "two", "If-Match", sumOne), 422, "", ""},
+		{"a part", fileRequest("PUT", path, "two", "Content-Range", "bytes 0-2/3"), 400, "", ""},
+		{"undo", post("/v1/actions", `{"action":{"action":"edit","args":{"path":"`+path+`","command":"undo_edit"}}}`), 200, "", ""},
+		{"read again", fileRequest("GET", path, ""), 200, "one", sumOne},
+		{"remove", fileRequest("DELETE", path, "", "Idempotency-Key", "d"), 200, "", ""},
+		{"remove again", fileRequest("DELETE", path, "", "Idempotency-Key", "d"), 200, "", ""},
+		{"remove nothing", fileRequest("DELETE", path, ""), 404, "", ""},
+		{"undo the removal", post("/v1/actions", `{"action":{"action":"edit","args":{"path":"`+path+`","command":"undo_edit"}}}`), 200, "", ""},
+		{"it is back", fileRequest("GET", path, ""), 200, "one", sumOne},
+		{"no path", request{method: "PUT", path: "/v1/files", body: "x"}, 422, "", ""},
+		{"a relative path", fileRequest("PUT", "f", "x"), 400, "", ""},
+		{"a mode with set-uid", request{method: "PUT", path: "/v1/files?mode=4755&path=" + url.QueryEscape(path), body: "x"}, 422, "", ""},
+	} {
+		w := step.q.send(s)
+		if etag := strings.Trim(w.Header().Get("Etag"), `"`); w.Code != step.status || step.body != "" && w.Body.String() != step.body || etag != step.etag {
+			t.Fatalf("%s: got %d %q %q, want %d %q %q", step.name, w.Code, etag, w.Body, step.status, step.etag, step.body)
+		}
+		route, _, _ := strings.Cut(step.q.path, "?")
+		if err := spec.CheckResponse(step.q.method, route, w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+	}
+	w := request{method: "PUT", path: "/v1/files?mode=0750&path=" + url.QueryEscape(path), body: "two"}.send(s)
+	if got := fileRequest("HEAD", path, "").send(s).Header().Get("X-File-Mode"); w.Code != 200 || got != "0750" {
+		t.Errorf("got %d and mode %s", w.Code, got)
+	}
+	var recorded struct {
+		Kind, Text, State string
+		Observation       struct{ Extras struct{ SHA256 string } }
+	}
+	must(t, json.Unmarshal(get("/v1/actions/a").send(s).Body.Bytes(), &recorded))
+	if recorded.Kind != "write_file" || recorded.Text != path || recorded.State != "done" || recorded.Observation.Extras.SHA256 != sumOne {
+		t.Errorf("recorded: %+v", recorded)
+	}
+}
+
+func TestFileBytesRefused(t *testing.T) {
+	t.Parallel()
+	s := fileServer(t)
+	dir := t.TempDir()
+	fifo, loop, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "loop"), filepath.Join(dir, "link")
+	must(t, errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink("loop", loop), os.Symlink("/proc/self/environ", link)))
+	for _, path := range []string{dir, fifo, loop, link, "/dev/zero", "/proc/self/environ", "/proc/kmsg", "/sys/kernel/uevent_seqnum", "/proc/self/fd/0"} {
+		for _, q := range []request{fileRequest("GET", path, ""), fileRequest("HEAD", path, ""), fileRequest("PUT", path, "x"), fileRequest("PUT", path+"/f", "x")} {
+			if q.method != "PUT" && path == "/sys/kernel/uevent_seqnum" {
+				if _, err := os.Stat(path); err != nil {
+					continue
+				}
+			}
+			if strings.HasPrefix(q.path, "/v1/files?path="+url.QueryEscape(dir+"/f")) && q.method == "PUT" && path == dir {
+				continue // a new file
+			}
+			if w := q.send(s); w.Code/100 != 4 {
+				t.Errorf("%s %s: got %d %s", q.method, q.path, w.Code, w.Body)
+			}
+		}
+	}
+	for _, path := range []string{dir, fifo, "/dev/zero", "/proc/self/environ"} {
+		if w := fileRequest("DELETE", path, "").send(s); w.Code/100 != 4 {
+			t.Errorf("DELETE %s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// A body that is cut leaves the old file, and its identity free.
+func TestFileBodyCut(t *testing.T) {
+	t.Parallel()
+	s := fileServer(t)
+	srv := httptest.NewServer(s)
+	defer srv.Close()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	must(t, os.WriteFile(path, []byte("old"), 0o600))
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	must(t, err)
+	_, err = io.WriteString(conn, "PUT /v1/files?path="+url.QueryEscape(path)+" HTTP/1.1\r\nHost: x\r\nIdempotency-Key: cut\r\nContent-Length: 1000\r\n\r\n"+strings.Repeat("x", 500))
+	must(t, err)
+	must(t, conn.(*net.TCPConn).CloseWrite())
+	_, _ = io.Copy(io.Discard, conn)
+	_ = conn.Close()
+	if got := read(t, path); got != "old" {
+		t.Errorf("the file has %q", got)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left: %v %v", entries, err)
+	}
+	if w := fileRequest("PUT", path, "new", "Idempotency-Key", "cut").send(s); w.Code != 200 || read(t, path) != "new" {
+		t.Errorf("afterwards: %d %s", w.Code, w.Body)
+	}
+}
+
+// A range at the end of a file of 10 GB is read without the rest.
+func TestHugeSparseFile(t *testing.T) {
+	t.Parallel()
+	s := fileServer(t)
+	path := filepath.Join(t.TempDir(), "huge")
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	const size = 10 << 30
+	_, err = f.WriteAt([]byte("end"), size-3)
+	must(t, err)
+	w := fileRequest("GET", path, "", "Range", "bytes=-3").send(s)
+	if w.Code != 206 || w.Body.String() != "end" || w.Header().Get("Content-Range") != "bytes 10737418237-10737418239/10737418240" || w.Header().Get("Etag") != "" {
+		t.Errorf("got %d %q %v", w.Code, w.Body, w.Header())
+	}
+}
+
+// Readers see the old file or a new one, whatever writers do, and two with the same
+// condition do not both succeed.
+func TestFileWritersRace(t *testing.T) {
+	t.Parallel()
+	s := fileServer(t)
+	path := filepath.Join(t.TempDir(), "f")
+	versions := [][]byte{bytes.Repeat([]byte("a"), 300_000), bytes.Repeat([]byte("b"), 200_000), bytes.Repeat([]byte("c"), 100)}
+	must(t, os.WriteFile(path, versions[0], 0o600))
+	var writers, readers sync.WaitGroup
+	stop := make(chan struct{})
+	for _, v := range versions {
+		writers.Go(func() {
+			for range 10 {
+				if w := fileRequest("PUT", path, string(v)).send(s); w.Code != 200 && w.Code != http.StatusConflict {
+					t.Errorf("PUT: %d %s", w.Code, w.Body)
+				}
+			}
+		})
+	}
+	readers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.Gosched()
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || len(got) == 0 || len(bytes.TrimRight(got, string(got[:1]))) != 0 || !(len(got) == 300_000 || len(got) == 200_000 || len(got) == 100) {
+				t.Errorf("read %d bytes, %v", len(got), err)
+				return
+			}
+		}
+	})
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	etag := fileRequest("HEAD", path, "").send(s).Header().Get("Etag")
+	var same sync.WaitGroup
+	codes := make([]int, 4)
+	for i := range codes {
+		same.Go(func() { codes[i] = fileRequest("PUT", path, strings.Repeat("d", i+1), "If-Match", etag).send(s).Code })
+	}
+	same.Wait()
+	won := 0
+	for _, code := range codes {
+		if code == 200 {
+			won++
+		} else if code != 412 {
+			t.Errorf("got %d", code)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of the same condition succeeded: %v", won, codes)
+	}
+}
