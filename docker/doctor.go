@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/docker/docker/client"
 	"github.com/docker/go-units"
 
 	"github.com/actiond/actiond/sandbox"
@@ -51,9 +52,9 @@ func engineAddress() string {
 		return "DOCKER_HOST=" + host
 	}
 	if name := os.Getenv("DOCKER_CONTEXT"); name != "" {
-		return "that of DOCKER_CONTEXT=" + name
+		return "DOCKER_CONTEXT=" + name
 	}
-	return "the usual place"
+	return client.DefaultDockerHost
 }
 
 // engineAdvice says how to get an engine.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -85,9 +86,21 @@ func engineError(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	case unreachable(err):
-		return fmt.Errorf("%s: the Docker engine cannot be reached, %w: %w", what, sandbox.ErrUnknown, err)
+		return fmt.Errorf("%s: %w", what, &sandbox.UnreachableError{Platform: "the Docker engine at " + engineAddress(), Reason: reason(err), Err: err})
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// reason is why an engine cannot be reached, empty where the client does not say more.
+func reason(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case client.IsErrConnectionFailed(err):
+		return ""
+	}
+	return err.Error()
 }
 
 func unreachable(err error) bool {

@@ -26,6 +26,24 @@ var (
 	ErrUnknown = errors.New("the state of the sandboxes is unknown")
 )
 
+// UnreachableError reports that a platform cannot be reached. It is an [ErrUnknown].
+type UnreachableError struct {
+	Platform string // such as "the Docker engine at unix:///var/run/docker.sock"
+	Reason   string // empty: it does not answer
+	Err      error
+}
+
+// Error returns one clause.
+func (e *UnreachableError) Error() string {
+	if e.Reason == "" {
+		return e.Platform + " cannot be reached"
+	}
+	return e.Platform + " cannot be reached: " + e.Reason
+}
+
+// Unwrap returns [ErrUnknown] and the cause.
+func (e *UnreachableError) Unwrap() []error { return []error{ErrUnknown, e.Err} }
+
 // StartError says why a sandbox did not come to life. Nothing is left of it.
 type StartError struct {
 	ID   string

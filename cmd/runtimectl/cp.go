@@ -97,7 +97,7 @@ func splitRemote(word string) (ref, path string, remote bool) {
 // copyOut copies out of a sandbox.
 func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 	if file, ok := p.Stdout.(*os.File); dest == "-" && ok && term.IsTerminal(int(file.Fd())) {
-		return errors.New("an archive is nothing for a terminal: send standard output somewhere else")
+		return errors.New("an archive is not for a terminal: redirect standard output")
 	}
 	return p.OnFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
 		from, err := transfer.Look(ctx, files, s, given)
@@ -151,6 +151,8 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 			}
 		} else if dir, name, err = target(source, to); err != nil {
 			return fmt.Errorf("copying %s to sandbox %s: %w", source, s.ID, err)
+		} else if err := to.HasDir(ctx, files, s); err != nil {
+			return err
 		}
 		owner, err := transfer.OwnerOf(ctx, files, s)
 		if err != nil {
@@ -192,7 +194,7 @@ func target(source string, to transfer.RemotePath) (dir, name string, err error)
 	case to.Found && to.Info.Mode.IsDir():
 		return to.Real, filepath.Base(source), nil
 	case to.Found && info.IsDir():
-		return "", "", fmt.Errorf("%w: %s is there and is no directory", command.ErrConflict, to.Path)
+		return "", "", command.Conflict("%s is there and is not a directory", to.Path)
 	case !to.Found && to.Slash && !info.IsDir():
 		return "", "", fmt.Errorf("directory %s: %w", to.Path, command.ErrNotFound)
 	}

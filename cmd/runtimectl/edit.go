@@ -72,6 +72,9 @@ func fetch(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given s
 		return remoteFile{}, err
 	}
 	f := remoteFile{path: at.Real}
+	if err := at.HasDir(ctx, files, s); err != nil {
+		return remoteFile{}, err
+	}
 	if !at.Found {
 		owner, err := transfer.OwnerOf(ctx, files, s)
 		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.UID, Gid: owner.GID}
@@ -103,7 +106,7 @@ func (f remoteFile) keepsOwner(ctx context.Context, files sandbox.Files, s *sand
 	}
 	owner, err := transfer.OwnerOf(ctx, files, s)
 	if err == nil && owner.UID != f.header.Uid {
-		err = fmt.Errorf("%w: %s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", command.ErrConflict, f.path, f.header.Uid, owner.UID)
+		err = command.Conflict("%s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", f.path, f.header.Uid, owner.UID)
 	}
 	return err
 }
@@ -164,7 +167,7 @@ func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.
 	}
 	now, err := fetch(ctx, files, s, given)
 	if err == nil && !now.same(before) {
-		err = fmt.Errorf("%w: %s changed in the sandbox meanwhile", command.ErrConflict, before.path)
+		err = command.Conflict("%s changed in the sandbox meanwhile", before.path)
 	}
 	if err == nil {
 		err = before.put(ctx, files, s, data)

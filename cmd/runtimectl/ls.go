@@ -60,7 +60,7 @@ is ready at best.`,
 				list[i] = describe(s)
 			}
 			if template != "" {
-				return p.printTemplate(template, list)
+				return p.printTemplate(cmd, template, list)
 			}
 			return p.Print(format, list)
 		})

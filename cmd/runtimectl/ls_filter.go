@@ -1,12 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"text/template"
 
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -51,15 +53,15 @@ func (f filters) fits(s *sandbox.Sandbox) bool {
 }
 
 // printTemplate prints each sandbox by a template of Go.
-func (p *program) printTemplate(text string, list sandboxList) error {
-	t, err := template.New("--format").Option("missingkey=error").Parse(text)
+func (p *program) printTemplate(cmd *cobra.Command, text string, list sandboxList) error {
+	t, err := template.New("template").Option("missingkey=error").Parse(text)
 	if err != nil {
-		return errors.Join(sandbox.ErrInvalid, err)
+		return command.Usage(cmd, fmt.Errorf("--format: %w", err))
 	}
 	for _, s := range list {
 		var b strings.Builder
 		if err := t.Execute(&b, s); err != nil {
-			return errors.Join(sandbox.ErrInvalid, err)
+			return command.Usage(cmd, fmt.Errorf("--format: %w", err))
 		}
 		if _, err := fmt.Fprintln(p.Stdout, output.Clean(b.String())); err != nil {
 			return fmt.Errorf("writing the output: %w", err)

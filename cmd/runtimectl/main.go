@@ -40,6 +40,15 @@ func main() {
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
+// said is what is said of an error: of a platform that cannot be reached not what was
+// to be done there.
+func said(err error) string {
+	if unreachable, ok := errors.AsType[*sandbox.UnreachableError](err); ok {
+		return unreachable.Error()
+	}
+	return err.Error()
+}
+
 // run carries out a command line, says on stderr what went wrong, and returns
 // the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
@@ -48,7 +57,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil, command.ReaderLeft(err):
 	case !isExit:
-		p.Complain(err.Error())
+		p.Complain(said(err))
 	case ended.Why != "":
 		p.Complain(ended.Why)
 	}

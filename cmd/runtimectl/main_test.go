@@ -213,7 +213,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "act --file /no/such/file box", code: 3,
-			stderr: "runtimectl: not found: open /no/such/file: no such file or directory\n",
+			stderr: "runtimectl: open /no/such/file: no such file or directory\n",
 		},
 		{
 			args: "rm", code: 2,

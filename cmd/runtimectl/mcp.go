@@ -37,7 +37,7 @@ its standard input, once everything is answered.`,
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := api.CheckSession(session); err != nil {
-			return command.Usage(cmd, fmt.Errorf("--session: %w", err))
+			return command.Usage(cmd, err)
 		}
 		return p.WithClient(cmd, args[0], func(c *client.Client) error {
 			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.Stdout, calls: map[string]context.CancelFunc{}}

@@ -53,6 +53,8 @@ of earlier versions that nothing uses. It prints what it removed, and why.`,
 			}
 			if len(list) == 0 && err == nil && format.Value == "table" {
 				_, _ = fmt.Fprintln(p.Stderr, "note: there is nothing to remove")
+			} else if dryRun && err == nil && format.Value == "table" {
+				_, _ = fmt.Fprintln(p.Stderr, "note: nothing was removed; without --dry-run these are:")
 			}
 			return errors.Join(err, p.Print(format, list))
 		}, change...)
@@ -73,7 +75,7 @@ func (l removalList) Table() [][]string {
 	if len(l) == 0 {
 		return nil
 	}
-	rows := [][]string{{"REMOVED", "NAME", "REASON"}}
+	rows := [][]string{{"SANDBOX", "NAME", "REASON"}}
 	for _, r := range l {
 		rows = append(rows, []string{r.ID, output.OrDash(r.Name), r.Reason})
 	}

@@ -88,6 +88,9 @@ and removes sandboxes that wait in the pool; all others stay.`,
 }
 
 func (f *serveFlags) check(spec sandbox.Spec) error {
+	if _, _, err := net.SplitHostPort(f.addr); err != nil {
+		return fmt.Errorf("--addr %q: must be HOST:PORT", f.addr)
+	}
 	if f.warm > 0 && spec.Image == "" {
 		return errors.New("--warm needs an image to make sandboxes from")
 	}
@@ -160,7 +163,7 @@ func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sand
 		if !errors.Is(err, sandbox.ErrUnknown) {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(p.Stderr, "note: %v; serving what can be served until it is back\n", err)
+		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", said(err))
 	}
 	if size == 0 {
 		return nil, nil //nolint:nilnil // there is to be none
@@ -186,7 +189,7 @@ func (p *program) gatewayKey(file, stateDir string) (string, error) {
 	}
 	info, err := os.Stat(file)
 	if err != nil {
-		return "", fmt.Errorf("reading the key: %w", err)
+		return "", command.Absent(fmt.Errorf("reading the key: %w", err))
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("reading the key: others can read or change %s; make it yours alone with 'chmod 600 %s'", file, file)

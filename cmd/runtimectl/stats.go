@@ -39,7 +39,7 @@ until it is interrupted or they end.`,
 			if err != nil {
 				return err
 			}
-			chosen, err := choose(cmd.Context(), driver, args)
+			chosen, err := p.choose(cmd.Context(), driver, args)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ until it is interrupted or they end.`,
 }
 
 // choose is the sandboxes that refs name, or all that run.
-func choose(ctx context.Context, driver sandbox.Driver, refs []string) ([]*sandbox.Sandbox, error) {
+func (p *program) choose(ctx context.Context, driver sandbox.Driver, refs []string) ([]*sandbox.Sandbox, error) {
 	var chosen []*sandbox.Sandbox
 	if len(refs) == 0 {
 		all, err := driver.List(ctx)
@@ -66,7 +66,7 @@ func choose(ctx context.Context, driver sandbox.Driver, refs []string) ([]*sandb
 		return chosen, err
 	}
 	for _, ref := range refs {
-		s, err := driver.Get(ctx, ref)
+		s, err := p.Find(ctx, driver, ref)
 		if err != nil {
 			return nil, err
 		}

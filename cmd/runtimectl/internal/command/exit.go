@@ -51,10 +51,21 @@ var (
 	ErrEngineOnly = errors.New("this needs an engine, and --local does without one")
 )
 
+// kindError is err with the exit code of kind, whose text would say nothing new.
+type kindError struct{ kind, err error }
+
+func (e *kindError) Error() string   { return e.err.Error() }
+func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// Conflict returns an error that is an [ErrConflict] and does not say so.
+func Conflict(format string, args ...any) error {
+	return &kindError{ErrConflict, fmt.Errorf(format, args...)}
+}
+
 // Absent makes an error that says that a file is not there one of ours.
 func Absent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", ErrNotFound, err)
+		return &kindError{ErrNotFound, err}
 	}
 	return err
 }

@@ -18,9 +18,15 @@ type Progress struct {
 	width int
 
 	mu    sync.Mutex
+	ready time.Time // when the first line may be shown
+	timer *time.Timer
+	line  string // the latest
 	shown string
 	last  time.Time
 }
+
+// patience is how long nothing is said: what takes less is not worth a line.
+const patience = 300 * time.Millisecond
 
 // Progress begins a line.
 func (s *Streams) Progress() *Progress {
@@ -32,7 +38,11 @@ func (s *Streams) Progress() *Progress {
 	if err != nil {
 		width = 80
 	}
-	return &Progress{out: file, width: width}
+	return newProgress(file, width)
+}
+
+func newProgress(out io.Writer, width int) *Progress {
+	return &Progress{out: out, width: width, ready: time.Now().Add(patience)}
 }
 
 // Say replaces the line.
@@ -43,18 +53,31 @@ func (g *Progress) Say(format string, args ...any) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// A column stays free: some terminals wrap when the last one is written.
-	line := Cut(Clean(fmt.Sprintf(format, args...)), g.width-1)
-	if line == g.shown {
+	g.line = Cut(Clean(fmt.Sprintf(format, args...)), g.width-1)
+	if left := time.Until(g.ready); left <= 0 {
+		g.paint()
+	} else if g.timer == nil {
+		g.timer = time.AfterFunc(left, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.paint()
+		})
+	}
+}
+
+// paint shows the latest line. The caller holds mu.
+func (g *Progress) paint() {
+	if g.line == g.shown {
 		return
 	}
-	g.shown, g.last = line, time.Now()
-	_, _ = io.WriteString(g.out, "\r\x1b[K"+line)
+	g.shown, g.last = g.line, time.Now()
+	_, _ = io.WriteString(g.out, "\r\x1b[K"+g.line)
 }
 
 // Count is say for figures that change all the time: most are left out.
 func (g *Progress) Count(format string, args ...any) {
 	g.mu.Lock()
-	recent := time.Since(g.last) < 100*time.Millisecond
+	recent := g.shown != "" && time.Since(g.last) < 100*time.Millisecond
 	g.mu.Unlock()
 	if !recent {
 		g.Say(format, args...)
@@ -65,8 +88,11 @@ func (g *Progress) Count(format string, args ...any) {
 func (g *Progress) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 	if g.shown != "" {
 		_, _ = io.WriteString(g.out, "\r\x1b[K")
 	}
-	g.shown = ""
+	g.timer, g.line, g.shown = nil, "", "" // a timer that fires now has nothing to show
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 		if err != nil {
 			return err
 		}
-		change = append(change, servers, showOn(line))
+		change = append(change, servers, showOn(line, spec.Image))
 	}
 	return p.In(func(driver sandbox.Driver) error {
 		s, err := p.take(ctx, driver, spec, pool)
@@ -98,23 +97,48 @@ func (p *Platform) RemoveAfter(ctx context.Context, driver sandbox.Driver, s *sa
 	return err
 }
 
-// showOn is a change for Open: the line says what a creation waits for, and how far a
-// pull is.
-func showOn(line *output.Progress) func(*Options) {
+// showOn is a change for Open: the line says what a creation does, and how far the pull
+// of its image is.
+func showOn(line *output.Progress, image string) func(*Options) {
 	return func(o *Options) {
-		o.Progress = func(_ string, _ sandbox.State, waiting string) {
-			if waiting != "" {
-				line.Say("waiting for %s", strings.TrimPrefix(waiting, "waiting for "))
+		o.Progress = func(_ string, state sandbox.State, waiting string) {
+			if text := doing(state, waiting); text != "" {
+				line.Say("%s", text)
 			}
 		}
+		var had bool
 		o.Pulling = func(status string, done, total int64) {
-			if total == 0 {
-				line.Count("pulling: %s", strings.ToLower(status))
-			} else {
-				line.Count("pulling: %s of %s", output.Size(done), output.Size(total))
+			switch {
+			case total > 0:
+				had = true
+				line.Count("pulling %s %s", image, share(done, total))
+			case status == "Extracting":
+				line.Count("unpacking %s", image)
+			case !had:
+				line.Count("pulling %s", image)
 			}
 		}
 	}
+}
+
+// doing is what a creation does, for people.
+func doing(state sandbox.State, waiting string) string {
+	switch state {
+	case sandbox.Creating, sandbox.Starting:
+		return "starting"
+	case sandbox.Pending:
+		return "waiting for " + waiting
+	}
+	return ""
+}
+
+// share is how much is done of a total, in bytes, such as "34/52 MB".
+func share(done, total int64) string {
+	unit, name := int64(1e6), "MB"
+	if total < 1e6 {
+		unit, name = 1e3, "kB"
+	}
+	return fmt.Sprintf("%d/%d %s", min(done, total)/unit, (total+unit-1)/unit, name)
 }
 
 // ImageTag is what `runtimectl image` calls the image that it builds. The Makefile

@@ -64,7 +64,7 @@ func (p *Platform) In(work func(driver sandbox.Driver) error, change ...func(*Op
 // On does work on the sandbox that ref names.
 func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
 	return p.In(func(driver sandbox.Driver) error {
-		s, err := driver.Get(ctx, ref)
+		s, err := p.Find(ctx, driver, ref)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (p *Platform) OnEach(ctx context.Context, refs []string, work func(driver s
 	return p.In(func(driver sandbox.Driver) error {
 		var failures []error
 		for _, ref := range refs {
-			s, err := driver.Get(ctx, ref)
+			s, err := p.Find(ctx, driver, ref)
 			if err == nil {
 				err = work(driver, s)
 			}
@@ -137,7 +137,7 @@ func Serves(s *sandbox.Sandbox) bool {
 
 // NotRunning is why something that needs a running sandbox cannot be done.
 func NotRunning(s *sandbox.Sandbox) error {
-	return fmt.Errorf("%w: sandbox %s is %s; %s", command.ErrConflict, s.ID, s.State, Advice(s))
+	return command.Conflict("sandbox %s is %s; %s", s.ID, s.State, Advice(s))
 }
 
 // Advice says how to bring a sandbox to where it takes actions.

@@ -49,6 +49,9 @@ func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given st
 		if errors.Is(err, fs.ErrNotExist) {
 			return r, nil
 		}
+		if err != nil && belowFile(ctx, files, s, r.Real) {
+			return r, nil
+		}
 		if err != nil {
 			return r, err
 		}
@@ -62,7 +65,36 @@ func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given st
 		}
 		r.Real = path.Clean(target)
 	}
-	return r, fmt.Errorf("%w: there are too many links at %s in sandbox %s", command.ErrConflict, r.Path, s.ID)
+	return r, command.Conflict("there are too many links at %s in sandbox %s", r.Path, s.ID)
+}
+
+// belowFile tells whether something above path is a file: an engine breaks at such a
+// path and does not say why.
+func belowFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, name string) bool {
+	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+		if info, err := files.Stat(ctx, s, dir); err == nil {
+			return info.Mode.IsRegular()
+		}
+	}
+	return false
+}
+
+// HasDir refuses a path that is not there where it cannot be made either: its directory
+// is not there, or is none.
+func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
+	if r.Found {
+		return nil
+	}
+	dir, err := Look(ctx, files, s, path.Dir(r.Real))
+	switch {
+	case err != nil:
+		return err
+	case !dir.Found:
+		return fmt.Errorf("directory %s in sandbox %s: %w", dir.Path, s.ID, command.ErrNotFound)
+	case !dir.Info.Mode.IsDir():
+		return command.Conflict("%s in sandbox %s is not a directory", dir.Path, s.ID)
+	}
+	return nil
 }
 
 // Direct refuses a link as the place to write to in a sandbox that does not run:
@@ -71,8 +103,8 @@ func (r RemotePath) Direct(s *sandbox.Sandbox) error {
 	if platform.Serves(s) || r.Real == r.Path {
 		return nil
 	}
-	return fmt.Errorf("%w: %s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
-		command.ErrConflict, r.Path, s.ID, r.Real, s.State, platform.Advice(s))
+	return command.Conflict("%s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
+		r.Path, s.ID, r.Real, s.State, platform.Advice(s))
 }
 
 // OwnerOf is the account that the commands of a sandbox run as. Its own list of
@@ -120,7 +152,7 @@ func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, give
 	case !from.Found:
 		return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
 	case !from.Info.Mode.IsRegular():
-		return fmt.Errorf("%w: %s in sandbox %s is no file", command.ErrConflict, from.Path, s.ID)
+		return command.Conflict("%s in sandbox %s is not a file", from.Path, s.ID)
 	}
 	archive, err := files.CopyOut(ctx, s, from.Real)
 	if err != nil {
@@ -130,7 +162,7 @@ func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, give
 	in := tar.NewReader(archive)
 	h, err := in.Next()
 	if err == nil && h.Typeflag != tar.TypeReg {
-		err = errors.New("it is no file any more")
+		err = errors.New("it is no longer a file")
 	}
 	if err == nil {
 		err = use(h, in)

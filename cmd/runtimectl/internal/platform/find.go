@@ -1,0 +1,36 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// elsewhereTime bounds the look at another platform, which only makes an error clearer.
+const elsewhereTime = 500 * time.Millisecond
+
+// Find gets the sandbox that ref names. Where it does not exist the error says whether
+// another platform has one of this name.
+func (p *Platform) Find(ctx context.Context, driver sandbox.Driver, ref string) (*sandbox.Sandbox, error) {
+	s, err := driver.Get(ctx, ref)
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return s, err
+	}
+	other, name := *p, "local"
+	if other.Local = !p.Local; p.Local {
+		name = "docker"
+	}
+	ctx, cancel := context.WithTimeout(ctx, elsewhereTime)
+	defer cancel()
+	there := other.In(func(driver sandbox.Driver) error {
+		_, err := driver.Get(ctx, ref)
+		return err
+	})
+	if there == nil {
+		return nil, fmt.Errorf("%w here; '--on %s' has one", err, name)
+	}
+	return nil, err
+}
