@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/build"
@@ -31,6 +33,20 @@ func (h *Host) Image(ctx context.Context, name string) (*sandbox.Image, error) {
 	}
 	created, _ := time.Parse(time.RFC3339Nano, info.Created) // images without a date are known
 	return &sandbox.Image{ID: info.ID, Created: created, Size: info.Size}, nil
+}
+
+// ImageNames returns the names of the images on this host, sorted.
+func (h *Host) ImageNames(ctx context.Context) ([]string, error) {
+	images, err := safely(ctx, "listing the images", func() ([]image.Summary, error) {
+		return h.engine.ImageList(ctx, image.ListOptions{})
+	})
+	var names []string
+	for _, i := range images {
+		names = append(names, i.RepoTags...)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ":<none>") })
+	slices.Sort(names)
+	return names, err
 }
 
 // Build makes an image from a tar archive, compressed or not, with a Dockerfile

@@ -108,6 +108,8 @@ type (
 	Images interface {
 		// Image fails with [ErrNoImage] for an image that is not there.
 		Image(ctx context.Context, name string) (*Image, error)
+		// ImageNames returns the names of the images that are there, sorted.
+		ImageNames(ctx context.Context) ([]string, error)
 		// Build makes an image from a tar archive with a Dockerfile and gives it the
 		// tags. output gets the text of the build.
 		Build(ctx context.Context, archive io.Reader, tags []string, output io.Writer) error

@@ -12,6 +12,14 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
+// completeFile completes a sandbox, and paths in it.
+func (p *program) completeFile(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return p.CompleteSandboxes(1)(cmd, args, begun)
+	}
+	return p.CompletePaths(cmd, args, begun)
+}
+
 func (p *program) cat() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cat SANDBOX PATH...",
@@ -20,7 +28,7 @@ func (p *program) cat() *cobra.Command {
 not. A path that is not absolute begins where the sandbox's shells start.`,
 		Example:           `  runtimectl cat build dist/report.json | jq .`,
 		Args:              command.Takes(2, command.Many),
-		ValidArgsFunction: p.CompleteSandboxes(1),
+		ValidArgsFunction: p.completeFile,
 	}
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -49,17 +49,7 @@ is said. No set-uid bit is kept, and holes stay holes.`,
   git archive HEAD | runtimectl cp - build:/workspace`,
 		Args: command.Takes(2, 2),
 	}
-	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) >= 2 || strings.ContainsAny(begun, "/.:") {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		var found []cobra.Completion
-		for _, name := range p.SandboxNames(cmd, nil, begun, nil) {
-			word, about, _ := strings.Cut(name, "\t")
-			found = append(found, word+":\t"+about)
-		}
-		return found, cobra.ShellCompDirectiveNoSpace
-	}
+	c.ValidArgsFunction = p.completeCopy
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) (failed error) {
 		from, fromPath, out := splitRemote(args[0])
@@ -80,6 +70,29 @@ is said. No set-uid bit is kept, and holes stay holes.`,
 		return command.Usage(cmd, fmt.Errorf("neither %q nor %q is in a sandbox: write SANDBOX:PATH", args[0], args[1]))
 	}
 	return c
+}
+
+// completeCopy completes SANDBOX:, a path in one, or a file of this machine.
+func (p *program) completeCopy(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if ref, begun, remote := splitRemote(begun); remote && len(args) < 2 {
+		found, directive := p.CompletePaths(cmd, []string{ref}, begun)
+		for i, word := range found {
+			found[i] = ref + ":" + word
+		}
+		return found, directive
+	}
+	if len(args) >= 2 || strings.ContainsAny(begun, "/.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var found []cobra.Completion
+	for _, name := range p.SandboxNames(cmd, nil, begun, nil) {
+		word, about, _ := strings.Cut(name, "\t")
+		found = append(found, word+":\t"+about)
+	}
+	if len(found) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return found, cobra.ShellCompDirectiveNoSpace
 }
 
 var remotePattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.-]*):(.*)$`)

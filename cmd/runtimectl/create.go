@@ -29,7 +29,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
   runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian
   runtimectl create --local --name here`,
 		Args:              command.Takes(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: p.CompleteImage,
 	}
 	var pool string
 	flags := platform.AddSpec(c)

@@ -40,7 +40,7 @@ The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 		Example: `  runtimectl edit build src/main.c
   EDITOR='code --wait' runtimectl edit build .bashrc`,
 		Args:              command.Takes(2, 2),
-		ValidArgsFunction: p.CompleteSandboxes(1),
+		ValidArgsFunction: p.completeFile,
 	}
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

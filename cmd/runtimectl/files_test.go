@@ -65,6 +65,9 @@ func TestEdit(t *testing.T) {
 		t.Errorf("a new file: exit code %d, %q", code, stderr)
 	}
 
+	if code, stderr := m.edit("exit 9; true", "box", "nope/new"); code != command.ExitNotFound || !strings.Contains(stderr, "/nope in sandbox ") {
+		t.Errorf("a file in no directory: exit code %d, %q", code, stderr)
+	}
 	if code, stderr := m.edit("true", "box", "none"); code != 0 || stderr != "note: nothing is changed\n" {
 		t.Errorf("a new file that was not written: exit code %d, %q", code, stderr)
 	}
@@ -165,8 +168,9 @@ func TestRenewAndPrune(t *testing.T) {
 		t.Errorf("prune of nothing: %s", got)
 	}
 	m.ok("renew", "--ttl", "1ns", "over")
-	if got := m.ok("prune", "--dry-run"); !strings.Contains(got, id) || !strings.Contains(got, "its time was up") {
-		t.Errorf("prune --dry-run: %s", got)
+	code, got, stderr := m.run("prune", "--dry-run")
+	if code != 0 || !strings.Contains(got, id) || !strings.Contains(got, "its time was up") || stderr != "note: nothing was removed; without --dry-run these are:\n" {
+		t.Errorf("prune --dry-run: exit code %d, %s%s", code, stderr, got)
 	}
 	m.ok("renew", "--never", "over")
 	if got := m.ok("prune", "--dry-run"); got != "" {

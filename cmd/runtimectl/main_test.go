@@ -123,6 +123,10 @@ func TestCommandLine(t *testing.T) {
 			args: "create --memroy 1g debian", code: 2,
 			stderr: "runtimectl: unknown flag: --memroy; did you mean --memory?\nRun 'runtimectl create --help' for usage.\n",
 		},
+		{
+			args: "serve --addr nope", code: 2,
+			stderr: "runtimectl: --addr \"nope\": must be HOST:PORT\nRun 'runtimectl serve --help' for usage.\n",
+		},
 		{args: "--on docker version", stdout: "actiond runtimectl "},
 		{
 			args: "--on moon ls", code: 2,
@@ -209,7 +213,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "mcp --session a/b box", code: 2,
-			stderr: "runtimectl: --session: \"session\" must be 1 to 64 characters of A-Z a-z 0-9 . _ - and not \".\" or \"..\", got the string \"a/b\"\nRun 'runtimectl mcp --help' for usage.\n",
+			stderr: "runtimectl: \"session\" must be 1 to 64 characters of A-Z a-z 0-9 . _ - and not \".\" or \"..\", got the string \"a/b\"\nRun 'runtimectl mcp --help' for usage.\n",
 		},
 		{
 			args: "act --file /no/such/file box", code: 3,

@@ -35,11 +35,12 @@ At its end it removes those that still wait, unless --keep is given.`,
 		Example: `  runtimectl pool --warm 4 --memory 1g debian:bookworm
   runtimectl create --pool default --memory 1g debian:bookworm`,
 		Args:              command.Takes(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: p.CompleteImage,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key", "owner", "env", "env-file")
 	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`")
+	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
 	p.AddFlags(c)

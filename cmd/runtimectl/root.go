@@ -98,6 +98,9 @@ real server.`,
 // goes wrong before that is wrong with the command line. A command that only has
 // subcommands refuses other words.
 func (p *program) prepare(c *cobra.Command, begun *bool) {
+	if c.Flags().Lookup("session") != nil {
+		_ = c.RegisterFlagCompletionFunc("session", p.CompleteSessions) // the flag is there
+	}
 	completeNothing(c)
 	c.Long = rewrap(c.Long)
 	c.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "\n", " ") }) // the library breaks lines

@@ -26,7 +26,7 @@ when it is not there.`,
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
   runtimectl run --local -- make test`,
 		Annotations:       map[string]string{command.RunsCommands: "yes"},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: p.CompleteImage,
 	}
 	var pool string
 	flags := platform.AddSpec(c)

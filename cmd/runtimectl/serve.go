@@ -56,7 +56,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
   key=$(sudo cat /var/lib/actiond/gateway-key)
   curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
 		Args:              command.Takes(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: p.CompleteImage,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key")

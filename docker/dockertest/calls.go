@@ -98,6 +98,16 @@ func (e *Engine) image(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, image.InspectResponse{ID: "sha256:" + name, Architecture: runtime.GOARCH, Created: "2026-01-01T00:00:00Z", Size: 1234})
 }
 
+func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {
+	e.Lock()
+	defer e.Unlock()
+	list := []image.Summary{{RepoTags: []string{"<none>:<none>"}}}
+	for name := range e.Images {
+		list = append(list, image.Summary{RepoTags: []string{name}})
+	}
+	answer(w, http.StatusOK, list)
+}
+
 func (e *Engine) pull(w http.ResponseWriter, r *http.Request) {
 	e.Lock()
 	defer e.Unlock()

@@ -357,6 +357,7 @@ func (e *Engine) routes() http.Handler {
 		"GET /events":                   {"events", e.events},
 		"POST /build":                   {"build", e.build},
 		"GET /images/{name...}":         {"image", e.image},
+		"GET /images/json":              {"images", e.images},
 		"POST /images/create":           {"pull", e.pull},
 		"GET /volumes":                  {"volumes", e.volumes},
 		"POST /volumes/create":          {"volume create", e.volumeCreate},

@@ -46,7 +46,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 // AddPool gives c a flag for the warm pool to take from.
 func (p *Platform) AddPool(c *cobra.Command, pool *string) {
 	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
-	_ = c.RegisterFlagCompletionFunc("pool", p.completePools) // the flag is there
+	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 }
 
 // take makes a sandbox, or takes it from the warm pool where one is named.
