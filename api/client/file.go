@@ -121,7 +121,7 @@ func (o WriteOptions) conditions() http.Header {
 // changeFile sends an action that changes a file until it was answered.
 func (c *Client) changeFile(ctx context.Context, conditions http.Header, send func(http.Header) (*answer, error)) (api.FileObservation, error) {
 	var o api.Observation
-	err := c.once(ctx, "", nil, func(identity http.Header) error {
+	err := c.once(ctx, "", new(uint64), func(identity http.Header) error {
 		maps.Copy(identity, conditions)
 		answer, err := send(identity)
 		if err != nil {
