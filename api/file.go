@@ -53,8 +53,11 @@ type ReadAction struct {
 	// ImplSource is "default", which is also what an empty or unknown one means, or
 	// "oh_aci".
 	ImplSource string `json:"impl_source"`
-	// ViewRange is used with "oh_aci" only.
+	// ViewRange is used with "oh_aci", and with a Format.
 	ViewRange LineRange `json:"view_range"`
+	// Format is "" for the file as it is, of which "oh_aci" shows PDF, DOCX, XLSX and
+	// PPTX as Markdown, or FormatMarkdown.
+	Format Format `json:"format,omitzero"`
 	// Dialect is "" for the protocol's own rules.
 	Dialect Dialect `json:"dialect,omitzero"`
 	// StartLine and EndLine are 1-based and inclusive, Offset is 0-based; they
@@ -63,6 +66,26 @@ type ReadAction struct {
 	EndLine   *int `json:"end_line,omitzero"`
 	Offset    *int `json:"offset,omitzero"`
 	Limit     *int `json:"limit,omitzero"`
+}
+
+// Format is the form in which a file is read.
+type Format string
+
+// FormatMarkdown shows documents, tables and notebooks as Markdown, images as data
+// URLs, and other texts with the numbers of their lines.
+const FormatMarkdown Format = "markdown"
+
+// UnmarshalJSON refuses a format that is unknown.
+func (f *Format) UnmarshalJSON(data []byte) error {
+	name, err := text(data, true)
+	if err != nil {
+		return err
+	}
+	switch *f = Format(name); *f {
+	case "", FormatMarkdown:
+		return nil
+	}
+	return &wantError{`"markdown"`, data}
 }
 
 // LineRange holds the first and the last line of a view, 1-based and inclusive;
@@ -117,7 +140,7 @@ func (a ReadAction) settle(d *decoding) (Action, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	if invalid && (a.ImplSource == implEditor || a.Dialect != "") {
+	if invalid && (a.ImplSource == implEditor || a.Dialect != "" || a.Format != "") {
 		return InvalidAction{Of: a, Reason: wrong.own}, nil
 	}
 	return a, nil

@@ -20,6 +20,17 @@ const (
 
 // read reads a file, or lets the editor view it. It never waits for a shell.
 func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
+	if a.Format == api.FormatMarkdown {
+		path := a.Path
+		if !strings.HasPrefix(path, "/") {
+			path = e.workingDir(req.Session) + "/" + path
+		}
+		r, err := e.editor.Do(edit.Command{Name: "view", Path: path, ViewRange: a.ViewRange, Markdown: true})
+		if err != nil {
+			return complaint(err)
+		}
+		return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: a.ImplSource, SHA256: r.SHA256}
+	}
 	if a.Dialect == api.DialectGemini {
 		r, err := e.editor.ReadLines(a.Path, e.workingDir(req.Session), edit.Lines{
 			Start: a.StartLine, End: a.EndLine, Offset: a.Offset, Limit: a.Limit, Ignored: e.searcher.Ignored,

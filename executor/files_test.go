@@ -315,3 +315,27 @@ func TestAnswerWithoutHistory(t *testing.T) {
 		}
 	}
 }
+
+// A read in the format Markdown goes by the session's directory, and complains without the words of an editor.
+func TestReadMarkdown(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "f.csv")
+	if err := os.WriteFile(file, []byte("a,b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := act(t, e, api.ReadAction{Path: "f.csv", ImplSource: "default", Format: api.FormatMarkdown})
+	want := api.ReadObservation{
+		Content: "Here's the content of the file " + file + " displayed in Markdown format:\n| a | b |\n| --- | --- |\n", Path: file, ImplSource: "default",
+	}
+	if o, ok := got.(api.ReadObservation); ok {
+		want.SHA256 = o.SHA256 // tested with the editor
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	got = act(t, e, api.ReadAction{Path: "f.pdf", ImplSource: "default", Format: api.FormatMarkdown})
+	if o, ok := got.(api.ErrorObservation); !ok || o.Code != "file_not_found" {
+		t.Errorf("got %+v", got)
+	}
+}

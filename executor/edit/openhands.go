@@ -31,6 +31,9 @@ type Command struct {
 	InsertLine *string
 	// ViewRange is the first and the last line that view shows, counted from 1; -1 is the end. Empty means everything.
 	ViewRange []int
+	// Markdown makes view show notebooks and tables as Markdown, images as data URLs, and say of any other file that is not
+	// text what it is. View shows PDF, DOCX, XLSX and PPTX as Markdown without it.
+	Markdown bool
 	// Expected is the number of matches that replace requires, from 1 to 100,000; nil means 1.
 	Expected *int
 	// AllowMultiple makes replace change all matches if Expected is nil.
@@ -111,7 +114,7 @@ func (e *Editor) do(c Command) (Result, error) {
 	}
 	switch c.Name {
 	case "view":
-		return e.view(p, c.ViewRange)
+		return e.view(p, c)
 	case "create":
 		if c.FileText == nil {
 			return Result{}, missing("file_text", c.Name)
@@ -252,7 +255,8 @@ func (e *Editor) open(p place) (*file, *text, error) {
 	return f, t, nil
 }
 
-func (e *Editor) view(p place, lines []int) (Result, error) {
+func (e *Editor) view(p place, c Command) (Result, error) {
+	lines := c.ViewRange
 	if p.isDir() {
 		if len(lines) > 0 {
 			return Result{}, invalid(CodeInvalidRange, "view_range", list(lines),
@@ -268,7 +272,10 @@ func (e *Editor) view(p place, lines []int) (Result, error) {
 		}
 		return Result{Text: shown, Existed: true}, nil
 	}
-	if media := inlineType(p.shown); p.dialect == OpenHandsV1 && strings.HasPrefix(media, "image/") {
+	if c.converts() {
+		return e.viewDocument(p, lines)
+	}
+	if media := inlineType(p.shown); (c.Markdown || p.dialect == OpenHandsV1) && strings.HasPrefix(media, "image/") {
 		f, err := e.loadPlain(p, p.shown)
 		if err != nil {
 			return Result{}, err
@@ -276,6 +283,9 @@ func (e *Editor) view(p place, lines []int) (Result, error) {
 		return Result{Text: dataURL(media, f.data), SHA256: string(hashOf(f.data)), Existed: true}, nil
 	}
 	f, t, err := e.open(p)
+	if c.Markdown && codeIs(err, CodeBinary) {
+		return Result{}, e.notText(p)
+	}
 	if err != nil {
 		return Result{}, err
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/document"
 )
 
 // name is what a child is called.
@@ -103,6 +105,8 @@ func do(t task, in *os.File) (result any, err error) {
 		}
 	}()
 	switch {
+	case t.Document != nil:
+		return document.Convert(in, t.Document.Size, t.Document.Request)
 	case t.Regex != nil:
 		return t.Regex.match(in)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/document"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
 )
@@ -65,9 +66,10 @@ func New(user *identity.User, limit time.Duration, memory uint64) *Pool {
 
 // task is what a child reads from its standard input, as JSON.
 type task struct {
-	Memory uint64     // bytes of address space
-	Time   int        // seconds of processor time
-	Regex  *regexTask `json:",omitempty"`
+	Memory   uint64        // bytes of address space
+	Time     int           // seconds of processor time
+	Document *documentTask `json:",omitempty"`
+	Regex    *regexTask    `json:",omitempty"`
 }
 
 // answer is what a child writes to its standard output, as JSON.
@@ -98,6 +100,18 @@ func (p *Pool) run(t task, input *os.File, result any) error {
 		return &Error{a.Failure}
 	}
 	return json.Unmarshal(a.Result, result)
+}
+
+// documentTask turns a document of Size bytes into Markdown.
+type documentTask struct {
+	Size    int64
+	Request document.Request
+}
+
+// Convert turns an open document of size bytes into Markdown. The error is a *Error where the document cannot be read.
+func (p *Pool) Convert(in *os.File, size int64, r document.Request) (page document.Page, err error) {
+	err = p.run(task{Document: &documentTask{size, r}}, in, &page)
+	return page, err
 }
 
 // start runs a child to its end and returns what it wrote.
@@ -155,7 +169,8 @@ func (p *Pool) ended(state *os.ProcessState, complaint *os.File) error {
 	case state.UserTime()+state.SystemTime() >= p.time:
 		return ErrTime
 	case status.Signal() == unix.SIGKILL, // by the kernel, when there is no memory left
-		bytes.Contains(text, []byte("out of memory")), bytes.Contains(text, []byte("cannot allocate memory")):
+		bytes.Contains(text, []byte("out of memory")), bytes.Contains(text, []byte("cannot allocate memory")),
+		bytes.Contains(text, []byte("SIGSEGV: segmentation violation")): // how Go's runtime ends without memory; other such errors are panics
 		return ErrMemory
 	case bytes.Contains(text, []byte("stack exceeds")):
 		return &Error{"it is nested too deeply"}

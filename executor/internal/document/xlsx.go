@@ -1,0 +1,88 @@
+package document
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/xuri/excelize/v2"
+)
+
+func readXLSX(in io.ReaderAt, size int64, o *output) error {
+	// Both limits are the same, so that nothing is written to files.
+	f, err := excelize.OpenReader(io.NewSectionReader(in, 0, size), excelize.Options{UnzipSizeLimit: maxParts, UnzipXMLSizeLimit: maxParts})
+	if err != nil {
+		return err
+	}
+	for _, name := range f.GetSheetList() {
+		if err := o.block("## " + strings.Join(strings.Fields(name), " ")); err != nil {
+			return err
+		}
+		if err := readSheet(f, name, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readSheet(f *excelize.File, name string, o *output) error {
+	rows, err := f.Rows(name)
+	if err != nil {
+		return o.block("This sheet has no cells: " + err.Error() + ".") // a chart
+	}
+	t := table{o: o}
+	for rows.Next() {
+		cells, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(strings.Join(cells, "")) == "" {
+			continue
+		}
+		if err := t.row(cells); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.Error(), rows.Close())
+}
+
+func readCSV(in io.Reader, tabs bool, o *output) error {
+	buffered := bufio.NewReaderSize(in, 64<<10)
+	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
+		_, _ = buffered.Discard(3)
+	}
+	r := csv.NewReader(buffered)
+	r.LazyQuotes, r.FieldsPerRecord, r.ReuseRecord = true, -1, true
+	head, _ := buffered.Peek(4096)
+	r.Comma = separator(string(head), tabs)
+	t := table{o: o}
+	for {
+		cells, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.row(cells); err != nil {
+			return err
+		}
+	}
+}
+
+// separator returns the separator that the first line has most of.
+func separator(text string, tabs bool) rune {
+	if tabs {
+		return '\t'
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	best := ','
+	for _, r := range ";\t|" {
+		if strings.Count(line, string(r)) > strings.Count(line, string(best)) {
+			best = r
+		}
+	}
+	return best
+}

@@ -1,0 +1,82 @@
+package worker_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/executor/internal/document"
+	"github.com/actiond/actiond/executor/internal/worker"
+)
+
+// zipped returns an archive of one part.
+func zipped(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	f, err := w.Create(name)
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// pdf returns a document whose tree of pages and whose only stream are as given.
+func pdf(pages string) string {
+	head := "%PDF-1.7\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n"
+	second := len(head)
+	body := head + "2 0 obj\n" + pages + "\nendobj\n"
+	return body + fmt.Sprintf("xref\n0 3\n0000000000 65535 f \n%010d 00000 n \n%010d 00000 n \ntrailer\n<</Size 3/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n",
+		len("%PDF-1.7\n"), second, len(body))
+}
+
+// The libraries have no limits of their own; the child has.
+func TestHostileDocuments(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 8<<20)
+	for _, test := range []struct {
+		name, kind, data string
+		want             error // nil: an error of the document, or too much memory
+	}{
+		{"pages that are their own parent", ".pdf", pdf("<</Type/Pages/Count 9/Kids[2 0 R]>>"), worker.ErrTime},
+		{"arrays in arrays", ".pdf", pdf(deep), nil},
+		{"a PDF of nothing", ".pdf", pdf("null"), errText},
+		{"lists in lists", ".ipynb", `{"cells":` + deep, nil},
+		{"a sheet that unpacks to 300 MiB", ".xlsx", zipped(t, "xl/worksheets/sheet1.xml", make([]byte, 300<<20)), nil},
+		{"a document that unpacks to 300 MiB", ".docx", zipped(t, "word/document.xml", bytes.Repeat([]byte(" "), 300<<20)), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "f")
+			if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			in, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			page, err := worker.New(nil, 4*time.Second, 256<<20).Convert(in, int64(len(test.data)), document.Request{Kind: test.kind, First: 1, Last: -1, Most: 1000})
+			switch {
+			case errors.Is(test.want, errText):
+				if err != nil || !strings.Contains(page.Text, "0 pages") {
+					t.Errorf("got %+v and %v", page, err)
+				}
+			case test.want != nil && !errors.Is(err, test.want), test.want == nil && !errors.As(err, new(*worker.Error)) && !errors.Is(err, worker.ErrMemory):
+				t.Errorf("got %+v and %v", page, err)
+			}
+		})
+	}
+}
+
+// errText stands for a text instead of an error.
+var errText = errors.New("text")
