@@ -8,8 +8,9 @@ import (
 
 // What a program finds on its standard input.
 const (
-	StdinNone = "none" // nothing
-	StdinText = "text" // ExecAction.Input
+	StdinNone   = "none"   // nothing
+	StdinText   = "text"   // ExecAction.Input
+	StdinStream = "stream" // what is sent while it runs
 )
 
 // ExecAction starts a program without a shell that persists. It does not wait for a
@@ -25,7 +26,8 @@ type ExecAction struct {
 	// Env are variables over those of the sandbox, or with ClearEnv instead of them.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
-	// Stdin is StdinNone or StdinText; empty is StdinText where there is an Input.
+	// Stdin is StdinNone, StdinText or StdinStream; empty is StdinText where there is an
+	// Input.
 	Stdin string `json:"stdin,omitzero"`
 	// Input is what the program reads.
 	Input string `json:"input,omitzero"`
@@ -61,6 +63,45 @@ func (t *TTY) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
+// ProgramInput is how much input of a program was taken.
+type ProgramInput struct {
+	// Offset is that of the next byte, which counts from 0.
+	Offset int64 `json:"offset"`
+	// Ended says that all of the request was taken, and that it ended the input.
+	Ended bool `json:"ended"`
+}
+
+// ProgramSignal is the body of a request that sends a signal to a program.
+type ProgramSignal struct {
+	Signal string `json:"signal"`
+}
+
+var signalShape = shapeOf(ProgramSignal{})
+
+// DecodeProgramSignal reads the body of a signal. An error is an *[Error] with status 400.
+func DecodeProgramSignal(body []byte) (ProgramSignal, error) {
+	sent, err := readBody(body)
+	if err != nil {
+		return ProgramSignal{}, err
+	}
+	v, d := decode(signalShape, "member", sent, true)
+	if err := d.check(); err != nil {
+		return ProgramSignal{}, badBody(err)
+	}
+	return v.(ProgramSignal), nil
+}
+
+// DecodeTTY reads the body of a size. An error is an *[Error] with status 400.
+func DecodeTTY(body []byte) (t TTY, err error) {
+	if _, err := readBody(body); err != nil {
+		return t, err
+	}
+	if err := t.UnmarshalJSON(body); err != nil {
+		return t, badBody(err)
+	}
+	return t, nil
+}
+
 // settle refuses what no program can be given.
 func (a ExecAction) settle(d *decoding) (Action, error) {
 	if err := d.check(); err != nil {
@@ -85,9 +126,9 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 		a.Stdin = StdinText
 	case a.Stdin == "":
 		a.Stdin = StdinNone
-	case a.Stdin != StdinNone && a.Stdin != StdinText:
-		d.refuse("stdin", `"none" or "text"`)
-	case a.Stdin == StdinNone && a.Input != "":
+	case a.Stdin != StdinNone && a.Stdin != StdinText && a.Stdin != StdinStream:
+		d.refuse("stdin", `"none", "text" or "stream"`)
+	case a.Stdin != StdinText && a.Input != "":
 		d.refuse("stdin", `"text" where there is an "input"`)
 	}
 	return a, d.check()

@@ -38,7 +38,10 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "DELETE", Path: "/v1/actions/{id}"},
 		{Method: "GET", Path: "/v1/actions/{id}"},
 		{Method: "GET", Path: "/v1/actions/{id}/events"},
+		{Method: "POST", Path: "/v1/actions/{id}/input"},
 		{Method: "GET", Path: "/v1/actions/{id}/output"},
+		{Method: "POST", Path: "/v1/actions/{id}/resize"},
+		{Method: "POST", Path: "/v1/actions/{id}/signal"},
 		{Method: "POST", Path: "/v1/claim"},
 		{Method: "DELETE", Path: "/v1/files"},
 		{Method: "GET", Path: "/v1/files"},
@@ -95,6 +98,10 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeClaim(e.Body)
 		case "/v1/renew":
 			_, err = api.DecodeRenewal(e.Body)
+		case "/v1/actions/{id}/resize":
+			_, err = api.DecodeTTY(e.Body)
+		case "/v1/actions/{id}/signal":
+			_, err = api.DecodeProgramSignal(e.Body)
 		case "/v1/tools/call", "/v1/tools/translate":
 			_, err = api.DecodeToolCall(e.Body)
 		default:

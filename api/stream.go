@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,6 +61,22 @@ type Watch struct {
 	// Cancelled is closed once a client cancels the action: its command is to end, and
 	// its observation says so. nil never is.
 	Cancelled <-chan struct{}
+	// Program is called once the program of an [ExecAction] was started; nil calls nothing.
+	Program func(Program)
+}
+
+// Program is a program that an action started. Its methods may be called concurrently, and
+// return an *[Error] with status 409 where the program cannot do it.
+type Program interface {
+	// Write appends data to the program's input, whose first byte is that at an
+	// offset, and ends the input if end is set. What repeats earlier input is not written
+	// again. It waits for the program to take the data; ctx bounds that, and its cause is
+	// the error then. next is where the input goes on, also with an error.
+	Write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error)
+	// Signal sends a signal, such as "SIGINT", to the program's process group.
+	Signal(name string) error
+	// Resize gives the program's terminal a size.
+	Resize(size TTY) error
 }
 
 // Begins calls Begin.

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/process"
 )
@@ -18,7 +20,7 @@ import (
 // long as the request says.
 func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
 	begun := time.Now()
-	command := e.program(a)
+	command := e.programOf(a)
 	if w.Output != nil {
 		command.Output = func(c process.Chunk) {
 			w.Output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
@@ -37,6 +39,9 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	if err != nil {
 		return nil, err
 	}
+	if w.Program != nil {
+		w.Program(program{p})
+	}
 	wait := time.Duration(-1)
 	if l, ok := limit(req); ok {
 		wait = max(0, l-time.Since(begun))
@@ -51,8 +56,42 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 
 var streamNames = map[process.Stream]string{process.Stdout: api.StreamStdout, process.Stderr: api.StreamStderr}
 
-// program is what an action asks for.
-func (e *Executor) program(a api.ExecAction) process.Command {
+// program is a program whose errors are refusals.
+type program struct{ p *process.Process }
+
+func (p program) Write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error) {
+	next, err = p.p.Write(ctx, offset, data, end)
+	return next, refusal(err)
+}
+
+func (p program) Signal(name string) error {
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	number := unix.SignalNum(name)
+	if number == 0 {
+		return api.BadRequest(fmt.Sprintf("%s is not the name of a signal, such as SIGINT", api.Describe(name)))
+	}
+	return refusal(p.p.Signal(number))
+}
+
+func (p program) Resize(size api.TTY) error {
+	return refusal(p.p.Resize(process.Size{Rows: uint16(size.Rows), Cols: uint16(size.Cols)})) //nolint:gosec // at most 1000
+}
+
+// refusal makes a refusal of what a program cannot do.
+func refusal(err error) error {
+	_, gap := errors.AsType[*process.GapError](err)
+	known := []error{process.ErrNoInput, process.ErrInputEnded, process.ErrUnread, process.ErrEnded, process.ErrNoTerminal}
+	if gap || slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) {
+		text := err.Error()
+		return api.Conflict(strings.ToUpper(text[:1]) + text[1:])
+	}
+	return err
+}
+
+// programOf is what an action asks for.
+func (e *Executor) programOf(a api.ExecAction) process.Command {
 	c := process.Command{
 		Argv: a.Argv, Dir: string(a.Cwd), Env: a.Env, ClearEnv: a.ClearEnv, KillAfter: seconds(a.KillAfter),
 	}
@@ -65,6 +104,7 @@ func (e *Executor) program(a api.ExecAction) process.Command {
 	if a.Stdin == api.StdinText || a.Input != "" {
 		c.Input = []byte(a.Input) // not nil, also where it is empty
 	}
+	c.Stream = a.Stdin == api.StdinStream
 	if a.TTY != nil {
 		c.Terminal = &process.Size{Rows: uint16(a.TTY.Rows), Cols: uint16(a.TTY.Cols)} //nolint:gosec // at most 1000
 	}

@@ -54,6 +54,9 @@ type flight struct {
 	action    *journal.Action
 	cancelled chan struct{}           // closed once it is cancelled, with the lock of the flights
 	giveUp    context.CancelCauseFunc // ends its wait; nil before it has begun to; the same lock
+	started   chan struct{}           // closed once its program was started
+	program   api.Program             // holds then
+	writer    context.CancelCauseFunc // ends the request that writes its input; the same lock
 	done      chan struct{}           // closed at its end; the fields below hold then
 	body      []byte
 	err       error
@@ -184,7 +187,7 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 		return nil, nil, false, err
 	}
 	if mine {
-		s.flights.all[a.N()] = &flight{action: a, cancelled: make(chan struct{}), done: make(chan struct{})}
+		s.flights.all[a.N()] = &flight{action: a, cancelled: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{})}
 		s.work.Add(1)
 	}
 	return s.flights.all[a.N()], a, mine, nil
@@ -252,8 +255,12 @@ func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
 	a := f.action
 	return api.Watch{
 		Cancelled: f.cancelled,
-		Queue:     a.Queue,
-		Begin:     a.Begin,
+		Program: func(p api.Program) {
+			f.program = p
+			close(f.started)
+		},
+		Queue: a.Queue,
+		Begin: a.Begin,
 		Output: func(o api.Output) {
 			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three
 			if o.Missed > 0 {

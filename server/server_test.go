@@ -293,6 +293,13 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"cancel without key", withKey, remove("/v1/actions/a"), "/v1/actions/{id}", 403, ""},
 		{"cancel nothing", withRecorded, remove("/v1/actions/b"), "/v1/actions/{id}", 404, `{"detail":"There is no action the string \"b\"","errors":[]}`},
 		{"cancel and wait for long", withRecorded, remove("/v1/actions/a?wait=601"), "/v1/actions/{id}", 422, ""},
+		{"input of what is no program", withRecorded, post("/v1/actions/a/input?offset=0", "x"), "/v1/actions/{id}/input", 409, ""},
+		{"input without key", withKey, post("/v1/actions/a/input?offset=0", "x"), "/v1/actions/{id}/input", 403, ""},
+		{"signal to what is no program", withRecorded, post("/v1/actions/a/signal", `{"signal":"INT"}`), "/v1/actions/{id}/signal", 409, ""},
+		{"signal of no form", withRecorded, post("/v1/actions/a/signal", `[]`), "/v1/actions/{id}/signal", 400, ""},
+		{"signal without key", withKey, post("/v1/actions/a/signal", `{"signal":"INT"}`), "/v1/actions/{id}/signal", 403, ""},
+		{"resize of what is no program", withRecorded, post("/v1/actions/a/resize", `{"rows":1}`), "/v1/actions/{id}/resize", 409, ""},
+		{"resize without key", withKey, post("/v1/actions/a/resize", `{}`), "/v1/actions/{id}/resize", 403, ""},
 		{"events", withRecorded, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 200, `{"event":"output","seq":1,"offset":0,"text":"out"}` + "\n" + `{"event":"observation","seq":2,"observation":{"message":"","observation":"error","content":"","extras":{"error_id":""}}}` + "\n"},
 		{"events from the last on", withRecorded, get("/v1/actions/a/events?after=2"), "/v1/actions/{id}/events", 204, ""},
 		{"events of the future", withRecorded, get("/v1/actions/a/events?after=3"), "/v1/actions/{id}/events", 400, ""},
@@ -452,6 +459,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		// By TestFileBytes.
 		{Method: "GET", Path: "/v1/files"}: true, {Method: "HEAD", Path: "/v1/files"}: true,
 		{Method: "PUT", Path: "/v1/files"}: true, {Method: "DELETE", Path: "/v1/files"}: true,
+		{Method: "POST", Path: "/v1/actions/{id}/input"}:  true, // by TestProgramInput
+		{Method: "POST", Path: "/v1/actions/{id}/resize"}: true,
+		{Method: "POST", Path: "/v1/actions/{id}/signal"}: true,
 	}
 	for _, tt := range tests {
 		if tt.route == "" {

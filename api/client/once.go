@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,6 +130,35 @@ func (c *Client) recorded(ctx context.Context, method, id string, wait time.Dura
 		return a, fmt.Errorf("reading the answer of /v1/actions: %w", err)
 	}
 	return a, nil
+}
+
+// WriteInput appends data, whose first byte is that at an offset, to the input of a program that
+// was started with a stream of it, and ends the input if end is set. What repeats earlier
+// input is not written again: after a broken connection it can be called again. It waits
+// for the program to take the data, half a minute at most, and returns where the input
+// goes on; ended says that all was taken and the input has ended. A *StatusError of 409 says that
+// the program takes no more.
+func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data []byte, end bool) (next int64, ended bool, err error) {
+	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "end": {strconv.FormatBool(end)}}
+	answer, err := c.exchange(ctx, http.MethodPost, actionPath(id)+"/input?"+query.Encode(), "application/octet-stream", bytes.NewReader(data), maxSmall)
+	if err != nil {
+		return offset, false, err
+	}
+	var taken api.ProgramInput
+	if err := json.Unmarshal(answer, &taken); err != nil {
+		return offset, false, fmt.Errorf("reading the answer of /v1/actions: %w", err)
+	}
+	return taken.Offset, taken.Ended, nil
+}
+
+// Signal sends a signal, such as "SIGHUP", to the process group of a program.
+func (c *Client) Signal(ctx context.Context, id, signal string) error {
+	return c.post(ctx, actionPath(id)+"/signal", api.ProgramSignal{Signal: signal}, nil)
+}
+
+// Resize gives the terminal of a program a size.
+func (c *Client) Resize(ctx context.Context, id string, size api.TTY) error {
+	return c.post(ctx, actionPath(id)+"/resize", size, nil)
 }
 
 func actionPath(id string) string { return "/v1/actions/" + url.PathEscape(id) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,6 +118,37 @@ func TestAskedForAgain(t *testing.T) {
 				t.Errorf("got identities %v", tt.server.ids)
 			}
 		})
+	}
+}
+
+// Input, signals and sizes go to the program of an action.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	var said []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		said = append(said, r.Method+" "+r.URL.String()+" "+string(body))
+		_, _ = io.WriteString(w, `{"offset":7,"ended":true}`)
+	}))
+	defer s.Close()
+	c, err := client.New(client.Config{BaseURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if next, ended, err := c.WriteInput(t.Context(), "k", 4, []byte("one"), true); next != 7 || !ended || err != nil {
+		t.Errorf("got %d, %t, %v", next, ended, err)
+	}
+	for _, err := range []error{c.Signal(t.Context(), "k", "SIGINT"), c.Resize(t.Context(), "k", api.TTY{Rows: 3, Cols: 4})} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want := []string{
+		"POST /v1/actions/k/input?end=true&offset=4 one", `POST /v1/actions/k/signal {"signal":"SIGINT"}`, `POST /v1/actions/k/resize {"rows":3,"cols":4}`,
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("got %q, want %q", said, want)
 	}
 }
 

@@ -52,6 +52,8 @@ type Command struct {
 	ClearEnv bool
 	// Input is the standard input; nil means that it is empty.
 	Input []byte
+	// Stream leaves the standard input to [Process.Write], until Leave. Input is nil then.
+	Stream bool
 	// Terminal gives the program a terminal for its output, and for its input where it
 	// has one, instead of a pipe for each.
 	Terminal *Size

@@ -2,17 +2,50 @@ package process
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // endOfFile is what is typed at the end of input (termios(3), VEOF).
 const endOfFile = "\x04"
 
+// Errors of [Process.Write].
+var (
+	// ErrNoInput says that the program was started without a stream for its input.
+	ErrNoInput = errors.New("the program takes no input: it was not started with a stream of it")
+	// ErrInputEnded says that the input has ended, and nothing can follow.
+	ErrInputEnded = errors.New("the input has ended")
+	// ErrUnread says that the program has ended or closed its input.
+	ErrUnread = errors.New("the program no longer reads its input")
+)
+
+// GapError says that bytes are missing between the input so far and an offset.
+type GapError struct{ Offset int64 }
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("bytes before this offset are missing: the input goes on at %d", e.Offset)
+}
+
 // input is the standard input of a program: a pipe, or its terminal.
 type input struct {
 	file     *os.File
 	terminal bool
+
+	turn  chan struct{} // a semaphore of one: a write is under way
+	mu    sync.Mutex
+	taken int64 // bytes that were written
+	last  byte  // of these
+	ended bool
+}
+
+func newInput(file *os.File, terminal bool) *input {
+	return &input{file: file, terminal: terminal, turn: make(chan struct{}, 1)}
 }
 
 // feed writes all that the program is to read, and its end. It returns once the program
@@ -23,14 +56,108 @@ func (i *input) feed(data []byte) {
 		_ = i.file.Close()
 		return
 	}
-	end := endOfFile
-	if len(data) > 0 && !bytes.HasSuffix(data, []byte("\n")) {
-		end += endOfFile // the first one ends the line
-	}
-	_, _ = i.file.Write(append(bytes.Clone(data), end...))
+	_, _ = i.file.Write(append(bytes.Clone(data), ending(data)...))
 }
 
-// close ends a feed that is under way.
+// ending is what is typed to end the input of a terminal behind some data.
+func ending(data []byte) string {
+	if len(data) > 0 && !bytes.HasSuffix(data, []byte("\n")) {
+		return endOfFile + endOfFile // the first one ends the line
+	}
+	return endOfFile
+}
+
+// Write appends data to the input of the program, whose first byte is that at an offset, from
+// 0, and ends it if end is set. What repeats input that was taken before is not written
+// again. It waits for the start and for the program to take the data, and returns where the input goes on,
+// also with an error: the cause of the end of ctx, ErrNoInput, ErrInputEnded, ErrUnread
+// or a *GapError.
+func (p *Process) Write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error) {
+	<-p.launched
+	if p.input == nil || !p.command.Stream {
+		return 0, ErrNoInput
+	}
+	return p.input.write(ctx, offset, data, end)
+}
+
+func (i *input) write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error) {
+	select {
+	case i.turn <- struct{}{}:
+		defer func() { <-i.turn }()
+	case <-ctx.Done():
+		return i.next(), context.Cause(ctx)
+	}
+	next = i.next()
+	if ctx.Err() != nil {
+		return next, context.Cause(ctx)
+	}
+	if offset > next {
+		return next, &GapError{next}
+	}
+	data = data[min(next-offset, int64(len(data))):]
+	switch {
+	case len(data) == 0 && (!end || i.ended):
+		return next, nil
+	case i.ended:
+		return next, ErrInputEnded
+	}
+	if err = i.put(ctx, data); err == nil && end {
+		i.ended = true
+		err = i.finish(ctx)
+	}
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) {
+		err = ErrUnread
+	}
+	return i.next(), err
+}
+
+func (i *input) next() int64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.taken
+}
+
+// put writes data as the program takes it.
+func (i *input) put(ctx context.Context, data []byte) error {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_ = i.file.SetWriteDeadline(time.Now())
+	})
+	n, err := i.file.Write(data)
+	if !stop() {
+		<-woken
+		_ = i.file.SetWriteDeadline(time.Time{})
+	}
+	if n > 0 {
+		i.mu.Lock()
+		i.taken, i.last = i.taken+int64(n), data[n-1]
+		i.mu.Unlock()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// finish ends the input.
+func (i *input) finish(ctx context.Context) error {
+	if !i.terminal {
+		return i.file.Close()
+	}
+	typed := ending(nil)
+	if i.taken > 0 {
+		typed = ending([]byte{i.last})
+	}
+	taken := i.taken
+	err := i.put(ctx, []byte(typed))
+	i.mu.Lock()
+	i.taken = taken
+	i.mu.Unlock()
+	return err
+}
+
+// close ends a feed or a write that is under way.
 func (i *input) close() {
 	if i.terminal {
 		_ = i.file.SetWriteDeadline(time.Now())

@@ -46,7 +46,7 @@ func (p *Process) launch(c Command, env []string) error {
 	for _, s := range p.sources {
 		p.running.Go(func() { p.read(s) })
 	}
-	if p.input != nil {
+	if p.input != nil && !c.Stream {
 		p.running.Go(func() { p.input.feed(c.Input) })
 	}
 	if c.KillAfter > 0 {
@@ -108,10 +108,10 @@ func (p *Process) connect(c Command) (theirs []*os.File, err error) {
 			theirs = append(theirs, end)
 		}
 	}
-	if err == nil && c.Input != nil {
+	if err == nil && (c.Input != nil || c.Stream) {
 		var ours, end *os.File
 		if end, ours, err = os.Pipe(); err == nil {
-			p.input = &input{file: ours}
+			p.input = newInput(ours, false)
 			theirs = append(theirs, end)
 			p.cmd.Stdin = end
 		}
@@ -131,9 +131,9 @@ func (p *Process) connectTerminal(c Command) (theirs []*os.File, err error) {
 	p.sources = []*source{{stream: Stdout, file: master, settle: p.settling.Done}}
 	p.cmd.Stdout, p.cmd.Stderr = slave, slave
 	p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, 1 // its standard output
-	if c.Input != nil {
+	if c.Input != nil || c.Stream {
 		p.cmd.Stdin = slave
-		p.input = &input{file: master, terminal: true}
+		p.input = newInput(master, true)
 	}
 	return []*os.File{slave}, terminal.Resize(master, c.Terminal.Rows, c.Terminal.Cols)
 }

@@ -8,6 +8,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/terminal"
 )
 
 const (
@@ -137,9 +139,13 @@ func (p *Process) texts(r *Result) {
 }
 
 // Leave is called by who started the program and wants no more of it: no call of
-// Command.Output is under way or follows when it has returned, and what the program
-// writes from then on is read and dropped. It may be called at any time.
+// Command.Output is under way or follows when it has returned, what the program
+// writes from then on is read and dropped, and a stream of input ends. It may be called at
+// any time.
 func (p *Process) Leave() {
+	if isClosed(p.launched) && p.command.Stream && p.input != nil {
+		p.input.close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left, p.output = true, nil
@@ -233,6 +239,36 @@ func (p *Process) Cancel() {
 	})
 	p.awaitAll(interruptGrace)
 	p.end(ByCancel, killGrace)
+}
+
+// ErrEnded says that the program has ended, or was not started.
+var ErrEnded = errors.New("the program has ended")
+
+// ErrNoTerminal says that the program has no terminal.
+var ErrNoTerminal = errors.New("the program has no terminal: it was not started with one")
+
+// Signal sends a signal to the process group of the program. It returns ErrEnded where
+// there is no program, and waits for its start.
+func (p *Process) Signal(what unix.Signal) error {
+	<-p.launched
+	err := ErrEnded
+	if p.tree != nil {
+		p.tree.Do(func(root int) { err = unix.Kill(-root, what) })
+	}
+	return err
+}
+
+// Resize gives the terminal of the program a size, which tells the program by SIGWINCH.
+// It returns ErrEnded or ErrNoTerminal, and waits for the start.
+func (p *Process) Resize(size Size) error {
+	<-p.launched
+	switch {
+	case p.command.Terminal == nil:
+		return ErrNoTerminal
+	case p.tree == nil || isClosed(p.exited):
+		return ErrEnded
+	}
+	return terminal.Resize(p.sources[0].file, size.Rows, size.Cols)
 }
 
 // awaitAll returns when the program has ended and nothing that bears its mark is left,

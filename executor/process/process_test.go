@@ -458,6 +458,136 @@ func TestCancel(t *testing.T) {
 	p.Cancel()
 }
 
+// A stream of input is taken once, in order, whatever is sent twice, and ends once.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	for _, tty := range []*process.Size{nil, {Rows: 24, Cols: 80}} {
+		t.Run(fmt.Sprint("terminal: ", tty != nil), func(t *testing.T) {
+			t.Parallel()
+			line := "cat"
+			if tty != nil {
+				line = "stty -echo; cat"
+			}
+			p := start(t, engine(t), process.Command{Argv: sh(line), Stream: true, Terminal: tty})
+			for _, step := range []struct {
+				offset int64
+				data   string
+				end    bool
+				next   int64
+				err    error
+			}{
+				{0, "", false, 0, nil},
+				{0, "one\n", false, 4, nil},
+				{0, "one\n", false, 4, nil},
+				{0, "one\ntwo", false, 7, nil},
+				{8, "x", false, 7, &process.GapError{Offset: 7}},
+				{7, "\n", false, 8, nil},
+				{4, "two\n", true, 8, nil},
+				{4, "two\n", true, 8, nil},
+				{8, "", true, 8, nil},
+				{8, "x", false, 8, process.ErrInputEnded},
+				{9, "x", false, 8, &process.GapError{Offset: 8}},
+			} {
+				next, err := p.Write(t.Context(), step.offset, []byte(step.data), step.end)
+				if next != step.next || fmt.Sprint(err) != fmt.Sprint(step.err) {
+					t.Errorf("%q at %d: got %d, %v, want %d, %v", step.data, step.offset, next, err, step.next, step.err)
+				}
+			}
+			r, err := p.Wait(t.Context(), long)
+			if got := strings.ReplaceAll(all(t, r.Stdout), "\r", ""); err != nil || tty == nil && got != "one\ntwo\n" || !strings.Contains(got, "two\n") || r.ExitCode != 0 {
+				t.Errorf("got %q, exit code %d, %v", got, r.ExitCode, err)
+			}
+		})
+	}
+}
+
+// Input that is not read holds up its writer and nothing else, and says how far it came.
+func TestWriteUnread(t *testing.T) {
+	t.Parallel()
+	e := engine(t)
+	p := start(t, e, process.Command{Argv: sh("head -c 1; exec sleep 1000"), Stream: true})
+	data := make([]byte, 1<<20)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	first := make(chan int64, 1)
+	go func() {
+		next, err := p.Write(ctx, 0, data, false)
+		if !errors.Is(err, why) {
+			t.Errorf("got %v", err)
+		}
+		first <- next
+	}()
+	for r := (process.Result{}); r.Stdout.Total == 0; {
+		r, _ = p.Wait(t.Context(), time.Millisecond)
+	}
+	cancel(why)
+	next := <-first
+	if next <= 0 || next >= int64(len(data)) {
+		t.Errorf("got %d of %d bytes", next, len(data))
+	}
+	if again, err := p.Write(ctx, next, data, false); again != next || !errors.Is(err, why) {
+		t.Errorf("again: got %d, %v", again, err)
+	}
+	p.Cancel()
+	if _, err := p.Write(t.Context(), next, data, false); !errors.Is(err, process.ErrUnread) {
+		t.Errorf("after the end: got %v", err)
+	}
+	closed := start(t, e, process.Command{Argv: sh("exec <&-; echo; exec sleep 1000"), Stream: true})
+	for r := (process.Result{}); r.Stdout.Total == 0; {
+		r, _ = closed.Wait(t.Context(), time.Millisecond)
+	}
+	if _, err := closed.Write(t.Context(), 0, data, false); !errors.Is(err, process.ErrUnread) {
+		t.Errorf("a closed input: got %v", err)
+	}
+	none := start(t, e, process.Command{Argv: []string{"sleep", "1000"}})
+	if _, err := none.Write(t.Context(), 0, data, false); !errors.Is(err, process.ErrNoInput) {
+		t.Errorf("no stream: got %v", err)
+	}
+	left := start(t, e, process.Command{Argv: []string{"cat"}, Stream: true})
+	left.Leave()
+	if r, err := left.Wait(t.Context(), long); err != nil || r.ExitCode != 0 {
+		t.Errorf("left: got %+v, %v", r, err)
+	}
+}
+
+func TestSignalAndResize(t *testing.T) {
+	t.Parallel()
+	e := engine(t)
+	p := start(t, e, process.Command{
+		Argv:   sh("trap 'stty size; exit 3' WINCH; trap 'echo usr1' USR1; echo; while :; do sleep .01; done"),
+		Stream: true, Terminal: &process.Size{Rows: 10, Cols: 20},
+	})
+	said := func(p *process.Process, what string) {
+		for text := ""; !strings.Contains(text, what); {
+			r, err := p.Wait(t.Context(), time.Millisecond)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = all(t, r.Stdout)
+		}
+	}
+	said(p, "\n")
+	if err := p.Signal(syscall.SIGUSR1); err != nil {
+		t.Error(err)
+	}
+	said(p, "usr1")
+	if err := p.Resize(process.Size{Rows: 33, Cols: 44}); err != nil {
+		t.Error(err)
+	}
+	if r, err := p.Wait(t.Context(), long); err != nil || r.ExitCode != 3 || !strings.Contains(all(t, r.Stdout), "33 44") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, process.ErrEnded) {
+		t.Errorf("got %v", err)
+	}
+	if err := p.Resize(process.Size{Rows: 1, Cols: 1}); !errors.Is(err, process.ErrEnded) {
+		t.Errorf("got %v", err)
+	}
+	if err := start(t, e, process.Command{Argv: []string{"sleep", "1000"}}).Resize(process.Size{Rows: 1, Cols: 1}); !errors.Is(err, process.ErrNoTerminal) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A listener that takes nothing does not keep a program alive.
 func TestKillAfterWithoutAListener(t *testing.T) {
 	t.Parallel()
