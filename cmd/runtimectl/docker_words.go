@@ -22,7 +22,7 @@ var dockerHints = map[string]string{
 	"restart": "use 'runtimectl stop' and 'runtimectl start'",
 	"update":  "use 'runtimectl renew' for another deadline; other limits stay as they were made",
 	"wait":    "a command is waited for by 'runtimectl exec'",
-	"diff":    "each observation says what its action changed: 'runtimectl act'",
+	"diff":    "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
 	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
 }
 

@@ -297,3 +297,22 @@ func TestNameIsTakenOnce(t *testing.T) {
 		t.Errorf("exit codes %v, want %v", codes, want)
 	}
 }
+
+// A command whose sandbox is killed says so, and what to do.
+func TestLocalKilledUnderCommand(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	id := strings.TrimSpace(m.ok("create"))
+	var facts struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(m.dir, "local", id, "facts"))
+	if err == nil {
+		err = json.Unmarshal(data, &facts)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := m.run("exec", id, "--", "sh", "-c", fmt.Sprintf("kill -9 %d; sleep 100", facts.PID))
+	if code != command.ExitOwn || !strings.Contains(stderr, "sandbox "+id+" is stopped") || !strings.Contains(stderr, "runtimectl start "+id) {
+		t.Errorf("got %d, %s", code, stderr)
+	}
+}

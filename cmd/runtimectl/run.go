@@ -57,7 +57,7 @@ when it is not there.`,
 		}
 		return p.Make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
 			defer func() { err = p.RemoveAfter(cmd.Context(), driver, s, err) }()
-			return p.perform(cmd.Context(), s, words, opts, input)
+			return platform.Ended(cmd.Context(), driver, s, p.perform(cmd.Context(), s, words, opts, input))
 		})
 	}
 	return c

@@ -48,6 +48,7 @@ func (e *ExitError) Error() string { return "the command ended" }
 var (
 	ErrNotFound   = errors.New("not found")
 	ErrConflict   = errors.New("conflict")
+	ErrEnded      = errors.New("the sandbox ended before it answered")
 	ErrEngineOnly = errors.New("this needs an engine, and --local does without one")
 )
 
@@ -112,7 +113,7 @@ func ExitCode(err error) int {
 	case is(context.Canceled, context.DeadlineExceeded):
 		return ExitFailed
 	// A connection that breaks says so in more ways than one: it is reset, or ends.
-	case status == http.StatusServiceUnavailable, is(sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
+	case status == http.StatusServiceUnavailable, is(ErrEnded, sandbox.ErrUnknown, client.ErrNoAnswer, client.ErrTooSlow), errors.As(err, new(*net.OpError)), errors.As(err, new(*url.Error)):
 		return ExitUnavailable
 	}
 	return ExitFailed

@@ -61,14 +61,15 @@ func (p *Platform) In(work func(driver sandbox.Driver) error, change ...func(*Op
 	return work(driver)
 }
 
-// On does work on the sandbox that ref names.
+// On does work on the sandbox that ref names. If the sandbox ends meanwhile, its error
+// says how.
 func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.Driver, s *sandbox.Sandbox) error) error {
 	return p.In(func(driver sandbox.Driver) error {
 		s, err := p.Find(ctx, driver, ref)
 		if err != nil {
 			return err
 		}
-		return work(driver, s)
+		return Ended(ctx, driver, s, work(driver, s))
 	})
 }
 
