@@ -14,6 +14,9 @@ const (
 	// recorded before.
 	ActionHeader   = "X-Action-Id"
 	ReplayedHeader = "Idempotent-Replayed"
+	// LastingHeader is "false" on the answer of an action that could not be recorded: it
+	// is forgotten when the server ends, and the same identity would run again.
+	LastingHeader = "X-Action-Lasting"
 	// OutputOffsetHeader is the offset of the first byte of an output, and
 	// OutputTotalHeader how many bytes were printed so far.
 	OutputOffsetHeader = "X-Output-Offset"

@@ -405,6 +405,9 @@ func printed(a *journal.Action) string {
 func (s *Server) identified(w http.ResponseWriter, r *http.Request, a *journal.Action) {
 	h := w.Header()
 	h.Set(api.ActionHeader, a.ID())
+	if a.Info().Lost || s.cfg.Journal.Failing() {
+		h.Set(api.LastingHeader, "false")
+	}
 	if prefix, err := forwardedPrefix(r); err == nil {
 		h.Set("Location", prefix+"/v1/actions/"+url.PathEscape(a.ID()))
 	}

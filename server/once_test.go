@@ -81,6 +81,9 @@ func TestOnce(t *testing.T) {
 			if tt.runs > 1 || tt.status != 200 {
 				return
 			}
+			if first.Header().Get("X-Action-Lasting") != "" {
+				t.Error("it is said not to last")
+			}
 			if first.Body.String() != second.Body.String() || second.Header().Get("Idempotent-Replayed") != "true" || second.Header().Get("X-Action-Id") != id {
 				t.Errorf("got %s and %s, header %v", first.Body, second.Body, second.Header())
 			}
@@ -285,7 +288,12 @@ func TestJournalFails(t *testing.T) {
 	must(t, j.Close())
 	f, ran := counted()
 	s := newServer(t, withExecutor(f), func(c *server.Config) { c.Journal = j })
-	if w := withID(post("/v1/actions", runTrue), "k").send(s); w.Code != 200 || ran.Load() != 1 {
+	for _, path := range []string{"/v1/actions", "/execute_action"} {
+		if w := withID(post(path, runTrue), path).send(s); w.Code != 200 || w.Header().Get("X-Action-Lasting") != "false" {
+			t.Errorf("%s: got %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+	if w := withID(post("/v1/actions", runTrue), "k").send(s); w.Code != 200 || ran.Load() != 3 {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if w := get("/v1/actions/k").send(s); !strings.Contains(w.Body.String(), `"lasting":false`) {

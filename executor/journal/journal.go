@@ -241,6 +241,14 @@ func (j *Journal) Problem() string {
 	return j.note
 }
 
+// Failing reports whether the last write failed, so that an action that begins now will
+// probably not be recorded.
+func (j *Journal) Failing() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.problem != nil
+}
+
 // Stats counts what a journal holds.
 type Stats struct {
 	States    map[State]int
