@@ -6,3 +6,6 @@ func (j *Journal) BreakForgotten() {
 	defer j.mu.Unlock()
 	_ = j.forgottenFile.file.Close()
 }
+
+// DropRecord returns a record by which an action would be as if it never came.
+func DropRecord(n uint64) []byte { return appendRecord(nil, record{kind: kindDropped, n: n}, nil) }

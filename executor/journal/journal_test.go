@@ -783,3 +783,83 @@ func TestBeginAndEndAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Behind damage in the middle of a file no identity is free again, what ended is found
+// where its record is whole, and text that looks like records is not taken for them.
+func TestDamageFreesNoIdentity(t *testing.T) {
+	t.Parallel()
+	for _, damage := range []string{"payload", "header"} {
+		t.Run(damage, func(t *testing.T) {
+			t.Parallel()
+			cfg := journal.Config{Dir: t.TempDir()}
+			j := open(t, cfg)
+			queued := reserve(t, j, "queued")
+			queued.Queue()
+			mark := strings.Repeat("M", 100)
+			marked := intent("marked")
+			marked.Text = mark
+			first, _, err := j.Reserve(marked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			forger := reserve(t, j, "forger")
+			if err := forger.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			forger.Output(journal.Stdout, journal.DropRecord(forger.N()))
+			after := reserve(t, j, "after")
+			if err := after.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			after.End(journal.Done, []byte("result"))
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			files, _ := filepath.Glob(filepath.Join(cfg.Dir, "log-*"))
+			data, err := os.ReadFile(files[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := bytes.Index(data, []byte(mark)) // in the payload; its header is the one before
+			if damage == "header" {
+				at = bytes.Index(data, []byte("marked")) - 60
+			}
+			copy(data[at:], bytes.Repeat([]byte{0xff}, 8))
+			if damage == "header" { // so that what the forger printed is searched for records
+				copy(data[bytes.Index(data, journal.DropRecord(forger.N()))-20:], bytes.Repeat([]byte{0xff}, 8))
+			}
+			if err := os.WriteFile(files[0], data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // and when it is opened again
+				j = open(t, cfg)
+				if p := j.Problem(); !strings.Contains(p, "damaged") {
+					t.Errorf("problem %q", p)
+				}
+				done := `done "result" ""`
+				if damage == "header" {
+					done = `unknown "" ""`
+				}
+				for id, want := range map[string]string{"queued": `unknown "" ""`, "after": done} {
+					if got := known(t, j, id); got != want {
+						t.Errorf("%s: got %s, want %s", id, got, want)
+					}
+				}
+				if _, isNew, err := j.Reserve(intent("forger")); isNew || err != nil {
+					t.Errorf("an identity behind the damage is free: %v", err)
+				}
+				if a := reserve(t, j, "next"); a.N() <= after.N() {
+					t.Errorf("number %d was used twice", a.N())
+				} else {
+					a.Drop()
+				}
+				if err := j.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

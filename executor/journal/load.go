@@ -13,8 +13,9 @@ import (
 type loader struct {
 	*Journal
 
-	byN   map[uint64]*Action
-	words map[string]string // so that equal ones share memory
+	byN     map[uint64]*Action
+	damaged bool              // records may be missing
+	words   map[string]string // so that equal ones share memory
 }
 
 // load reads the files of the directory. The error is ErrNewer, or that of a directory
@@ -55,7 +56,7 @@ func (j *Journal) load() error {
 	}
 	for _, a := range j.actions {
 		if !a.gone {
-			j.afterCrash(a)
+			l.afterCrash(a)
 		}
 	}
 	j.actions = slices.DeleteFunc(j.actions, func(a *Action) bool { return a.gone })
@@ -68,11 +69,14 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// afterCrash says of an action that did not end what became of it.
-func (j *Journal) afterCrash(a *Action) {
+// afterCrash gives an action that did not end its last state. Whether one that is only
+// known to be reserved began is not known where records are missing.
+func (j *loader) afterCrash(a *Action) {
 	switch a.state {
 	case Reserved:
-		a.state = Refused
+		if a.state = Refused; j.damaged {
+			a.state = Unknown
+		}
 	case Running:
 		a.state = Unknown
 	case Done, Cancelled, Refused, Unknown:
@@ -108,37 +112,63 @@ func (j *Journal) openFile(name string) (*segment, error) {
 	return nil, err
 }
 
-// loadLog reads a file of the log. Behind the last good record the last file is cut.
+// loadLog reads a file of the log. A torn record at the end of the last file is cut;
+// behind damage it goes on with the next record.
 func (j *loader) loadLog(name string, last bool) (*segment, error) {
 	if _, err := fmt.Sscanf(name, "log-%x", &j.log.number); err != nil {
 		return nil, nil //nolint:nilerr // it is none of ours
 	}
 	s, err := j.openFile(name)
 	if s == nil {
+		if err == nil && j.note != "" {
+			j.damaged = true
+		}
 		return nil, err
 	}
-	end, err := scan(s.file, fileHeader, s.size, func(r record, at int64, payload []byte) error {
+	sure, whole := true, true // no record was searched for; none is damaged
+	each := func(r record, at int64, payload []byte) error {
+		if !sure && !j.plausible(r) {
+			return nil
+		}
 		j.next = max(j.next, r.n+1)
 		j.apply(s, r, at, payload)
 		return nil
-	})
+	}
+	end, err := scan(s.file, fileHeader, s.size, each)
+	for err == nil && end < s.size {
+		next, found := resume(s.file, end, s.size)
+		if next < 0 && last {
+			break // torn
+		}
+		if whole {
+			j.note, j.damaged, whole = fmt.Sprintf("the journal is damaged: %s cannot be read from byte %d on", name, end), true, false
+		}
+		if next < 0 {
+			break
+		}
+		sure = sure && !found
+		end, err = scan(s.file, next, s.size, each)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if end < s.size {
-		if !last {
-			j.note = fmt.Sprintf("the journal is damaged: %s cannot be read from byte %d on", name, end)
-		} else if err := s.file.Truncate(end); err == nil {
-			s.size = end
-		}
+	if whole && last && end < s.size && s.file.Truncate(end) == nil {
+		s.size = end
 	}
 	j.bytes += s.size
-	if last && end == s.size {
+	if whole && last && end == s.size {
 		j.log.current = s
 		return s, nil
 	}
 	j.log.dir.seal(s)
 	return s, nil
+}
+
+// plausible reports whether a record counts that was found behind a damaged header, where
+// the search may have hit upon output that looks like records: it may add an identity that
+// is not to run again, or say that an action began, and nothing else.
+func (j *loader) plausible(r record) bool {
+	return (r.kind == kindReserved || r.kind == kindRunning) && r.n < j.next+1<<20
 }
 
 // apply takes over a record.

@@ -155,6 +155,35 @@ func scan(file io.ReaderAt, at, size int64, each func(r record, at int64, payloa
 	return at, nil
 }
 
+// resume returns where the records go on behind a damaged one, -1 where no more follow: at
+// the end of that record, or at one that was found by its checksum.
+func resume(file io.ReaderAt, at, size int64) (next int64, found bool) {
+	var h [recordHeader]byte
+	if n, _ := file.ReadAt(h[:], at); n < recordHeader {
+		return -1, false
+	}
+	if r, ok := parseRecord(h[:]); ok {
+		if next = at + recordHeader + int64(r.length); next > size {
+			return -1, false
+		}
+		return next, false
+	}
+	buf := make([]byte, 1<<20)
+	for at++; at+recordHeader <= size; {
+		n, _ := file.ReadAt(buf[:min(int64(len(buf)), size-at)], at) // an error is a short read
+		if n < recordHeader {
+			break
+		}
+		for i := 0; i+recordHeader <= n; i++ {
+			if r, ok := parseRecord(buf[i:n]); ok && r.kind != 0 && at+int64(i)+recordHeader+int64(r.length) <= size {
+				return at + int64(i), true
+			}
+		}
+		at += int64(n - recordHeader + 1)
+	}
+	return -1, false
+}
+
 // readPayload returns the payload of the record at a position, or errDamaged.
 func readPayload(file io.ReaderAt, at int64) (record, []byte, error) {
 	var h [recordHeader]byte

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/executor/notebook"
 )
 
@@ -530,7 +532,8 @@ func TestBegin(t *testing.T) {
 func TestServerIsKilled(t *testing.T) {
 	t.Parallel()
 	start(t, notebook.Config{}) // or skip
-	for _, delay := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, -1} {
+	const read, unread = -1, -2 // the line that says that it is ready
+	for _, delay := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, read, unread} {
 		t.Run(fmt.Sprint(delay), func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "k")
@@ -545,7 +548,13 @@ func TestServerIsKilled(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			must(t, cmd.Start())
 			must(t, theirs.Close())
-			if delay < 0 { // until it is ready
+			if delay == unread {
+				poll := []unix.PollFd{{Fd: int32(ours.Fd()), Events: unix.POLLIN}}
+				if n, err := unix.Poll(poll, int(patience.Milliseconds())); n != 1 {
+					t.Errorf("it does not say that it is ready: %v", err)
+				}
+			}
+			if delay == read {
 				if line, err := bufio.NewReader(ours).ReadString('\n'); !strings.HasPrefix(line, "ready ") {
 					t.Errorf("got %q, %v", line, err)
 				}
