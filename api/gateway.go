@@ -50,6 +50,9 @@ type Sandbox struct {
 // travel as null.
 type SandboxList struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
+	// Next is the value of the parameter "after" that asks for the sandboxes after
+	// these; empty: there are no more.
+	Next string `json:"next,omitzero"`
 }
 
 // PreviewURL answers /v1/sandboxes/{id}/ports/{port}/url.

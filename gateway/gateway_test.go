@@ -507,7 +507,7 @@ func TestEngineDown(t *testing.T) {
 		if path == "/image_exists" {
 			path += "?image=debian"
 		}
-		want(t, h.ask(t, tt[0], tt[1], path, tt[2]), 503, "state of the sandboxes is unknown")
+		want(t, h.ask(t, tt[0], tt[1], path, tt[2]), 503, "cannot be reached")
 	}
 	if w := h.through(t, "0123456789ab", "GET", "/x"); w.Code != 503 {
 		t.Errorf("a sandbox nobody heard of: got %d, want 503", w.Code)

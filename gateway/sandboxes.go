@@ -20,20 +20,6 @@ import (
 // stopTime is what the processes of a sandbox get to end by themselves.
 const stopTime = 10 * time.Second
 
-func (g *Gateway) listSandboxes(w http.ResponseWriter, r *http.Request) error {
-	all, err := g.cfg.Driver.List(r.Context())
-	if err != nil {
-		return err
-	}
-	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
-	for _, s := range all {
-		if s.Pool == "" {
-			list.Sandboxes = append(list.Sandboxes, g.describe(r, s))
-		}
-	}
-	return httpserver.WriteJSON(w, http.StatusOK, list)
-}
-
 // describe puts a sandbox into the words of the API, without its key.
 func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 	d := api.Sandbox{

@@ -16,7 +16,7 @@ import (
 
 func (p *program) ls() *cobra.Command {
 	var quiet bool
-	var chosen filters
+	var chosen sandbox.Filter
 	var template string
 	c := &cobra.Command{
 		Use:     "ls",
@@ -34,13 +34,13 @@ is ready at best.`,
   runtimectl rm $(runtimectl ls -q)`,
 		Args: command.NoArgs,
 	}
-	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil, "list those that fit `NAME=VALUE`; names are "+strings.Join(filterNames, ", "))
+	c.Flags().StringArrayVar((*[]string)(&chosen), "filter", nil, "list those that fit `NAME=VALUE`; names are "+strings.Join(sandbox.FilterNames, ", "))
 	c.Flags().StringVar(&template, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := chosen.check(); err != nil {
+		if err := chosen.Check(); err != nil {
 			return command.Usage(cmd, err)
 		}
 		return p.In(func(driver sandbox.Driver) error {
@@ -51,7 +51,7 @@ is ready at best.`,
 			if !quiet || chosen != nil {
 				platform.AskHow(cmd.Context(), all)
 			}
-			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !chosen.fits(s) })
+			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !chosen.Fits(s) })
 			if quiet {
 				return p.printIDs(all)
 			}
