@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,6 +46,8 @@ type Config struct {
 	// SoftTimeout is how long a command may be silent before it is answered
 	// for; 0 means 10 seconds.
 	SoftTimeout time.Duration
+	// MaxSessions bounds the shells that are open; 0 means 512.
+	MaxSessions int
 	// Logger takes what went wrong beside an action that went well; nil discards.
 	Logger *slog.Logger
 	// DraftModel merges the drafts of edits; nil means that they are merged by
@@ -113,7 +116,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
-	})
+	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
 	if _, err := e.sessions.get(ctx, ""); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the default session: %w", err), editor.Close())
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/actiond/actiond/executor/internal/keeper"
 )
 
-// maxSessions bounds the shells of a sandbox; each costs a process, about 4 MiB
+// defaultMaxSessions bounds the shells of a sandbox; each costs a process, about 4 MiB
 // and eight descriptors.
-const maxSessions = 64
+const defaultMaxSessions = 512
 
 // maxStarts bounds the starts at a time, each of which takes a thread as file work
 // does.
@@ -34,14 +34,14 @@ type sessions struct {
 	count    atomic.Int64                  // of singles
 }
 
-func newSessions(config bash.Config) *sessions {
+func newSessions(config bash.Config, most int) *sessions {
 	s := &sessions{config: config, starting: semaphore.NewWeighted(maxStarts)}
 	kept := keeper.Config[*bash.Session]{
 		Start: func(ctx context.Context, _ string, env []string) (*bash.Session, error) {
 			return s.launch(ctx, config.Dir, env)
 		},
 		Stop: func(shell *bash.Session, _ bool) { shell.Close() },
-		Env:  config.Env, Max: maxSessions,
+		Env:  config.Env, Max: most,
 	}
 	s.shells = keeper.New(kept)
 	kept.Start = func(ctx context.Context, name string, _ []string) (*bash.Session, error) {

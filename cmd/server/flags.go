@@ -37,6 +37,7 @@ type options struct {
 	ttl, idle   time.Duration // 0: none
 	softTimeout time.Duration
 	stateDir    string
+	maxSessions int
 	journal     journal.Config
 	draft       llm.Config
 	model       *llm.Model // nil: drafts are merged by rules
@@ -83,6 +84,7 @@ the address can run commands.
   --ttl DURATION            end after so long (default: never); a claim brings
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
+  --max-sessions N          keep at most so many shells (default 512)
   --state-dir DIR           keep the undo history and the journal of actions there,
                             over restarts (default: the journal alone, below
                             /var/lib/actiond or $XDG_STATE_HOME/actiond)
@@ -135,6 +137,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&opts.userID, "user-id", opts.userID, "")
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
+	flags.IntVar(&opts.maxSessions, "max-sessions", 512, "")
 	flags.BoolVar(&opts.journal.Sync, "journal-sync", false, "")
 	flags.Func("journal-text", "", opts.setJournalText)
 	flags.Int64Var(&opts.journal.MaxBytes, "journal-bytes", 256<<20, "")
@@ -272,6 +275,8 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim-hash needs --claim")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
+	case o.maxSessions <= 0:
+		return usagef("--max-sessions %d is not positive", o.maxSessions)
 	case o.ttl < 0:
 		return usagef("--ttl %v is negative", o.ttl)
 	case o.idle < 0:

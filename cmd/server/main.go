@@ -84,7 +84,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
-		Plugins: opts.plugins, Browser: opts.browser,
+		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions,
 	})
 	if err != nil {
 		return err
@@ -146,6 +146,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	srv := server.New(server.Config{
 		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
+		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
 		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
 			in, err := exec.StageFile(ctx, path)
 			if err != nil {
