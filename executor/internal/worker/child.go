@@ -18,6 +18,9 @@ import (
 // name is what a child is called.
 const name = "actiond-worker"
 
+// exitFailed is the exit code of a child that cannot do its task.
+const exitFailed = 3
+
 // input is the descriptor that a child reads.
 const input = 3
 
@@ -33,11 +36,11 @@ func init() { //nolint:gochecknoinits // see above
 func serve() int {
 	var t task
 	if err := json.NewDecoder(os.Stdin).Decode(&t); err != nil {
-		return 2
+		return exitFailed
 	}
 	if err := limit(t); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 2
+		return exitFailed
 	}
 	var a answer
 	result, err := do(t, os.NewFile(input, "input"))
@@ -52,7 +55,7 @@ func serve() int {
 		_, err = os.Stdout.Write(out)
 	}
 	if err != nil {
-		return 2
+		return exitFailed
 	}
 	return 0
 }

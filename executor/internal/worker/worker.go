@@ -164,16 +164,15 @@ func (p *Pool) ended(state *os.ProcessState, complaint *os.File) error {
 	text := make([]byte, 4096)
 	n, _ := complaint.ReadAt(text, 0)
 	text = text[:n]
-	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {
 	case state.UserTime()+state.SystemTime() >= p.time:
 		return ErrTime
-	case status.Signal() == unix.SIGKILL, // by the kernel, when there is no memory left
-		bytes.Contains(text, []byte("out of memory")), bytes.Contains(text, []byte("cannot allocate memory")),
-		bytes.Contains(text, []byte("SIGSEGV: segmentation violation")): // how Go's runtime ends without memory; other such errors are panics
-		return ErrMemory
 	case bytes.Contains(text, []byte("stack exceeds")):
 		return &Error{"it is nested too deeply"}
+	case state.ExitCode() != exitFailed:
+		// The kernel killed it, or its runtime did, which ends in several ways without memory for an object or a thread. Other
+		// errors of the work are panics, which it answers with.
+		return ErrMemory
 	}
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	return fmt.Errorf("a worker ended with %v: %q", state, first)
