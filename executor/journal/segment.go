@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -132,7 +133,11 @@ func (s *segment) sync(file *os.File, size int64) error {
 	}
 	info, err := file.Stat()
 	if err == nil {
-		err = unix.Fdatasync(int(file.Fd()))
+		var conn syscall.RawConn
+		if conn, err = file.SyscallConn(); err == nil { // Fd would not keep the file open meanwhile
+			var failed error
+			err = errors.Join(conn.Control(func(fd uintptr) { failed = unix.Fdatasync(int(fd)) }), failed)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("making the journal last: %w", err)

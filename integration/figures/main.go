@@ -50,6 +50,9 @@ var parts = []part{
 	{"notebook", (*bench).notebook},
 	{"user", (*bench).otherUser},
 	{"throughput", (*bench).throughput},
+	{"exec", (*bench).execs},
+	{"bytes", (*bench).wholeFiles},
+	{"sessions", (*bench).sessions},
 	{"flood", (*bench).flood},
 	{"endurance", (*bench).endurance},
 }
