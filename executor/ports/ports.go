@@ -20,7 +20,6 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
-	"github.com/actiond/actiond/internal/shorten"
 )
 
 // Errors of Dial.
@@ -38,8 +37,6 @@ const (
 	// dialTime bounds a connection to a port, which takes no time unless the
 	// listener's queue is full.
 	dialTime = 5 * time.Second
-	// maxCommand bounds the command line of a process, in bytes.
-	maxCommand = 256
 	// maxPorts bounds a list.
 	maxPorts = 1024
 )
@@ -108,22 +105,8 @@ func describe(number uint16, sockets []socket, owners map[uint64]int, forwards b
 		p.Process, _ = process.Comm() // "" where the process is gone meanwhile
 		p.Process = strings.ToValidUTF8(p.Process, "\uFFFD")
 	}
-	p.Command = commandLine(p.PID)
+	p.Command = proc.CommandLine(p.PID)
 	return p
-}
-
-// commandLine returns the start of a process's command line. A process can make its
-// own as long as it likes.
-func commandLine(pid int) string {
-	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = file.Close() }()
-	line := make([]byte, maxCommand)
-	n, _ := file.Read(line) // an error leaves it empty
-	words := strings.TrimRight(strings.ReplaceAll(string(line[:n]), "\x00", " "), " ")
-	return shorten.Bytes(strings.ToValidUTF8(words, "\uFFFD"), maxCommand)
 }
 
 // Dial connects to a port. ctx bounds the wait. The error wraps ErrNotListening,

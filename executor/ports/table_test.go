@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/executor/internal/sockets"
 )
 
 const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -92,7 +94,11 @@ func FuzzParseRow(f *testing.F) {
 	f.Add(row("0100007F:1F90", "0A", "11"))
 	f.Add(row("0000000000000000FFFF00000100007F:1F90", "0A", "17"))
 	f.Fuzz(func(t *testing.T, row string) {
-		s, ok := parseRow(row)
+		parsed, ok := sockets.Parse(row)
+		if !ok {
+			return
+		}
+		s, ok := listener(parsed)
 		if ok != (s.at.IsValid() && s.at.Port() != 0 && s.inode != 0) {
 			t.Errorf("got %v, %v", s, ok)
 		}

@@ -18,7 +18,7 @@ import (
 // and keeps its parent, and so the next round finds what escaped the one before.
 func KillTree(root int) {
 	_ = unix.Kill(root, unix.SIGSTOP)
-	stopped := map[int]process{}
+	stopped := map[int]Process{}
 	for range 8 {
 		if !stopDescendants(root, stopped) {
 			break
@@ -47,10 +47,10 @@ func SignalTree(root int, what unix.Signal) (reached map[int]bool) {
 
 // stopDescendants stops what descends from root and is not stopped yet, and tells
 // whether there was anything.
-func stopDescendants(root int, stopped map[int]process) (found bool) {
+func stopDescendants(root int, stopped map[int]Process) (found bool) {
 	all := processes()
 	for pid, seen := range all {
-		if pid == root || stopped[pid].begun == seen.begun || !descends(all, pid, root) {
+		if pid == root || stopped[pid].Begun == seen.Begun || !descends(all, pid, root) {
 			continue
 		}
 		if signal(pid, seen, unix.SIGSTOP) {
@@ -65,7 +65,7 @@ func stopDescendants(root int, stopped map[int]process) (found bool) {
 // returns it.
 func KillYounger(leader int, since time.Duration) {
 	for pid, seen := range processes() {
-		if pid != leader && seen.group == leader && seen.startedSince(since) {
+		if pid != leader && seen.Group == leader && seen.startedSince(since) {
 			signal(pid, seen, unix.SIGKILL)
 		}
 	}
@@ -82,7 +82,7 @@ const tick = 10 * time.Millisecond
 func SignalYounger(root, group int, since time.Duration, what unix.Signal) {
 	all := processes()
 	for pid, seen := range all {
-		if pid != root && (seen.group == group || seen.startedSince(since+tick)) && descends(all, pid, root) {
+		if pid != root && (seen.Group == group || seen.startedSince(since+tick)) && descends(all, pid, root) {
 			signal(pid, seen, what)
 		}
 	}
@@ -95,49 +95,57 @@ func Uptime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// process is what /proc says of a process. The number and begun, when it was
-// started, are of no other.
-type process struct {
-	parent, group, session int
-	begun                  string // in ticks since the system started
+// Process is what /proc says of a living process. Its number and Begun together belong to
+// no other.
+type Process struct {
+	Parent, Group, Session int
+	Terminal               int    // the device number of its controlling terminal, 0 for none
+	State                  byte   // such as 'S', as in proc_pid_stat(5)
+	Begun                  string // in ticks since the system started
 }
 
 // startedSince reports whether the process was started at a time or later.
-func (p process) startedSince(since time.Duration) bool {
-	ticks, err := strconv.ParseInt(p.begun, 10, 64)
+func (p Process) startedSince(since time.Duration) bool {
+	ticks, err := strconv.ParseInt(p.Begun, 10, 64)
 	return err == nil && time.Duration(ticks)*tick >= since.Truncate(tick)
 }
 
-func descends(all map[int]process, pid, root int) bool {
+// Snapshot returns the living processes by their numbers. It is not of one moment.
+func Snapshot() map[int]Process { return processes() }
+
+// Descends reports whether a process of a snapshot descends from root or is of its session.
+func Descends(all map[int]Process, pid, root int) bool { return descends(all, pid, root) }
+
+func descends(all map[int]Process, pid, root int) bool {
 	for range len(all) { // the snapshot is of no one moment and may hold a circle
 		p, ok := all[pid]
 		if !ok {
 			return false
 		}
-		if p.parent == root || p.session == root {
+		if p.Parent == root || p.Session == root {
 			return true
 		}
-		pid = p.parent
+		pid = p.Parent
 	}
 	return false
 }
 
 // signal reaches a process if it still is the one that was seen.
-func signal(pid int, seen process, what unix.Signal) bool {
+func signal(pid int, seen Process, what unix.Signal) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, ok := readProcess(pid); !ok || now.begun != seen.begun {
+	if now, ok := readProcess(pid); !ok || now.Begun != seen.Begun {
 		return false
 	}
 	return unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
 // processes lists the living.
-func processes() map[int]process {
-	all := map[int]process{}
+func processes() map[int]Process {
+	all := map[int]Process{}
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return all
@@ -155,18 +163,19 @@ func processes() map[int]process {
 }
 
 // readProcess reads /proc/PID/stat; false where the process is gone or dead.
-func readProcess(pid int) (process, bool) {
+func readProcess(pid int) (Process, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return process{}, false
+		return Process{}, false
 	}
 	// The name, in parentheses, may hold anything.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
-		return process{}, false
+		return Process{}, false
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	group, err2 := strconv.Atoi(string(fields[2]))
 	session, err3 := strconv.Atoi(string(fields[3]))
-	return process{parent, group, session, string(fields[19])}, err1 == nil && err2 == nil && err3 == nil
+	terminal, _ := strconv.Atoi(string(fields[4]))
+	return Process{parent, group, session, terminal, fields[0][0], string(fields[19])}, err1 == nil && err2 == nil && err3 == nil
 }
