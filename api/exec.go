@@ -164,6 +164,8 @@ type ExecObservation struct {
 	// MaxRSS is the largest resident set of these in bytes; nil while the program runs,
 	// and where it was smaller than the server's own, so that the kernel does not say.
 	MaxRSS *int64 `json:"max_rss"`
+	// Waiting is what the program does while it runs, otherwise nil.
+	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
 // Kind returns "exec".

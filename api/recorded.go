@@ -51,6 +51,8 @@ type RecordedAction struct {
 	OutputBytes int64 `json:"output_bytes"`
 	// Lasting says that all of it was recorded so that it survives the server.
 	Lasting bool `json:"lasting"`
+	// Waiting is what a command or a program does that runs, but in no list.
+	Waiting *Waiting `json:"waiting,omitzero"`
 	// Observation is there once the action ended, but in no list.
 	Observation jsontext.Value `json:"observation,omitzero"`
 }

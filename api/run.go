@@ -25,6 +25,9 @@ type RunAction struct {
 	// Reset ends the session's shell with all that runs in it, and runs Command,
 	// unless it is empty, in a new one. The reference server does not know it.
 	Reset bool `json:"reset,omitzero"`
+	// ReturnOnInput answers as soon as the command waits for input. The reference server
+	// does not know it.
+	ReturnOnInput bool `json:"return_on_input,omitzero"`
 	Common
 }
 
@@ -81,6 +84,9 @@ type RunMetadata struct {
 	// Prefix and Suffix are notes of the server, put around Content by the client.
 	Prefix string `json:"prefix"`
 	Suffix string `json:"suffix"`
+	// Waiting is what the command does that still runs, otherwise nil. The reference server
+	// does not know it, and its client ignores it.
+	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
 var (

@@ -28,6 +28,8 @@ type Session struct {
 	OutputBytes int64 `json:"output_bytes"`
 	// Kernel is nil where no cell was run.
 	Kernel *Kernel `json:"kernel,omitzero"`
+	// Waiting is what the command in the shell does; nil where none runs.
+	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
 // Kernel describes what runs the cells of a session.

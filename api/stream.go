@@ -63,6 +63,17 @@ type Watch struct {
 	Cancelled <-chan struct{}
 	// Program is called once the program of an [ExecAction] was started; nil calls nothing.
 	Program func(Program)
+	// Looks gets, once a command or a program begins, a function that finds out what it does.
+	// That may be called concurrently, at any time; it returns nil where the command has
+	// ended.
+	Looks func(look func() *Waiting)
+}
+
+// CanLook calls Looks.
+func (w Watch) CanLook(look func() *Waiting) {
+	if w.Looks != nil {
+		w.Looks(look)
+	}
 }
 
 // Program is a program that an action started. Its methods may be called concurrently, and
@@ -88,7 +99,11 @@ func (w Watch) Begins() error {
 }
 
 // Heartbeat says that the action goes on.
-type Heartbeat struct{}
+type Heartbeat struct {
+	// Waiting is what its command or program does; nil where it is not known, or the action
+	// is another one.
+	Waiting *Waiting
+}
 
 // Finished is the end of an action.
 type Finished struct {
@@ -144,12 +159,18 @@ type wireOutput struct {
 	Base64 []byte  `json:"base64,omitzero"`
 }
 
+// wireHeartbeat is a Heartbeat on the wire.
+type wireHeartbeat struct {
+	Waiting *Waiting `json:"waiting,omitzero"`
+}
+
 // An event is decoded by the members of its own kind alone: a newer server may
 // give the others another meaning.
 var (
-	eventShape  = openShapeOf(wireEvent{}, "event")
-	outputShape = openShapeOf(wireOutput{Offset: -1})
-	failedShape = openShapeOf(Failed{Status: http.StatusInternalServerError})
+	eventShape     = openShapeOf(wireEvent{}, "event")
+	outputShape    = openShapeOf(wireOutput{Offset: -1})
+	heartbeatShape = openShapeOf(wireHeartbeat{})
+	failedShape    = openShapeOf(Failed{Status: http.StatusInternalServerError})
 )
 
 // EncodeFinished is EncodeEvent of a Finished with the encoded observation of an answer.
@@ -192,6 +213,10 @@ func EncodeEvent(e Event) ([]byte, error) {
 			Failed
 		}{head, e})
 	case Heartbeat:
+		return Encode(struct {
+			wireEvent
+			wireHeartbeat
+		}{head, wireHeartbeat(e)})
 	}
 	return Encode(head)
 }
@@ -234,6 +259,9 @@ func decodeEvent(data []byte) (Event, error) {
 		failed := v.(Failed)
 		failed.Seq = seq
 		return failed, d.check()
+	case "heartbeat":
+		v, d := decode(heartbeatShape, "member", sent, false)
+		return Heartbeat(v.(wireHeartbeat)), d.check()
 	}
 	return Heartbeat{}, nil
 }

@@ -47,11 +47,16 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 		wait = max(0, l-time.Since(begun))
 	}
 	defer onCancel(w, p.Cancel)()
+	w.CanLook(func() *api.Waiting { return e.look(programPlace(p)) })
 	r, err := p.Wait(ctx, wait)
 	if err != nil {
 		return nil, err
 	}
-	return observeProgram(r), nil
+	o := observeProgram(r)
+	if r.Running {
+		o.Waiting = e.look(programPlace(p))
+	}
+	return o, nil
 }
 
 var streamNames = map[process.Stream]string{process.Stdout: api.StreamStdout, process.Stderr: api.StreamStderr}

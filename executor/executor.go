@@ -27,6 +27,7 @@ import (
 	"github.com/actiond/actiond/executor/ports"
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/executor/waiting"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/tempfile"
 )
@@ -83,6 +84,7 @@ type Executor struct {
 	files    fileWork
 	python   *proc.Finder
 	ports    *ports.Finder
+	looker   *waiting.Looker
 	hostname string
 }
 
@@ -111,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
 		programs: process.New(process.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}),
 		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
-		ports: &ports.Finder{User: cfg.User, Mark: mark},
+		ports: &ports.Finder{User: cfg.User, Mark: mark}, looker: waiting.New(cfg.User),
 	}
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
@@ -281,6 +283,7 @@ func (e *Executor) Attach(ctx context.Context, session string, types bool) (*bas
 // Sessions lists the shells and the kernels by the names of their sessions.
 func (e *Executor) Sessions() []api.Session {
 	list := e.sessions.list()
+	e.addWaiting(list)
 	if e.notebook != nil {
 		list = e.addKernels(list, e.notebook.Sessions())
 	}

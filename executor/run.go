@@ -45,16 +45,26 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		command.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
 	}
 	var result bash.Result
+	var now *api.Waiting
 	shell, release, err := e.shell(ctx, a, req, &command)
+	if err == nil {
+		if a.ReturnOnInput {
+			command.AwaitsInput = func() bool { return e.awaitsInput(shell) }
+		}
+		w.CanLook(func() *api.Waiting { return e.look(shellPlace(shell)) })
+	}
 	switch {
 	case err == nil && a.IsStatic:
 		result, err = shell.Run(ctx, command)
+		now = e.waitingIn(shell, result.Outcome)
 		result.Restarted = "" // no shell comes after this one
 		release()
 	case err == nil && a.Reset && a.Command == "":
 		return e.restarted(a, shell), nil
 	case err == nil:
-		result, err = shell.Run(ctx, command)
+		if result, err = shell.Run(ctx, command); err == nil {
+			now = e.waitingIn(shell, result.Outcome)
+		}
 	}
 	var refused *api.Error
 	switch {
@@ -63,7 +73,12 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	case errors.As(err, &refused), errors.Is(err, bash.ErrNotBegun):
 		return nil, err
 	case err == nil:
-		return e.observe(a, command, req, result), nil
+		o := e.observe(a, command, req, result)
+		if run, ok := o.(api.RunObservation); ok && now != nil {
+			run.Metadata.Waiting = now
+			o = run
+		}
+		return o, nil
 	}
 	// Never an error observation: clients cannot decode it for a hidden command.
 	return runFailed(a, "ERROR: "+err.Error()), nil
@@ -170,7 +185,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 			return runFailed(a, multiple(r.Commands))
 		}
 		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.NotStarted}
-	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned:
+	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput:
 	}
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
 	o.Metadata = api.RunMetadata{ExitCode: -1, PID: -1}
@@ -188,6 +203,9 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	case bash.TimedOut:
 		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
+	case bash.AtInput:
+		o.Outcome = api.Running
+		o.Metadata.Suffix = "\n[The command waits for input. " + stillRunningHint + "]"
 	case bash.Abandoned:
 		o.Outcome = api.Running
 		o.Metadata.Suffix = "\n[The wait was cancelled by a request, and the command goes on. " + stillRunningHint + "]"

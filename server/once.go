@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/actiond/actiond/api"
@@ -52,12 +53,13 @@ const maxText = 1000
 // flight is an action that this process carries out.
 type flight struct {
 	action    *journal.Action
-	cancelled chan struct{}           // closed once it is cancelled, with the lock of the flights
-	giveUp    context.CancelCauseFunc // ends its wait; nil before it has begun to; the same lock
-	started   chan struct{}           // closed once its program was started
-	program   api.Program             // holds then
-	writer    context.CancelCauseFunc // ends the request that writes its input; the same lock
-	done      chan struct{}           // closed at its end; the fields below hold then
+	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
+	giveUp    context.CancelCauseFunc             // ends its wait; nil before it has begun to; the same lock
+	started   chan struct{}                       // closed once its program was started
+	program   api.Program                         // holds then
+	writer    context.CancelCauseFunc             // ends the request that writes its input; the same lock
+	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
+	done      chan struct{}                       // closed at its end; the fields below hold then
 	body      []byte
 	err       error
 }
@@ -152,7 +154,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 			a.Queue()
 			s.identified(w, r, a)
 			w.Header().Set("Preference-Applied", "respond-async")
-			return s.writeRecorded(w, http.StatusAccepted, a)
+			return s.writeRecorded(w, http.StatusAccepted, a, f)
 		}
 		body, again, err := s.outcome(r.Context(), f, a, c.form)
 		if again && !mine {
@@ -261,6 +263,7 @@ func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
 		},
 		Queue: a.Queue,
 		Begin: a.Begin,
+		Looks: func(look func() *api.Waiting) { f.look.Store(&look) },
 		Output: func(o api.Output) {
 			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three
 			if o.Missed > 0 {
@@ -273,6 +276,17 @@ func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
 			reader.add(ctx, len(o.Data))
 		},
 	}
+}
+
+// waiting returns what the command of an action does; nil where it is not known.
+func (f *flight) waiting() *api.Waiting {
+	if f == nil || isClosed(f.done) {
+		return nil
+	}
+	if look := f.look.Load(); look != nil && f.action.Info().State == journal.Running {
+		return (*look)()
+	}
+	return nil
 }
 
 // cancel keeps an action that waits for its turn from running, and asks one that runs

@@ -144,7 +144,7 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 	if f != nil && wait > 0 {
 		await(r.Context(), f.done, time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
 	}
-	return s.writeRecorded(w, http.StatusOK, a)
+	return s.writeRecorded(w, http.StatusOK, a, f)
 }
 
 // cancelTime is how long a cancelled action is waited for, unless the request says: all
@@ -163,7 +163,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f == nil {
-		return s.writeRecorded(w, http.StatusOK, a)
+		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
 	s.flights.mu.Lock()
 	f.cancel()
@@ -172,20 +172,21 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		if refusal, ok := errors.AsType[*api.Error](f.err); ok {
 			return refusal // it left no record
 		}
-		return s.writeRecorded(w, http.StatusOK, a)
+		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
 	if info := a.Info(); slices.Contains(uncancellable, info.Kind) {
 		return refuse(http.StatusConflict, "A %s that has begun is not cancelled: it ends by itself", info.Kind)
 	}
-	return s.writeRecorded(w, http.StatusAccepted, a)
+	return s.writeRecorded(w, http.StatusAccepted, a, f)
 }
 
 // uncancellable are the actions that do not end halfway.
 var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), api.EditAction{}.Kind()}
 
-// writeRecorded answers with what is known of an action.
-func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Action) error {
+// writeRecorded answers with what is known of an action, and its flight if it is under way.
+func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Action, f *flight) error {
 	answer := recordedAction(a.Info())
+	answer.Waiting = f.waiting()
 	if slices.Contains(states[2:], answer.State) {
 		body, err := s.recorded(a, form(a.Info().Form).listed())
 		if err != nil {

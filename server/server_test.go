@@ -27,6 +27,7 @@ import (
 type fake struct {
 	do       func(ctx context.Context, req api.Request) (api.Observation, error)
 	stream   func(ctx context.Context, req api.Request, output func(api.Output)) (api.Observation, error)
+	looks    func() *api.Waiting // what its actions wait for
 	sessions []api.Session
 	notReady error
 	exported []map[string]string
@@ -42,6 +43,9 @@ func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error)
 func (f *fake) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
 	if err := w.Begins(); err != nil {
 		return nil, err
+	}
+	if f.looks != nil {
+		w.CanLook(f.looks)
 	}
 	if f.stream == nil {
 		return f.Do(ctx, req)

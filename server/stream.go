@@ -65,7 +65,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, f *flight, a *jo
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}
 	out.begin()
-	defer sync.OnceFunc(out.beat(s.heartbeat))() // also of a panic
+	defer sync.OnceFunc(out.beat(s.heartbeat, f.waiting))() // also of a panic
 	last, err := s.followOutput(ctx, out, a, after, pace)
 	if err != nil {
 		return // there is no reader
@@ -214,8 +214,9 @@ func (e *events) flush() error {
 	return err
 }
 
-// beat sends heartbeats after every silence of that length, until stop.
-func (e *events) beat(every time.Duration) (stop func()) {
+// beat sends heartbeats after every silence of that length, until stop, with what look
+// returns then.
+func (e *events) beat(every time.Duration, look func() *api.Waiting) (stop func()) {
 	over := make(chan struct{})
 	var beating sync.WaitGroup
 	beating.Go(func() {
@@ -231,7 +232,7 @@ func (e *events) beat(every time.Duration) (stop func()) {
 			silent := time.Since(e.last)
 			e.mu.Unlock()
 			if silent >= every {
-				_ = e.send(api.Heartbeat{}) // what fails ends the wait
+				_ = e.send(api.Heartbeat{Waiting: look()}) // what fails ends the wait
 				silent = 0
 			}
 			timer.Reset(every - silent)

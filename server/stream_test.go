@@ -98,6 +98,50 @@ func TestStreamBeats(t *testing.T) {
 	}
 }
 
+// What an action waits for is said in heartbeats and in its record while it runs, and not
+// afterwards.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	const said = `"waiting":{"for":"input","on":"terminal","pid":7,"command":"cat","silent":1.5,"text":"It waits."}`
+	end := make(chan struct{})
+	s := newServer(t, withExecutor(&fake{
+		looks: func() *api.Waiting {
+			return &api.Waiting{For: api.WaitsForInput, On: "terminal", PID: 7, Command: "cat", Silent: 1.5, Text: "It waits."}
+		},
+		do: func(context.Context, api.Request) (api.Observation, error) {
+			<-end
+			return api.NullObservation{}, nil
+		},
+	}))
+	s.SetHeartbeat(time.Millisecond)
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	lines, _ := openStream(t, h.URL, linesType)
+	for { // before it begins nothing is known
+		got, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == `{"event":"heartbeat",`+said+"}\n" {
+			break
+		}
+	}
+	list := get("/v1/actions").send(s).Body.String()
+	var page struct{ Actions []struct{ ID string } }
+	if err := json.Unmarshal([]byte(list), &page); err != nil || len(page.Actions) != 1 || strings.Contains(list, "waiting") {
+		t.Fatalf("the list is %s, %v", list, err)
+	}
+	record := get("/v1/actions/" + page.Actions[0].ID)
+	if got := record.send(s).Body.String(); !strings.Contains(got, said) {
+		t.Errorf("the record of an action that runs is %s", got)
+	}
+	close(end)
+	record.path += "?wait=60"
+	if got := record.send(s).Body.String(); !strings.Contains(got, `"state":"done"`) || strings.Contains(got, "waiting") {
+		t.Errorf("the record of an action that ended is %s", got)
+	}
+}
+
 // A client that leaves ends nothing, and may come back.
 func TestStreamReaderLeaves(t *testing.T) {
 	t.Parallel()

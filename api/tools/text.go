@@ -6,12 +6,22 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
+// note says what a command does that still runs.
+func note(w *api.Waiting) string {
+	if w == nil {
+		return ""
+	}
+	return "\n[" + w.Text + "]"
+}
+
 // Text returns what a model reads of an observation: the words, with the notes
 // of the server around the output of a command, and the images as data URLs.
 func Text(o api.Observation) (text string, images []string) {
 	switch o := o.(type) {
 	case api.RunObservation:
-		return o.Metadata.Prefix + o.Content + o.Metadata.Suffix, nil
+		return o.Metadata.Prefix + o.Content + o.Metadata.Suffix + note(o.Metadata.Waiting), nil
+	case api.ExecObservation:
+		return o.Content + note(o.Waiting), nil
 	case api.IPythonObservation:
 		return o.Content, o.ImageURLs
 	case api.ReadObservation:

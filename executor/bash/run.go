@@ -287,6 +287,13 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 // of this Run, which ends where it is cancelled.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time, own bool) (Outcome, error) {
 	hard := after(c.Hard >= 0, c.Hard-time.Since(began))
+	var asks <-chan time.Time
+	pause := firstAsk
+	ask := time.NewTimer(pause)
+	defer ask.Stop()
+	if c.AwaitsInput != nil {
+		asks = ask.C
+	}
 	var soft <-chan time.Time
 	quiet := time.NewTimer(c.Soft)
 	defer quiet.Stop()
@@ -300,17 +307,21 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.
 		case <-hard:
 			return TimedOut, nil
 		case <-soft:
-			s.mu.Lock()
-			last := s.lastByte
-			s.mu.Unlock()
-			if last.Before(began) {
-				last = began
-			}
-			left := c.Soft - time.Since(last)
+			left := c.Soft - s.silence(began)
 			if left <= 0 {
 				return Silent, nil
 			}
 			quiet.Reset(left)
+		case <-asks:
+			switch silence := s.silence(began); {
+			case silence < firstAsk:
+				pause = firstAsk
+			case c.AwaitsInput():
+				return AtInput, nil
+			default:
+				pause = min(2*pause, max(firstAsk, silence/2), maxAsk)
+			}
+			ask.Reset(pause)
 		case <-c.Cancelled:
 			if !own {
 				return Abandoned, nil
@@ -320,6 +331,19 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.
 			return 0, context.Cause(ctx)
 		}
 	}
+}
+
+// AwaitsInput is asked after a silence of firstAsk, and at the latest maxAsk later again.
+const (
+	firstAsk = 50 * time.Millisecond
+	maxAsk   = time.Second
+)
+
+// silence returns for how long there was no output, at most the time since began.
+func (s *Session) silence(began time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(time.Since(s.lastByte), time.Since(began))
 }
 
 // after is time.After for a limit that may not hold: then the channel is nil.

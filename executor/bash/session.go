@@ -52,6 +52,9 @@ type Command struct {
 	// Begin is called before Run does anything. Its error ends Run, which then did
 	// nothing and returns an error that wraps it and ErrNotBegun. nil calls nothing.
 	Begin func() error
+	// AwaitsInput is asked while there is no output whether the command waits for input,
+	// more and more seldom; Run returns once it says so. nil is not asked.
+	AwaitsInput func() bool
 	// Output gets the raw output between Start and End of the result as it comes, in
 	// order and once. It holds up the session: it must return soon and not call it. Data
 	// is valid during the call only. nil tells nothing.
@@ -82,6 +85,8 @@ const (
 	Multiple
 	// Abandoned: the wait for another Run's command was cancelled. The command runs on.
 	Abandoned
+	// AtInput: AwaitsInput says that the command waits for input. The command runs on.
+	AtInput
 )
 
 // Result is the answer of Run.

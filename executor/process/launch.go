@@ -128,6 +128,7 @@ func (p *Process) connectTerminal(c Command) (theirs []*os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	p.terminal = slave.Name()
 	p.sources = []*source{{stream: Stdout, file: master, settle: p.settling.Done}}
 	p.cmd.Stdout, p.cmd.Stderr = slave, slave
 	p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, 1 // its standard output

@@ -96,6 +96,7 @@ func (p *Process) take(stream Stream, data []byte) {
 	chunk := Chunk{Stream: stream, Offset: p.kept[stream].total, Data: data}
 	p.kept[stream].add(data)
 	p.kept[both].add(data)
+	p.lastOutput.Store(time.Now().UnixNano())
 	if p.output != nil {
 		p.output(chunk)
 	}
@@ -105,6 +106,7 @@ func (p *Process) take(stream Stream, data []byte) {
 func (p *Process) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.lastOutput.Store(time.Now().UnixNano())
 	if !p.left && p.output != nil {
 		p.output(Chunk{PID: p.PID()})
 	}

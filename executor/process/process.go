@@ -54,14 +54,16 @@ type Process struct {
 	tree    *proc.Tree
 	mark    string // of it and of all that it starts
 
-	launched  chan struct{} // closed once it runs, or could not be started
-	exited    chan struct{} // closed once the program ended
-	over      chan struct{} // closed once its output is whole, too
-	closing   chan struct{} // closed where the engine wants no more of it
-	closeOnce sync.Once
-	running   sync.WaitGroup // all goroutines but the one that waits
-	sources   []*source
-	input     *input // nil where it has none
+	launched   chan struct{} // closed once it runs, or could not be started
+	exited     chan struct{} // closed once the program ended
+	over       chan struct{} // closed once its output is whole, too
+	closing    chan struct{} // closed where the engine wants no more of it
+	closeOnce  sync.Once
+	running    sync.WaitGroup // all goroutines but the one that waits
+	sources    []*source
+	input      *input       // nil where it has none
+	lastOutput atomic.Int64 // when that came, in nanoseconds of Unix time
+	terminal   string       // the path of its terminal, "" where it has none
 
 	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
 

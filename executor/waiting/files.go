@@ -125,7 +125,7 @@ func (t thread) selects(args [6]uint64) state {
 		if err != nil {
 			return state{reason: Unknown, on: "it waits for several files, and the kernel does not say for which"}
 		}
-		for fd := range int32(count) { //nolint:gosec // at most 1024
+		for fd := range int32(count) {
 			if data[fd/8]&(1<<(fd%8)) != 0 && waits.count < maxPolled {
 				waits.add(t, fd, events)
 			}
@@ -149,7 +149,7 @@ func (t thread) epoll(fd int32, timed bool) state {
 		watched, err1 := strconv.ParseInt(string(fields[1]), 10, 32)
 		events, err2 := strconv.ParseUint(string(fields[3]), 16, 32)
 		if err1 == nil && err2 == nil && events&(unix.POLLIN|unix.POLLOUT) != 0 {
-			waits.add(t, int32(watched), int16(events&(unix.POLLIN|unix.POLLOUT))) //nolint:gosec // two bits
+			waits.add(t, int32(watched), int16(events&(unix.POLLIN|unix.POLLOUT)))
 		}
 	}
 	return waits.state(timed)

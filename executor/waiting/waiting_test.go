@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -113,7 +114,7 @@ func until(t *testing.T, l *waiting.Looker, target func() waiting.Target, ok fun
 // silentPort is a port that takes connections and never answers.
 func silentPort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +371,7 @@ a b c d e f g h:
 		if f.Reason == waiting.Input || f.AwaitsInput() {
 			t.Errorf("a false wait for input: %+v", f)
 		}
-		time.Sleep(time.Duration(1+reasons[waiting.Busy]%7) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
 	}
 	t.Log(reasons)
 	if len(reasons) == 1 && reasons[waiting.Unknown] > 0 {

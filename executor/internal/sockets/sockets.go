@@ -54,7 +54,7 @@ func parseEnd(text string) (netip.AddrPort, bool) {
 	host, port, _ := strings.Cut(text, ":")
 	address, ok := parseAddress(host)
 	number, err := strconv.ParseUint(port, 16, 16)
-	return netip.AddrPortFrom(address, uint16(number)), ok && err == nil //nolint:gosec // at most 16 bits
+	return netip.AddrPortFrom(address, uint16(number)), ok && err == nil
 }
 
 // parseAddress reads an address: words of 32 bits in the byte order of the machine,
