@@ -253,8 +253,8 @@ type EditAction struct {
 	// Path is absolute. In the dialect "gemini" and with a draft it may be
 	// relative to the session's working directory; apply_patch has none.
 	Path string `json:"path"`
-	// Command is view, create, str_replace, insert, undo_edit, replace, write
-	// or apply_patch.
+	// Command is view, create, str_replace, insert, undo_edit, replace, write,
+	// copy, move or apply_patch.
 	Command string `json:"command"`
 	// FileText, OldStr and NewStr are nil when absent.
 	FileText *string `json:"file_text"`
@@ -281,6 +281,8 @@ type EditAction struct {
 	AllowMultiple bool `json:"allow_multiple,omitzero"`
 	// Fuzzy lets replace take the most similar lines where nothing matches.
 	Fuzzy bool `json:"fuzzy,omitzero"`
+	// NewPath is where copy and move put the file, absolute.
+	NewPath string `json:"new_path,omitzero"`
 	// Regex makes str_replace search for OldStr as an expression of RE2; NewStr names
 	// groups as $1 and ${name}, and ExpectedReplacements and AllowMultiple count
 	// the matches.

@@ -119,6 +119,7 @@ var accepted = []struct {
 			Common: common, Path: "/a", Command: "str_replace", OldStr: new("a+"), NewStr: new("$0"), Regex: true, Start: 1, End: -1, ImplSource: "oh_aci",
 		}},
 	},
+	{name: "move", action: `{"action":"edit","args":{"path":"/a","command":"move","new_path":"/b"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "/a", Command: "move", NewPath: "/b", Start: 1, End: -1, ImplSource: "oh_aci"}}},
 	{name: "patch", action: `{"action":"edit","args":{"path":"","command":"apply_patch","patch":"p"}}`, want: api.Request{Action: api.EditAction{Common: common, Command: "apply_patch", Patch: new("p"), Start: 1, End: -1, ImplSource: "oh_aci"}}},
 	{name: "draft", action: `{"action":"edit","args":{"path":"a","content":"c","impl_source":"llm_based_edit"}}`, want: api.Request{Action: api.EditAction{Common: common, Path: "a", Content: new("c"), Start: 1, End: -1, ImplSource: "llm_based_edit"}}},
 	{name: "read in a dialect", action: `{"action":"read","args":{"path":"a","dialect":"gemini","start_line":1,"end_line":2,"offset":3,"limit":4}}`, want: api.Request{Action: api.ReadAction{Common: common, Path: "a", End: -1, ImplSource: "default", Dialect: "gemini", StartLine: new(1), EndLine: new(2), Offset: new(3), Limit: new(4)}}},

@@ -160,7 +160,7 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 func editCommand(a api.EditAction, dir string) edit.Command {
 	c := edit.Command{
 		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
-		FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: (*string)(a.InsertLine),
+		NewPath: a.NewPath, FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: (*string)(a.InsertLine),
 		Expected: a.ExpectedReplacements, AllowMultiple: a.AllowMultiple, Fuzzy: a.Fuzzy, Regex: a.Regex, IfSHA256: a.IfSHA256,
 		Content: a.Content, Start: a.Start, End: a.End,
 	}

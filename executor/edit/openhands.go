@@ -17,10 +17,13 @@ import (
 type Command struct {
 	// Dialect selects rules and messages. Strands has neither replace nor write, Gemini only replace.
 	Dialect Dialect
-	// Name is view, create, str_replace, insert, undo_edit, replace or write.
+	// Name is view, create, str_replace, insert, undo_edit, replace, write, copy or move.
 	Name string
 	// Path must be absolute, except in the dialect Gemini, where it may be relative to Dir.
 	Path, Dir string
+	// NewPath is where copy and move put the file; it must be absolute, and no file may exist there. Only the dialect
+	// OpenHands has these commands.
+	NewPath string
 	// FileText is the content of the new file of create.
 	FileText *string
 	// OldStr is the text that str_replace and replace search for.
@@ -97,6 +100,9 @@ func (e *Editor) do(c Command) (Result, error) {
 	}
 	if !strings.HasPrefix(c.Path, "/") {
 		return Result{}, e.relativePath(c.Dialect, c.Path)
+	}
+	if c.Dialect == OpenHands && (c.Name == "copy" || c.Name == "move") {
+		return e.transfer(c)
 	}
 	p, leave, err := e.enterFor(c)
 	defer leave()
@@ -179,6 +185,8 @@ func (c Command) checkUse() error {
 	case c.Edits != nil && (len(c.Edits) == 0 || c.OldStr != nil || c.NewStr != nil || c.Expected != nil || c.AllowMultiple):
 		return refuse(CodeInvalidArgument, "Parameter `edits` must have at least one replacement, and replaces "+
 			"old_str, new_str, expected_replacements and allow_multiple.")
+	case c.NewPath != "" && c.Name != "copy" && c.Name != "move":
+		return refuse(CodeInvalidArgument, "Parameter `new_path` is for the commands copy and move, not for %s.", c.Name)
 	case c.Fuzzy && (c.Dialect != Gemini || c.Name != "replace"):
 		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is only valid for the command replace of the dialect gemini.")
 	case c.Regex && (c.Dialect != OpenHands || c.Name != "str_replace" || c.Edits != nil):

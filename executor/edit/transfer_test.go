@@ -1,0 +1,85 @@
+package edit_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/actiond/actiond/executor/edit"
+)
+
+func TestCopyAndMove(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
+	const binary = "a\x00\xff"
+	b.write("f", binary, 0o751)
+	b.giveAway()
+	f, g, h := b.path("f"), b.path("d/g"), b.path("d/h")
+	r := b.do(edit.Command{Name: "copy", Path: f, NewPath: g})
+	want := edit.Result{
+		Path: f, Existed: true, SHA256: sha(binary), Text: "The file " + f + " has been copied to " + g + ".",
+		Diff: "diff --git " + f + " " + g + "\nsimilarity index 100%\ncopy from " + f + "\ncopy to " + g,
+	}
+	if r != want || b.content("d/g") != binary || b.mode("d/g") != 0o751 {
+		t.Errorf("got %+v with mode %v, want %+v", r, b.mode("d/g"), want)
+	}
+	r = b.do(edit.Command{Name: "move", Path: g, NewPath: h, IfSHA256: sha(binary)})
+	if wantDiff := "diff --git " + g + " " + h + "\nsimilarity index 100%\nrename from " + g + "\nrename to " + h; r.Diff != wantDiff {
+		t.Errorf("got the diff %q", r.Diff)
+	}
+	if got := b.names(); got != "d d/h f" || b.content("d/h") != binary || b.mode("d/h") != 0o751 {
+		t.Errorf("moved, the directory holds %q, mode %v", got, b.mode("d/h"))
+	}
+	b.undo("d/g")
+	b.undo("d/h")
+	if got := b.names(); got != "d d/g f" || b.content("d/g") != binary || b.mode("d/g") != 0o751 {
+		t.Errorf("undone, the directory holds %q, mode %v", got, b.mode("d/g"))
+	}
+}
+
+func TestCopyRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
+	b.write("f", "f", 0o644)
+	b.write("g", "g", 0o644)
+	b.write("d/h", "h", 0o644)
+	b.giveAway()
+	b.write("private/x", "x", 0o644)
+	if err := os.Chmod(b.path("private"), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(b.path("private"), 0o700) })
+	for _, test := range []struct {
+		from, to string
+		command  edit.Command
+		code     edit.Code
+	}{
+		{"f", "g", edit.Command{}, edit.CodeAlreadyExists},
+		{"f", "f", edit.Command{}, edit.CodeAlreadyExists},
+		{"f", "d", edit.Command{}, edit.CodeAlreadyExists},
+		{"none", "x", edit.Command{}, edit.CodeFileNotFound},
+		{"d", "x", edit.Command{}, edit.CodeIsDirectory},
+		{"f", "private/x", edit.Command{}, edit.CodePermission},
+		{"private/x", "x", edit.Command{}, edit.CodePermission},
+		{"f", "x", edit.Command{IfSHA256: sha("g")}, edit.CodeConflict},
+		{"f", "x", edit.Command{Dialect: edit.Anthropic}, edit.CodeInvalidArgument},
+		{"f", "", edit.Command{NewPath: "x"}, edit.CodePathNotAllowed},
+		{"f", "", edit.Command{}, edit.CodeMissingArgument},
+		{"f", "x", edit.Command{Name: "undo_edit"}, edit.CodeInvalidArgument},
+	} {
+		for _, name := range []string{"copy", "move"} {
+			c := test.command
+			c.Path = b.path(test.from)
+			if c.Name == "" {
+				c.Name = name
+			}
+			if test.to != "" {
+				c.NewPath = b.path(test.to)
+			}
+			_, err := b.Do(c)
+			wantCode(t, err, test.code)
+		}
+	}
+	if got := b.content("f") + b.content("g") + b.content("d/h"); got != "fgh" {
+		t.Errorf("the files hold %q", got)
+	}
+}
