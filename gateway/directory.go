@@ -47,6 +47,9 @@ type directory struct {
 type entry struct {
 	transport *http.Transport
 	ports     *http.Transport // to applications
+	// publicPorts are for clients without a key; public has an element per connection.
+	publicPorts *http.Transport
+	public      chan struct{}
 
 	mu      sync.Mutex
 	sandbox *sandbox.Sandbox
@@ -161,7 +164,7 @@ func (d *directory) entry(s *sandbox.Sandbox) *entry {
 }
 
 func newEntry(s *sandbox.Sandbox) *entry {
-	made := &entry{sandbox: s}
+	made := &entry{sandbox: s, public: make(chan struct{}, publicConns)}
 	made.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := made.current().Dial(ctx)
@@ -176,7 +179,7 @@ func newEntry(s *sandbox.Sandbox) *entry {
 		MaxResponseHeaderBytes: maxHeader,
 		ExpectContinueTimeout:  time.Second,
 	}
-	made.ports = newPortTransport(made)
+	made.ports, made.publicPorts = newPortTransport(made.dialPort), newPortTransport(made.dialPublicPort)
 	return made
 }
 
@@ -255,6 +258,7 @@ func (d *directory) close() {
 // closeIdle drops idle connections.
 func (s *entry) closeIdle() {
 	s.ports.CloseIdleConnections()
+	s.publicPorts.CloseIdleConnections()
 	s.transport.CloseIdleConnections()
 }
 

@@ -21,3 +21,6 @@ func (g *Gateway) Routes() []Route {
 
 // Pool is that of the configuration.
 func (g *Gateway) Pool() *sandbox.Pool { return g.cfg.Pool }
+
+// PublicConns is the share of clients without a key.
+const PublicConns = publicConns

@@ -97,6 +97,7 @@ type preview struct {
 	port   uint16
 	onHost bool   // the host form
 	keyed  bool   // it came with a key, which clients send wherever a redirect leads
+	public bool   // it came with nothing that admits it but the port's being public
 	path   string // encoded, begins with a slash
 	prefix string // before it in what the client sees
 	scheme string
@@ -131,7 +132,7 @@ func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest s
 	case leadsUp(path):
 		return refuse(http.StatusBadRequest, "The path must not have . or .. between its slashes")
 	}
-	httpserver.Trust(r)
+	trust(r)
 	return g.passToPort(w, r, &preview{
 		to: to, port: port, keyed: how == byKey, path: "/" + path, scheme: g.scheme(), host: r.Host, prefix: fmt.Sprintf("%s%s/%s%d", g.below, id, portsPath, port),
 	})
@@ -156,13 +157,13 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if how != byAnyone {
-		httpserver.Trust(r)
+		trust(r)
 	}
 	path := r.URL.EscapedPath()
 	if !strings.HasPrefix(path, "/") { // OPTIONS *
 		return refuse(http.StatusBadRequest, "The path must begin with a slash")
 	}
-	return g.passToPort(w, r, &preview{to: to, port: port, onHost: true, keyed: how == byKey, path: path, scheme: g.preview.scheme, host: r.Host})
+	return g.passToPort(w, r, &preview{to: to, port: port, onHost: true, keyed: how == byKey, public: how == byAnyone, path: path, scheme: g.preview.scheme, host: r.Host})
 }
 
 // scheme is that of the addresses which callers know.

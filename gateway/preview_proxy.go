@@ -23,6 +23,9 @@ const (
 	// maxPortConns is how many connections to one port are open at a time; more
 	// requests wait. A sandbox has 64 tunnels for all of its clients.
 	maxPortConns = 32
+	// publicConns is the share of these tunnels that clients without a key have, for all
+	// public ports together; more of their requests wait.
+	publicConns = 16
 	// portIdleTime is short, because an open connection keeps a sandbox from being
 	// idle.
 	portIdleTime = 10 * time.Second
@@ -30,11 +33,11 @@ const (
 	maxAppHeader = 64 << 10
 )
 
-// newPortTransport returns the connections to the ports of the sandbox of s. The port of
-// a request's URL names the port.
-func newPortTransport(s *entry) *http.Transport {
+// newPortTransport returns connections to the ports of a sandbox, which dial opens. The
+// port of a request's URL names the port.
+func newPortTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
-		DialContext:            s.dialPort,
+		DialContext:            dial,
 		DisableCompression:     true,
 		MaxConnsPerHost:        maxPortConns,
 		MaxIdleConnsPerHost:    maxPortConns,
@@ -68,12 +71,45 @@ func (s *entry) dialPort(ctx context.Context, _, address string) (net.Conn, erro
 	return tunnel, nil
 }
 
+// dialPublicPort is dialPort within the share of clients without a key.
+func (s *entry) dialPublicPort(ctx context.Context, network, address string) (net.Conn, error) {
+	select {
+	case s.public <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	release := sync.OnceFunc(func() { <-s.public })
+	conn, err := s.dialPort(ctx, network, address)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &publicConn{conn, release}, nil
+}
+
+// publicConn is a connection that takes a part of the share until it is closed.
+type publicConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *publicConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
 // toPort sends a request to the port of its preview.
 type toPort struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (toPort) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := previewOf(r.Context()).to.ports.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // as of toSandbox
+	p := previewOf(r.Context())
+	ports := p.to.ports
+	if p.public {
+		ports = p.to.publicPorts
+	}
+	answer, err := ports.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // as of toSandbox
 	if err != nil {
 		return nil, err
 	}

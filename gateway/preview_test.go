@@ -458,3 +458,37 @@ func TestPreviewConfig(t *testing.T) {
 		}
 	}
 }
+
+// Clients without a key cannot take the tunnels from those with one.
+func TestPreviewPublicShare(t *testing.T) {
+	t.Parallel()
+	goOn := make(chan struct{})
+	p := newPreviews(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			<-goOn
+		}
+		hello(w, r)
+	})
+	host := "8080-" + p.make(t, `{"image":"debian","labels":{"public-ports":"8080"}}`).ID + "." + domain
+	const clients = 3 * gateway.PublicConns
+	codes := make(chan int, clients)
+	for range clients {
+		go func() { codes <- p.send("GET", host, "/hold").Code }()
+	}
+	for range gateway.PublicConns {
+		<-p.got
+	}
+	if w := p.send("GET", host, "/", "X-API-Key", theKey); w.Code != http.StatusOK || w.Body.String() != "hello" {
+		t.Errorf("with a key: got %d %s", w.Code, w.Body)
+	}
+	<-p.got
+	if r := p.reached(); r != nil {
+		t.Errorf("one more request without a key reached the application: %s", r.URL)
+	}
+	close(goOn)
+	for range clients {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("a client without a key: got %d", code)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -19,6 +20,18 @@ import (
 
 // proxyPrefix is before the id in the path of a request that is for a sandbox.
 const proxyPrefix = "/sandboxes/"
+
+// upgradeStall is how long the client of a WebSocket, which the gateway admitted, may read
+// nothing. The server in the sandbox ends an idle tunnel as early.
+const upgradeStall = time.Hour
+
+// trust is for a request that showed a right key or signature.
+func trust(r *http.Request) {
+	httpserver.Trust(r)
+	if r.Header.Get("Upgrade") != "" {
+		httpserver.SetStall(r, upgradeStall)
+	}
+}
 
 // pass hands a request on to the server of a sandbox. The id decides alone
 // where it goes; what comes after it is the sandbox's to understand, and the
@@ -33,7 +46,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Connection", "close") // most are unauthenticated
 		return err
 	}
-	httpserver.Trust(r)
+	trust(r)
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")

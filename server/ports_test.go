@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,11 @@ func listen(t *testing.T, s *server.Server) *apiclient.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listenOn(t, s, l)
+}
+
+func listenOn(t *testing.T, s *server.Server, l net.Listener) *apiclient.Client {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -199,6 +205,55 @@ func TestTunnelSlowReader(t *testing.T) {
 	// What is on the way fits into the buffers of two connections of the kernel.
 	if total := <-wrote; total > 32<<20 {
 		t.Errorf("the port could write %d bytes", total)
+	}
+}
+
+// deadlines records how late the write deadlines of accepted connections are.
+type deadlines struct {
+	net.Listener
+
+	latest atomic.Int64 // from the call
+}
+
+func (l *deadlines) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return &deadlineConn{conn, l}, err
+}
+
+type deadlineConn struct {
+	net.Conn
+	to *deadlines
+}
+
+func (c *deadlineConn) SetWriteDeadline(at time.Time) error {
+	c.to.latest.Store(max(c.to.latest.Load(), int64(time.Until(at))))
+	return c.Conn.SetWriteDeadline(at)
+}
+
+// A client that reads nothing holds up the port until the tunnel was idle for too long,
+// and is not cut like the client of another request.
+func TestTunnelBackPressure(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := &deadlines{Listener: l}
+	c := listenOn(t, newServer(t, withKey, withPorts(func(conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, "hello")
+		hold(conn)
+	})), recorded)
+	if _, err := c.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(recorded.latest.Load()); got > 10*time.Minute {
+		t.Errorf("another request's client may read nothing for %v", got)
+	}
+	if _, err := io.ReadFull(dialPort(t, c), make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(recorded.latest.Load()); got < 50*time.Minute {
+		t.Errorf("the client of a tunnel may read nothing for %v, want its idle time", got)
 	}
 }
 

@@ -93,7 +93,7 @@ func (l *boundListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &boundConn{taken: taken{c}, listener: l}
+	conn := &boundConn{taken: taken{Conn: c}, listener: l}
 	var gone *boundConn
 	if !l.await(func() (admitted bool) {
 		gone, admitted = l.admit(conn)
@@ -163,14 +163,27 @@ func Trust(r *http.Request) {
 
 // DeadlineConn returns c with a deadline on every write, so that a write ends if the
 // other side does not read. It has no CloseWrite.
-func DeadlineConn(c net.Conn) net.Conn { return &taken{c} }
+func DeadlineConn(c net.Conn) net.Conn { return &taken{Conn: c} }
+
+// SetStall lets the client of a request read nothing for longer than [StallTime], for the
+// rest of its connection: back-pressure instead of an end, where the client was admitted.
+func SetStall(r *http.Request, limit time.Duration) {
+	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok {
+		c.stall.Store(int64(limit - StallTime))
+	}
+}
 
 // taken sets a deadline for every write. The time between writes has no limit.
-type taken struct{ net.Conn }
+type taken struct {
+	net.Conn
+
+	stall atomic.Int64 // what is added to StallTime
+}
 
 // Write fails if the other side does not read p in time.
 func (c *taken) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(StallTime + allowance(int64(len(p))))); err != nil {
+	limit := StallTime + time.Duration(c.stall.Load()) + allowance(int64(len(p)))
+	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
