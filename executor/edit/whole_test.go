@@ -337,3 +337,34 @@ func historyEntries(state string) ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(state)
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "kept" }), err
 }
+
+// The history of a server that runs as root keeps files of the user, whose rights do not
+// reach its directory.
+func TestPutAsUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root takes on another user's rights; TestPutAndUndo is the same without")
+	}
+	b := newBench(t)
+	b.giveAway()
+	state := t.TempDir()
+	e := newEditor(t, edit.Config{StateDir: state, User: nobody()})
+	path := b.path("f")
+	for _, content := range []string{"one", "two", "three"} {
+		if r, err := put(t, e, path, content, edit.Conditions{}, new(fs.FileMode(0o600))); err != nil || r.HistoryErr != nil {
+			t.Fatalf("%s: %+v %v", content, r, err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Uid == 0 {
+		t.Errorf("the file is root's: %v", err)
+	}
+	if got := keptFiles(t, state); len(got) != 2 {
+		t.Errorf("kept: %q, want two", got)
+	}
+	undo(t, e, path)
+	wantFile(t, path, "two", 0o600)
+	undo(t, e, path)
+	wantFile(t, path, "one", 0o600)
+	if _, err := put(t, e, filepath.Join(t.TempDir(), "f"), "x", edit.Conditions{}, nil); err == nil {
+		t.Error("a directory of root was written to")
+	}
+}
