@@ -151,6 +151,49 @@ func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data [
 	return taken.Offset, taken.Ended, nil
 }
 
+// feedSize is how much input is read, and sent, at once.
+const feedSize = 256 << 10
+
+// Feed writes what r holds to the input of a program that was started with a stream of it, as
+// the program takes it, and ends the input where r ends. It sends again what a broken
+// connection lost. It returns nil where the program takes no more, before it has read all;
+// a read of r is not ended by ctx.
+func (c *Client) Feed(ctx context.Context, id string, r io.Reader) error {
+	buf := make([]byte, feedSize)
+	for offset := int64(0); ; {
+		n, read := r.Read(buf)
+		end := errors.Is(read, io.EOF)
+		err := c.feed(ctx, id, offset, buf[:n], end)
+		switch failed, ok := errors.AsType[*StatusError](err); {
+		case ok && failed.Status == http.StatusConflict:
+			return nil
+		case err != nil || end:
+			return err
+		case read != nil:
+			return callersError{read}
+		}
+		offset += int64(n)
+	}
+}
+
+// feed writes data until the program has all of it.
+func (c *Client) feed(ctx context.Context, id string, offset int64, data []byte, end bool) error {
+	for tries := 1; ; tries++ {
+		next, ended, err := c.WriteInput(ctx, id, offset, data, end)
+		taken := next - offset
+		switch {
+		case err == nil && taken == int64(len(data)) && ended == end:
+			return nil
+		case err == nil && taken >= 0 && taken <= int64(len(data)): // it does not read at the moment
+			offset, data, tries = next, data[taken:], 0
+		case err == nil:
+			return fmt.Errorf("the sandbox says that %d bytes of input were taken, of %d", next, offset+int64(len(data)))
+		case !broken(ctx, err) && !unanswered(err) || tries == maxTries || !c.pause(ctx, tries):
+			return err
+		}
+	}
+}
+
 // Signal sends a signal, such as "SIGHUP", to the process group of a program.
 func (c *Client) Signal(ctx context.Context, id, signal string) error {
 	return c.post(ctx, actionPath(id)+"/signal", api.ProgramSignal{Signal: signal}, nil)

@@ -152,6 +152,56 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// Input reaches a program once and in order, whatever the connection loses.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	input := strings.Repeat("0123456789", 100_000)
+	for name, closes := range map[string]bool{"to its end": false, "to a program that reads no more": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var got []byte
+			ended, calls := false, 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				mu.Lock()
+				defer mu.Unlock()
+				offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+				if calls++; err != nil || offset > len(got) || offset+len(body) < len(got) {
+					t.Errorf("got %d bytes at %d behind %d, %v", len(body), offset, len(got), err)
+					return
+				}
+				if closes && calls > 3 {
+					w.WriteHeader(http.StatusConflict)
+					return
+				}
+				fresh := body[len(got)-offset:]
+				if calls%4 == 1 { // the half of it alone is taken
+					got = append(got, fresh[:len(fresh)/2]...)
+					w.WriteHeader(http.StatusAccepted)
+					_, _ = fmt.Fprintf(w, `{"offset":%d,"ended":false}`, len(got))
+					return
+				}
+				got = append(got, fresh...)
+				if calls%4 == 2 {
+					panic(http.ErrAbortHandler)
+				}
+				ended = r.URL.Query().Get("end") == "true"
+				_, _ = fmt.Fprintf(w, `{"offset":%d,"ended":%t}`, len(got), ended)
+			}))
+			defer s.Close()
+			c, err := client.New(client.Config{BaseURL: s.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := c.Feed(t.Context(), "k", strings.NewReader(input)); err != nil || !closes && (string(got) != input || !ended) {
+				t.Errorf("got %d bytes, ended %t, %v", len(got), ended, err)
+			}
+		})
+	}
+}
+
 // An action is asked for, and cancelled, by its identity, whatever that looks like.
 func TestRecorded(t *testing.T) {
 	t.Parallel()

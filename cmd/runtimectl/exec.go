@@ -32,8 +32,8 @@ func (p *program) exec() *cobra.Command {
 		Short: "Run a command in a sandbox",
 		Long: `Exec runs a command in a sandbox, shows its output as it comes, standard output
 and standard error apart, and exits with the command's own exit code. Its standard
-input is empty; with --interactive it is this one, which is read to its end before
-the command begins.
+input is empty; with --interactive it is this one, as it comes, and with --session
+once it has ended.
 
 With --session it runs in that persistent shell instead, "default" being the one
 that agents use if they name none: directory, variables and functions are those
@@ -96,7 +96,7 @@ type execFlags struct {
 }
 
 func (f *execFlags) add(c *cobra.Command) {
-	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input, once that has ended")
+	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
 	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "")
 	_ = c.Flags().MarkHidden("tty") // the flag is there; people know it from docker, and are told what to use
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
@@ -179,7 +179,7 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	}
 	defer c.Close()
 	if opts.session == "" {
-		return p.performProgram(ctx, c, words, opts, input)
+		return p.performProgram(ctx, c, words, opts)
 	}
 	if input != nil {
 		if err := input.send(ctx, c, opts.inputDir); err != nil {

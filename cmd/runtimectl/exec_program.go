@@ -11,12 +11,9 @@ import (
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/local"
 )
-
-// withInput begins a program with the file of its input, which has no name from then on:
-// $0 is the directory that the file is in, $1 where the program begins.
-const withInput = `exec <"$0/` + inputName + `"; rm -rf -- "$0"; cd -- "$1" || exit 126; shift; exec "$@"`
 
 // stopProgram interrupts a process group, and kills what is left of it after two seconds.
 // In this form dash, bash and BusyBox take a negative number for a group.
@@ -24,23 +21,16 @@ const stopProgram = `kill -INT "-$0"; for i in 1 2; do sleep 1; kill -0 "-$0" ||
 
 // performProgram runs a command as a program without a persistent shell, and returns
 // its exit code as a *exitError unless that is 0.
-func (p *program) performProgram(ctx context.Context, c *client.Client, words []string, opts execFlags, input *spool) error {
+func (p *program) performProgram(ctx context.Context, c *client.Client, words []string, opts execFlags) error {
 	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables}
-	if input != nil {
-		if err := input.send(ctx, c, opts.inputDir); err != nil {
-			return err
-		}
-		dir := opts.workDir
-		if dir == "" {
-			dir = "."
-		}
-		a.Argv, a.Cwd = append([]string{"/bin/sh", "-c", withInput, opts.inputDir, dir}, words...), ""
+	if opts.feed {
+		a.Stdin = api.StdinStream
 	}
-	request := api.Request{Action: a}
+	request := api.Request{Action: a, Key: random.UUID7()}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
 	}
-	o, err := p.streamProgram(ctx, c, request)
+	o, err := p.streamProgram(ctx, c, request, opts.feed)
 	if err != nil {
 		if ctx.Err() != nil {
 			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
@@ -75,9 +65,10 @@ var signalNumbers = map[string]int{
 
 // streamProgram sends an action and shows each stream of its program on ours. When ctx
 // is over the program is interrupted, and what it says to that is shown too. It does not
-// outlive its answer.
-func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
-	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// outlive its answer. With feed it reads our standard input.
+func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, feed bool) (api.Observation, error) {
+	streaming, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	cancel := func() { fail(nil) }
 	defer cancel()
 	begun, streamed, stopped := make(chan int, 1), make(chan struct{}), make(chan struct{})
 	pid := 0
@@ -101,6 +92,13 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		if o.PID > 0 && pid == 0 {
 			pid = o.PID
 			begun <- pid
+			if feed {
+				go func() { // it is not waited for: a read cannot be ended, and this program ends
+					if err := c.Feed(streaming, request.Key, p.Stdin); err != nil && streaming.Err() == nil {
+						fail(fmt.Errorf("giving the command standard input: %w", err))
+					}
+				}()
+			}
 		}
 		p.tellMissed(o)
 		out := p.Stdout
@@ -113,6 +111,9 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		return nil
 	})
 	close(streamed)
+	if cause := context.Cause(streaming); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the input failed
+	}
 	if !stop() {
 		<-stopped
 	}

@@ -18,13 +18,13 @@ import (
 // given it whole: an upload that waits for more is cut off after a while.
 type spool struct{ file *os.File }
 
-// spool reads standard input to its end where it is the command's, and nil where
-// it is not.
+// spool reads standard input to its end where it is the command's and that runs in a
+// session, and nil where not.
 func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
 	if opts.tty {
 		return nil, command.Usage(cmd, errors.New("--tty: a command always has a terminal; to type into one use 'runtimectl sh'"))
 	}
-	if !opts.feed {
+	if !opts.feed || opts.session == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	if in, ok := p.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,9 @@ func TestExecInput(t *testing.T) {
 		{"elsewhere", "x\n", []string{"exec", "-i", "-w", "/", "-e", "A=b", "box", "sh", "-c", "cat; pwd; echo $A"}, 0, "x\n/\nb\n"},
 		{"in a session", "x\n", []string{"exec", "-i", "--session", "s", "box", "cd", "/"}, 0, ""},
 		{"that stays where it is", "x\n", []string{"exec", "-i", "--session", "s", "box", "sh", "-c", "cat; pwd"}, 0, "x\n/\n"},
-		{"is seen by nobody else", "x\n", []string{"exec", "-i", "box", "sh", "-c", "readlink /proc/self/fd/0 | sed s/.*deleted.*/gone/"}, 0, "gone\n"},
+		{"is seen by nobody else", "x\n", []string{"exec", "-i", "--session", "t", "box", "sh", "-c", "readlink /proc/self/fd/0 | sed s/.*deleted.*/gone/"}, 0, "gone\n"},
+		{"a pipe", "x\n", []string{"exec", "-i", "box", "sh", "-c", "readlink /proc/self/fd/0 | tr -d '[0-9]'"}, 0, "pipe:\n"},
+		{"more than the command reads", strings.Repeat("x", 10<<20), []string{"exec", "-i", "box", "head", "-c", "3"}, 0, "xxx"},
 		{"of a run", "x\n", []string{"run", "-i", "--", "cat"}, 0, "x\n"},
 	} {
 		if code, stdout, stderr := m.fed(tt.input, tt.args...); code != tt.code || stdout != tt.stdout {
@@ -61,6 +64,9 @@ func TestExecInput(t *testing.T) {
 	}
 	// Others use this /tmp too, so that the content shows whose a file is.
 	input = "left behind by " + m.dir
+	if code, stdout, _ := m.fed(input, "exec", "-i", "--session", "u", "-w", "/nowhere", "box", "cat"); code == 0 {
+		t.Errorf("in no directory: got %d %q", code, stdout)
+	}
 	if code, stdout, _ := m.fed(input, "exec", "-i", "-w", "/nowhere", "box", "cat"); code != 126 {
 		t.Errorf("in no directory: got %d %q, want 126", code, stdout)
 	}
@@ -80,6 +86,35 @@ func TestExecInput(t *testing.T) {
 	}
 	if code, _, stderr := m.fed("", "exec", "-it", "box", "sh"); code != 125 || !strings.Contains(stderr, "use 'runtimectl sh'") {
 		t.Errorf("-it: got %d %s", code, stderr)
+	}
+}
+
+// A command reads standard input as it comes, and can answer it.
+func TestExecInputStreams(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	in, typed := io.Pipe()
+	shown, out := io.Pipe()
+	p := newProgram(output.Streams{Stdin: in, Stdout: out, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(context.WithoutCancel(t.Context()), []string{"exec", "--local", "--state-dir", m.dir, "-i", "box", "cat"})
+	}()
+	answers := bufio.NewReader(shown)
+	for _, line := range []string{"one\n", "two\n"} {
+		if _, err := io.WriteString(typed, line); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := answers.ReadString('\n'); got != line || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	if err := typed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-code; got != 0 {
+		t.Errorf("got exit code %d", got)
 	}
 }
 
