@@ -522,6 +522,7 @@ func (g *Gateway) resumeFor(ctx context.Context, s *sandbox.Sandbox, path string
 			return fmt.Errorf("waiting for sandbox %s to start: %w", s.ID, context.Cause(ctx))
 		}
 	}
+	g.known.put(s) // another request resumed it, and its event is on the way
 	return nil
 }
 

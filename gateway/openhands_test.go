@@ -123,6 +123,15 @@ func TestOpenHandsResumesOnRequest(t *testing.T) {
 	}
 	all.Wait()
 
+	// By another request, whose event has not come yet.
+	pause()
+	h.engine.Lock()
+	for _, c := range h.engine.Containers {
+		c.State = "running" // without an event
+	}
+	h.engine.Unlock()
+	want(t, act(), 200, "")
+
 	// By others than the gateway.
 	if err := h.host.Pause(t.Context(), find(t, h, started.RuntimeID)); err != nil {
 		t.Fatal(err)
