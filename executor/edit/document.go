@@ -66,11 +66,14 @@ func (e *Editor) viewDocument(p place, lines []int) (Result, error) {
 
 // convert has a worker convert a document and returns the hash of its bytes.
 func (e *Editor) convert(p place, r document.Request) (page document.Page, sum string, err error) {
-	in, size, err := e.openDocument(p)
+	in, size, err := e.openRegular(p)
 	if err != nil {
 		return page, "", err
 	}
 	defer in.Close()
+	if size > document.MaxSize {
+		return page, "", tooLarge(p, document.MaxSize)
+	}
 	page, err = e.workers.Convert(in, size, r)
 	if err != nil {
 		return page, "", unconverted(p, err)
@@ -82,8 +85,8 @@ func (e *Editor) convert(p place, r document.Request) (page document.Page, sum s
 	return page, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// openDocument opens a regular file of at most document.MaxSize bytes.
-func (e *Editor) openDocument(p place) (in *os.File, size int64, err error) {
+// openRegular opens a regular file of any size.
+func (e *Editor) openRegular(p place) (in *os.File, size int64, err error) {
 	if !p.info.Mode().IsRegular() {
 		return nil, 0, notRegular(p)
 	}
@@ -101,10 +104,6 @@ func (e *Editor) openDocument(p place) (in *os.File, size int64, err error) {
 		return nil, 0, notRegular(p)
 	case err != nil:
 		return nil, 0, unreadable(p.shown, err)
-	case f.info.Size() > document.MaxSize:
-		_ = in.Close()
-		p.info = f.info
-		return nil, 0, tooLarge(p, document.MaxSize)
 	}
 	return in, f.info.Size(), nil
 }
@@ -126,7 +125,7 @@ func unconverted(p place, err error) *Error {
 // notText says what a file is that is not text.
 func (e *Editor) notText(p place) *Error {
 	kind := "of a kind that is not known"
-	if in, _, err := e.openDocument(p); err == nil {
+	if in, _, err := e.openRegular(p); err == nil {
 		defer in.Close()
 		head := make([]byte, 512)
 		n, _ := in.ReadAt(head, 0)

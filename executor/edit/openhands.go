@@ -290,6 +290,9 @@ func (e *Editor) view(p place, c Command) (Result, error) {
 		}
 		return Result{Text: dataURL(media, f.data), SHA256: string(hashOf(f.data)), Existed: true}, nil
 	}
+	if c.Markdown && p.info.Mode().IsRegular() && p.info.Size() > e.limit(p.dialect) {
+		return e.viewLarge(p, lines)
+	}
 	f, t, err := e.open(p)
 	if c.Markdown && codeIs(err, CodeBinary) {
 		return Result{}, e.notText(p)
