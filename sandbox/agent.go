@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// DialFunc opens a connection to the server of one  ctx bounds the
+// DialFunc opens a connection to the server of one sandbox. ctx bounds the
 // opening.
 type DialFunc func(ctx context.Context) (net.Conn, error)
 
 // Agent speaks to the server of a sandbox. It must be safe for concurrent use.
 type Agent interface {
 	// Ready returns nil as soon as a real command ran in the sandbox's shell,
-	// or, where nobody claimed it yet and the key is empty, as soon as one could.
+	// or, where the key is empty because it is not claimed yet, as soon as one could.
 	// It may try again until ctx ends.
 	Ready(ctx context.Context, dial DialFunc, key string) error
 	// Claim binds the sandbox to its owner. The same claim may be made again;
@@ -28,7 +28,7 @@ type Agent interface {
 // Claim is what binds a sandbox to its owner, and the limits that count from
 // then on; they replace those the server was started with.
 type Claim struct {
-	Ticket     string // shows that the claimer may; empty for a sandbox that asks for none
+	Ticket     string // permits the claim; empty where the sandbox needs no ticket
 	Key, Owner string
 	Env        map[string]string
 	TTL, Idle  time.Duration // 0: none

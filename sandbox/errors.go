@@ -20,7 +20,7 @@ var (
 	ErrNoImage = errors.New("no such image")
 	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns it
 	// (or wraps it) to say so.
-	ErrClaimed = errors.New("claimed by somebody else")
+	ErrClaimed = errors.New("claimed by another client")
 	// ErrUnknown: the platform cannot be reached, so nothing is known about the
 	// sandboxes. They may well live on. Drivers name the platform before it.
 	ErrUnknown = errors.New("the state of the sandboxes is unknown")
