@@ -8,13 +8,18 @@ FUZZTIME ?= 30s
 BENCHTIME ?= 100ms
 BASE     ?= debian:bookworm-slim
 IMAGE    ?= actiond:dev
+SERVER_IMAGE ?= actiond-server:dev
+
+# A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
+KUBERNETES := v1.36.3
+CLUSTER    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/actiond/kubernetes-$(KUBERNETES)
 
 # Tools are pinned here and not in go.mod: everyone has the same ones, and the
 # programs do not carry their dependencies.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration image image-browser image-base vuln clean
+.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration kubernetes cluster image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +73,19 @@ demo: ## build, make a sandbox, and play a session in it
 
 integration: ## run the tests that need a Docker engine
 	$(GO) test -count=1 -tags integration ./integration
+
+kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
+	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -tags kubernetes ./integration/kubernetes
+
+cluster: ## build that cluster as CLUSTER; the first time takes minutes
+	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '-s -w \
+		-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
+		-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36' .
+
+image-server: ## build the image SERVER_IMAGE (actiond-server:dev) that brings the server into Pods
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/server
+	printf 'FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
+	docker build --file bin/Dockerfile.server --tag '$(SERVER_IMAGE)' bin
 
 # Nothing is sent to the engine but the Dockerfile, which copies nothing. Only
 # the default base is made here where no registry can be reached: any other

@@ -31,6 +31,7 @@ func TestDeps(t *testing.T) {
 				{house + "api/contract", "the contract suite is for tests"},
 				{house + "cmd/runtimectl", "the controller is another program"},
 				{"github.com/docker/", "the server lives in a sandbox and has no engine"},
+				{"k8s.io/", "the server lives in a sandbox and has no cluster"},
 				{"github.com/containerd/", "the server lives in a sandbox and has no engine"},
 				{"github.com/opencontainers/", "the server lives in a sandbox and has no engine"},
 				{"github.com/spf13/", "the server has package flag"},
@@ -46,6 +47,8 @@ func TestDeps(t *testing.T) {
 				{house + "docker", "the gateway works with every driver"},
 				{house + "local", "the gateway works with every driver"},
 				{"github.com/docker/docker", "the Docker API lives in docker"},
+				{house + "kubernetes", "the gateway works with every driver"},
+				{"k8s.io/", "the API of Kubernetes lives in kubernetes"},
 			},
 		},
 		"runtimectl": {

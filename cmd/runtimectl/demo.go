@@ -127,7 +127,7 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 			return p.playIn(ctx, s)
 		})
 	}
-	if p.Local || image != "" {
+	if p.Local || p.Kubernetes || image != "" {
 		return in(image, "")
 	}
 	for i, image := range demoImages {

@@ -72,6 +72,9 @@ func (p *program) checkServer(report *checkup) error {
 		add(report, "missing", "server", "there is no program to put into sandboxes", err.Error())
 		return fmt.Errorf("the server is missing: %w", err)
 	}
+	if p.Kubernetes {
+		return nil // the driver says whether it has an image
+	}
 	var o platform.Options
 	change(&o)
 	archs := slices.Sorted(maps.Keys(o.Servers))

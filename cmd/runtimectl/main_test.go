@@ -130,11 +130,15 @@ func TestCommandLine(t *testing.T) {
 		{args: "--on docker version", stdout: "actiond runtimectl "},
 		{
 			args: "--on moon ls", code: 2,
-			stderr: "runtimectl: --on \"moon\": must be docker or local\nRun 'runtimectl ls --help' for usage.\n",
+			stderr: "runtimectl: --on \"moon\": must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local\nRun 'runtimectl ls --help' for usage.\n",
 		},
 		{
-			args: "ls --on kubernetes:prod/agents", code: 2,
-			stderr: "runtimectl: --on \"kubernetes:prod/agents\": sandboxes on Kubernetes come later; use docker or local\nRun 'runtimectl ls --help' for usage.\n",
+			args: "create --on kubernetes:prod --pids-limit 99 debian", code: 2,
+			stderr: "runtimectl: --pids-limit cannot be kept on Kubernetes: leave it out with --on kubernetes:prod\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "create --on docker --server-image x debian", code: 2,
+			stderr: "runtimectl: --server-image is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "ls --local --on docker", code: 2,

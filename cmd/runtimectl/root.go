@@ -114,7 +114,7 @@ func (p *program) prepare(c *cobra.Command, begun *bool) {
 				return err
 			}
 			if cmd.Flags().Lookup("local") != nil {
-				if err := p.Choose(); err != nil {
+				if err := p.Choose(cmd.Name(), cmd.Flags()); err != nil {
 					return err
 				}
 			}

@@ -63,6 +63,8 @@ const referenceModule = "openhands.runtime.action_execution_server"
 const defaultAddr = "127.0.0.1:8000"
 
 const help = `Usage: server [PORT] [flags]
+       server init [PORT] [flags]
+       server install FILE [DIR...]
        server version
 
 Runs the actions of an agent in this sandbox. Without a key, whoever reaches
@@ -107,6 +109,10 @@ the address can run commands.
                             pages need Chromium, or are fetched without it
   --browsergym-eval-env E   accepted, needs the browser, and changes nothing
   --help                    show this text
+
+With init it is PID 1 of a container: it starts the server, passes signals on to
+it, reaps orphans, and ends with the server's status. With install it copies
+itself to FILE and makes each DIR its user's alone (mode 0700).
 
 Variables:
   SESSION_API_KEY            the key, where there is no --session-key-file

@@ -34,6 +34,14 @@ import (
 func main() {
 	// Whatever the launcher left open is not the commands' business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if len(os.Args) > 1 && os.Args[1] == "init" {
+		status, err := reap(os.Args[2:])
+		if err != nil {
+			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
+			status = 1
+		}
+		os.Exit(status)
+	}
 	if os.Getenv("GOGC") == "" {
 		// The heap is small and actions are short: collecting half as often makes
 		// large ones faster, and the server gives memory back when it is idle.
@@ -60,6 +68,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if len(args) == 1 && args[0] == "version" {
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
 		return err
+	}
+	if len(args) > 0 && args[0] == "install" {
+		return install(args[1:])
 	}
 	opts, err := parse(args, env, stderr)
 	if err != nil {

@@ -29,7 +29,7 @@ func (p *Platform) CompleteSandboxes(most int, states ...sandbox.State) cobra.Co
 // SandboxNames are the completions for the beginning of a name or an id: names
 // where they begin so, else ids.
 func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string, states []sandbox.State) (found []cobra.Completion) {
-	if p.Choose() != nil {
+	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return found
 	}
 	_ = p.In(func(driver sandbox.Driver) error { // nothing to complete is all that can be said
@@ -57,7 +57,7 @@ const completeTime = 2 * time.Second
 // that a terminal would act on is left out, and so is everything where find fails:
 // nothing to complete is all that can be said.
 func (p *Platform) complete(cmd *cobra.Command, begun string, find func(ctx context.Context, driver sandbox.Driver) ([]string, error)) (found []cobra.Completion) {
-	if p.Choose() != nil {
+	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)

@@ -33,7 +33,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 	return p.In(func(driver sandbox.Driver) error {
 		s, err := p.take(ctx, driver, spec, pool)
 		line.End()
-		if errors.Is(err, sandbox.ErrNoImage) {
+		if errors.Is(err, sandbox.ErrNoImage) && !p.Kubernetes {
 			return fmt.Errorf("%w; 'runtimectl image' makes %s, also where no registry can be reached", err, ImageTag)
 		}
 		if err != nil {

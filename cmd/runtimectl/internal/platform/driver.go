@@ -18,6 +18,7 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
@@ -28,11 +29,15 @@ import (
 type Platform struct {
 	output.Streams
 
-	Local    bool // the sandboxes are processes of this machine
-	on       string
-	stateDir string
-	server   string
-	uidRange string
+	Local      bool // the sandboxes are processes of this machine
+	Kubernetes bool // they are Pods of a cluster
+
+	on          string
+	stateDir    string
+	server      string
+	uidRange    string
+	cluster     string // CONTEXT[/NAMESPACE], empty: the current ones
+	serverImage string
 }
 
 // AddFlags gives c the flags that say where the sandboxes are.
@@ -47,6 +52,7 @@ func (p *Platform) AddFlags(c *cobra.Command) {
 // AddServer gives c a flag for the program that is put into sandboxes.
 func (p *Platform) AddServer(c *cobra.Command) {
 	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
+	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
 }
 
 // AddUserIDs gives c a flag for the user ids of sandboxes.
@@ -85,6 +91,11 @@ type Options struct {
 // Open opens the driver that the flags name. It is the only place that knows which
 // drivers there are.
 func (p *Platform) Open(o Options) (sandbox.Driver, error) {
+	if p.Kubernetes {
+		return kubernetes.Open(kubernetes.Config{
+			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
+		})
+	}
 	stateDir, err := p.StateDir()
 	if err != nil {
 		return nil, err
@@ -140,6 +151,9 @@ func (p *Platform) OpenFile(name string) (file *os.File, err error) {
 // sandboxes, by architecture. The one beside this program may be followed by
 // others for other machines, server-amd64 and server-arm64.
 func (p *Platform) WithServers() (func(*Options), error) {
+	if p.Kubernetes { // an image brings it
+		return func(*Options) {}, nil
+	}
 	program, err := findServer(p.server)
 	if err != nil {
 		return nil, err

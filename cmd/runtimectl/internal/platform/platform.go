@@ -6,34 +6,51 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // AddOn gives root, and every command below it, the flag that chooses the platform.
 func (p *Platform) AddOn(root *cobra.Command) {
-	root.PersistentFlags().StringVar(&p.on, "on", "", "use the sandboxes of `PLATFORM`: docker, or local, which isolates nothing (default: $"+onVariable+" or docker)")
-	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	root.PersistentFlags().StringVar(&p.on, "on", "", "use the sandboxes of `PLATFORM`: docker, kubernetes[:CONTEXT[/NAMESPACE]],\nor local, which isolates nothing (default: $"+onVariable+" or docker)")
+	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "kubernetes", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // onVariable is the variable that --on and --local override.
 const onVariable = "ACTIOND_ON"
 
-// Choose finds out where the sandboxes are from the flags and the variable.
-func (p *Platform) Choose() error {
+// serverImageVariable is the variable that --server-image overrides.
+const serverImageVariable = "ACTIOND_SERVER_IMAGE"
+
+// notOnKubernetes are the flags that Pods cannot honour.
+var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server", "pool", "warm"}
+
+// Choose finds out where the sandboxes are from the flags and the variable, and refuses
+// flags of the command that are for other platforms.
+func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 	on, from := p.on, "--on"
 	if on == "" && !p.Local {
 		on, from = p.Getenv(onVariable), onVariable
 	}
-	platform, _, _ := strings.Cut(on, ":")
+	platform, cluster, named := strings.Cut(on, ":")
+	onKubernetes := platform == "kubernetes" && (cluster != "" || !named)
 	switch {
-	case on == "docker" && p.Local:
-		return errors.New("--local and --on docker name different platforms: leave one out")
+	case p.Local && (on == "docker" || onKubernetes):
+		return fmt.Errorf("--local and --on %s name different platforms: leave one out", on)
+	case !onKubernetes && flags.Changed("server-image"):
+		return errors.New("--server-image is for sandboxes on Kubernetes: leave it out, or use --on kubernetes")
+	case onKubernetes:
+		p.Kubernetes, p.cluster = true, cluster
+		for _, name := range notOnKubernetes {
+			if flags.Changed(name) && (name != "state-dir" || command != "serve") { // serve keeps its key there
+				return fmt.Errorf("--%s cannot be kept on Kubernetes: leave it out with --on %s", name, on)
+			}
+		}
+		return nil
 	case on == "", on == "docker":
 		return nil
 	case on == "local":
 		p.Local = true
 		return nil
-	case platform == "kubernetes":
-		return fmt.Errorf("%s %q: sandboxes on Kubernetes come later; use docker or local", from, on)
 	}
-	return fmt.Errorf("%s %q: must be docker or local", from, on)
+	return fmt.Errorf("%s %q: must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local", from, on)
 }

@@ -46,7 +46,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringVar(&f.owner, "owner", "", "note whose sandbox it is, a `WORD` for people")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a variable for the commands, `NAME=VALUE`, or NAME for its value here")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "read variables from a `FILE`, one to a line")
-	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox")
+	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox;\non Kubernetes CLAIM:PATH, a persistent volume claim")
 	flags.StringVarP(&f.workDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
 	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
 	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
@@ -111,7 +111,7 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 		return s, err
 	}
 	for _, v := range f.volumes {
-		m, err := parseVolume(v)
+		m, err := parseVolume(v, p.Kubernetes)
 		if err != nil {
 			return s, err
 		}
@@ -213,8 +213,8 @@ func parseLabels(words []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// parseVolume takes DIR:PATH[:ro|rw].
-func parseVolume(word string) (sandbox.Mount, error) {
+// parseVolume takes DIR:PATH[:ro|rw]; with claims, CLAIM:PATH[:ro|rw].
+func parseVolume(word string, claims bool) (sandbox.Mount, error) {
 	parts := strings.Split(word, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
 		return sandbox.Mount{}, fmt.Errorf("--volume: %q: must be DIR:PATH or DIR:PATH:ro", word)
@@ -228,6 +228,9 @@ func parseVolume(word string) (sandbox.Mount, error) {
 		default:
 			return m, fmt.Errorf("--volume: %q: after the path there may be ro or rw", word)
 		}
+	}
+	if claims {
+		return m, nil // the driver checks the name
 	}
 	if !strings.ContainsRune(m.Source, '/') && m.Source != "." && m.Source != ".." {
 		return m, fmt.Errorf("--volume: %q: the engine's named volumes cannot be mounted; for a directory here write ./%s", word, m.Source)

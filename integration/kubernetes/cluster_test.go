@@ -1,0 +1,487 @@
+//go:build kubernetes
+
+// Package kubernetes_test runs the driver of Kubernetes against a whole cluster with
+// one real node on this machine: the program of the module in cluster/, and Debian's
+// containerd and CNI plugins. It needs root.
+package kubernetes_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	serverImage  = "actiond.test/server:1"
+	busyboxImage = "actiond.test/busybox:1"
+	pauseImage   = "actiond.test/pause:1"
+	adminToken   = "admin"
+	readyTime    = 2 * time.Minute
+)
+
+// shared is the cluster of all tests.
+var shared *cluster
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	status, err := 1, error(nil)
+	if shared, err = startCluster(); err != nil {
+		log.Printf("the cluster did not start: %v", err)
+	} else {
+		status = m.Run()
+	}
+	if shared != nil {
+		if err := shared.stop(); err != nil {
+			log.Printf("ending the cluster: %v", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+// cluster is one control plane and one node.
+type cluster struct {
+	dir       string
+	program   string
+	processes []*exec.Cmd // in the order of their starts
+	sysctls   map[string][]byte
+	api       client.Interface
+}
+
+// sysctls are those that the kubelet changes.
+var sysctls = []string{"vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"}
+
+// startCluster returns what was started also beside an error.
+func startCluster() (*cluster, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a node needs root")
+	}
+	program := os.Getenv("ACTIOND_CLUSTER")
+	if program == "" {
+		return nil, errors.New("ACTIOND_CLUSTER does not name the program of a cluster; 'make kubernetes' builds it")
+	}
+	// Sockets have short paths.
+	dir, err := os.MkdirTemp("/tmp", "k8s")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{dir: dir, program: program, sysctls: map[string][]byte{}}
+	for _, name := range sysctls {
+		if c.sysctls[name], err = os.ReadFile("/proc/sys/" + name); err != nil {
+			return c, err
+		}
+	}
+	for _, step := range []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.awaitNode} {
+		if err := step(); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c *cluster) path(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
+}
+
+// kubeconfig is the file for kubectl and for the driver.
+func (c *cluster) kubeconfig() string { return c.path("kubeconfig") }
+
+// start starts a program that logs to a file.
+func (c *cluster) start(name, program string, args ...string) error {
+	output, err := os.Create(c.path(name + ".log"))
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", name, err)
+	}
+	c.processes = append(c.processes, cmd)
+	return nil
+}
+
+// tail is the end of a log.
+func (c *cluster) tail(name string) string {
+	data, _ := os.ReadFile(c.path(name + ".log"))
+	return string(data[max(0, len(data)-4000):])
+}
+
+// await asks again until ready returns nil.
+func (c *cluster) await(what, log string, ready func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	defer cancel()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w\n%s", what, err, c.tail(log))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+const (
+	etcdURL = "http://127.0.0.1:23790"
+	apiPort = "26443"
+	// nodeIP is an address of an interface of its own: a kubelet reports none of the
+	// loopback's, and this one, which lets every client in, is no other machine's business.
+	nodeIP    = "10.244.78.1"
+	nodeLink  = "actiond-node"
+	podBridge = "actiond-test"
+)
+
+func (c *cluster) startControl() error {
+	if err := c.start("etcd", c.program, "etcd", c.path("etcd"), etcdURL, "http://127.0.0.1:23800"); err != nil {
+		return err
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	keyFile := c.path("accounts.key")
+	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	kubeconfig := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "https://127.0.0.1:%s", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: %s}}]
+contexts: [{name: test, context: {cluster: test, user: admin}}]
+current-context: test
+`, apiPort, adminToken)
+	for name, data := range map[string][]byte{
+		keyFile: pem.EncodeToMemory(block), c.path("tokens"): []byte(adminToken + ",admin,admin,system:masters\n"), c.kubeconfig(): []byte(kubeconfig),
+	} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := c.start("apiserver", c.program, "apiserver", "--etcd-servers", etcdURL, "--service-cluster-ip-range", "10.96.0.0/24",
+		"--bind-address", "127.0.0.1", "--secure-port", apiPort, "--cert-dir", c.path("certs"), "--authorization-mode", "RBAC",
+		"--token-auth-file", c.path("tokens"), "--service-account-issuer", "https://kubernetes.test",
+		"--service-account-key-file", keyFile, "--service-account-signing-key-file", keyFile,
+		"--disable-admission-plugins", "ServiceAccount", "--kubelet-preferred-address-types", "InternalIP"); err != nil {
+		return err
+	}
+	access, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		return err
+	}
+	if c.api, err = client.NewForConfig(access); err != nil {
+		return err
+	}
+	if err := c.await("the API server", "apiserver", func(ctx context.Context) error {
+		_, err := c.api.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := c.start("controllers", c.program, "controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
+		"--service-account-private-key-file", keyFile, "--secure-port", "0"); err != nil {
+		return err
+	}
+	return c.start("scheduler", c.program, "scheduler", "--kubeconfig", c.kubeconfig(), "--leader-elect=false", "--secure-port", "0")
+}
+
+func (c *cluster) containerdSocket() string { return c.path("containerd.sock") }
+
+func (c *cluster) startContainerd() error {
+	config := fmt.Sprintf(`version = 2
+root = %q
+state = %q
+[grpc]
+  address = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = %q
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = %q
+`, c.path("containerd"), c.path("containerd.run"), c.containerdSocket(), pauseImage, snapshotter(), c.path("cni"))
+	network := fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "test", "plugins": [
+  {"type": "bridge", "bridge": %q, "isGateway": true, "ipMasq": false,
+   "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.244.77.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "loopback"}]}`, podBridge, c.path("ipam"))
+	if err := os.MkdirAll(c.path("cni"), 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"containerd.toml": config, "cni/10-test.conflist": network} {
+		if err := os.WriteFile(c.path(name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := c.start("containerd", "containerd", "--config", c.path("containerd.toml")); err != nil {
+		return err
+	}
+	return c.await("containerd", "containerd", func(ctx context.Context) error { return c.ctr(ctx, "version") })
+}
+
+// snapshotter is overlayfs where the temporary directory can carry it.
+func snapshotter() string {
+	dir, err := os.MkdirTemp("/tmp", "overlay")
+	if err != nil {
+		return "native"
+	}
+	defer os.RemoveAll(dir)
+	var options []string
+	for _, name := range []string{"lowerdir", "upperdir", "workdir", "merged"} {
+		_ = os.Mkdir(filepath.Join(dir, name), 0o700)
+		if name != "merged" {
+			options = append(options, name+"="+filepath.Join(dir, name))
+		}
+	}
+	merged := filepath.Join(dir, "merged")
+	if syscall.Mount("overlay", merged, "overlay", 0, strings.Join(options, ",")) != nil {
+		return "native"
+	}
+	_ = syscall.Unmount(merged, 0)
+	return "overlayfs"
+}
+
+func (c *cluster) ctr(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "ctr", append([]string{"--address", c.containerdSocket(), "-n", "k8s.io"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ctr %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
+
+// importImages makes the images of the tests, where no registry can be reached.
+func (c *cluster) importImages() error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	defer cancel()
+	server := c.path("server")
+	build := exec.CommandContext(ctx, "go", "build", "-o", server, "../../cmd/server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the server: %w: %s", err, out)
+	}
+	busybox := map[string]string{"bin/busybox": "/usr/bin/busybox"}
+	for name, image := range map[string]struct {
+		files      map[string]string
+		links      []string
+		entrypoint []string
+	}{
+		serverImage:  {files: map[string]string{"server": server}, entrypoint: []string{"/server"}},
+		busyboxImage: {files: busybox, links: []string{"sh", "cat", "echo", "sleep", "ls", "true", "id", "kill", "ps", "env", "stty", "wget", "nc", "mkdir", "rm"}},
+		pauseImage:   {files: busybox, entrypoint: []string{"/bin/busybox", "sleep", "2147483647"}},
+	} {
+		archive := c.path("image.tar")
+		if err := writeImage(archive, name, image.files, image.links, image.entrypoint); err != nil {
+			return err
+		}
+		if err := c.ctr(ctx, "images", "import", archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeImage writes an image of one layer as 'docker save' does.
+func writeImage(archive, name string, files map[string]string, links, entrypoint []string) error {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	for _, dir := range []string{"bin/", "etc/", "tmp/", "root/"} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
+			return err
+		}
+	}
+	accounts := map[string][]byte{"etc/passwd": []byte("root:x:0:0::/root:/bin/sh\n"), "etc/group": []byte("root:x:0:\n")}
+	for to, from := range files {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		accounts[to] = data
+	}
+	for to, data := range accounts {
+		if err := addFile(w, to, data); err != nil {
+			return err
+		}
+	}
+	for _, link := range links {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + link, Linkname: "busybox", Mode: 0o777}); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(layer.Bytes())
+	config, err := json.Marshal(map[string]any{
+		"architecture": "amd64", "os": "linux", "config": map[string]any{"Entrypoint": entrypoint, "Env": []string{"PATH=/bin"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	if err != nil {
+		return err
+	}
+	var whole bytes.Buffer
+	w = tar.NewWriter(&whole)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"config.json", config}, {"layer.tar", layer.Bytes()}, {"manifest.json", manifest}} {
+		if err := addFile(w, f.name, f.data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(archive, whole.Bytes(), 0o600)
+}
+
+func addFile(w *tar.Writer, name string, data []byte) error {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(data))}); err != nil {
+		return err
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+func (c *cluster) startKubelet() error {
+	config := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: %s
+port: 21250
+readOnlyPort: 0
+healthzPort: 0
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+cgroupRoot: /
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
+localStorageCapacityIsolation: false
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix://%s
+serializeImagePulls: false
+podLogsDir: %s
+evictionHard: {imagefs.available: "1%%", nodefs.available: "1%%", memory.available: "50Mi"}
+registerWithTaints: []
+`, nodeIP, c.containerdSocket(), c.path("pods"))
+	if err := os.WriteFile(c.path("kubelet.yaml"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"link", "add", nodeLink, "type", "bridge"}, {"address", "add", nodeIP + "/32", "dev", nodeLink}, {"link", "set", nodeLink, "up"},
+	} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, out)
+		}
+	}
+	return c.start("kubelet", c.program, "kubelet", "--config", c.path("kubelet.yaml"), "--kubeconfig", c.kubeconfig(),
+		"--root-dir", c.path("kubelet"), "--cert-dir", c.path("kubelet-certs"), "--hostname-override", "node", "--node-ip", nodeIP)
+}
+
+func (c *cluster) awaitNode() error {
+	return c.await("the node", "kubelet", func(ctx context.Context) error {
+		node, err := c.api.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("node: %v, taints %v", node.Status.Conditions, node.Spec.Taints)
+	})
+}
+
+// stop removes all Pods, ends all processes and removes what they left.
+func (c *cluster) stop() error {
+	var errs []error
+	if c.api != nil {
+		now := int64(0)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if all, err := c.api.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err == nil {
+			for _, pod := range all.Items {
+				_ = c.api.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+			}
+		}
+		errs = append(errs, c.awaitContainers(ctx))
+	}
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		_ = c.processes[i].Process.Kill()
+		_ = c.processes[i].Wait()
+	}
+	for name, value := range c.sysctls {
+		errs = append(errs, os.WriteFile("/proc/sys/"+name, value, 0o644))
+	}
+	for _, link := range []string{podBridge, nodeLink} {
+		_ = exec.Command("ip", "link", "delete", link).Run() // it may not be there
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	errs = append(errs, err)
+	lines := strings.Split(string(mounts), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if words := strings.Fields(lines[i]); len(words) > 1 && strings.HasPrefix(words[1], c.dir+"/") {
+			_ = syscall.Unmount(words[1], syscall.MNT_DETACH)
+		}
+	}
+	for _, dir := range []string{"/sys/fs/cgroup/*/kubepods"} { // the groups of Pods, innermost first
+		groups, _ := filepath.Glob(dir)
+		for _, group := range groups {
+			_ = exec.Command("find", group, "-depth", "-type", "d", "-delete").Run()
+		}
+	}
+	if os.Getenv("ACTIOND_CLUSTER_KEEP") == "" {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// awaitContainers waits until the node has ended everything.
+func (c *cluster) awaitContainers(ctx context.Context) error {
+	for {
+		out, err := exec.CommandContext(ctx, "ctr", "--address", c.containerdSocket(), "-n", "k8s.io", "tasks", "list", "-q").Output()
+		if err != nil || len(bytes.TrimSpace(out)) == 0 {
+			return nil // without a containerd there are no containers
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("these containers do not end: %s", out)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Create is [sandbox.Driver]'s. Several callers with one key work on one record and
+// one Pod, so a caller that dies does not keep the others from the sandbox. A
+// sandbox that ended is not replaced: ErrConflict says that it is to be removed first.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	hash, err := d.Check(ctx, &spec)
+	if err != nil {
+		return nil, err
+	}
+	if d.config.ServerImage == "" {
+		return nil, sandbox.Invalid("%s needs an image that brings the server into Pods: make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
+	}
+	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
+	for {
+		s, err := d.create(ctx, id, hash, &spec)
+		if !errors.Is(err, errUndone) {
+			return s, err
+		}
+		if err := sleep(ctx, createPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// createPause is how long a caller waits whose creation another caller undid.
+const createPause = 100 * time.Millisecond
+
+// create makes the sandbox, or goes on with a creation that another caller began. It
+// undoes what it began itself. It fails with errUndone if another caller did that to
+// a creation that this one followed.
+func (d *Driver) create(ctx context.Context, id, hash string, spec *sandbox.Spec) (s *sandbox.Sandbox, err error) {
+	d.config.Progress(id, sandbox.Pending, "the record of its key")
+	r, mine, err := d.take(ctx, id, hash, spec)
+	if err != nil {
+		return nil, err
+	}
+	var pod *corev1.Pod
+	defer func() {
+		if err != nil && mine {
+			err = errors.Join(err, d.undo(ctx, r))
+		}
+	}()
+	if mine {
+		if err := d.nameIsFree(ctx, r, spec.Name); err != nil {
+			return nil, err
+		}
+	}
+	d.config.Progress(id, sandbox.Creating, "the Pod "+r.Pod)
+	if pod, err = d.pod(ctx, r, spec, mine); err != nil {
+		return nil, err
+	}
+	if err := d.own(ctx, r, pod); err != nil {
+		return nil, err
+	}
+	if pod, err = d.bringUp(ctx, r, pod, spec, mine); err != nil {
+		return nil, err
+	}
+	d.config.Progress(id, sandbox.Ready, "")
+	return d.sandbox(pod).Sandbox, nil
+}
+
+// pod makes the Pod of a record, unless it is there.
+func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (*corev1.Pod, error) {
+	if !mine {
+		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return pod, apiError(ctx, "looking for the Pod "+r.Pod, err)
+		}
+		if time.Since(r.Created) > recordTime {
+			return nil, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
+		}
+	}
+	pod, err := d.pods().Create(ctx, podFor(spec, r, d.config.ServerImage), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		pod, err = d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+	}
+	return pod, creationError(ctx, "making the Pod of sandbox "+r.ID, err)
+}
+
+// creationError is apiError for what admission may refuse.
+func creationError(ctx context.Context, doing string, err error) error {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota") {
+		return fmt.Errorf("%s: the quota of the namespace is used up: %w", doing, err)
+	}
+	return apiError(ctx, doing, err)
+}
+
+// undo removes what this caller's creation left.
+func (d *Driver) undo(ctx context.Context, r *record) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	grace := int64(1)
+	err := d.pods().Delete(ctx, r.Pod, metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	if !apierrors.IsNotFound(err) {
+		err = apiError(ctx, "removing the Pod "+r.Pod, err)
+	} else {
+		err = nil
+	}
+	return errors.Join(err, d.forget(ctx, r))
+}
+
+// bringUp returns when a command ran in the sandbox's shell.
+func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec, mine bool) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout, fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
+	defer cancel()
+	finished := pod.Annotations[noteReady] != ""
+	step := "waiting for its Pod to run"
+	pod, err := d.running(ctx, r, pod, mine)
+	if err == nil && finished {
+		return pod, nil
+	}
+	if err == nil {
+		s := d.sandbox(pod)
+		claim := sandbox.Claim{Ticket: r.Ticket, Key: r.Key, Owner: r.Owner, Env: r.Env, Idle: spec.Idle}
+		if !s.Deadline.IsZero() {
+			claim.TTL = max(time.Until(s.Deadline), time.Second)
+		}
+		step = "claiming it"
+		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
+		err = d.whileRunning(ctx, r, func(ctx context.Context) error {
+			if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.Dial, claim) }); err != nil {
+				return err
+			}
+			step = "waiting for the first command in its shell"
+			d.config.Progress(r.ID, sandbox.Starting, "the first command in its shell")
+			return d.config.Agent.Ready(ctx, s.Dial, r.Key)
+		})
+	}
+	if err == nil {
+		step = "noting that it is ready"
+		pod, err = d.note(ctx, pod, map[string]any{noteReady: time.Now().UTC().Format(time.RFC3339Nano)})
+	}
+	if err == nil || errors.Is(err, errUndone) || errors.Is(err, sandbox.ErrNoImage) || errors.Is(err, sandbox.ErrUnknown) || errors.Is(err, sandbox.ErrConflict) {
+		return pod, err
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, d.startError(ctx, r, step, err)
+}
+
+// note sets annotations of a Pod, and takes those away whose value is nil.
+func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any) (*corev1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": notes}})
+	if err != nil {
+		return nil, fmt.Errorf("writing the annotations of the Pod %s: %w", pod.Name, err)
+	}
+	changed, err := d.pods().Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil, fmt.Errorf("the Pod %s: %w", pod.Name, sandbox.ErrNotFound)
+	}
+	return changed, apiError(ctx, "writing the annotations of the Pod "+pod.Name, err)
+}
+
+// untilTaken repeats do while it fails because no server listens yet.
+func untilTaken(ctx context.Context, do func() error) error {
+	wait := 2 * time.Millisecond
+	for {
+		err := do()
+		if err == nil || !notYet(err) {
+			return err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, 50*time.Millisecond)
+	}
+}
+
+func notYet(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, io.EOF) || errors.Is(err, errForward) || errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// sleep waits, at most until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// startError collects why a Pod did not come to life, while it is there.
+func (d *Driver) startError(ctx context.Context, r *record, step string, err error) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	return &sandbox.StartError{ID: r.ID, Step: step, Err: err, Hint: d.lastWarning(ctx, r.Pod), Logs: d.lastWords(ctx, r.Pod)}
+}
+
+// lastWarning is what a component of the cluster last said against the Pod.
+func (d *Driver) lastWarning(ctx context.Context, pod string) string {
+	events, err := d.api.CoreV1().Events(d.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	if err != nil {
+		return ""
+	}
+	var last *corev1.Event
+	for i, e := range events.Items {
+		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.Name == pod && (last == nil || !eventTime(&e).Before(eventTime(last))) {
+			last = &events.Items[i]
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return "The cluster says: " + last.Reason + ": " + last.Message
+}
+
+func eventTime(e *corev1.Event) time.Time {
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return e.CreationTimestamp.Time
+}
+
+// lastWords are the last lines of the server's log.
+func (d *Driver) lastWords(ctx context.Context, pod string) string {
+	lines := int64(20)
+	log, err := d.pods().GetLogs(pod, &corev1.PodLogOptions{Container: containerName, TailLines: &lines}).Stream(ctx)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = log.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(log, 64<<10)) // as far as it goes
+	return strings.TrimSpace(string(text))
+}

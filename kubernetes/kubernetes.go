@@ -1,0 +1,194 @@
+// Package kubernetes is the driver of sandboxes that are Pods of a cluster.
+//
+// A sandbox is a Pod and a Secret in one namespace, which belongs to one
+// controller. The Secret is named after the idempotency key and is created first:
+// it is the record that the key is taken, and it holds the key of the sandbox's
+// server, the ticket of its claim and the name of the Pod. Every caller that finds
+// the record can therefore go on with a creation whose first caller died, and the
+// API server decides which of several callers is first. Nothing is kept on the
+// machine that this program runs on.
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	client "k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Config says how a Driver is opened.
+type Config struct {
+	// Cluster is CONTEXT or CONTEXT/NAMESPACE of the kubeconfig that kubectl uses.
+	// Default: its current context, or the cluster that this program runs in, and the
+	// namespace that these name.
+	Cluster string
+	// ServerImage is the image that brings the server into Pods. [Driver.Create]
+	// needs it.
+	ServerImage string
+	// Agent speaks to the servers. Required.
+	Agent sandbox.Agent
+	// Progress is called with each step of a creation. It must be safe for concurrent
+	// use. Default: no call.
+	Progress func(id string, state sandbox.State, waiting string)
+	// Logger gets what callers are not told. Default: discard.
+	Logger *slog.Logger
+	// ReadyTimeout is how long a Pod may take from its creation to the first command.
+	// Default 5 minutes.
+	ReadyTimeout time.Duration
+	// Direct connects to Pods by their addresses instead of the API server's port
+	// forwarding. Default: true where this program runs in a Pod of the cluster.
+	Direct bool
+}
+
+// Driver manages the sandboxes of a namespace. It may be used concurrently, also by
+// several processes.
+type Driver struct {
+	config    Config
+	api       client.Interface
+	namespace string
+	dial      func(ctx context.Context, pod *instance) (net.Conn, error)
+}
+
+var (
+	_ sandbox.Driver    = (*Driver)(nil)
+	_ sandbox.Renewer   = (*Driver)(nil)
+	_ sandbox.Logger    = (*Driver)(nil)
+	_ sandbox.Inspector = (*Driver)(nil)
+	_ sandbox.Watcher   = (*Driver)(nil)
+	_ sandbox.Pruner    = (*Driver)(nil)
+	_ sandbox.Doctor    = (*Driver)(nil)
+)
+
+// Open finds the cluster. It does not connect yet.
+func Open(config Config) (*Driver, error) {
+	loaded, err := load(config.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	access, err := loaded.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the Kubernetes cluster: %w", err)
+	}
+	namespace, _, err := loaded.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("finding the namespace: %w", err)
+	}
+	access.QPS = -1 // the API server has its own priorities and fairness
+	api, err := client.NewForConfig(access)
+	if err != nil {
+		return nil, fmt.Errorf("preparing access to the Kubernetes cluster: %w", err)
+	}
+	if inside, err := rest.InClusterConfig(); err == nil && inside.Host == access.Host {
+		config.Direct = true
+	}
+	d := newDriver(config, api, namespace)
+	if !config.Direct {
+		d.dial = (&forwarder{access: access, api: api, namespace: namespace}).dial
+	}
+	return d, nil
+}
+
+// newDriver is a driver that connects to Pods by their addresses.
+func newDriver(config Config, api client.Interface, namespace string) *Driver {
+	if config.Progress == nil {
+		config.Progress = func(string, sandbox.State, string) {}
+	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
+	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod}
+}
+
+// load reads the kubeconfig. A context may have slashes in its name, as those of
+// Amazon's clusters do: the whole word is a context if there is one of that name.
+func load(cluster string) (clientcmd.ClientConfig, error) { //nolint:ireturn // the library has no type for it
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	overrides := &clientcmd.ConfigOverrides{}
+	if cluster != "" {
+		known, err := rules.Load()
+		if err != nil {
+			return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		}
+		overrides.CurrentContext = cluster
+		if _, ok := known.Contexts[cluster]; !ok {
+			if i := strings.LastIndexByte(cluster, '/'); i >= 0 {
+				overrides.CurrentContext, overrides.Context.Namespace = cluster[:i], cluster[i+1:]
+			}
+		}
+		if _, ok := known.Contexts[overrides.CurrentContext]; !ok && overrides.CurrentContext != "" {
+			return nil, fmt.Errorf("the kubeconfig has no context %q; 'kubectl config get-contexts' lists them", overrides.CurrentContext)
+		}
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), nil
+}
+
+// Close is [sandbox.Driver]'s.
+func (d *Driver) Close() error { return nil }
+
+// Platform is [sandbox.Driver]'s.
+func (d *Driver) Platform() string { return "the driver of Kubernetes" }
+
+//nolint:ireturn // the library has no type for it
+func (d *Driver) pods() typedcorev1.PodInterface { return d.api.CoreV1().Pods(d.namespace) }
+
+//nolint:ireturn // the same
+func (d *Driver) secrets() typedcorev1.SecretInterface { return d.api.CoreV1().Secrets(d.namespace) }
+
+// apiError says what was done, and whether the API server was reached.
+func apiError(ctx context.Context, doing string, err error) error {
+	var network net.Error
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return fmt.Errorf("%s: %w: %w", doing, sandbox.ErrInvalid, err)
+	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsServiceUnavailable(err),
+		apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), errors.As(err, &network):
+		return fmt.Errorf("%s: the API server of Kubernetes does not answer: %w: %w", doing, sandbox.ErrUnknown, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// settleTime bounds calls that undo something, whose caller may have gone away.
+const settleTime = 15 * time.Second
+
+// settling is a context for such calls.
+func settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+}
+
+// endedIn says how the sandbox's container ended, in the words of the cluster.
+func endedIn(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if end := c.State.Terminated; c.Name == containerName && end != nil {
+			text := fmt.Sprintf("its server ended with status %d", end.ExitCode)
+			if end.Reason == "OOMKilled" {
+				text = "its memory limit was reached"
+			}
+			if pod.Status.Reason != "" { // Evicted, for example
+				text += ": " + pod.Status.Reason + ": " + pod.Status.Message
+			}
+			return text
+		}
+	}
+	for _, c := range pod.Status.InitContainerStatuses {
+		if end := c.State.Terminated; end != nil && end.ExitCode != 0 {
+			return fmt.Sprintf("the server could not be put into it: status %d, %s %s", end.ExitCode, end.Reason, end.Message)
+		}
+	}
+	return strings.TrimSuffix(strings.TrimSpace("the cluster ended it: "+pod.Status.Reason+": "+pod.Status.Message), ":")
+}

@@ -1,0 +1,442 @@
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// agent takes every claim, unless it is told to fail.
+type agent struct {
+	mu     sync.Mutex
+	claims []sandbox.Claim
+	ttl    time.Duration // of the last renewal
+	fail   error         // of the next Ready
+}
+
+func (a *agent) Claim(_ context.Context, _ sandbox.DialFunc, c sandbox.Claim) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claims = append(a.claims, c)
+	return nil
+}
+
+func (a *agent) Ready(context.Context, sandbox.DialFunc, string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fail
+}
+
+func (a *agent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ttl = ttl
+	return nil
+}
+
+func (a *agent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
+	return sandbox.Status{}, errors.New("the driver does not ask")
+}
+
+// world is a cluster in memory, in which every Pod gets the status at once.
+type world struct {
+	*fake.Clientset
+
+	driver *kubernetes.Driver
+	agent  *agent
+	status corev1.PodStatus
+}
+
+var running = corev1.PodStatus{
+	Phase: corev1.PodRunning, PodIP: "10.0.0.1",
+	ContainerStatuses: []corev1.ContainerStatus{{Name: "sandbox", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{Clientset: fake.NewClientset(), agent: &agent{}, status: running}
+	uid := 0
+	w.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		object, ok := action.(clienttesting.CreateAction).GetObject().(metav1.Object)
+		if ok {
+			uid++
+			object.SetUID(types.UID(strings.Repeat("u", uid)))
+		}
+		if pod, ok := object.(*corev1.Pod); ok {
+			pod.Status = w.status
+			pod.Spec.NodeName = "node"
+		}
+		return false, nil, nil
+	})
+	w.driver = kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server", ReadyTimeout: 10 * time.Second}, w,
+		func(context.Context) (net.Conn, error) { return nil, errors.New("tests do not connect") })
+	return w
+}
+
+// fail makes the calls of a kind fail; after they were carried out if done is set.
+func (w *world) fail(verb, resource string, done bool, err error) (calls *int) {
+	calls = new(int)
+	var mu sync.Mutex
+	w.PrependReactor(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		*calls++
+		if done && *calls == 1 {
+			if create, ok := action.(clienttesting.CreateAction); ok {
+				_ = w.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace())
+			}
+		}
+		return true, nil, err
+	})
+	return calls
+}
+
+// left are the names of the objects in the cluster.
+func (w *world) left(t *testing.T) (names []string) {
+	t.Helper()
+	pods, err := w.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "agents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.(*corev1.PodList).Items {
+		names = append(names, "pod/"+p.Name)
+	}
+	secrets, err := w.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithKind("Secret"), "agents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range secrets.(*corev1.SecretList).Items {
+		names = append(names, "secret/"+s.Name)
+	}
+	return names
+}
+
+var spec = sandbox.Spec{Image: "image", Key: "key", Name: "first", Env: map[string]string{"A": "1"}, TTL: time.Hour}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ID != sandbox.ID("key") || s.State != sandbox.Ready || s.Name != "first" || s.Deadline.IsZero() || s.Instance == "" {
+		t.Errorf("created %+v", *s)
+	}
+	key, err := s.Key()
+	if err != nil || len(w.agent.claims) != 1 || w.agent.claims[0].Key != key || w.agent.claims[0].Env["A"] != "1" || w.agent.claims[0].TTL > time.Hour {
+		t.Errorf("key %q, %v; claims %+v", key, err, w.agent.claims)
+	}
+	secret, err := w.CoreV1().Secrets("agents").Get(t.Context(), "sandbox-"+s.ID, metav1.GetOptions{})
+	if err != nil || len(secret.OwnerReferences) != 1 || string(secret.OwnerReferences[0].UID) != s.Instance {
+		t.Errorf("the Secret is not its Pod's: %+v, %v", secret, err)
+	}
+	again, err := w.driver.Create(t.Context(), spec)
+	if err != nil || again.Instance != s.Instance || len(w.agent.claims) != 1 {
+		t.Errorf("the same key again: %v, %v, %d claims", again, err, len(w.agent.claims))
+	}
+	if err := w.driver.Renew(t.Context(), s, time.Time{}); err != nil || w.agent.ttl != 0 {
+		t.Errorf("Renew: %v, %v", err, w.agent.ttl)
+	}
+	if found, err := w.driver.Get(t.Context(), s.ID); err != nil || !found.Deadline.IsZero() {
+		t.Errorf("without a deadline: %+v, %v", found, err)
+	}
+	if err := w.driver.Delete(t.Context(), s); err != nil || len(w.left(t)) > 0 {
+		t.Errorf("Delete: %v, left %v", err, w.left(t))
+	}
+}
+
+// Whichever call fails, whether or not the API server carried it out, a creation
+// leaves nothing.
+func TestCreateFails(t *testing.T) {
+	t.Parallel()
+	broken := apierrors.NewInternalError(errors.New("broken"))
+	quota := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("exceeded quota: small, requested: pods=1"))
+	pods := corev1.Resource("pods")
+	for _, tt := range []struct {
+		name, verb, resource string
+		done                 bool
+		err                  error
+		is                   error
+		want                 string
+	}{
+		{"record", "create", "secrets", false, broken, sandbox.ErrUnknown, "making the record"},
+		{"record made", "create", "secrets", true, broken, sandbox.ErrUnknown, "making the record"},
+		{"names", "list", "secrets", false, broken, sandbox.ErrUnknown, "looking for the name first"},
+		{"pod", "create", "pods", false, broken, sandbox.ErrUnknown, "making the Pod"},
+		{"pod made", "create", "pods", true, broken, sandbox.ErrUnknown, "making the Pod"},
+		{"quota", "create", "pods", false, quota, nil, "the quota of the namespace is used up"},
+		{"refused", "create", "pods", false, apierrors.NewBadRequest("no such field"), sandbox.ErrInvalid, "no such field"},
+		{"owner", "patch", "secrets", false, broken, sandbox.ErrUnknown, "to its Pod"},
+		{"watch", "watch", "pods", false, broken, sandbox.ErrUnknown, "watching the Pod"},
+		{"look", "get", "pods", false, broken, sandbox.ErrUnknown, "looking at the Pod"},
+		{"note", "patch", "pods", false, apierrors.NewNotFound(pods, "p"), sandbox.ErrNotFound, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var calls *int
+			if tt.verb == "watch" {
+				calls = new(int)
+				w.PrependWatchReactor(tt.resource, func(clienttesting.Action) (bool, watch.Interface, error) { *calls++; return true, nil, tt.err })
+			} else {
+				calls = w.fail(tt.verb, tt.resource, tt.done, tt.err)
+			}
+			s, err := w.driver.Create(t.Context(), spec)
+			if s != nil || err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) || *calls == 0 {
+				t.Errorf("got %v, %v after %d calls; want %v, %q", s, err, *calls, tt.is, tt.want)
+			}
+			if left := w.left(t); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// The words of the cluster reach the caller.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	waiting := func(name, reason, message string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: name, Image: "image", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}},
+		}}
+	}
+	for _, tt := range []struct {
+		name   string
+		status corev1.PodStatus
+		fail   error
+		is     error
+		want   string
+	}{
+		{"image", waiting("sandbox", "ErrImagePull", "manifest unknown"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: manifest unknown"},
+		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
+		{"start", waiting("sandbox", "RunContainerError", "no /bin"), nil, nil, "RunContainerError: no /bin"},
+		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory"}, nil, nil, "Evicted: The node was low on memory"},
+		{"ended", corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "sandbox", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
+		}}, nil, nil, "its server ended with status 1"},
+		{"no shell", running, errors.New("no shell"), nil, "waiting for the first command in its shell: no shell"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.status, w.agent.fail = tt.status, tt.fail
+			_, err := w.driver.Create(t.Context(), spec)
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if left := w.left(t); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// A caller goes on where another one died.
+func TestCreateAfterCrash(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"pods", "secrets"} { // it died before the Pod was made, and before the Secret got its owner
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ctx, die := context.WithCancel(t.Context())
+			dead := false
+			w.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if dead || action.Matches("create", "pods") && verb == "pods" || action.Matches("patch", "secrets") && verb == "secrets" {
+					die()
+					dead = true
+					return true, nil, context.Canceled
+				}
+				return false, nil, nil
+			})
+			if _, err := w.driver.Create(ctx, spec); err == nil {
+				t.Fatal("a caller without a cluster created a sandbox")
+			}
+			dead, verb = false, "" // another caller
+			s, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := w.left(t); len(left) != 2 || s.State != sandbox.Ready {
+				t.Errorf("%+v; there are %v", s, left)
+			}
+		})
+	}
+}
+
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	create := func(key string, ttl time.Duration) *sandbox.Sandbox {
+		s, err := w.driver.Create(ctx, sandbox.Spec{Image: "image", Key: key, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	kept := create("kept", time.Hour)
+	over, lost, ended, died := create("over", time.Millisecond), create("lost", 0), create("ended", 0), create("died", 0)
+	pods, secrets := w.CoreV1().Pods("agents"), w.CoreV1().Secrets("agents")
+	podOf := func(s *sandbox.Sandbox) *corev1.Pod {
+		all, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "actiond.dev/id=" + s.ID})
+		if err != nil || len(all.Items) != 1 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		return &all.Items[0]
+	}
+	if err := secrets.Delete(ctx, "sandbox-"+lost.ID, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf(ended)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+	if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod = podOf(died)
+	delete(pod.Annotations, "actiond.dev/ready")
+	pod.Annotations["actiond.dev/created"] = time.Now().Add(-time.Hour).Format(time.RFC3339)
+	if _, err := pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Two records without a Pod: one whose creator may be slow, and an old one.
+	for id, age := range map[string]time.Duration{"00000000000a": 0, "00000000000b": 2 * kubernetes.RecordTime} {
+		data, err := json.Marshal(kubernetes.Record{ID: id, Pod: "none-" + id, Created: time.Now().Add(-age)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "sandbox-" + id, Labels: map[string]string{"actiond.dev/managed": "sandbox", "actiond.dev/id": id}},
+			Data:       map[string][]byte{"record": data},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{over.ID, lost.ID, ended.ID, died.ID, "00000000000b"}
+	slices.Sort(want)
+	for _, dryRun := range []bool{true, false} {
+		removed, err := w.driver.Prune(ctx, dryRun)
+		var ids []string
+		for _, r := range removed {
+			ids = append(ids, r.ID)
+			if r.Reason == "" {
+				t.Errorf("%+v has no reason", r)
+			}
+		}
+		slices.Sort(ids)
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("Prune: %v, %v, want %v", removed, err, want)
+		}
+	}
+	left := w.left(t)
+	slices.Sort(left)
+	if len(left) != 3 || !strings.HasPrefix(left[0], "pod/sandbox-"+kept.ID) || left[1] != "secret/sandbox-00000000000a" || left[2] != "secret/sandbox-"+kept.ID {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// What a Pod must not have, whatever is asked for.
+func TestPod(t *testing.T) {
+	t.Parallel()
+	s := sandbox.Spec{Image: "image", Mounts: []sandbox.Mount{{Source: "data", Target: "/data"}}, Labels: map[string]string{"team": "a"}, Runtime: "gvisor"}
+	if err := s.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	r := &kubernetes.Record{ID: "0123456789ab", Pod: "p", Key: "the key", Ticket: "the ticket", Created: time.Now()}
+	pod := kubernetes.PodOf(&s, r, "server")
+	data, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{r.Key, r.Ticket, "hostPath", `"privileged":true`, `"allowPrivilegeEscalation":true`, "hostNetwork", "hostPID", "SYS_"} {
+		if strings.Contains(string(data), secret) {
+			t.Errorf("%q is in the Pod", secret)
+		}
+	}
+	spec := pod.Spec
+	if *spec.AutomountServiceAccountToken || *spec.EnableServiceLinks || spec.RestartPolicy != corev1.RestartPolicyNever || *spec.RuntimeClassName != "gvisor" ||
+		spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || pod.Labels["team"] != "a" {
+		t.Errorf("%s", data)
+	}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if !slices.Equal(c.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}) || c.Resources.Limits.Memory().IsZero() ||
+			c.Resources.Limits.Cpu().IsZero() || c.Resources.Limits.StorageEphemeral().IsZero() || c.Resources.Requests.Memory().IsZero() {
+			t.Errorf("container %s: %+v, %+v", c.Name, c.SecurityContext, c.Resources)
+		}
+	}
+	// An agent's account may not listen where the server does.
+	if len(spec.SecurityContext.Sysctls) != 1 || spec.SecurityContext.Sysctls[0].Value != "1024" || !slices.Contains(spec.Containers[0].Command, "0.0.0.0:1000") {
+		t.Errorf("sysctls %v, command %q", spec.SecurityContext.Sysctls, spec.Containers[0].Command)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for want, change := range map[string]func(*sandbox.Spec){
+		"a process limit":        func(s *sandbox.Spec) { s.Pids = 100 },
+		"a file limit":           func(s *sandbox.Spec) { s.OpenFiles = 1000 },
+		"security options":       func(s *sandbox.Spec) { s.SecurityOpts = []string{"seccomp=unconfined"} },
+		"read-only files":        func(s *sandbox.Spec) { s.ReadOnly = true },
+		"network none":           func(s *sandbox.Spec) { s.Network = "none" },
+		"mount /etc: ":           func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/etc", Target: "/data"}} },
+		"mount target /.actiond": func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/.actiond"}} },
+		"mount target /var":      func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/var"}} },
+		"label a b=":             func(s *sandbox.Spec) { s.Labels = map[string]string{"a b": ""} },
+		"labels of actiond.dev":  func(s *sandbox.Spec) { s.Labels = map[string]string{"actiond.dev/id": "x"} },
+		"labels of k8s.io":       func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
+	} {
+		s := spec
+		change(&s)
+		if _, err := w.driver.Create(t.Context(), s); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if left := w.left(t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestContexts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "clusters": [{"name": "c", "cluster": {"server": "https://c"}}], "contexts": [
+		{"name": "a", "context": {"cluster": "c", "namespace": "one"}}, {"name": "arn:x:cluster/b", "context": {"cluster": "c"}}]}`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	for cluster, want := range map[string]string{"": "one", "a": "one", "a/two": "two", "arn:x:cluster/b": "default", "arn:x:cluster/b/three": "three"} {
+		loaded, err := kubernetes.Load(cluster)
+		if err != nil {
+			t.Errorf("%q: %v", cluster, err)
+			continue
+		}
+		if namespace, _, err := loaded.Namespace(); err != nil || namespace != want {
+			t.Errorf("%q: namespace %q, %v, want %q", cluster, namespace, err, want)
+		}
+	}
+	if _, err := kubernetes.Load("none"); err == nil || !strings.Contains(err.Error(), `no context "none"`) {
+		t.Errorf("a context that does not exist: %v", err)
+	}
+}

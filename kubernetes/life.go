@@ -1,0 +1,355 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// recordTime is how long a record may be without its Pod: its creator may be slow.
+const recordTime = 5 * time.Minute
+
+// Prune is [sandbox.Pruner]'s. Afterwards each creation whose caller died has left
+// exactly one sandbox or none, and no Secret without a Pod.
+func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
+	// Pods first: each has had its record before it was made.
+	pods, err := d.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
+	if err != nil {
+		return nil, apiError(ctx, "listing the records of sandboxes", err)
+	}
+	records := map[string]*record{} // by the name of the Pod
+	var errs []error
+	for i := range list.Items {
+		r, err := readRecord(&list.Items[i])
+		errs = append(errs, err)
+		if err == nil {
+			records[r.Pod] = r
+		}
+	}
+	var removed []sandbox.Removal
+	for i := range pods {
+		s := d.sandbox(&pods[i])
+		r := records[s.pod]
+		delete(records, s.pod)
+		reason := d.reason(&pods[i], s, r, time.Now())
+		if reason == "" {
+			continue
+		}
+		if !dryRun {
+			err = d.deletePod(ctx, s.pod, s.uid)
+			if err == nil && r != nil {
+				err = d.forget(ctx, r)
+			}
+			errs = append(errs, err)
+		}
+		removed = append(removed, sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason})
+	}
+	for _, r := range records {
+		gone, err := d.abandoned(ctx, r)
+		if gone && !dryRun {
+			err = d.forget(ctx, r)
+		}
+		if gone {
+			removed = append(removed, sandbox.Removal{ID: r.ID, Name: r.Name, Reason: "it has a record and no Pod"})
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// reason says why a sandbox is to be removed; "" for others.
+func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record, now time.Time) string {
+	// A caller that is alive gives up before this.
+	creating := pod.Annotations[noteReady] == "" && now.Before(s.Created.Add(d.config.ReadyTimeout+recordTime))
+	switch {
+	case r == nil:
+		return "its key is lost"
+	case s.Overdue(now) != "":
+		return s.Overdue(now)
+	case creating:
+		return ""
+	case s.State == sandbox.Gone:
+		return s.Detail
+	case pod.Annotations[noteReady] == "":
+		return "its creator died"
+	}
+	return ""
+}
+
+// abandoned tells whether a record will not get its Pod, or has lost it.
+func (d *Driver) abandoned(ctx context.Context, r *record) (bool, error) {
+	if time.Since(r.Created) < recordTime {
+		return false, nil
+	}
+	pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+		return true, nil
+	}
+	return false, apiError(ctx, "looking for the Pod "+r.Pod, err)
+}
+
+// Logs is [sandbox.Logger]'s. Kubernetes keeps both outputs as one, which goes to
+// stdout.
+func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, stdout, _ io.Writer) error {
+	of, err := instanceOf(s)
+	if err != nil {
+		return err
+	}
+	options := &corev1.PodLogOptions{Container: containerName, Follow: o.Follow, Timestamps: o.Timestamps}
+	if o.Tail > 0 {
+		lines := int64(o.Tail)
+		options.TailLines = &lines
+	}
+	if !o.Since.IsZero() {
+		options.SinceTime = &metav1.Time{Time: o.Since}
+	}
+	log, err := d.pods().GetLogs(of.pod, options).Stream(ctx)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
+	}
+	if err != nil {
+		return apiError(ctx, "reading the log of sandbox "+s.ID, err)
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := io.Copy(stdout, log); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("reading the log of sandbox %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Inspect is [sandbox.Inspector]'s.
+func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Details, error) {
+	of, err := instanceOf(s)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != of.uid {
+		return nil, fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
+	}
+	if err != nil {
+		return nil, apiError(ctx, "looking at sandbox "+s.ID, err)
+	}
+	details := &sandbox.Details{
+		Instance: string(pod.UID), Network: "default", LostProtection: lost(pod),
+		WorkDir: argument(pod, "--working-dir"),
+	}
+	for _, ip := range pod.Status.PodIPs {
+		details.Addresses = append(details.Addresses, ip.IP)
+	}
+	if pod.Spec.RuntimeClassName != nil {
+		details.Runtime = *pod.Spec.RuntimeClassName
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == containerName {
+			details.Memory = c.Resources.Limits.Memory().Value()
+			details.CPUs = c.Resources.Limits.Cpu().AsApproximateFloat64()
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name != containerName {
+			continue
+		}
+		details.ImageID = c.ImageID
+		if c.State.Running != nil {
+			details.Started = c.State.Running.StartedAt.Time
+		}
+		if end := c.State.Terminated; end != nil {
+			details.Started, details.Ended = end.StartedAt.Time, end.FinishedAt.Time
+			details.ExitCode, details.OutOfMemory = int(end.ExitCode), end.Reason == "OOMKilled"
+		}
+	}
+	return details, nil
+}
+
+// argument is the value of a flag of the server in a Pod.
+func argument(pod *corev1.Pod, flag string) string {
+	for _, c := range pod.Spec.Containers {
+		for i, word := range c.Command {
+			if c.Name == containerName && word == flag && i+1 < len(c.Command) {
+				return c.Command[i+1]
+			}
+		}
+	}
+	return ""
+}
+
+// lost is the protection of Docker's sandboxes that every Pod lacks.
+func lost(pod *corev1.Pod) []string {
+	all := []string{
+		"processes are limited by the kubelet's podPidsLimit alone",
+		"the seccomp profile is the node's",
+	}
+	if pod.Annotations[noteUser] == "root:0" {
+		all = append(all, "commands run with the server's own user: the agent can stop the server and read its memory")
+	}
+	return all
+}
+
+// Events is [sandbox.Watcher]'s. Its words are create, start, die and destroy.
+func (d *Driver) Events(ctx context.Context, each func(sandbox.Event) error) error {
+	last := map[string]string{} // the last word, by the Pod's uid
+	options := metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"}
+	first := true
+	for {
+		list, err := d.pods().List(ctx, options)
+		if err != nil {
+			return apiError(ctx, "listing the sandboxes", err)
+		}
+		for i := range list.Items {
+			event := d.event(&list.Items[i], watch.Modified)
+			if first {
+				last[string(list.Items[i].UID)] = event.What
+			} else if err := report(last, &list.Items[i], event, each); err != nil {
+				return err
+			}
+		}
+		first = false
+		watching := options
+		watching.ResourceVersion = list.ResourceVersion
+		if err := d.watchEvents(ctx, watching, last, each); err != nil {
+			return err
+		}
+	}
+}
+
+// watchEvents reports events until the API server ends the watch.
+func (d *Driver) watchEvents(ctx context.Context, options metav1.ListOptions, last map[string]string, each func(sandbox.Event) error) error {
+	w, err := d.pods().Watch(ctx, options)
+	if err != nil {
+		return apiError(ctx, "watching the sandboxes", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case event, ok := <-w.ResultChan():
+			if !ok || event.Type == watch.Error {
+				return sleep(ctx, createPause)
+			}
+			if pod, isPod := event.Object.(*corev1.Pod); isPod {
+				if err := report(last, pod, d.event(pod, event.Type), each); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// report passes an event on, unless it says nothing new.
+func report(last map[string]string, pod *corev1.Pod, event sandbox.Event, each func(sandbox.Event) error) error {
+	if event.ID == "" || last[string(pod.UID)] == event.What {
+		return nil
+	}
+	last[string(pod.UID)] = event.What
+	if event.What == "destroy" {
+		delete(last, string(pod.UID))
+	}
+	return each(event)
+}
+
+// event says in one word where a Pod is in its life.
+func (d *Driver) event(pod *corev1.Pod, kind watch.EventType) sandbox.Event {
+	e := sandbox.Event{Time: time.Now(), ID: pod.Labels[labelID], Name: pod.Annotations[noteName], What: "create"}
+	for _, c := range pod.Status.ContainerStatuses {
+		switch {
+		case c.Name != containerName:
+		case c.State.Terminated != nil:
+			e.What, e.Code = "die", strconv.Itoa(int(c.State.Terminated.ExitCode))
+		case c.State.Running != nil:
+			e.What = "start"
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed && e.What != "die" {
+		e.What = "die"
+	}
+	if kind == watch.Deleted {
+		e.What, e.Code = "destroy", ""
+	}
+	return e
+}
+
+// Examine is [sandbox.Doctor]'s.
+func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
+	version, err := d.api.Discovery().ServerVersion()
+	if err != nil {
+		err = apiError(ctx, "asking for its version", err)
+		return []sandbox.Finding{{Status: "missing", About: "cluster", Text: err.Error(), So: "see 'kubectl version' and the kubeconfig"}}, err
+	}
+	found := []sandbox.Finding{{Status: "ok", About: "cluster", Text: "Kubernetes " + version.GitVersion + ", namespace " + d.namespace}}
+	missing, err := d.checkRights(ctx)
+	if err != nil {
+		return found, err
+	}
+	found = append(found, missing...)
+	if d.config.ServerImage == "" {
+		found = append(found, sandbox.Finding{
+			Status: "missing", About: "server", Text: "no image brings the server into Pods",
+			So: "make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image",
+		})
+	}
+	return append(found,
+		sandbox.Finding{Status: "weaker", About: "processes", Text: "a Pod has no process limit of its own", So: "set podPidsLimit in the kubelets' configuration"},
+		sandbox.Finding{Status: "weaker", About: "seccomp", Text: "Pods get the profile of their node, not the one that Docker's sandboxes get"},
+		sandbox.Finding{Status: "weaker", About: "network", Text: "sandboxes reach each other and the cluster unless network policies keep them from it", So: "this driver makes no policies yet: make one for namespace " + d.namespace},
+		sandbox.Finding{Status: "weaker", About: "kernel objects", Text: "System V memory, message queues and inodes of a Pod are not limited"},
+	), nil
+}
+
+// rights are what the driver does to the objects of its namespace.
+var rights = []struct {
+	resource, sub string
+	verbs         []string
+}{
+	{"pods", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
+	{"secrets", "", []string{"create", "get", "list", "patch", "delete"}},
+	{"pods", "log", []string{"get"}},
+	{"pods", "portforward", []string{"create"}},
+	{"events", "", []string{"list"}},
+}
+
+// checkRights asks the cluster for what it does not allow.
+func (d *Driver) checkRights(ctx context.Context) (missing []sandbox.Finding, err error) {
+	for _, r := range rights {
+		if r.sub == "portforward" && d.config.Direct {
+			continue
+		}
+		for _, verb := range r.verbs {
+			review, err := d.api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: d.namespace, Verb: verb, Resource: r.resource, Subresource: r.sub,
+				}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return missing, apiError(ctx, "asking for permissions", err)
+			}
+			if !review.Status.Allowed {
+				what := r.resource
+				if r.sub != "" {
+					what += "/" + r.sub
+				}
+				missing = append(missing, sandbox.Finding{
+					Status: "missing", About: "rights", Text: fmt.Sprintf("the cluster does not allow to %s %s in namespace %s", verb, what, d.namespace),
+					So: "have a Role with it bound to your account",
+				})
+			}
+		}
+	}
+	return missing, nil
+}

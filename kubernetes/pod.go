@@ -1,0 +1,223 @@
+package kubernetes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+const (
+	domain = "actiond.dev/"
+
+	// Labels of Pods and Secrets.
+	labelManaged = domain + "managed" // "sandbox"
+	labelID      = domain + "id"
+	labelName    = domain + "name" // of a Secret: the hash of the name
+
+	// Annotations of Pods.
+	noteName     = domain + "name"
+	noteOwner    = domain + "owner"
+	noteSpec     = domain + "spec"     // hash of the specification
+	noteCreated  = domain + "created"  // RFC 3339 with nanoseconds
+	noteDeadline = domain + "deadline" // the same, empty: none
+	noteIdle     = domain + "idle"     // a duration, empty: none
+	noteUser     = domain + "user"     // NAME:UID
+	noteImage    = domain + "image"    // as it was asked for
+	noteReady    = domain + "ready"    // when the first command ran; absent before
+
+	containerName = "sandbox"
+	initName      = "server"
+	serverDir     = "/.actiond"
+	serverPath    = serverDir + "/server"
+	stateDir      = "/var/lib/actiond"
+	// port is one that only root can listen at: a process of the agent that took it
+	// while the server restarts would be sent the key.
+	port = 1000
+)
+
+// Bounds of what a Pod keeps on its node.
+var (
+	stateBytes  = resource.MustParse("1Gi")  // undo history, journal
+	serverBytes = resource.MustParse("64Mi") // the server
+	diskBytes   = resource.MustParse("10Gi") // all it writes: state, logs and the image's files
+)
+
+// capabilities are what a server with uid 0 needs to run commands and open files as
+// another user, and to listen at its port. Pod Security "baseline" admits them.
+var capabilities = []corev1.Capability{"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE"}
+
+// rootCapabilities are for commands that run as root, too, which otherwise cannot
+// write the files of other users.
+var rootCapabilities = []corev1.Capability{"DAC_OVERRIDE", "FOWNER"}
+
+// user ids that are given where nothing else decides: inside the 65,536 of a Pod's
+// user namespace, and above those of accounts.
+const (
+	firstUserID = 40000
+	userIDs     = 20000
+	mountUserID = 1000 // with a volume, whose files keep one owner
+)
+
+// userID is the one of the commands. The kernel counts inotify instances and pipe
+// buffers for each user id, so sandboxes of a node should have different ones.
+func userID(s *sandbox.Spec, id string) int {
+	switch {
+	case s.UserID != 0 || s.User == "root":
+		return s.UserID
+	case len(s.Mounts) > 0:
+		return mountUserID
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return firstUserID + int(h.Sum32()%userIDs)
+}
+
+// podFor is the Pod of a completed specification. It looks at nothing else.
+func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
+	no, uid := false, int64(0)
+	grace := int64(8) // the server ends within 5 seconds
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: map[string]string{}, Annotations: notes(s, r)},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			AutomountServiceAccountToken:  &no,
+			EnableServiceLinks:            &no,
+			Hostname:                      r.ID,
+			TerminationGracePeriodSeconds: &grace,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsUser: &uid, RunAsGroup: &uid,
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				// Some runtimes let every user listen at every port.
+				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "1024"}},
+			},
+			InitContainers: []corev1.Container{initContainer(serverImage)},
+			Containers:     []corev1.Container{container(s, r)},
+			Volumes: []corev1.Volume{
+				emptyDir("server", serverBytes), emptyDir("state", stateBytes),
+			},
+		},
+	}
+	maps.Copy(pod.Labels, s.Labels)
+	maps.Copy(pod.Labels, map[string]string{labelManaged: "sandbox", labelID: r.ID})
+	if s.Runtime != "" {
+		pod.Spec.RuntimeClassName = &s.Runtime
+	}
+	for i, m := range s.Mounts {
+		name := "mount-" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: m.Source, ReadOnly: m.ReadOnly},
+		}})
+		mounts := &pod.Spec.Containers[0].VolumeMounts
+		*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return pod
+}
+
+func emptyDir(name string, limit resource.Quantity) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}}
+}
+
+// initContainer puts the server into its volume, and makes the directory of the
+// state root's: an empty directory of Kubernetes is everyone's.
+func initContainer(image string) corev1.Container {
+	return corev1.Container{
+		Name: initName, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Args:            []string{"install", serverPath, stateDir},
+		SecurityContext: security(nil),
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("10m"), "memory": resource.MustParse("32Mi"), "ephemeral-storage": {}},
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("128Mi"), "ephemeral-storage": diskBytes},
+		},
+		VolumeMounts: []corev1.VolumeMount{{Name: "server", MountPath: serverDir}, {Name: "state", MountPath: stateDir}},
+	}
+}
+
+// container is where the commands run. It asks the scheduler for a tenth of its
+// processor time and a quarter of its memory: most sandboxes wait most of the time.
+func container(s *sandbox.Spec, r *record) corev1.Container {
+	caps := capabilities
+	if s.User == "root" {
+		caps = slices.Concat(caps, rootCapabilities)
+	}
+	milli := max(int64(s.CPUs*1000), 10)
+	return corev1.Container{
+		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicy(s.Pull),
+		Command:         append([]string{serverPath, "init"}, arguments(s, r)...),
+		WorkingDir:      "/",
+		SecurityContext: security(caps),
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{
+				"cpu": *resource.NewMilliQuantity(max(milli/10, 1), resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory/4, resource.BinarySI),
+				"ephemeral-storage": {},
+			},
+			Limits: corev1.ResourceList{
+				"cpu": *resource.NewMilliQuantity(milli, resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory, resource.BinarySI),
+				"ephemeral-storage": diskBytes,
+			},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "server", MountPath: serverDir, ReadOnly: true}, {Name: "state", MountPath: stateDir},
+		},
+	}
+}
+
+func security(add []corev1.Capability) *corev1.SecurityContext {
+	no := false
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no, Privileged: &no,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add},
+	}
+}
+
+func pullPolicy(p sandbox.Pull) corev1.PullPolicy {
+	switch p {
+	case sandbox.PullAlways:
+		return corev1.PullAlways
+	case sandbox.PullNever:
+		return corev1.PullNever
+	}
+	return corev1.PullIfNotPresent
+}
+
+// arguments start the server. Other Pods may reach its port and other users of the
+// cluster may read them, so only the hash of the ticket is among them.
+func arguments(s *sandbox.Spec, r *record) []string {
+	ticket := sha256.Sum256([]byte(r.Ticket))
+	args := []string{
+		"--addr", "0.0.0.0:" + strconv.Itoa(port), "--working-dir", s.WorkDir,
+		"--username", s.User, "--user-id", strconv.Itoa(userID(s, r.ID)), "--state-dir", stateDir,
+		"--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+	}
+	if s.TTL > 0 {
+		args = append(args, "--ttl", s.TTL.String())
+	}
+	if s.Idle > 0 {
+		args = append(args, "--idle-limit", s.Idle.String())
+	}
+	return append(args, s.Flags...)
+}
+
+// notes are the annotations of a Pod: what is known of its sandbox.
+func notes(s *sandbox.Spec, r *record) map[string]string {
+	all := map[string]string{
+		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec, noteCreated: r.Created.UTC().Format(time.RFC3339Nano),
+		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.ID)), noteImage: s.Image,
+	}
+	if s.TTL > 0 {
+		all[noteDeadline] = r.Created.Add(s.TTL).UTC().Format(time.RFC3339Nano)
+	}
+	if s.Idle > 0 {
+		all[noteIdle] = s.Idle.String()
+	}
+	return all
+}

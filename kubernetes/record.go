@@ -1,0 +1,189 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// record is what the Secret of a key says. It holds everything that a second caller
+// needs to go on with the creation.
+type record struct {
+	ID      string            `json:"id"`
+	Pod     string            `json:"pod"` // its name
+	Key     string            `json:"key"` // of the server
+	Ticket  string            `json:"ticket"`
+	Spec    string            `json:"spec"` // hash of the specification
+	Name    string            `json:"name"`
+	Owner   string            `json:"owner,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Created time.Time         `json:"created"`
+
+	uid types.UID // of the Secret
+}
+
+// recordField is the field of the Secret with the record as JSON.
+const recordField = "record"
+
+// secretPrefix begins the names of Secrets; the id follows.
+const secretPrefix = "sandbox-"
+
+// errUndone: the creation that a caller followed was undone by the caller that began it.
+var errUndone = errors.New("another caller undid its creation")
+
+// take makes the record of a key, or finds the one that is there. mine reports that
+// this call made it.
+func (d *Driver) take(ctx context.Context, id, hash string, spec *sandbox.Spec) (r *record, mine bool, err error) {
+	r = &record{
+		ID: id, Pod: secretPrefix + id + "-" + strings.ToLower(rand.Text()[:8]), Key: cmp.Or(spec.Secret, random.Hex(32)), Ticket: random.Hex(32),
+		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env, Created: time.Now(),
+	}
+	if found, err := d.record(ctx, id); err == nil {
+		return follow(found, hash)
+	} else if !errors.Is(err, sandbox.ErrNotFound) {
+		return nil, false, err
+	}
+	if err := d.nameIsFree(ctx, r, spec.Name); err != nil {
+		return nil, false, err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, false, fmt.Errorf("writing the record of sandbox %s: %w", id, err)
+	}
+	made, err := d.secrets().Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: secretPrefix + id, Labels: map[string]string{labelManaged: "sandbox", labelID: id, labelName: nameHash(r.Name)},
+		},
+		Data: map[string][]byte{recordField: data},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		found, err := d.record(ctx, id)
+		if errors.Is(err, sandbox.ErrNotFound) {
+			return nil, false, errUndone
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return follow(found, hash)
+	}
+	if err != nil {
+		// The API server may have made it although its answer did not arrive.
+		undoCtx, cancel := settling(ctx)
+		defer cancel()
+		return nil, false, errors.Join(creationError(ctx, "making the record of sandbox "+id, err), d.forget(undoCtx, r))
+	}
+	r.uid = made.UID
+	return r, true, nil
+}
+
+// follow joins the creation of another caller.
+func follow(found *record, hash string) (*record, bool, error) {
+	if found.Spec != hash {
+		return nil, false, fmt.Errorf("%w: sandbox %s has this key and another specification", sandbox.ErrConflict, found.ID)
+	}
+	return found, false, nil
+}
+
+// nameIsFree fails with ErrConflict if another record has the name. It is asked
+// before the own record is made, to fail early, and again after it, because only then
+// do two callers at once see each other.
+func (d *Driver) nameIsFree(ctx context.Context, r *record, name string) error {
+	if name == "" {
+		return nil
+	}
+	taken := func(id string) error {
+		return fmt.Errorf("%w: sandbox %s has the name %s; remove it, or take another name", sandbox.ErrConflict, id, name)
+	}
+	if sandbox.IsID(name) && name != r.ID {
+		if _, err := d.record(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
+			return cmp.Or(err, taken(name))
+		}
+	}
+	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox," + labelName + "=" + nameHash(name)})
+	if err != nil {
+		return apiError(ctx, "looking for the name "+name, err)
+	}
+	for i := range list.Items {
+		if id := list.Items[i].Labels[labelID]; id != r.ID {
+			return taken(id)
+		}
+	}
+	return nil
+}
+
+// nameHash is a name as a label can have it.
+func nameHash(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// record reads the record of an id. It fails with ErrNotFound.
+func (d *Driver) record(ctx context.Context, id string) (*record, error) {
+	secret, err := d.secrets().Get(ctx, secretPrefix+id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%q: %w", id, sandbox.ErrNotFound)
+	}
+	if err != nil {
+		return nil, apiError(ctx, "reading the record of sandbox "+id, err)
+	}
+	return readRecord(secret)
+}
+
+func readRecord(secret *corev1.Secret) (*record, error) {
+	r := &record{uid: secret.UID}
+	if err := json.Unmarshal(secret.Data[recordField], r); err != nil || secret.Labels[labelManaged] != "sandbox" || secretPrefix+r.ID != secret.Name {
+		return nil, fmt.Errorf("%w: the Secret %s was not made by this driver and has the name of a sandbox's record", sandbox.ErrConflict, secret.Name)
+	}
+	return r, nil
+}
+
+// forget removes the record, unless another one has taken its place. One that no
+// longer exists is not an error.
+func (d *Driver) forget(ctx context.Context, r *record) error {
+	if r.uid == "" {
+		found, err := d.record(ctx, r.ID)
+		if errors.Is(err, sandbox.ErrNotFound) || err == nil && found.Ticket != r.Ticket {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.uid = found.uid
+	}
+	err := d.secrets().Delete(ctx, secretPrefix+r.ID, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return apiError(ctx, "removing the record of sandbox "+r.ID, err)
+}
+
+// own makes the Secret go with its Pod.
+func (d *Driver) own(ctx context.Context, r *record, pod *corev1.Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             r.uid, // a Secret of the same name that was made later is another record
+		"ownerReferences": []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+	}})
+	if err != nil {
+		return fmt.Errorf("giving the record of sandbox %s to its Pod: %w", r.ID, err)
+	}
+	_, err = d.secrets().Patch(ctx, secretPrefix+r.ID, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return errUndone
+	}
+	return apiError(ctx, "giving the record of sandbox "+r.ID+" to its Pod", err)
+}

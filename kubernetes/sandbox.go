@@ -1,0 +1,245 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// instance is a sandbox as its cluster sees it, and the sandbox's Access.
+type instance struct {
+	*sandbox.Sandbox
+
+	driver *Driver
+	pod    string // its name
+	uid    types.UID
+	ip     string // empty before it runs
+
+	mu  sync.Mutex
+	key string // once it was read
+}
+
+// sandbox is the sandbox of a Pod.
+func (d *Driver) sandbox(pod *corev1.Pod) *instance {
+	notes := pod.Annotations
+	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP}
+	s.Sandbox = &sandbox.Sandbox{
+		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec],
+		User: notes[noteUser], Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
+	}
+	s.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
+	s.Deadline, _ = time.Parse(time.RFC3339Nano, notes[noteDeadline])
+	s.IdleLimit, _ = time.ParseDuration(notes[noteIdle])
+	for name, value := range pod.Labels {
+		if !strings.HasPrefix(name, domain) {
+			s.Labels[name] = value
+		}
+	}
+	s.State, s.Detail = stateOf(pod)
+	return s
+}
+
+// stateOf translates what the Pod says. A Pod that ended is gone: nothing starts it
+// again.
+func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
+	if pod.DeletionTimestamp != nil {
+		return sandbox.Gone, "being removed"
+	}
+	state, waiting, err := look(pod)
+	switch {
+	case err != nil:
+		return sandbox.Gone, err.Error()
+	case waiting != "":
+		return state, "waits for " + waiting
+	case pod.Annotations[noteReady] == "":
+		return sandbox.Starting, "on node " + pod.Spec.NodeName
+	}
+	return sandbox.Ready, "on node " + pod.Spec.NodeName
+}
+
+// List is [sandbox.Driver]'s. Pods that are being removed are not among them; those
+// that ended are gone.
+func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
+	pods, err := d.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*sandbox.Sandbox, len(pods))
+	for i := range pods {
+		all[i] = d.sandbox(&pods[i]).Sandbox
+	}
+	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all, nil
+}
+
+// listPods are the Pods of sandboxes that are not being removed.
+func (d *Driver) listPods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := d.pods().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
+	if err != nil {
+		return nil, apiError(ctx, "listing the sandboxes", err)
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || !sandbox.IsID(p.Labels[labelID])
+	}), nil
+}
+
+// Get is [sandbox.Driver]'s.
+func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
+	if sandbox.IsID(ref) { // without a look at all others
+		r, err := d.record(ctx, ref)
+		if err == nil {
+			pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+			if err == nil && pod.DeletionTimestamp == nil {
+				return d.sandbox(pod).Sandbox, nil
+			}
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, apiError(ctx, "looking at sandbox "+ref, err)
+			}
+		} else if !errors.Is(err, sandbox.ErrNotFound) {
+			return nil, err
+		}
+	}
+	all, err := d.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.Find(all, ref)
+}
+
+// instanceOf returns what the driver keeps of a sandbox. It fails with ErrNotFound for one
+// of another driver.
+func instanceOf(s *sandbox.Sandbox) (*instance, error) {
+	of, ok := s.Access.(*instance)
+	if !ok {
+		return nil, fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
+	}
+	return of, nil
+}
+
+// Delete is [sandbox.Driver]'s. It returns when the cluster was told; the node then
+// ends the processes within a second or two.
+func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
+	of, err := instanceOf(s)
+	if err != nil {
+		return err
+	}
+	r, err := d.record(ctx, s.ID)
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	if err := d.deletePod(ctx, of.pod, of.uid); err != nil {
+		return err
+	}
+	if r == nil || r.Pod != of.pod {
+		return nil // the key has another sandbox by now
+	}
+	return d.forget(ctx, r)
+}
+
+// deletePod removes one Pod, and none that took its name.
+func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID) error {
+	grace := int64(1)
+	err := d.pods().Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return apiError(ctx, "removing the Pod "+name, err)
+}
+
+// Renew is [sandbox.Renewer]'s.
+func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Time) error {
+	of, err := instanceOf(s)
+	if err != nil {
+		return err
+	}
+	pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != of.uid {
+		return fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
+	}
+	if err != nil {
+		return apiError(ctx, "looking at sandbox "+s.ID, err)
+	}
+	key, err := of.readKey(ctx)
+	if err != nil {
+		return err
+	}
+	var ttl time.Duration
+	notes := map[string]any{noteDeadline: nil}
+	if !deadline.IsZero() {
+		ttl = max(time.Until(deadline), time.Second)
+		notes[noteDeadline] = deadline.UTC().Format(time.RFC3339Nano)
+	}
+	// The server first: it may refuse.
+	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, ttl); err != nil {
+		return fmt.Errorf("telling the server of sandbox %s its deadline: %w", s.ID, err)
+	}
+	if _, err := d.note(ctx, pod, notes); err != nil {
+		return err
+	}
+	s.Deadline = deadline
+	return nil
+}
+
+// keyTime bounds the reading of a key, for which callers have no context.
+const keyTime = 15 * time.Second
+
+// Key is [sandbox.Access]'s.
+func (s *instance) Key() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), keyTime)
+	defer cancel()
+	return s.readKey(ctx)
+}
+
+func (s *instance) readKey(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key != "" {
+		return s.key, nil
+	}
+	r, err := s.driver.record(ctx, s.ID)
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && r.Pod != s.pod {
+		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, fs.ErrNotExist)
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, err)
+	}
+	s.key = r.Key
+	return s.key, nil
+}
+
+// Dial is [sandbox.Access]'s.
+func (s *instance) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := s.driver.dial(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to sandbox %s: %w", s.ID, err)
+	}
+	return conn, nil
+}
+
+// dialPod connects to a Pod by its address.
+func dialPod(ctx context.Context, s *instance) (net.Conn, error) {
+	if s.ip == "" {
+		return nil, fmt.Errorf("its Pod has no address: it is %s", s.State)
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", net.JoinHostPort(s.ip, strconv.Itoa(port)))
+}

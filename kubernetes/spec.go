@@ -1,0 +1,77 @@
+package kubernetes
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// Check is [sandbox.Driver]'s. It does not ask the cluster.
+func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
+	var refused []string
+	for what, asked := range map[string]bool{
+		"a process limit (the kubelet has one, podPidsLimit)": spec.Pids != 0 && spec.Pids != sandbox.DefaultPids,
+		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
+		"security options": len(spec.SecurityOpts) > 0,
+		"read-only files":  spec.ReadOnly,
+		"network none, which needs a network policy": spec.Network == "none",
+		"a network of another name than default":     !slices.Contains([]string{"", "default", "none"}, spec.Network),
+	} {
+		if asked {
+			refused = append(refused, what)
+		}
+	}
+	if len(refused) > 0 {
+		slices.Sort(refused)
+		return "", sandbox.Invalid("%s cannot honour %s", d.Platform(), strings.Join(refused, ", "))
+	}
+	spec.Network = "default"
+	if err := spec.Complete(); err != nil {
+		return "", err
+	}
+	if err := checkMounts(spec.Mounts); err != nil {
+		return "", err
+	}
+	return spec.Hash(), checkLabels(spec.Labels)
+}
+
+// checkMounts refuses everything but claims of the namespace: a Pod with a path of
+// its node would reach what belongs to other Pods.
+func checkMounts(mounts []sandbox.Mount) error {
+	for _, m := range mounts {
+		if problems := validation.IsDNS1123Subdomain(m.Source); len(problems) > 0 {
+			return sandbox.Invalid("mount %s: Kubernetes mounts persistent volume claims of the namespace, CLAIM:/path, and no paths of a host", m.Source)
+		}
+		if err := sandbox.CleanAbsolute("mount target", m.Target); err != nil {
+			return err
+		}
+		for _, own := range []string{serverDir, stateDir} {
+			if m.Target == "/" || m.Target == own || strings.HasPrefix(m.Target, own+"/") || strings.HasPrefix(own, m.Target+"/") {
+				return sandbox.Invalid("mount target %s: the sandbox's server has its files in %s", m.Target, path.Clean(own))
+			}
+		}
+	}
+	return nil
+}
+
+// checkLabels refuses labels that a Pod cannot have.
+func checkLabels(labels map[string]string) error {
+	for name, value := range labels {
+		problems := slices.Concat(validation.IsQualifiedName(name), validation.IsValidLabelValue(value))
+		if len(problems) > 0 {
+			return sandbox.Invalid("label %s=%s: a Pod cannot have it: %s", name, value, problems[0])
+		}
+		domain, _, _ := strings.Cut(name, "/")
+		for _, reserved := range []string{"actiond.dev", "kubernetes.io", "k8s.io"} {
+			if strings.Contains(name, "/") && (domain == reserved || strings.HasSuffix(domain, "."+reserved)) {
+				return sandbox.Invalid("label %s: labels of %s say what a Pod is", name, reserved)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// running returns when the container of the Pod runs, and reports what it waits for.
+func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod, mine bool) (*corev1.Pod, error) {
+	said := ""
+	err := d.follow(ctx, r.Pod, func(now *corev1.Pod) (bool, error) {
+		if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
+			if !mine {
+				return false, errUndone
+			}
+			return false, fmt.Errorf("the Pod was removed: %w", sandbox.ErrNotFound)
+		}
+		pod = now
+		state, waiting, err := look(now)
+		if err == nil && waiting != said && waiting != "" {
+			said = waiting
+			d.config.Progress(r.ID, state, waiting)
+		}
+		return waiting == "", err
+	})
+	return pod, err
+}
+
+// whileRunning does work until the Pod ends, whose end is then the error.
+func (d *Driver) whileRunning(ctx context.Context, r *record, work func(context.Context) error) error {
+	workCtx, ended := context.WithCancelCause(ctx)
+	watchCtx, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() { // ends with this function
+		defer close(watched)
+		err := d.follow(watchCtx, r.Pod, func(now *corev1.Pod) (bool, error) {
+			if now == nil || now.DeletionTimestamp != nil {
+				return false, errUndone
+			}
+			_, _, err := look(now)
+			return false, err
+		})
+		if watchCtx.Err() == nil {
+			ended(err)
+		}
+	}()
+	err := work(workCtx)
+	cause := context.Cause(workCtx)
+	stop()
+	<-watched
+	ended(nil)
+	if err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// follow calls each with the Pod as it is and whenever it changes, nil once it is
+// gone, until each returns true or an error.
+func (d *Driver) follow(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) error {
+	for {
+		done, err := d.followOnce(ctx, name, each)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// followOnce is follow until the API server ends the watch. The watch begins before
+// the Pod is looked at, so no change is missed.
+func (d *Driver) followOnce(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) (bool, error) {
+	w, err := d.pods().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return false, apiError(ctx, "watching the Pod "+name, err)
+	}
+	defer w.Stop()
+	pod, err := d.pods().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return each(nil)
+	}
+	if err != nil {
+		return false, apiError(ctx, "looking at the Pod "+name, err)
+	}
+	if done, err := each(pod); done || err != nil {
+		return done, err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case event, ok := <-w.ResultChan():
+			if !ok || event.Type == watch.Error {
+				return false, sleep(ctx, createPause)
+			}
+			pod, isPod := event.Object.(*corev1.Pod)
+			if !isPod || pod.Name != name {
+				continue
+			}
+			if event.Type == watch.Deleted {
+				pod = nil
+			}
+			if done, err := each(pod); done || err != nil {
+				return done, err
+			}
+		}
+	}
+}
+
+// refusedImages are the kubelet's reasons for an image that it cannot get.
+var refusedImages = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable"}
+
+// refusedContainers are its reasons for a container that does not start. It tries
+// again, with the same specification.
+var refusedContainers = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
+
+// look says what the Pod waits for, nothing once its container runs. An error says
+// that it will not run.
+func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return sandbox.Gone, "", errors.New(endedIn(pod))
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		switch w := c.State.Waiting; {
+		case w == nil:
+		case slices.Contains(refusedImages, w.Reason):
+			what := "its image"
+			if c.Name == initName {
+				what = "the server's image"
+			}
+			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason, w.Message)
+		case slices.Contains(refusedContainers, w.Reason):
+			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == containerName && c.State.Running != nil && pod.Status.PodIP != "" {
+			return sandbox.Starting, "", nil
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return sandbox.Pending, "a node: " + c.Message, nil
+		}
+	}
+	if pod.Spec.NodeName == "" {
+		return sandbox.Pending, "a node", nil
+	}
+	return sandbox.Creating, "node " + pod.Spec.NodeName + " to get the image and to start the container", nil
+}
