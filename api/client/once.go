@@ -23,6 +23,10 @@ import (
 // server died while it ran. It does not run again.
 var ErrUnknown = errors.New("the result of the action is unknown")
 
+// ErrGone is for the dial function of a [Config.HTTPClient]: an action is not asked for
+// again after an error that wraps it, because no server will answer.
+var ErrGone = errors.New("the server does not come back")
+
 // unknownPrefix begins the observation of such an action.
 const unknownPrefix = "the result is unknown:"
 
@@ -220,7 +224,7 @@ func (c *Client) pause(ctx context.Context, tries int) bool {
 
 // broken reports whether an error is that of a connection.
 func broken(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.As(err, new(callersError)) {
+	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.Is(err, ErrGone) || errors.As(err, new(callersError)) {
 		return false
 	}
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))

@@ -73,7 +73,7 @@ cannot be run and 127 when it is not there.`,
 		}
 		defer input.close()
 		return p.On(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			return p.perform(cmd.Context(), s, words, opts, input)
+			return p.performHinted(cmd.Context(), s, words, opts, input)
 		})
 	}
 	return c

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,10 +59,19 @@ when it is not there.`,
 		}
 		return p.Make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
 			defer func() { err = p.RemoveAfter(cmd.Context(), driver, s, err) }()
-			return platform.Ended(cmd.Context(), driver, s, p.perform(cmd.Context(), s, words, opts, input))
+			return platform.Ended(cmd.Context(), driver, s, p.performHinted(cmd.Context(), s, words, opts, input))
 		})
 	}
 	return c
+}
+
+// performHinted is perform, with a hint after a command that failed for want of root.
+func (p *program) performHinted(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
+	err := p.perform(ctx, s, words, opts, input)
+	if failed, ok := errors.AsType[*command.ExitError](err); ok && failed.Code != command.ExitTimeout && failed.Code != command.ExitInterrupted {
+		p.HintRoot(s, words)
+	}
+	return err
 }
 
 // orphanIdle ends a sandbox of run whose runtimectl was killed: with the command

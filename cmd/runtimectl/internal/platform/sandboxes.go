@@ -124,7 +124,7 @@ func Client(s *sandbox.Sandbox) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.Client(s.Dial, key)
+	return agent.Client((&patientDial{dial: s.Dial}).to, key)
 }
 
 // Serves tells whether the sandbox's server runs, and its files may change.
