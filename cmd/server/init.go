@@ -20,7 +20,7 @@ func install(args []string) error {
 		return usagef("install needs the name of the file that this program is copied to")
 	}
 	for _, dir := range args[1:] {
-		if err := os.Chmod(dir, 0o700); err != nil {
+		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
 			return fmt.Errorf("making %s private: %w", dir, err)
 		}
 	}
@@ -58,7 +58,7 @@ func reap(args []string) (status int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, append(passedOn, syscall.SIGCHLD)...)
 	defer signal.Stop(signals)
-	server, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0]}, args...), &os.ProcAttr{
+	server, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0]}, args...), &os.ProcAttr{ //nolint:gosec // this program, with its own arguments
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 	})
 	if err != nil {

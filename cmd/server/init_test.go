@@ -107,7 +107,7 @@ func children(t *testing.T, pid int) (all []int) {
 	}
 	for _, task := range tasks {
 		text, _ := os.ReadFile(task) // a thread may have ended
-		for _, word := range strings.Fields(string(text)) {
+		for word := range strings.FieldsSeq(string(text)) {
 			child, err := strconv.Atoi(word)
 			if err != nil {
 				t.Fatal(err)
