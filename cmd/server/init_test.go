@@ -137,7 +137,13 @@ func dialUnix(t *testing.T, socket string) (call func(command string)) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}
-	waitUntil(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	waitUntil(t, func() bool { // the file is there before the server listens
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 	return func(command string) {
 		body := fmt.Sprintf(`{"action": {"action": "run", "args": {"command": %q, "blocking": true}}}`, command)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/execute_action", strings.NewReader(body))
