@@ -35,7 +35,7 @@ type Session struct {
 // Kernel describes what runs the cells of a session.
 type Kernel struct {
 	// State is "busy" while a cell runs or the kernel starts to run one, "idle"
-	// otherwise, and "ended" where the process is gone, which the next cell tells of
+	// otherwise, and "ended" where the process is gone, which the next cell reports
 	// before it runs in a new one.
 	State string `json:"state"`
 	// Since is when it came into its state.

@@ -72,7 +72,7 @@ func (h *Host) create(ctx context.Context, spec *sandbox.Spec, b creation) (*ins
 // createNamed is create with the lock of the name held.
 func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
 	b.id = sandbox.ID(b.key)
-	h.config.Progress(b.id, sandbox.Pending, "whoever works on the same sandbox")
+	h.config.Progress(b.id, sandbox.Pending, "another creation of the same sandbox")
 	unlock, err := h.state.lock(ctx, b.id)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*in
 	}
 	s, ours := h.sandbox(info.Name, info.ID, info.Config.Image, info.Config.Labels)
 	if !ours {
-		return nil, fmt.Errorf("%w: container %s stands in the way and is none of ours; remove or rename it", sandbox.ErrConflict, name)
+		return nil, fmt.Errorf("%w: container %s has that name and is not a sandbox; remove or rename it", sandbox.ErrConflict, name)
 	}
 	if s.origin != id { // claimed from a pool: its lock has the id it was created with
 		unlock, err := h.state.lock(ctx, s.origin)

@@ -173,7 +173,7 @@ func findings(info system.Info, socket bool) []Finding {
 		"an agent can fill its sandbox's memory with shared memory that no process owns, until its server ends; other sandboxes do not notice")
 	add(info.CgroupVersion == "1", "control groups are of version 1", "memory is counted less exactly; everything else holds")
 	for _, warning := range info.Warnings {
-		add(strings.HasPrefix(warning, "WARNING: API is accessible on http"), warning, "whoever reaches that port owns the host: close it")
+		add(strings.HasPrefix(warning, "WARNING: API is accessible on http"), warning, "a client that reaches that port owns the host: close it")
 	}
 	return found
 }

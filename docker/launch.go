@@ -80,7 +80,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n note) error {
 // were compared with what was checked: an agent may have put a link in the place
 // of one meanwhile, and the server gives the working directory to the user.
 // Where they differ the container is stopped. The caller calls release once the
-// server listens, or is not waited for any more.
+// server listens, or is no longer waited for.
 func (h *Host) start(ctx context.Context, s *instance, mounts []sandbox.Mount) (release func(), err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {

@@ -167,7 +167,7 @@ func (v hostView) forbids(source string, mode fs.FileMode) string {
 		}
 	}
 	for _, s := range v.sockets {
-		if why := within(source, s, "whoever reaches the engine's socket owns the host"); why != "" {
+		if why := within(source, s, "a process that reaches the engine's socket owns the host"); why != "" {
 			return why
 		}
 	}

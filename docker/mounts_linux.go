@@ -22,7 +22,7 @@ type heldMounts struct {
 	sources []*hostpath.File
 }
 
-// holdMounts opens the sources, whose paths must not have links any more.
+// holdMounts opens the sources, whose paths must no longer have links.
 func holdMounts(mounts []sandbox.Mount) (*heldMounts, error) {
 	held := &heldMounts{mounts: mounts}
 	for _, m := range mounts {

@@ -176,7 +176,7 @@ func limits(s *sandbox.Spec, b creation) (ttl, idle time.Duration) {
 	return s.TTL, s.Idle
 }
 
-// labels sets every label of ours, also the empty ones: otherwise one that the
+// labels sets every label of Actiond, also the empty ones: otherwise one that the
 // image carries would count.
 func labels(s *sandbox.Spec, b creation) map[string]string {
 	all := maps.Clone(s.Labels)

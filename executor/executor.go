@@ -1,5 +1,5 @@
 // Package executor carries out actions: it gives each to the engine that can
-// do it and puts what came of it into the words that agents and clients know.
+// do it and turns their results into the texts that agents and clients know.
 package executor
 
 import (
@@ -39,7 +39,7 @@ type Config struct {
 	// User is the user that commands and file accesses run as; nil means the user
 	// of this process.
 	User *identity.User
-	// Shell is the program of the shells; empty means bash, or sh where there is none.
+	// Shell is the program of the shells; empty means bash, or sh in an image without bash.
 	Shell string
 	// Env is the environment of the shells, as os.Environ gives it. Terminal,
 	// home and user are set by the executor.
@@ -315,7 +315,7 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 	e.setEnv(env)
 	err := e.sessions.shells.Renew(ctx, defaultSession)
-	if err != nil { // nobody's variables for whoever comes next
+	if err != nil { // the next claim must not get these variables
 		e.setEnv(nil)
 	}
 	return err

@@ -208,7 +208,7 @@ func (d *directory) forget(id string) {
 	}
 }
 
-// changed notes that something happened to a sandbox; "" stands for all.
+// changed notes that something happened to a sandbox; "" means all.
 func (d *directory) changed(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -93,7 +93,7 @@ func (g *Gateway) build(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, status)
 }
 
-// readBuild reads the form into a file that has no name any more.
+// readBuild reads the form into a file that no longer has a name.
 func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags []string, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, int64(base64.StdEncoding.EncodedLen(maxContext))+maxBody)
 	form, err := r.MultipartReader()

@@ -161,7 +161,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 func (d *Driver) existing(ctx context.Context, id, hash string) (*sandbox.Sandbox, error) {
 	unlock, err := d.lock(ctx, id)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // it does not exist
 	}
 	if err != nil {
 		return nil, err

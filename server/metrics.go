@@ -79,7 +79,7 @@ type recordedMetrics struct{ journal *journal.Journal }
 var (
 	recordedActions = prometheus.NewDesc("actiond_recorded_actions", "Actions that are kept, by state.", []string{"state"}, nil)
 	journalBytes    = prometheus.NewDesc("actiond_journal_bytes", "Bytes that the kept actions take.", nil, nil)
-	journalOldest   = prometheus.NewDesc("actiond_journal_oldest_seconds", "Age of the oldest action that is kept; 0 where there is none.", nil, nil)
+	journalOldest   = prometheus.NewDesc("actiond_journal_oldest_seconds", "Age of the oldest action that is kept; 0 without actions.", nil, nil)
 	journalForgot   = prometheus.NewDesc("actiond_journal_forgotten_total", "Actions that were forgotten since the start.", nil, nil)
 	journalFails    = prometheus.NewDesc("actiond_journal_failing", "1 where what is recorded now will not last, otherwise 0.", nil, nil)
 	journalWrites   = prometheus.NewDesc("actiond_journal_append_seconds", "Writes to the journal and their time.", nil, nil)

@@ -60,7 +60,7 @@ func (p *pace) take(n int64) {
 	p.change()
 }
 
-// leave says that there is no reader any more.
+// leave says that the reader left.
 func (p *pace) leave() {
 	if p == nil {
 		return

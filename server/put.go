@@ -168,7 +168,7 @@ func (s *Server) replace(root *os.Root, above string, a arrival) error {
 }
 
 // openOld opens the file that is to be written, which also finds out whether it may
-// be; nil where there is none.
+// be; nil if it does not exist.
 func openOld(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|unixFlags, 0)
 	if err == nil {
@@ -182,7 +182,7 @@ func openOld(root *os.Root, name string) (*os.File, error) {
 	if _, err := root.Lstat(name); err == nil {
 		return nil, errDangling
 	}
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil //nolint:nilnil // it does not exist
 }
 
 // keepsInode tells whether a file is more than its bytes: other names lead to it,

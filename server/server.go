@@ -287,7 +287,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.ground(errStopping)
 	s.land(answerTime)
-	s.attached.Lock() // once the last terminal and tunnel ended; net/http does not know them any more
+	s.attached.Lock() // once the last terminal and tunnel ended; net/http no longer knows them
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}

@@ -27,7 +27,7 @@ const (
 const heartbeatTime = 15 * time.Second
 
 // errReaderGone says that the reader of a stream is gone.
-var errReaderGone = errors.New("the answer cannot be written any more")
+var errReaderGone = errors.New("the response can no longer be written")
 
 // streamAction answers an action with its output as it comes and then its
 // observation, in the form that the request accepts, or in one piece.
@@ -141,7 +141,7 @@ type events struct {
 
 	mu   sync.Mutex
 	last time.Time // when the last event was written
-	err  error     // why nothing can be written any more
+	err  error     // why nothing more can be written
 }
 
 // begin sends the header, so that the client knows that it is heard.

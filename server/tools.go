@@ -84,7 +84,7 @@ func (s *Server) runTool(ctx context.Context, req api.Request, answer api.ToolAn
 	return answer, nil
 }
 
-// translateTool answers with the action that a tool call stands for, and runs
+// translateTool answers with the action that a tool call means, and runs
 // nothing.
 func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 	leave, err := s.enter()

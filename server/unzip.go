@@ -195,7 +195,7 @@ func newMember(f *zip.File, most int64) (member, error) {
 }
 
 // memberName returns the clean path, relative to the destination, of a member:
-// an accepted one stays inside. "." stands for the destination itself.
+// an accepted one stays inside. "." is the destination itself.
 func memberName(name string) (string, error) {
 	const longest, longestElement = 4095, 255 // of Linux
 	const maxShownName = 200                  // a hostile name does not fill the answer

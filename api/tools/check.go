@@ -78,7 +78,7 @@ func (c *checker) required(members map[string]any) *complaint {
 			}
 		}
 	}
-	if !c.command || members["edits"] != nil { // which stand for old_str and new_str
+	if !c.command || members["edits"] != nil { // which replace old_str and new_str
 		return nil
 	}
 	command, _ := members["command"].(string)

@@ -34,7 +34,7 @@ func Definitions(dialect string, can func(action string) bool) []Definition {
 	return list
 }
 
-// Formats are those of EncodeDefinitions, the default one first.
+// Formats are the formats of EncodeDefinitions, the default one first.
 var Formats = []string{"openai", "anthropic", "gemini", "mcp"}
 
 // EncodeDefinitions returns the JSON {"tools": [...]} with definitions as a

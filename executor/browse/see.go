@@ -164,7 +164,7 @@ const focusedScript = `(() => {
   return e === document.body || e === document.documentElement ? null : e;
 })()`
 
-// focused returns the bid of the element with the focus; "" if there is none.
+// focused returns the bid of the element with the focus; "" if no element has it.
 func (t *tab) focused(ctx context.Context) string {
 	r, err := t.expression(ctx, runtime.EvaluateParams{Expression: focusedScript, ObjectGroup: "actions"})
 	if err != nil || r.Result == nil || r.Result.ObjectID == "" {

@@ -323,7 +323,7 @@ func (h *history) space() (free, size int64) {
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit //nolint:gosec // no file system has 2^63 bytes
 }
 
-// top returns the last entry of a path and the argument for pop to drop it; nil if there is none. An entry that cannot be
+// top returns the last entry of a path and the argument for pop to drop it; nil if there are no entries. An entry that cannot be
 // read is dropped and fails with errDamaged.
 func (h *history) top(path string) (*entry, *saved, error) {
 	key := historyKey(path)

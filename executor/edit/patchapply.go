@@ -173,7 +173,7 @@ func (s *patchStep) touched() []string {
 // link is a symbolic link: its path, which contains no other link, and its target.
 type link struct{ path, target string }
 
-// linkAt returns the symbolic link at an absolute path, nil if there is none. The link must be below root.
+// linkAt returns the symbolic link at an absolute path, nil without one. The link must be below root.
 func (e *Editor) linkAt(root, path string) (*link, error) {
 	var l *link
 	slash := strings.LastIndexByte(path, '/')

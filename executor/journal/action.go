@@ -28,7 +28,7 @@ type Action struct {
 	out        extent
 	gone       bool          // forgotten
 	done       chan struct{} // closed at the end; nil where the end was before the start of the process
-	more       chan struct{} // closed at the next output or at the end; nil unless somebody waits
+	more       chan struct{} // closed at the next output or at the end; nil unless a caller waits
 }
 
 // place is where a record lies.

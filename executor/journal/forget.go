@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// idHash stands for an identity.
+// idHash is the hash of an identity.
 type idHash [16]byte
 
 func hashID(id string) idHash {

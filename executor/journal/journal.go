@@ -80,7 +80,7 @@ func (s State) Ended() bool { return s > Running }
 type Intent struct {
 	// ID is the identity, not empty.
 	ID string
-	// Digest stands for the body.
+	// Digest identifies the body.
 	Digest [32]byte
 	// Kind, Session and Form are words for the reader.
 	Kind, Session, Form string
@@ -253,7 +253,7 @@ func (j *Journal) Failing() bool {
 type Stats struct {
 	States    map[State]int
 	Bytes     int64
-	Oldest    time.Time // when the oldest action that is kept began; zero where there is none
+	Oldest    time.Time // when the oldest action that is kept began; zero without actions
 	Forgotten uint64    // since the start, as are:
 	Writes    uint64
 	Writing   time.Duration

@@ -116,7 +116,7 @@ func (j *Journal) openFile(name string) (*segment, error) {
 // behind damage it goes on with the next record.
 func (j *loader) loadLog(name string, last bool) (*segment, error) {
 	if _, err := fmt.Sscanf(name, "log-%x", &j.log.number); err != nil {
-		return nil, nil //nolint:nilerr // it is none of ours
+		return nil, nil //nolint:nilerr // not a file of the journal
 	}
 	s, err := j.openFile(name)
 	if s == nil {
@@ -240,12 +240,12 @@ func (e *extent) grow(r record) {
 }
 
 // loadOutput reads a file with the output of one action, which is removed where the
-// action is not there any more.
+// action no longer exists.
 func (j *loader) loadOutput(name string) error {
 	var n uint64
 	var number int
 	if _, err := fmt.Sscanf(name, "out-%x-%x", &n, &number); err != nil {
-		return nil // it is none of ours
+		return nil // not a file of the journal
 	}
 	j.next = max(j.next, n+1)
 	s, err := j.openFile(name)

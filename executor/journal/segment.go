@@ -74,7 +74,7 @@ func (s *segment) append(p []byte) error {
 	return nil
 }
 
-// seal closes a file that is not written to any more.
+// seal closes a file that is no longer written to.
 func (d dir) seal(s *segment) {
 	if d.root != nil && s.file != nil {
 		_ = s.file.Close() // every write was checked, and is in the kernel

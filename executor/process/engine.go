@@ -57,11 +57,11 @@ type Command struct {
 	// Terminal gives the program a terminal for its output, and for its input where it
 	// has one, instead of a pipe for each.
 	Terminal *Size
-	// KillAfter is how long the program and what it started may run; 0 means for ever.
+	// KillAfter is how long the program and what it started may run; 0 means no limit.
 	KillAfter time.Duration
 	// Output is called for what the program writes as it comes, one call after another,
 	// the first one once it runs. Data is valid during the call. The program waits for it,
-	// as soon as a pipe is full. nil means that nobody listens.
+	// as soon as a pipe is full. nil means no listener.
 	Output func(Chunk)
 }
 

@@ -68,9 +68,9 @@ type Process struct {
 	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
 
 	mu      sync.Mutex  // held while output is called, which may take long
-	output  func(Chunk) // nil where nobody listens
+	output  func(Chunk) // nil without a listener
 	kept    [3]kept     // by Stream, and both
-	left    bool        // nobody wants its output
+	left    bool        // its output is not wanted
 	frozen  bool        // final holds
 	final   Result
 	endedBy atomic.Value // a string

@@ -50,7 +50,7 @@ func regular(path string, info fs.FileInfo) error {
 }
 
 // WriteNew writes a file that must not be there: what is may be a link, or a FIFO
-// that nobody reads.
+// without a reader.
 func WriteNew(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
