@@ -13,6 +13,10 @@ SERVER_IMAGE ?= actiond-server:dev
 # A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
 KUBERNETES := v1.36.3
 CLUSTER    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/actiond/kubernetes-$(KUBERNETES)
+# Clients must be able to parse the version.
+CLUSTER_LDFLAGS := -s -w \
+	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
 # Tools are pinned here and not in go.mod: everyone has the same ones, and the
 # programs do not carry their dependencies.
@@ -78,9 +82,7 @@ kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they 
 	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -tags kubernetes ./integration/kubernetes
 
 cluster: ## build that cluster as CLUSTER; the first time takes minutes
-	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '-s -w \
-		-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
-		-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36' .
+	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .
 
 image-server: ## build the image SERVER_IMAGE (actiond-server:dev) that brings the server into Pods
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/server
