@@ -9,12 +9,19 @@ func difflib(a, b []rune, count int) []hunk {
 	if len(b) >= 200 {
 		popular = len(b)/100 + 1
 	}
-	for j, line := range b {
-		m.places[line] = append(m.places[line], j)
+	counts := make([]int, count)
+	for _, line := range b {
+		counts[line]++
 	}
-	for line, places := range m.places {
-		if len(places) > popular {
-			m.places[line] = nil
+	rest := make([]int, len(b)) // one allocation for the places of all lines
+	for line, n := range counts {
+		if n <= popular {
+			m.places[line], rest = rest[:0:n], rest[n:]
+		}
+	}
+	for j, line := range b {
+		if counts[line] <= popular {
+			m.places[line] = append(m.places[line], j)
 		}
 	}
 	m.match(0, len(a), 0, len(b))
