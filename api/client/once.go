@@ -66,7 +66,7 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 			if !c.pause(ctx, tries) || tries >= maxTries {
 				return err
 			}
-			_, probe := c.Actions(ctx)
+			_, probe := c.Actions(ctx, ActionFilter{Limit: 1})
 			if knows = probe == nil; !knows && !broken(ctx, probe) && !unanswered(probe) && !refusedForNow(probe) {
 				return err // an older one, to which it must not be sent again
 			}
@@ -103,10 +103,51 @@ func refusedForNow(err error) bool {
 	return ok && (failed.Status == http.StatusTooManyRequests || failed.Status == http.StatusServiceUnavailable)
 }
 
-// Actions returns the newest actions that the sandbox keeps.
-func (c *Client) Actions(ctx context.Context) ([]api.RecordedAction, error) {
-	var page api.RecordedActions
-	return page.Actions, c.get(ctx, "/v1/actions", &page, maxNames)
+// ActionFilter says which actions [Client.Actions] lists.
+type ActionFilter struct {
+	// Session and State, one of the states of package api, are those that an action must
+	// have; "" fits all.
+	Session, State string
+	// Limit bounds how many are listed; 0 is the most, 100,000.
+	Limit int
+}
+
+const (
+	maxActions  = 100_000
+	actionsPage = 1000 // the most that a server lists at once
+)
+
+// Actions returns the actions that the sandbox keeps and that fit a filter, the newest first.
+func (c *Client) Actions(ctx context.Context, f ActionFilter) ([]api.RecordedAction, error) {
+	left := f.Limit
+	if left <= 0 || left > maxActions {
+		left = maxActions
+	}
+	query := url.Values{}
+	if f.Session != "" {
+		query.Set("session", f.Session)
+	}
+	if f.State != "" {
+		query.Set("state", f.State)
+	}
+	list := []api.RecordedAction{}
+	for before := uint64(0); ; {
+		query.Set("limit", strconv.Itoa(min(left, actionsPage)))
+		var page api.RecordedActions
+		if err := c.get(ctx, "/v1/actions?"+query.Encode(), &page, maxNames); err != nil {
+			return nil, err
+		}
+		list = append(list, page.Actions[:min(left, len(page.Actions))]...)
+		left -= len(page.Actions)
+		switch {
+		case left <= 0 || page.Next == 0:
+			return list, nil
+		case len(page.Actions) == 0 || before > 0 && page.Next >= before:
+			return nil, errors.New("reading the answer of /v1/actions: its pages do not end")
+		}
+		before = page.Next
+		query.Set("before", strconv.FormatUint(before, 10))
+	}
 }
 
 // Action returns what the sandbox knows of an action, by its identity. It waits so long
@@ -114,6 +155,25 @@ func (c *Client) Actions(ctx context.Context) ([]api.RecordedAction, error) {
 // *StatusError of 404 says that there is no such action, one of 410 that it is forgotten.
 func (c *Client) Action(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
 	return c.recorded(ctx, http.MethodGet, id, wait)
+}
+
+// pollTime is how long one request waits for the end of an action.
+const pollTime = 30 * time.Second
+
+// Wait waits until an action has ended, also while connections break, and returns what the
+// sandbox knows of it. Errors are those of Action.
+func (c *Client) Wait(ctx context.Context, id string) (a api.RecordedAction, err error) {
+	var polls uint64
+	err = c.once(ctx, id, &polls, func(http.Header) error {
+		for {
+			a, err = c.Action(ctx, id, pollTime)
+			if err != nil || a.State != api.StateReserved && a.State != api.StateRunning {
+				return err
+			}
+			polls++
+		}
+	})
+	return a, err
 }
 
 // Cancel cancels an action: one that waits for its turn never runs, and one that runs is

@@ -235,3 +235,75 @@ func TestRefusedIsNotSentAgain(t *testing.T) {
 		}
 	}
 }
+
+// An action is waited for over broken connections and polls that end before it.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	polls := 0
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "GET /v1/actions":
+			_, _ = io.WriteString(w, `{"actions":[]}`)
+		case "GET /v1/actions/build":
+			mu.Lock()
+			defer mu.Unlock()
+			if polls++; polls%2 == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = fmt.Fprintf(w, `{"id":"build","state":"%s"}`, []string{"reserved", "running", "done"}[polls/2-1])
+		default:
+			t.Errorf("got %s %s", r.Method, r.URL)
+		}
+	}))
+	t.Cleanup(h.Close)
+	a, err := newClient(t, client.Config{BaseURL: h.URL}).Wait(t.Context(), "build")
+	if err != nil || a.State != api.StateDone || polls != 6 {
+		t.Errorf("got %+v, %v after %d polls", a, err, polls)
+	}
+	var refused *client.StatusError
+	h.Config.Handler = http.NotFoundHandler()
+	if _, err := newClient(t, client.Config{BaseURL: h.URL}).Wait(t.Context(), "other"); !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		t.Errorf("of another: got %v", err)
+	}
+}
+
+// All pages of a list are read, and no more than there are.
+func TestActionPages(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		filter client.ActionFilter
+		pages  map[string]string // by their query
+		want   string
+		fails  bool
+	}{
+		{"none", client.ActionFilter{}, map[string]string{"limit=1000": `{"actions":[]}`}, "[]", false},
+		{"filtered", client.ActionFilter{Session: "a b", State: "done"}, map[string]string{"limit=1000&session=a+b&state=done": `{"actions":[{"id":"a"}]}`}, "[a]", false},
+		{"several", client.ActionFilter{}, map[string]string{
+			"limit=1000": `{"actions":[{"id":"c"}],"next":9}`, "before=9&limit=1000": `{"actions":[{"id":"b"}],"next":5}`, "before=5&limit=1000": `{"actions":[{"id":"a"}]}`,
+		}, "[c b a]", false},
+		{"limited", client.ActionFilter{Limit: 1}, map[string]string{"limit=1": `{"actions":[{"id":"c"},{"id":"b"}],"next":9}`}, "[c]", false},
+		{"a circle", client.ActionFilter{}, map[string]string{
+			"limit=1000": `{"actions":[{"id":"b"}],"next":9}`, "before=9&limit=1000": `{"actions":[{"id":"a"}],"next":9}`,
+		}, "[]", true},
+		{"empty pages", client.ActionFilter{}, map[string]string{"limit=1000": `{"actions":[],"next":9}`}, "[]", true},
+	} {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			page, ok := tt.pages[r.URL.RawQuery]
+			if !ok {
+				t.Errorf("%s: got %s", tt.name, r.URL)
+			}
+			_, _ = io.WriteString(w, page)
+		}))
+		list, err := newClient(t, client.Config{BaseURL: h.URL}).Actions(t.Context(), tt.filter)
+		h.Close()
+		ids := []string{}
+		for _, a := range list {
+			ids = append(ids, a.ID)
+		}
+		if got := fmt.Sprint(ids); got != tt.want || (err != nil) != tt.fails {
+			t.Errorf("%s: got %s, %v", tt.name, got, err)
+		}
+	}
+}

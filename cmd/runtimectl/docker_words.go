@@ -21,7 +21,6 @@ var dockerHints = map[string]string{
 	"build":   "images are the engine's: 'docker build'; any of them will do",
 	"restart": "use 'runtimectl stop' and 'runtimectl start'",
 	"update":  "use 'runtimectl renew' for another deadline; other limits stay as they were made",
-	"wait":    "a command is waited for by 'runtimectl exec'",
 	"diff":    "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
 	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
 }

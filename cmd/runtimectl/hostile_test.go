@@ -77,9 +77,14 @@ func TestHostileServer(t *testing.T) {
 		respond(w, http.StatusBadRequest, map[string]string{"detail": attack, "errors": attack})
 	}
 	observation := map[string]any{"observation": "error", "content": attack, "extras": map[string]any{"error_id": attack}}
+	recorded := map[string]any{"id": attack, "state": attack, "session": attack, "kind": attack, "text": attack, "begin": "2026-01-01T00:00:00Z", "observation": observation}
 	answer := func(w io.Writer, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/actions":
+			if r.Method == http.MethodGet {
+				respond(w, 200, map[string]any{"actions": []any{recorded}})
+				return
+			}
 			event := marshal(map[string]any{"event": "observation", "observation": observation})
 			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
 		case "/v1/tools":
@@ -88,6 +93,8 @@ func TestHostileServer(t *testing.T) {
 			respond(w, 200, map[string]any{"observation": observation, "content": attack, "is_error": true})
 		case "/server_info":
 			respond(w, 200, map[string]any{"version": attack, "capabilities": map[string]any{attack: map[string]any{"available": false, "detail": attack}}})
+		case "/v1/actions/x":
+			respond(w, 200, recorded)
 		default:
 			respond(w, 200, observation)
 		}
@@ -108,6 +115,11 @@ func TestHostileServer(t *testing.T) {
 			{"inspect", "-o", "yaml", "box"},
 			{"act", "box", action},
 			{"act", "-o", "yaml", "box", action},
+			{"actions", "box"},
+			{"actions", "-o", "json", "box"},
+			{"wait", "box", "x"},
+			{"wait", "-o", "yaml", "box", "x"},
+			{"cancel", "-o", "json", "box", "x"},
 			{"exec", "box", "true"},
 			{"renew", "--ttl", "1h", "box"},
 			{"tool", "ls", "box"},

@@ -30,6 +30,7 @@ func TestExitCode(t *testing.T) {
 		{"no image", sandbox.ErrNoImage, 3},
 		{"no file", ErrNotFound, 3},
 		{"nothing there", &client.StatusError{Status: 404}, 3},
+		{"forgotten action", &client.StatusError{Status: 410}, 3},
 		{"wrong key", &client.StatusError{Status: 401}, 4},
 		{"forbidden", &client.StatusError{Status: 403}, 4},
 		{"engine's socket is not ours", errors.Join(sandbox.ErrUnknown, fs.ErrPermission), 4},

@@ -114,6 +114,28 @@ func (p *Platform) CompleteSessions(cmd *cobra.Command, args []string, begun str
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completedActions is how many actions are completed, the newest.
+const completedActions = 100
+
+// CompleteActions completes a sandbox, and then one of its newest actions that are in one of
+// the states, or in any.
+func (p *Platform) CompleteActions(states ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) != 1 {
+			return p.CompleteSandboxes(1, Running...)(cmd, args, begun)
+		}
+		return p.completeBy(cmd, args, begun, func(ctx context.Context, c *client.Client) (ids []string, _ error) {
+			list, err := c.Actions(ctx, client.ActionFilter{Limit: completedActions})
+			for _, a := range list {
+				if len(states) == 0 || slices.Contains(states, a.State) {
+					ids = append(ids, a.ID)
+				}
+			}
+			return ids, err
+		}), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // CompletePaths completes the arguments after a sandbox with paths in it.
 func (p *Platform) CompletePaths(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	dir, _ := path.Split(begun)

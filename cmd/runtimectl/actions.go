@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// actionStates are the words for --state.
+var actionStates = []string{
+	api.StateReserved, api.StateRunning, api.StateDone, api.StateCancelled, api.StateRefused, api.StateUnknown,
+}
+
+func (p *program) actions() *cobra.Command {
+	var filter client.ActionFilter
+	c := &cobra.Command{
+		Use:   "actions [flags] SANDBOX",
+		Short: "List the actions of a sandbox",
+		Long: `Actions lists the actions that a sandbox keeps, the newest first, with the
+identities that 'runtimectl wait' and 'runtimectl cancel' take.
+
+An action is reserved while it waits for its turn, then running, then done; cancelled
+or refused if it did not run, and unknown if the server ended while it ran.`,
+		Example: `  runtimectl actions build
+  runtimectl actions -o json --state running build | jq -r '.[].id'`,
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
+	}
+	c.Flags().StringVar(&filter.Session, "session", "", "list those of the session `NAME`")
+	c.Flags().StringVar(&filter.State, "state", "", "list those in this `state`: "+strings.Join(actionStates, ", "))
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(actionStates, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if filter.State != "" && !slices.Contains(actionStates, filter.State) {
+			return fmt.Errorf("--state %q: must be one of %s", filter.State, strings.Join(actionStates, ", "))
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
+			list, err := c.Actions(cmd.Context(), filter)
+			if err != nil {
+				return err
+			}
+			return p.Print(format, actionList(list))
+		})
+	}
+	return c
+}
+
+func (p *program) wait() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "wait [flags] SANDBOX ACTION",
+		Short: "Wait for the end of an action",
+		Long: `Wait waits until an action of a sandbox has ended, also while connections break, and
+shows it; with -o json or yaml, with its observation. Ctrl-C ends the wait alone: the
+action goes on.
+
+It exits with 0 when the action has ended, however it did.`,
+		Example: `  runtimectl wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
+  runtimectl wait -o json build "$id" | jq .observation`,
+		Args:              command.Takes(2, 2),
+		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
+	}
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
+			a, err := c.Wait(cmd.Context(), args[1])
+			if cmd.Context().Err() != nil {
+				return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the action goes on"}
+			}
+			if err != nil {
+				return err
+			}
+			return p.Print(format, oneAction(a))
+		})
+	}
+	return c
+}
+
+// cancelTime is how long an action has to end after it was cancelled.
+const cancelTime = 30 * time.Second
+
+func (p *program) cancel() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "cancel [flags] SANDBOX ACTION",
+		Short: "Cancel an action",
+		Long: `Cancel ends an action of a sandbox, and shows it once it has ended; with -o json or
+yaml, with its observation. One that waits for its turn never runs. A command gets
+Ctrl-C, two seconds later SIGTERM, and two seconds after that SIGKILL; the shell of its
+session survives. A file that is being read or written is not cancelled (exit code
+5). An action that ended before stays as it is.`,
+		Example:           `  runtimectl cancel build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44`,
+		Args:              command.Takes(2, 2),
+		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
+	}
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
+			a, err := c.Cancel(cmd.Context(), args[1], cancelTime)
+			if err != nil {
+				return err
+			}
+			if err := p.Print(format, oneAction(a)); err != nil || a.State != api.StateRunning {
+				return err
+			}
+			return errors.New("the action has not ended yet; wait for it with 'runtimectl wait'")
+		})
+	}
+	return c
+}
+
+// onAction does work with the client of the sandbox that ref names.
+func (p *program) onAction(ctx context.Context, ref string, work func(c *client.Client) error) error {
+	return p.On(ctx, ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+		c, err := platform.Client(s)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return work(c)
+	})
+}
+
+// actionList is what actions prints.
+type actionList []api.RecordedAction
+
+func (l actionList) Table() [][]string {
+	rows := [][]string{{"N", "ACTION", "STATE", "SESSION", "KIND", "BEGAN", "OUTPUT", "TEXT"}}
+	for _, a := range l {
+		rows = append(rows, []string{
+			strconv.FormatUint(a.N, 10), a.ID, a.State, a.Session, a.Kind, output.Stamp(a.Begin), output.Size(a.OutputBytes), output.OrDash(a.Text),
+		})
+	}
+	return rows
+}
+
+// oneAction is what wait and cancel print.
+type oneAction api.RecordedAction
+
+func (a oneAction) Table() [][]string { return actionList{api.RecordedAction(a)}.Table() }
