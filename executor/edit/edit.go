@@ -51,6 +51,7 @@ type Editor struct {
 	as      func(func() error) error // runs file system work as the user; tests replace it
 	maxEdit int64
 	maxRead int64
+	maxScan int64 // tests replace it
 	locks   locks
 	history *history
 	temps   *tempfile.Ledger
@@ -80,7 +81,7 @@ type Result struct {
 func New(c Config) (*Editor, error) {
 	e := &Editor{
 		root: c.Root, as: c.User.Do,
-		maxEdit: c.MaxFileSize, maxRead: c.MaxReadSize,
+		maxEdit: c.MaxFileSize, maxRead: c.MaxReadSize, maxScan: defaultMaxScan,
 		flush:   (*os.File).Sync,
 		workers: worker.New(c.User, worker.DefaultTime, worker.DefaultMemory),
 	}

@@ -27,6 +27,9 @@ var LineDiff = lineDiff
 // SetFlush replaces what brings written files to the disk: to measure without it, or to let it fail.
 func (e *Editor) SetFlush(flush func(*os.File) error) { e.flush = flush }
 
+// SetMaxScan replaces how much of a file is read to count lines or to hash it.
+func (e *Editor) SetMaxScan(most int64) { e.maxScan = most }
+
 // SetAs replaces what runs file system work as the user.
 func (e *Editor) SetAs(as func(func() error) error) { e.as = as }
 

@@ -9,8 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxLargeLine is how many bytes of a line a view of a large file shows.
-const maxLargeLine = 4000
+const (
+	// maxLargeLine is how many bytes of a line a view of a large file shows.
+	maxLargeLine = 4000
+	// defaultMaxScan is how many bytes of a file are read to count lines or to hash it: a hole of terabytes costs an agent nothing,
+	// and reading it would hold the file's lock for hours.
+	defaultMaxScan = 64 << 30
+)
+
+// tooLong refuses to read more than e.maxScan bytes.
+func (e *Editor) tooLong(p place) *Error {
+	return refuse(CodeTooLarge, "The file %s has more than the %.0f MB that are read to count lines or to hash it. Use commands such as tail and sha256sum.",
+		p.shown, float64(e.maxScan)/(1<<20))
+}
 
 // viewLarge shows lines of a file that is too large to be loaded, without a hash, in constant memory.
 func (e *Editor) viewLarge(p place, lines []int) (Result, error) {
@@ -26,7 +37,7 @@ func (e *Editor) viewLarge(p place, lines []int) (Result, error) {
 		return Result{}, err
 	}
 	defer in.Close()
-	r := bufio.NewReaderSize(io.NewSectionReader(in, 0, size), 256<<10)
+	r := bufio.NewReaderSize(io.NewSectionReader(in, 0, min(size, e.maxScan)), 256<<10)
 	if head, _ := r.Peek(8 << 10); isBinary(head, utf8.Valid(head)) {
 		return Result{}, e.notText(p)
 	}
@@ -51,6 +62,9 @@ func (e *Editor) viewLarge(p place, lines []int) (Result, error) {
 		}
 		number++
 		fmt.Fprintf(&shown, "%6d\t%s\n", number, line)
+	}
+	if number < lines[0] && size > e.maxScan {
+		return Result{}, e.tooLong(p)
 	}
 	if number < lines[0] {
 		return Result{}, invalid(CodeInvalidRange, "view_range", list(lines), fmt.Sprintf(

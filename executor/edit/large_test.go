@@ -51,3 +51,20 @@ func TestViewLarge(t *testing.T) {
 	_, err = b.Do(edit.Command{Name: "view", Path: path, ViewRange: []int{1, 2}})
 	wantCode(t, err, edit.CodeTooLarge) // the dialect keeps its limit
 }
+
+// A line that does not end, in a file of terabytes that costs the agent nothing, is not read to its end.
+func TestViewOfAnEndlessLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.SetMaxScan(16 << 20)
+	path := b.write("f.log", "line 1\n"+strings.Repeat("x", 9000), 0o644)
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Do(edit.Command{Name: "view", Path: path, Markdown: true, ViewRange: []int{3, 4}})
+	wantCode(t, err, edit.CodeTooLarge)
+	r := b.do(edit.Command{Name: "view", Path: path, Markdown: true, ViewRange: []int{1, 1}})
+	if want := catN + path + ":\n     1\tline 1\n"; r.Text != want {
+		t.Errorf("got %q, want %q", r.Text, want)
+	}
+}

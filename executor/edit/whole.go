@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -181,7 +182,7 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 	if p.real != in.real {
 		return Result{}, refuse(CodeConflict, "The path %s leads to another file than when its content began to arrive. Nothing was changed.", p.shown)
 	}
-	w := &whole{place: p}
+	w := &whole{e: e, place: p}
 	defer w.close()
 	if err := e.as(func() error { return w.open(true) }); err != nil {
 		return Result{}, unwritable(p.shown, err)
@@ -220,7 +221,7 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 			e.history.discard(en)
 		}
 		w.keep(e.history, en, false)
-		return in.rewrite(w, want)
+		return in.rewrite(w, want, en)
 	})
 	if err != nil {
 		e.history.discard(en)
@@ -260,8 +261,9 @@ func (in *Incoming) swap(f *file, mode fs.FileMode) error {
 	return nil
 }
 
-// rewrite writes the content over an open file. Space for it is taken first.
-func (in *Incoming) rewrite(w *whole, mode fs.FileMode) error {
+// rewrite writes the content over an open file. Space for it is taken first; should a write fail later, the bytes and the
+// mode that the entry has kept are put back.
+func (in *Incoming) rewrite(w *whole, mode fs.FileMode, en *entry) error {
 	if w.write == nil {
 		return unix.ETXTBSY
 	}
@@ -276,13 +278,45 @@ func (in *Incoming) rewrite(w *whole, mode fs.FileMode) error {
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	if in.Size > 0 {
 		if err := unix.Fallocate(int(w.write.Fd()), keepSize, 0, in.Size); noSpace(err) {
-			return errors.Join(err, w.write.Truncate(w.file.info.Size()))
+			return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&modeBits))
 		}
 	}
-	if _, err := io.Copy(w.write, io.NewSectionReader(in.temp, 0, in.Size)); err != nil {
-		return err
+	err := copyOver(w.write, in.temp, in.Size)
+	if err == nil {
+		err = in.e.flush(w.write)
 	}
-	return errors.Join(w.write.Truncate(in.Size), w.write.Sync())
+	if err != nil {
+		return errors.Join(err, w.putBack(in.e.history, en))
+	}
+	return nil
+}
+
+// copyOver gives a file the first size bytes of another one.
+func copyOver(to *os.File, from io.ReaderAt, size int64) error {
+	_, err := io.Copy(io.NewOffsetWriter(to, 0), io.NewSectionReader(from, 0, size))
+	if err == nil {
+		err = to.Truncate(size)
+	}
+	return err
+}
+
+// putBack gives a file that was written in part the bytes and the mode that an entry has kept. It runs inside as.
+func (w *whole) putBack(h *history, en *entry) error {
+	from, size := io.ReaderAt(nil), w.file.info.Size()
+	switch {
+	case en == nil || en.before == "":
+		return errors.New("the file was written in part, and no copy of it was kept")
+	case en.kept != "":
+		kept, _, err := h.openKept(en)
+		if err != nil {
+			return err
+		}
+		defer kept.Close()
+		from = kept
+	default:
+		from = bytes.NewReader(en.data)
+	}
+	return errors.Join(copyOver(w.write, from, size), w.write.Chmod(w.file.info.Mode()&modeBits))
 }
 
 // Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
@@ -307,7 +341,7 @@ func (e *Editor) Remove(path string, c Conditions) (Result, error) {
 	if err := p.isFile(); err != nil {
 		return Result{}, err
 	}
-	w, en := &whole{place: p}, &entry{}
+	w, en := &whole{e: e, place: p}, &entry{}
 	defer w.close()
 	if err := e.as(func() error { return w.open(false) }); err != nil {
 		return Result{}, unreadable(path, err)
@@ -353,6 +387,7 @@ func (e *Editor) removeLink(path string, l *link, c Conditions) (Result, error) 
 // whole is the file at a place, open to be replaced or removed as a whole.
 type whole struct {
 	place
+	e      *Editor
 	file   *file    // without its data; nil where no file exists, or may be read
 	read   *os.File // nil where it may not be read
 	write  *os.File // nil where it is being executed
@@ -421,20 +456,23 @@ func (w *whole) isOne(hashes []string) (bool, error) {
 		return false, unreadable(w.shown, w.unkept)
 	}
 	if w.sum == "" {
+		if w.file.info.Size() > w.e.maxScan {
+			return false, w.e.tooLong(w.place)
+		}
 		var err error
-		if w.sum, err = hashFile(w.read); err != nil {
+		if w.sum, err = hashFile(w.read, w.file.info.Size()); err != nil {
 			return false, unreadable(w.shown, err)
 		}
 	}
 	return slices.Contains(hashes, string(w.sum)), nil
 }
 
-// hashFile hashes a regular file from its begin.
-func hashFile(f *os.File) (hash, error) {
+// hashFile hashes the first size bytes of a regular file, which may grow meanwhile.
+func hashFile(f *os.File, size int64) (hash, error) {
 	digest := sha256.New()
 	buffers := copyBuffers.Get().(*[2][128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
 	defer copyBuffers.Put(buffers)
-	_, err := io.CopyBuffer(digest, struct{ io.Reader }{io.NewSectionReader(f, 0, 1<<62)}, buffers[0][:])
+	_, err := io.CopyBuffer(digest, struct{ io.Reader }{io.NewSectionReader(f, 0, size)}, buffers[0][:])
 	return hash(hex.EncodeToString(digest.Sum(nil))), err
 }
 
@@ -510,7 +548,7 @@ func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 
 // restoreKept undoes an edit whose files may be of any size.
 func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
-	w := &whole{place: p}
+	w := &whole{e: e, place: p}
 	defer w.close()
 	if err := p.isFile(); err != nil {
 		return Result{}, err
@@ -531,8 +569,9 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 	in := &Incoming{e: e, shown: p.shown, real: p.real, old: true}
 	defer in.Discard()
 	var kept *os.File
+	var size int64
 	err := e.as(func() (err error) {
-		if kept, err = e.history.openKept(en); err == nil {
+		if kept, size, err = e.history.openKept(en); err == nil {
 			err = in.open()
 		}
 		return err
@@ -541,7 +580,8 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 		defer kept.Close()
 	}
 	if err == nil {
-		err = in.Fill(kept)
+		// No more than it has now: the agent may still append to a file that was linked.
+		err = in.Fill(io.NewSectionReader(kept, 0, size))
 	}
 	if err != nil {
 		return Result{}, unwritable(p.shown, err)
@@ -555,19 +595,19 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 	}, nil
 }
 
-// openKept opens the kept bytes of an entry. It runs inside as.
-func (h *history) openKept(en *entry) (*os.File, error) {
+// openKept opens the kept bytes of an entry and returns their size. It runs inside as.
+func (h *history) openKept(en *entry) (f *os.File, size int64, err error) {
 	fd, err := unix.Openat(int(h.kept.Fd()), en.kept, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	f := os.NewFile(uintptr(fd), en.kept)
+	f = os.NewFile(uintptr(fd), en.kept)
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || versionOf(info) != en.before) {
 		err = syscall.ESTALE
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, 0, errors.Join(err, f.Close())
 	}
-	return f, nil
+	return f, info.Size(), nil
 }

@@ -132,6 +132,56 @@ func TestUndoOfAKeptFileThatChanged(t *testing.T) {
 	wantFile(t, path, "two", 0o644)
 }
 
+// A file that is written in place and cannot be brought to the disk gets its old bytes back, and loses no history.
+func TestPutInPlaceFails(t *testing.T) {
+	for _, state := range []string{"", t.TempDir()} {
+		dir := t.TempDir()
+		path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
+		writeFile(t, path, "one, which is longer")
+		if err := errors.Join(os.Link(path, other), os.Chmod(path, 0o750)); err != nil {
+			t.Fatal(err)
+		}
+		e := newEditor(t, edit.Config{StateDir: state})
+		for _, content := range []string{"two", strings.Repeat("three", 1000)} {
+			in, err := e.Stage(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := in.Fill(strings.NewReader(content)); err != nil {
+				t.Fatal(err)
+			}
+			e.SetFlush(func(*os.File) error { return syscall.EIO })
+			if _, err := e.Put(in, edit.Conditions{}, new(fs.FileMode(0o600))); !errors.Is(err, syscall.EIO) {
+				t.Errorf("got %v, want %v", err, syscall.EIO)
+			}
+			e.SetFlush((*os.File).Sync)
+			in.Discard()
+			wantFile(t, other, "one, which is longer", 0o750)
+		}
+		wantNothingKept(t, state)
+		if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+			t.Errorf("left in the directory: %v", entries)
+		}
+	}
+}
+
+// The agent makes a file of terabytes, which costs it nothing: it is not hashed for a condition.
+func TestConditionOfAHugeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	writeFile(t, path, "one")
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	e := newEditor(t, edit.Config{})
+	_, err := put(t, e, path, "two", edit.Conditions{Match: []string{sha("one")}}, nil)
+	wantCode(t, err, edit.CodeTooLarge)
+	_, err = e.Remove(path, edit.Conditions{NoneMatch: []string{sha("one")}})
+	wantCode(t, err, edit.CodeTooLarge)
+	if info, err := os.Stat(path); err != nil || info.Size() != 1<<40 {
+		t.Errorf("the file changed: %v %v", info, err)
+	}
+}
+
 func TestPutKeepsLinksAndModes(t *testing.T) {
 	dir := t.TempDir()
 	path, other, soft := filepath.Join(dir, "f"), filepath.Join(dir, "other"), filepath.Join(dir, "soft")
