@@ -113,7 +113,7 @@ func unconverted(p place, err error) *Error {
 	code := CodeUnsupported
 	reason := err.Error()
 	switch {
-	case errors.Is(err, worker.ErrTime), errors.Is(err, worker.ErrMemory), errors.Is(err, worker.ErrAnswer):
+	case errors.Is(err, worker.ErrTime), errors.Is(err, worker.ErrMemory), errors.Is(err, worker.ErrAnswer), errors.Is(err, worker.ErrKilled):
 		code = CodeTooLarge
 		reason = "converting it was stopped, because " + reason
 	case !errors.As(err, new(*worker.Error)):

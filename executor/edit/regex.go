@@ -85,7 +85,7 @@ func regexError(err error) *Error {
 	if failure, ok := errors.AsType[*worker.Error](err); ok {
 		return &Error{CodeInvalidArgument, fmt.Sprintf("No replacement was performed: %s.", failure.Reason), err}
 	}
-	for _, limit := range []error{worker.ErrTime, worker.ErrMemory, worker.ErrAnswer} {
+	for _, limit := range []error{worker.ErrTime, worker.ErrMemory, worker.ErrAnswer, worker.ErrKilled} {
 		if errors.Is(err, limit) {
 			return &Error{CodeTooLarge, fmt.Sprintf("No replacement was performed: searching the file with this expression was stopped, because %s. "+
 				"Use an expression that matches less.", limit), err}

@@ -8,8 +8,12 @@ import (
 	"strconv"
 )
 
-// maxPattern bounds a pattern and a replacement, in bytes.
-const maxPattern = 64 << 10
+const (
+	// maxPattern bounds a pattern and a replacement, in bytes.
+	maxPattern = 64 << 10
+	// maxTexts bounds the texts of all replacements of one search, in bytes.
+	maxTexts = 16 << 20
+)
 
 // regexTask finds the matches of a pattern of RE2 in a text.
 type regexTask struct {
@@ -36,7 +40,7 @@ func (p *Pool) Replace(text, pattern, template string, most, room int) ([]Match,
 	}
 	defer func() { _ = in.Close() }()
 	var found []Match
-	err = p.run(task{Regex: &regexTask{[]byte(pattern), []byte(template), most, room}}, in, &found)
+	err = p.run(task{Regex: &regexTask{[]byte(pattern), []byte(template), most, min(room, maxTexts)}}, in, maxMatches, &found)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +34,11 @@ const (
 	// DefaultMemory bounds the address space that a child may add to what it starts with,
 	// in bytes.
 	DefaultMemory = 512 << 20
-	// MaxAnswer bounds the answer of a child, in bytes of JSON.
-	MaxAnswer = 96 << 20
+	// maxPage and maxMatches bound the answers about documents and expressions, in bytes of JSON. The server holds an
+	// answer several times while it decodes it, and an agent may trace the child and write the answer itself.
+	maxPage, maxMatches = 1 << 20, 32 << 20
+	// maxFailure bounds the reason of an Error, in bytes.
+	maxFailure = 1000
 	// concurrent is how many children run at a time.
 	concurrent = 2
 )
@@ -42,6 +48,9 @@ var (
 	ErrTime   = errors.New("it took too long")
 	ErrMemory = errors.New("it needed too much memory")
 	ErrAnswer = errors.New("its result is too large")
+	// ErrKilled is the error of a child that was killed. Its cause is not known: the kernel kills it where memory runs
+	// out, and other processes of the user may.
+	ErrKilled = errors.New("its process was killed, by another process or because memory ran out")
 )
 
 // Error is an error that the work itself met, such as a damaged document or a pattern
@@ -78,9 +87,9 @@ type answer struct {
 	Result  json.RawMessage
 }
 
-// run does a task in a child, whose input is the file, and decodes its result. The error is a
-// *Error, one of the errors of limits, or that of starting the child.
-func (p *Pool) run(t task, input *os.File, result any) error {
+// run does a task in a child, whose input is the file, and decodes its result, from an answer of at most
+// most bytes. The error is a *Error, one of the errors of limits, or that of starting the child.
+func (p *Pool) run(t task, input *os.File, most int, result any) error {
 	p.turns <- struct{}{}
 	defer func() { <-p.turns }()
 	t.Memory, t.Time = p.memory, int(p.time/time.Second)+1
@@ -88,7 +97,7 @@ func (p *Pool) run(t task, input *os.File, result any) error {
 	if err != nil {
 		return err
 	}
-	out, err := p.start(request, input)
+	out, err := p.start(request, input, most)
 	if err != nil {
 		return err
 	}
@@ -97,7 +106,7 @@ func (p *Pool) run(t task, input *os.File, result any) error {
 		return fmt.Errorf("reading the answer of a worker: %w", err)
 	}
 	if a.Failure != "" {
-		return &Error{a.Failure}
+		return &Error{strings.ToValidUTF8(a.Failure[:min(len(a.Failure), maxFailure)], "")}
 	}
 	return json.Unmarshal(a.Result, result)
 }
@@ -110,12 +119,17 @@ type documentTask struct {
 
 // Convert turns an open document of size bytes into Markdown. The error is a *Error where the document cannot be read.
 func (p *Pool) Convert(in *os.File, size int64, r document.Request) (page document.Page, err error) {
-	err = p.run(task{Document: &documentTask{size, r}}, in, &page)
-	return page, err
+	if err = p.run(task{Document: &documentTask{size, r}}, in, maxPage, &page); err != nil {
+		return document.Page{}, err
+	}
+	if utf8.RuneCountInString(page.Text) > r.Most || page.Next < 0 || page.Lines < 0 { // the child is the user's and may say anything
+		return document.Page{}, errors.New("a worker returned a page that was not asked for")
+	}
+	return page, nil
 }
 
-// start runs a child to its end and returns what it wrote.
-func (p *Pool) start(request []byte, input *os.File) ([]byte, error) {
+// start runs a child to its end and returns what it wrote, at most most bytes.
+func (p *Pool) start(request []byte, input *os.File, most int) ([]byte, error) {
 	question, err := memfile(request)
 	if err != nil {
 		return nil, err
@@ -140,8 +154,8 @@ func (p *Pool) start(request []byte, input *os.File) ([]byte, error) {
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
 	_ = ours.SetReadDeadline(time.Now().Add(p.time)) // a pipe has them
-	out, err := io.ReadAll(io.LimitReader(ours, MaxAnswer+1))
-	if err == nil && len(out) > MaxAnswer {
+	out, err := io.ReadAll(io.LimitReader(ours, int64(most)+1))
+	if err == nil && len(out) > most {
 		err = ErrAnswer
 	}
 	if err != nil {
@@ -169,13 +183,21 @@ func (p *Pool) ended(state *os.ProcessState, complaint *os.File) error {
 		return ErrTime
 	case bytes.Contains(text, []byte("stack exceeds")):
 		return &Error{"it is nested too deeply"}
+	case signalled(state, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT):
+		return ErrKilled
 	case state.ExitCode() != exitFailed:
-		// The kernel killed it, or its runtime did, which ends in several ways without memory for an object or a thread. Other
-		// errors of the work are panics, which it answers with.
+		// Its runtime ended it, which does so in several ways without memory for an object or a thread. Other errors of the
+		// work are panics, which it answers with.
 		return ErrMemory
 	}
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	return fmt.Errorf("a worker ended with %v: %q", state, first)
+}
+
+// signalled reports whether one of the signals ended a process.
+func signalled(state *os.ProcessState, signals ...syscall.Signal) bool {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && slices.Contains(signals, status.Signal())
 }
 
 // memfile returns a file without a name that holds data.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func TestRights(t *testing.T) {
 		case err := <-done:
 			t.Fatalf("it ended with %v and was not seen with %q", err, want)
 		default:
-			seen = childHas(t, want)
+			seen = childWith(t, want) != 0
 		}
 	}
 	if err := <-done; !errors.Is(err, worker.ErrTime) {
@@ -95,8 +96,36 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// childHas reports whether a child of this process has all of the lines in its status.
-func childHas(t *testing.T, lines []string) bool {
+// The agent has the rights to kill a child. That is not taken for a want of memory.
+func TestKilled(t *testing.T) { // not parallel: another child must not be taken for its own
+	done := make(chan error, 1)
+	go func() {
+		_, err := worker.New(nil, worker.DefaultTime, worker.DefaultMemory).Replace(strings.Repeat("a", 4<<20), hostile, "", 1<<30, 0)
+		done <- err
+	}()
+	pid := 0
+	for pid == 0 {
+		pid = childWith(t, []string{"NoNewPrivs:\t1\n"})
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, worker.ErrKilled) {
+		t.Errorf("got %v, want %v", err, worker.ErrKilled)
+	}
+}
+
+// An error quotes the pattern, which may be long.
+func TestLongFailure(t *testing.T) {
+	t.Parallel()
+	_, err := worker.New(nil, worker.DefaultTime, worker.DefaultMemory).Replace("", strings.Repeat("(", 60_000), "", 1, 1)
+	if failure, ok := errors.AsType[*worker.Error](err); !ok || len(failure.Reason) > 1000 {
+		t.Errorf("got %d bytes of %.100v", len(fmt.Sprint(err)), err)
+	}
+}
+
+// childWith returns the process id of a child that has all of the lines in its status, 0 without one.
+func childWith(t *testing.T, lines []string) int {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -113,9 +142,13 @@ next:
 				continue next
 			}
 		}
-		return true
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
 	}
-	return false
+	return 0
 }
 
 func BenchmarkReplace(b *testing.B) {
