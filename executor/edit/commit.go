@@ -138,6 +138,16 @@ func tooLarge(p place, limit int64) *Error {
 		float64(p.info.Size())/(1<<20), p.shown, limit>>20)
 }
 
+// withCost adds to the refusal of a large file what the edit would cost and what to use. Only commands that no dialect has
+// say so: the others keep their words.
+func withCost(err error, p place, cost, instead string) error {
+	refusal, ok := errors.AsType[*Error](err)
+	if !ok || refusal.Code != CodeTooLarge {
+		return err
+	}
+	return refuse(CodeTooLarge, "%s It has %d bytes, and %s. Use %s in a shell.", refusal.Message, p.info.Size(), cost, instead)
+}
+
 func becomesTooLarge(p place, limit int64) *Error {
 	return refuse(CodeTooLarge, "File validation failed for %s: File would become too large. Maximum allowed size is %dMB.",
 		p.shown, limit>>20)

@@ -21,7 +21,7 @@ func (e *Editor) regexReplace(p place, r Replacement) (Result, error) {
 	}
 	f, t, err := e.open(p)
 	if err != nil {
-		return Result{}, err
+		return Result{}, withCost(err, p, "an edit reads the whole file into memory, writes it anew and keeps the old one", "sed -i -E")
 	}
 	found, err := e.workers.Replace(t.view, r.Old, r.New, maxReplacements, int(e.maxRead))
 	if err != nil {

@@ -3,11 +3,14 @@ package edit
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// transfer copies or moves a file of any content to a path where none is. The new file has the old one's bytes and mode. Like
-// a patch, a move by the name of a symbolic link takes the link away and leaves its target.
+// transfer copies or moves a file of any content to a path where no file exists. A copy has the file's bytes and mode; a move
+// keeps the file itself on one file system. Like a patch, a move by the name of a symbolic link takes the link away and leaves its target.
 func (e *Editor) transfer(c Command) (Result, error) {
 	if c.NewPath == "" {
 		return Result{}, missing("new_path", c.Name)
@@ -31,12 +34,12 @@ func (e *Editor) transfer(c Command) (Result, error) {
 		return Result{}, invalid(CodeAlreadyExists, "new_path", s.to.shown, fmt.Sprintf("The path %s exists. Nothing was changed.", s.to.shown))
 	}
 	if s.f, s.view, err = e.loadAny(s.from); err != nil {
-		return Result{}, err
+		return Result{}, withCost(err, s.from, fmt.Sprintf("%s reads the whole file into memory, and writes or keeps it once more", c.Name), "cp or mv")
 	}
 	s.after, s.mode = s.f.data, s.f.info.Mode()
 	err = e.as(func() (err error) {
 		if c.Name == "move" {
-			return s.do(e)
+			return s.rename(e)
 		}
 		s.dirs, err = e.create(s.to.real, s.after, creation{mode: s.mode, exact: true})
 		return err
@@ -59,4 +62,28 @@ func (e *Editor) transfer(c Command) (Result, error) {
 		r.Text += " Each path is undone by itself: undo_edit of the old one brings the file back, and of the new one removes it there."
 	}
 	return r, nil
+}
+
+// rename moves the file itself, so that its owner, its attributes and its other names stay, and otherwise does what a patch
+// does: for a link, and between file systems.
+func (s *patchStep) rename(e *Editor) error {
+	if s.link != nil {
+		return s.do(e)
+	}
+	made, err := makeDirs(filepath.Dir(s.to.real))
+	if err == nil {
+		err = s.f.unchanged()
+	}
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, s.from.real, unix.AT_FDCWD, s.to.real, unix.RENAME_NOREPLACE)
+	}
+	if err == nil {
+		s.dirs = len(made)
+		return nil
+	}
+	removeDirs(made)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		return s.do(e)
+	}
+	return err
 }

@@ -1,7 +1,9 @@
 package edit_test
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/executor/edit"
@@ -33,6 +35,55 @@ func TestCopyAndMove(t *testing.T) {
 	b.undo("d/h")
 	if got := b.names(); got != "d d/g f" || b.content("d/g") != binary || b.mode("d/g") != 0o751 {
 		t.Errorf("undone, the directory holds %q, mode %v", got, b.mode("d/g"))
+	}
+}
+
+// A move keeps the file itself with its other names, and a move by a link takes the link alone.
+func TestMoveKeepsTheFile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	f, other, link := b.write("f", "text", 0o640), b.path("other"), b.path("link")
+	if err := errors.Join(os.Link(f, other), os.Symlink("other", link)); err != nil {
+		t.Fatal(err)
+	}
+	b.do(edit.Command{Name: "move", Path: f, NewPath: b.path("d/e/g")})
+	was, err1 := os.Stat(other)
+	now, err2 := os.Stat(b.path("d/e/g"))
+	if err := errors.Join(err1, err2); err != nil || !os.SameFile(was, now) {
+		t.Errorf("the file was copied: %v", err)
+	}
+	b.undo("d/e/g")
+	b.undo("f")
+	if got := b.names(); got != "f link other" || b.content("f") != "text" || b.mode("f") != 0o640 {
+		t.Errorf("undone, the directory holds %q", got)
+	}
+	b.do(edit.Command{Name: "move", Path: link, NewPath: b.path("g")})
+	if got := b.names(); got != "f g other" || b.content("g") != "text" {
+		t.Errorf("after the link was moved, the directory holds %q", got)
+	}
+}
+
+// An edit of a file that is too large for it says what it would cost, and what to use.
+func TestTooLargeSaysTheCost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	path := b.write("f", "", 0o644)
+	if err := os.Truncate(path, 65<<20); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		command edit.Command
+		want    string
+	}{
+		{edit.Command{Name: "move", NewPath: b.path("g")}, "It has 68157440 bytes, and move reads the whole file into memory, and writes or keeps it once more. Use cp or mv in a shell."},
+		{edit.Command{Name: "str_replace", OldStr: new("a"), Regex: true}, "It has 68157440 bytes, and an edit reads the whole file into memory, writes it anew and keeps the old one. Use sed -i -E in a shell."},
+	} {
+		test.command.Path = path
+		_, err := b.Do(test.command)
+		wantCode(t, err, edit.CodeTooLarge)
+		if !strings.HasSuffix(err.Error(), test.want) {
+			t.Errorf("%s: got %q, want it to end in %q", test.command.Name, err, test.want)
+		}
 	}
 }
 

@@ -302,7 +302,7 @@ func copyOver(to *os.File, from io.ReaderAt, size int64) error {
 
 // putBack gives a file that was written in part the bytes and the mode that an entry has kept. It runs inside as.
 func (w *whole) putBack(h *history, en *entry) error {
-	from, size := io.ReaderAt(nil), w.file.info.Size()
+	var from io.ReaderAt
 	switch {
 	case en == nil || en.before == "":
 		return errors.New("the file was written in part, and no copy of it was kept")
@@ -316,7 +316,7 @@ func (w *whole) putBack(h *history, en *entry) error {
 	default:
 		from = bytes.NewReader(en.data)
 	}
-	return errors.Join(copyOver(w.write, from, size), w.write.Chmod(w.file.info.Mode()&modeBits))
+	return errors.Join(copyOver(w.write, from, w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&modeBits))
 }
 
 // Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
