@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,6 +21,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -337,5 +339,11 @@ func TestMain(m *testing.M) {
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}
-	os.Exit(m.Run())
+	removeHome, err := drivertest.EmptyHome()
+	if err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	removeHome()
+	os.Exit(code)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,16 @@ import (
 	"github.com/actiond/actiond/sandbox/agent"
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
+
+func TestMain(m *testing.M) {
+	removeHome, err := drivertest.EmptyHome()
+	if err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	removeHome()
+	os.Exit(code)
+}
 
 func TestDriver(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
 // built is where programs put what it built, "" while nobody needed it.
@@ -31,7 +33,12 @@ func TestMain(m *testing.M) {
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}
+	removeHome, err := drivertest.EmptyHome()
+	if err != nil {
+		log.Fatal(err)
+	}
 	code := m.Run()
+	removeHome()
 	if built != "" {
 		os.RemoveAll(built)
 	}

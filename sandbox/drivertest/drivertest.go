@@ -56,6 +56,27 @@ func BuildServer(t *testing.T) string {
 	return server
 }
 
+// EmptyHome gives this process, and the sandboxes that it starts, an empty home
+// directory until remove is called: the personal files of the account's shell could slow
+// each of them down, and a killed shell could leave their locks behind. Go keeps its
+// caches. TestMain calls it.
+func EmptyHome() (remove func(), err error) {
+	for _, name := range []string{"GOCACHE", "GOPATH", "GOMODCACHE"} {
+		value, err := exec.CommandContext(context.Background(), "go", "env", name).Output()
+		if err != nil {
+			return nil, fmt.Errorf("asking go for %s: %w", name, err)
+		}
+		if err := os.Setenv(name, strings.TrimSpace(string(value))); err != nil {
+			return nil, err
+		}
+	}
+	home, err := os.MkdirTemp("", "home-")
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = os.RemoveAll(home) }, os.Setenv("HOME", home)
+}
+
 // need returns an ability, or false after it checked the refusal.
 func need[T any](t *testing.T, d sandbox.Driver) (T, bool) {
 	t.Helper()
