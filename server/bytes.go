@@ -30,9 +30,14 @@ type Incoming interface {
 	Discard()
 }
 
-// maxTagged is the largest file that a GET hashes for a client that has no use for the
-// hash: it costs about as much as sending the file.
-const maxTagged = 16 << 20
+const (
+	// maxTagged is the largest file that a GET hashes for a client that has no use for the
+	// hash: it costs about as much as sending the file.
+	maxTagged = 16 << 20
+	// maxHashed is the largest file that is hashed at all: one of terabytes costs an agent
+	// nothing, and the server hours. Without a tag, If-Match fails and If-Range sends all.
+	maxHashed = 64 << 30
+)
 
 // filePath returns the path in the query of a request for a file. Of several the last
 // counts.
@@ -62,7 +67,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
-		tag, err := hashOf(r.Context(), f)
+		tag, err := hashOf(r.Context(), f, info.Size())
 		if err != nil {
 			return fileError(err, name, http.StatusNotFound)
 		}
@@ -112,15 +117,17 @@ func onlyRegular(name string, info fs.FileInfo) error {
 // wantsTag tells whether a file is to be hashed before it is sent.
 func wantsTag(r *http.Request, size int64) bool {
 	h := r.Header
-	return size <= maxTagged || r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
+	asks := r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
+	return size <= maxTagged || asks && size <= maxHashed
 }
 
-// hashOf returns the SHA-256 of a file in hexadecimal, and leaves off where ctx ends.
-func hashOf(ctx context.Context, f *os.File) (string, error) {
-	digest := sha256.New()
+// hashOf returns the SHA-256 of the first size bytes of a file, which may grow meanwhile,
+// in hexadecimal. It stops where ctx ends.
+func hashOf(ctx context.Context, f *os.File, size int64) (string, error) {
+	digest, in := sha256.New(), io.NewSectionReader(f, 0, size)
 	buf := make([]byte, 128<<10)
 	for at := int64(0); ; {
-		n, err := f.ReadAt(buf, at)
+		n, err := in.ReadAt(buf, at)
 		_, _ = digest.Write(buf[:n]) // never fails
 		at += int64(n)
 		switch {

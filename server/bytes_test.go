@@ -194,6 +194,27 @@ func TestHugeSparseFile(t *testing.T) {
 	}
 }
 
+// A file of terabytes, which costs an agent nothing, is not hashed; its ranges are read.
+func TestFileTooLargeForATag(t *testing.T) {
+	t.Parallel()
+	s := fileServer(t)
+	path := filepath.Join(t.TempDir(), "huge")
+	must(t, os.WriteFile(path, []byte("begin"), 0o600))
+	must(t, os.Truncate(path, 1<<40))
+	for _, step := range []struct {
+		q      request
+		status int
+	}{
+		{fileRequest("HEAD", path, ""), 200},
+		{fileRequest("HEAD", path, "", "If-Match", `"`+sumOne+`"`), 412},
+		{fileRequest("GET", path, "", "If-None-Match", `"`+sumOne+`"`, "Range", "bytes=0-4"), 206},
+	} {
+		if w := step.q.send(s); w.Code != step.status || w.Header().Get("Etag") != "" {
+			t.Errorf("%s %v: got %d %v", step.q.method, step.q.header, w.Code, w.Header())
+		}
+	}
+}
+
 // Readers see the old file or a new one, whatever writers do, and two with the same
 // condition do not both succeed.
 func TestFileWritersRace(t *testing.T) {
