@@ -54,7 +54,7 @@ func (e *Error) Unwrap() error { return e.cause }
 
 var (
 	errNotRegular = errors.New("not a regular file")
-	errChanged    = errors.New("changed by someone else while it was being edited")
+	errChanged    = errors.New("changed by another process while it was being edited")
 	errBinary     = errors.New("binary content")
 	errTooLarge   = errors.New("file too large")
 )
@@ -96,7 +96,7 @@ func systemError(path, doing string, err error) *Error {
 		return known
 	}
 	if errors.Is(err, errChanged) {
-		return &Error{CodeConflict, fmt.Sprintf("The file %s was changed by someone else while it was being edited, so nothing was written. "+
+		return &Error{CodeConflict, fmt.Sprintf("The file %s was changed by another process while it was being edited, so nothing was written. "+
 			"View it and try again.", path), err}
 	}
 	message := fmt.Sprintf("Ran into %s while trying to %s %s", describe(path, err), doing, path)
