@@ -102,8 +102,8 @@ func (i *input) write(ctx context.Context, offset int64, data []byte, end bool) 
 		return next, ErrInputEnded
 	}
 	if err = i.put(ctx, data); err == nil && end {
-		i.ended = true
 		err = i.finish(ctx)
+		i.ended = err == nil // a terminal may not have taken its end
 	}
 	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) {
 		err = ErrUnread

@@ -9,6 +9,7 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -247,7 +248,7 @@ func (p *Process) Cancel() {
 var ErrEnded = errors.New("the program has ended")
 
 // ErrNoTerminal says that the program has no terminal.
-var ErrNoTerminal = errors.New("the program has no terminal: it was not started with one")
+var ErrNoTerminal = errors.New("the program has no terminal: it was not started with one, or closed it")
 
 // Signal sends a signal to the process group of the program. It returns ErrEnded where
 // there is no program, and waits for its start.
@@ -270,7 +271,11 @@ func (p *Process) Resize(size Size) error {
 	case p.tree == nil || isClosed(p.exited):
 		return ErrEnded
 	}
-	return terminal.Resize(p.sources[0].file, size.Rows, size.Cols)
+	err := terminal.Resize(p.sources[0].file, size.Rows, size.Cols)
+	if errors.Is(err, os.ErrClosed) { // all that had it open have closed it
+		return ErrNoTerminal
+	}
+	return err
 }
 
 // awaitAll returns when the program has ended and nothing that bears its mark is left,

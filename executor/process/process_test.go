@@ -557,20 +557,11 @@ func TestSignalAndResize(t *testing.T) {
 		Argv:   sh("trap 'stty size; exit 3' WINCH; trap 'echo usr1' USR1; echo; while :; do sleep .01; done"),
 		Stream: true, Terminal: &process.Size{Rows: 10, Cols: 20},
 	})
-	said := func(p *process.Process, what string) {
-		for text := ""; !strings.Contains(text, what); {
-			r, err := p.Wait(t.Context(), time.Millisecond)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = all(t, r.Stdout)
-		}
-	}
-	said(p, "\n")
+	until(t, p, "\n")
 	if err := p.Signal(syscall.SIGUSR1); err != nil {
 		t.Error(err)
 	}
-	said(p, "usr1")
+	until(t, p, "usr1")
 	if err := p.Resize(process.Size{Rows: 33, Cols: 44}); err != nil {
 		t.Error(err)
 	}
@@ -585,6 +576,76 @@ func TestSignalAndResize(t *testing.T) {
 	}
 	if err := start(t, e, process.Command{Argv: []string{"sleep", "1000"}}).Resize(process.Size{Rows: 1, Cols: 1}); !errors.Is(err, process.ErrNoTerminal) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// until waits until a program has written something.
+func until(t *testing.T, p *process.Process, what string) {
+	t.Helper()
+	for text := ""; !strings.Contains(text, what); {
+		r, err := p.Wait(t.Context(), time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(r.Stdout.Head)
+	}
+}
+
+// The end of a terminal's input that the terminal did not take is typed by the next call.
+func TestWriteEndAgain(t *testing.T) {
+	t.Parallel()
+	p := start(t, engine(t), process.Command{
+		Argv: sh(`trap go=1 USR1; stty raw -echo; echo ready; while [ -z "$go" ]; do sleep .01; done
+			while [ -z "$(dd bs=4096 count=1 2>/dev/null | tr -d x)" ]; do :; done`),
+		Stream: true, Terminal: &process.Size{Rows: 10, Cols: 20},
+	})
+	until(t, p, "ready")
+	full := errors.New("full")
+	write := func(offset int64, data []byte, end bool) (int64, error) {
+		ctx, stop := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, full)
+		defer stop()
+		return p.Write(ctx, offset, data, end)
+	}
+	data := bytes.Repeat([]byte("x"), 1<<20)
+	next := int64(0)
+	for before := int64(-1); next > before; { // until it takes nothing
+		before = next
+		var err error
+		if next, err = write(next, data, false); !errors.Is(err, full) {
+			t.Fatalf("got %d, %v", next, err)
+		}
+	}
+	if again, err := write(next, nil, true); again != next || !errors.Is(err, full) {
+		t.Fatalf("the end: got %d, %v, want %d", again, err, next)
+	}
+	if err := p.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := p.Write(t.Context(), next, nil, true); again != next || err != nil {
+		t.Errorf("again: got %d, %v, want %d", again, err, next)
+	}
+	if r, err := p.Wait(t.Context(), long); err != nil || r.ExitCode != 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// A program that has closed its terminal, whose hangup it ignores, has none.
+func TestResizeClosed(t *testing.T) {
+	t.Parallel()
+	p := start(t, engine(t), process.Command{
+		Argv: sh("trap '' HUP; echo ready; exec sleep 1000 </dev/null >/dev/null 2>&1"), Terminal: &process.Size{Rows: 10, Cols: 20},
+	})
+	until(t, p, "ready")
+	deadline := time.Now().Add(long)
+	for {
+		err := p.Resize(process.Size{Rows: 1, Cols: 1})
+		if errors.Is(err, process.ErrNoTerminal) {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("got %v", err)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -54,15 +54,16 @@ func Resize(master *os.File, rows, cols uint16) error {
 	})
 }
 
-// Control calls f with the descriptor of file, which stays open meanwhile.
+// Control calls f with the descriptor of file, which stays open meanwhile, and returns its
+// error, or os.ErrClosed.
 func Control(file *os.File, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var inner error
-	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
+	if raw.Control(func(fd uintptr) { inner = f(int(fd)) }) != nil {
+		return os.ErrClosed // its own error for that is internal
 	}
 	return inner
 }
