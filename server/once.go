@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shorten"
@@ -226,7 +227,7 @@ func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
 	defer s.work.Done()
 	defer leave()
 	s.flights.mu.Lock()
-	if f.giveUp = giveUp; isClosed(f.cancelled) {
+	if f.giveUp = giveUp; channel.Closed(f.cancelled) {
 		f.cancel()
 	}
 	s.flights.mu.Unlock()
@@ -280,7 +281,7 @@ func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
 
 // waiting returns what the command of an action does; nil where it is not known.
 func (f *flight) waiting() *api.Waiting {
-	if f == nil || isClosed(f.done) {
+	if f == nil || channel.Closed(f.done) {
 		return nil
 	}
 	if look := f.look.Load(); look != nil && f.action.Info().State == journal.Running {
@@ -292,20 +293,11 @@ func (f *flight) waiting() *api.Waiting {
 // cancel keeps an action that waits for its turn from running, and asks one that runs
 // to end. The caller holds the lock of the flights.
 func (f *flight) cancel() {
-	if !isClosed(f.cancelled) {
+	if !channel.Closed(f.cancelled) {
 		close(f.cancelled)
 	}
 	if f.action.Cancel() && f.giveUp != nil {
 		f.giveUp(journal.ErrCancelled)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -437,12 +429,7 @@ func await(ctx context.Context, done <-chan struct{}, limit time.Duration) bool 
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
+	return channel.Closed(done)
 }
 
 // textOf says for people what an action does. What is typed into a program may be a

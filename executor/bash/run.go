@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // Run does one command and waits until it ends, falls silent or takes too
@@ -47,7 +49,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	began := time.Now()
 	if err := s.takeTurn(ctx, &c, typed); errors.Is(err, errAnotherWaits) {
 		outcome := TimedOut
-		if isClosed(c.Cancelled) {
+		if channel.Closed(c.Cancelled) {
 			outcome = Abandoned
 		}
 		return Result{Outcome: outcome, Continued: true, Background: -1}, nil

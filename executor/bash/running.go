@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -145,11 +146,4 @@ func (c *running) end(status, pid int) {
 	close(c.done)
 }
 
-func (c *running) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
+func (c *running) ended() bool { return channel.Closed(c.done) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // watchState is the state machine of a command, from the time that the shell was given
@@ -109,7 +110,7 @@ func (s *Session) look(cur *running) {
 		w.since = now
 	}
 	w.unread = unread
-	mute := place == atScript && unread == 0 && (w.questions >= maxQuestions || w.questions > 0 && isClosed(sh.silent))
+	mute := place == atScript && unread == 0 && (w.questions >= maxQuestions || w.questions > 0 && channel.Closed(sh.silent))
 	if mute || !w.since.IsZero() && now.Sub(w.since) > patience {
 		s.retire(sh, whyNoReport)
 		return
@@ -164,13 +165,4 @@ func (s *Session) retire(sh *shell, why string) {
 	}
 	s.mu.Unlock()
 	sh.kill()
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/tail"
 )
 
@@ -156,18 +157,9 @@ func (p *Process) takeRest(s *source, buf []byte) {
 // nobody did.
 func (p *Process) drop(s *source, buf []byte) {
 	_ = s.file.SetReadDeadline(time.Time{})
-	for !isClosed(p.closing) {
+	for !channel.Closed(p.closing) {
 		if _, err := s.file.Read(buf); err != nil {
 			return
 		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // maxLine bounds the last line of an output, in bytes.
@@ -32,10 +33,8 @@ type Place struct {
 
 // Place returns where the program can be looked at; false where it has ended.
 func (p *Process) Place() (at Place, running bool) {
-	select {
-	case <-p.exited:
+	if channel.Closed(p.exited) {
 		return at, false
-	default:
 	}
 	at = Place{PID: p.PID(), Terminal: p.terminal}
 	if p.terminal != "" {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 const (
@@ -146,7 +147,7 @@ func (p *Process) texts(r *Result) {
 // writes from then on is read and dropped, and a stream of input ends. It may be called at
 // any time.
 func (p *Process) Leave() {
-	if isClosed(p.launched) && p.command.Stream && p.input != nil {
+	if channel.Closed(p.launched) && p.command.Stream && p.input != nil {
 		p.input.close()
 	}
 	p.mu.Lock()
@@ -233,7 +234,7 @@ func (p *Process) end(by string, grace time.Duration) {
 // A program that has ended stays as it is, and so does what it left behind.
 func (p *Process) Cancel() {
 	<-p.launched
-	if p.tree == nil || isClosed(p.exited) {
+	if p.tree == nil || channel.Closed(p.exited) {
 		return // it was not started, or it ended by itself
 	}
 	p.tree.Do(func(root int) {
@@ -268,7 +269,7 @@ func (p *Process) Resize(size Size) error {
 	switch {
 	case p.command.Terminal == nil:
 		return ErrNoTerminal
-	case p.tree == nil || isClosed(p.exited):
+	case p.tree == nil || channel.Closed(p.exited):
 		return ErrEnded
 	}
 	err := terminal.Resize(p.sources[0].file, size.Rows, size.Cols)
