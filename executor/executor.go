@@ -85,6 +85,7 @@ type Executor struct {
 	python   *proc.Finder
 	ports    *ports.Finder
 	looker   *waiting.Looker
+	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
 }
 
@@ -114,6 +115,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		programs: process.New(process.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}),
 		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
 		ports: &ports.Finder{User: cfg.User, Mark: mark}, looker: waiting.New(cfg.User),
+		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime),
 	}
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,

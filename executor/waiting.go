@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/executor/ports"
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/waiting"
 	"github.com/actiond/actiond/internal/shorten"
@@ -57,18 +58,27 @@ func (e *Executor) looksAt(places []place) []*api.Waiting {
 		targets = append(targets, at.target)
 	}
 	found := e.looker.Look(targets...)
-	ports := map[int][]int{}
+	open := map[int][]int{}
 	if len(places) > 0 {
-		list, _ := e.ports.List() // without them where the kernel does not say
-		for _, p := range list {
-			ports[p.PID] = append(ports[p.PID], int(p.Port))
+		for _, p := range e.listPorts() {
+			open[p.PID] = append(open[p.PID], int(p.Port))
 		}
 	}
 	all := make([]*api.Waiting, 0, len(places))
 	for i, at := range places {
-		all = append(all, waitingOf(found[i], at, ports))
+		all = append(all, waitingOf(found[i], at, open))
 	}
 	return all
+}
+
+// listPorts lists the ports, or none where the kernel does not say: a process can hold up the
+// reading of its environment, and must not hold up an answer by it.
+func (e *Executor) listPorts() []ports.Port {
+	var list []ports.Port
+	if !e.listing.Do(func(time.Time) { list, _ = e.ports.List() }) {
+		return nil
+	}
+	return list
 }
 
 // waitingOf puts a finding into words.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,15 +35,15 @@ type thread struct {
 	pid, tid int
 	process  proc.Process
 	target   Target
+	until    time.Time // nothing more is looked at then
 }
 
 // attempts bounds how often a thread is looked at that runs between the reads of a look.
 const attempts = 3
 
-// lookAtThread says what a thread does. What its files say is of one moment, because it
+// look says what the thread does. What its files say is of one moment, because it
 // has not run in between.
-func lookAtThread(pid, tid int, p proc.Process, target Target) state {
-	t := thread{pid, tid, p, target}
+func (t thread) look() state {
 	for range attempts {
 		before, ok := t.status()
 		if !ok {

@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
 )
@@ -64,10 +62,10 @@ func Printable(text string) string { return proc.Printable(text) }
 func rank(r Reason) int { return slices.Index(order, r) }
 
 const (
-	// maxLooks bounds the looks at a time, and lookTime how long a caller waits for one:
-	// a process can make files about it wait, by memory in a file system of its own.
-	maxLooks = 4
-	lookTime = 2 * time.Second
+	// MaxLooks bounds the looks at a time.
+	MaxLooks = 4
+	// LookTime is how long a caller waits for a look.
+	LookTime = 2 * time.Second
 	// maxProcesses and maxThreads bound what is looked at, of a target and of a process.
 	maxProcesses = 64
 	maxThreads   = 64
@@ -127,12 +125,12 @@ func (f Finding) AwaitsInput() bool { return f.Reason == Input && len(f.Or) == 0
 // Looker looks at processes. Its methods may be called concurrently.
 type Looker struct {
 	user  *identity.User
-	looks *semaphore.Weighted
+	bound *Bound
 }
 
 // New returns a Looker at processes of a user; nil means the user of this process.
 func New(user *identity.User) *Looker {
-	return &Looker{user: user, looks: semaphore.NewWeighted(maxLooks)}
+	return &Looker{user: user, bound: NewBound(MaxLooks, LookTime)}
 }
 
 // Look returns what each of the targets does. It takes about a millisecond for a hundred
@@ -142,29 +140,21 @@ func (l *Looker) Look(targets ...Target) []Finding {
 	for i := range unknown {
 		unknown[i] = Finding{Reason: Unknown, On: "the kernel does not answer in time"}
 	}
-	if len(targets) == 0 || !l.looks.TryAcquire(1) {
+	if len(targets) == 0 {
 		return unknown
 	}
-	done := make(chan []Finding, 1)
-	go func() { // it may outlast its caller, as a part of the bound
-		defer l.looks.Release(1)
-		done <- l.look(targets)
-	}()
-	limit := time.NewTimer(lookTime)
-	defer limit.Stop()
-	select {
-	case found := <-done:
-		return found
-	case <-limit.C:
+	var found []Finding
+	if !l.bound.Do(func(until time.Time) { found = l.look(targets, until) }) {
 		return unknown
 	}
+	return found
 }
 
-func (l *Looker) look(targets []Target) []Finding {
+func (l *Looker) look(targets []Target, until time.Time) []Finding {
 	all := proc.Snapshot()
 	found := make([]Finding, 0, len(targets))
 	for _, t := range targets {
-		found = append(found, l.lookAt(all, t))
+		found = append(found, l.lookAt(all, t, until))
 	}
 	return found
 }
@@ -175,11 +165,11 @@ type seen struct {
 	state
 }
 
-func (l *Looker) lookAt(all map[int]proc.Process, t Target) Finding {
+func (l *Looker) lookAt(all map[int]proc.Process, t Target, until time.Time) Finding {
 	members, background := divide(all, t)
 	f := Finding{Reason: Unknown, On: "there is no process of the command"}
 	if len(members) > 0 {
-		f = l.choose(all, t, members)
+		f = l.choose(all, t, members, until)
 	}
 	for i, pid := range slices.Concat(members, background) {
 		switch {
@@ -194,7 +184,7 @@ func (l *Looker) lookAt(all map[int]proc.Process, t Target) Finding {
 }
 
 // choose looks at the processes of a command and returns what says most.
-func (l *Looker) choose(all map[int]proc.Process, t Target, members []int) Finding {
+func (l *Looker) choose(all map[int]proc.Process, t Target, members []int, until time.Time) Finding {
 	states, some := map[int]state{}, members
 	if len(some) > maxProcesses { // the last ones and the first ones
 		some = slices.Concat(members[:maxProcesses/2], members[len(members)-maxProcesses/2:])
@@ -202,7 +192,7 @@ func (l *Looker) choose(all map[int]proc.Process, t Target, members []int) Findi
 	look := func() error {
 		for _, pid := range some {
 			if known, ok := states[pid]; !ok || known.denied {
-				states[pid] = lookAtProcess(pid, all[pid], t)
+				states[pid] = lookAtProcess(pid, all[pid], t, until)
 			}
 		}
 		return nil
@@ -275,14 +265,17 @@ func belongs(all map[int]proc.Process, pid int, in map[int]bool, t Target) bool 
 }
 
 // lookAtProcess puts together what the threads of a process do.
-func lookAtProcess(pid int, p proc.Process, t Target) state {
+func lookAtProcess(pid int, p proc.Process, t Target, until time.Time) state {
 	threads, err := threadsOf(pid)
 	if err != nil {
 		return state{gone: true}
 	}
 	var all []state
 	for _, tid := range threads {
-		now := lookAtThread(pid, tid, p, t)
+		if time.Now().After(until) {
+			break // the caller has left
+		}
+		now := thread{pid, tid, p, t, until}.look()
 		if !now.gone {
 			all = append(all, now)
 		}
