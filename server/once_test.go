@@ -416,6 +416,41 @@ func TestCancel(t *testing.T) {
 	get("/v1/actions").send(s)
 }
 
+// An action that left its command running cannot end it, and says how that is done.
+func TestCancelAnswered(t *testing.T) {
+	t.Parallel()
+	pid, code := 4711, 0
+	for name, tt := range map[string]struct {
+		path, body string
+		answer     api.Observation
+		status     int
+		said       string
+	}{
+		"a run that goes on":       {"/v1/actions", runTrue, api.RunObservation{Outcome: api.Running}, 409, `send a run of C-c with is_input to the session \"default\"`},
+		"a run that ended":         {"/v1/actions", runTrue, api.RunObservation{Outcome: api.Ended}, 200, `"done"`},
+		"a run that was refused":   {"/v1/actions", runTrue, api.RunObservation{Outcome: api.NotStarted}, 200, `"done"`},
+		"a tool call that goes on": {"/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"true"}}`, api.RunObservation{Outcome: api.Running}, 409, "C-c"},
+		"a program that goes on":   {"/v1/actions", execTrue, api.ExecObservation{PID: &pid}, 409, "4711"},
+		"a program that ended":     {"/v1/actions", execTrue, api.ExecObservation{PID: &pid, ExitCode: &code}, 200, `"done"`},
+		"a program without start":  {"/v1/actions", execTrue, api.ExecObservation{ExitCode: &code}, 200, `"done"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, func(c *server.Config) {
+				c.Executor = &fake{do: func(context.Context, api.Request) (api.Observation, error) { return tt.answer, nil }}
+			})
+			if w := withID(post(tt.path, tt.body), "k").send(s); w.Code != 200 {
+				t.Fatalf("got %d %s", w.Code, w.Body)
+			}
+			if w := remove("/v1/actions/k").send(s); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.said) {
+				t.Errorf("got %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+const execTrue = `{"action":{"action":"exec","args":{"argv":["true"]}}}`
+
 // queues is an executor in which no turn comes.
 type queues struct{ *fake }
 

@@ -152,7 +152,8 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 const cancelTime = 10 * time.Second
 
 // cancelAction ends an action and answers with what is known of it then: with 202 where
-// it has not ended. An action that ended before stays as it is.
+// it has not ended. An action that ended before stays as it is, and is refused where it left
+// a command running.
 func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 	a, f, err := s.findAction(r)
 	if err != nil {
@@ -163,6 +164,9 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f == nil {
+		if next := goesOn(a); next != "" {
+			return refuse(http.StatusConflict, "The action was answered while its command went on: to end that, %s", next)
+		}
 		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
 	s.flights.mu.Lock()
@@ -178,6 +182,27 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusConflict, "A %s that has begun is not cancelled: it ends by itself", info.Kind)
 	}
 	return s.writeRecorded(w, http.StatusAccepted, a, f)
+}
+
+// goesOn returns how to end the command that an action left running with its answer; "" where
+// it left none, or its answer is not kept.
+func goesOn(a *journal.Action) string {
+	info := a.Info()
+	body, err := a.Result()
+	if err != nil || info.State != journal.Done {
+		return ""
+	}
+	o, err := api.DecodeObservation(body)
+	if err != nil {
+		return ""
+	}
+	if run, ok := o.(api.RunObservation); ok && run.Outcome == api.Running {
+		return fmt.Sprintf("send a run of C-c with is_input to the session %s", api.Excerpt(sessionOf(info)))
+	}
+	if program, ok := o.(api.ExecObservation); ok && program.PID != nil && program.ExitCode == nil && program.Signal == nil {
+		return fmt.Sprintf("send a signal to the process group %d with kill in a session", *program.PID)
+	}
+	return ""
 }
 
 // uncancellable are the actions that do not end halfway.

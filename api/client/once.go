@@ -178,7 +178,8 @@ func (c *Client) Wait(ctx context.Context, id string) (a api.RecordedAction, err
 
 // Cancel cancels an action: one that waits for its turn never runs, and one that runs is
 // ended. It waits for the end as Action does, and returns what is known then. An action
-// that ended before stays as it is.
+// that ended before stays as it is; a *StatusError of 409 says that it left its command
+// running, and how that ends, or that it cannot be cancelled.
 func (c *Client) Cancel(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
 	return c.recorded(ctx, http.MethodDelete, id, wait)
 }
