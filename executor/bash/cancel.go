@@ -9,8 +9,14 @@ import (
 	"github.com/actiond/actiond/executor/internal/proc"
 )
 
-// cancelGrace is how long a cancelled command has after each signal.
-const cancelGrace = 2 * time.Second
+const (
+	// cancelGrace is how long a cancelled command has after each signal.
+	cancelGrace = 2 * time.Second
+	// killedGrace is how long the shell has to go on once SIGKILL has reached what it
+	// waits for: many times what it takes, also on an overloaded machine, because its end
+	// costs the session's state.
+	killedGrace = 5 * time.Second
+)
 
 // whyCancelled is why a shell is replaced that is itself what does not end.
 const whyCancelled = "was replaced, because its command was cancelled and did not end"
@@ -22,14 +28,21 @@ func (s *Session) cancel(ctx context.Context, cur *running) error {
 	s.mu.Lock()
 	sh, since := s.shell, s.reportedAt
 	s.mu.Unlock()
-	signal := func(what unix.Signal) { proc.SignalYounger(sh.cmd.Process.Pid, sh.foreground(), since, what) }
+	signal := func(what unix.Signal) bool {
+		return proc.SignalYounger(sh.cmd.Process.Pid, sh.foreground(), since, what)
+	}
+	grace := cancelGrace
 	for _, step := range []struct {
 		name string
 		send func()
 	}{
 		{"Ctrl-C", func() { _ = s.pressKey(cur, sh, []byte{interruptKey}) }},
-		{"SIGTERM", func() { signal(unix.SIGTERM) }},
-		{"SIGKILL", func() { signal(unix.SIGKILL) }},
+		{"SIGTERM", func() { _ = signal(unix.SIGTERM) }},
+		{"SIGKILL", func() {
+			if signal(unix.SIGKILL) {
+				grace = killedGrace
+			}
+		}},
 		{"the end of its shell", func() { s.retire(sh, whyCancelled) }},
 	} {
 		s.mu.Lock()
@@ -46,7 +59,7 @@ func (s *Session) cancel(ctx context.Context, cur *running) error {
 		select {
 		case <-cur.done:
 			return nil
-		case <-after(true, cancelGrace):
+		case <-time.After(grace):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -75,17 +75,19 @@ func KillYounger(leader int, since time.Duration) {
 const tick = 10 * time.Millisecond
 
 // SignalYounger sends a signal to the processes that descend from root, or are of its
-// session, and are in a process group or were started later than since, but not to root.
+// session, and are in a process group or were started later than since, but not to root, and
+// reports whether there was one.
 // since is a time as [Uptime] returns it; of a process that was started in the same
 // hundredth of a second nothing is known. The caller makes sure that root was not waited
 // for.
-func SignalYounger(root, group int, since time.Duration, what unix.Signal) {
+func SignalYounger(root, group int, since time.Duration, what unix.Signal) (reached bool) {
 	all := processes()
 	for pid, seen := range all {
 		if pid != root && (seen.Group == group || seen.startedSince(since+tick)) && descends(all, pid, root) {
-			signal(pid, seen, what)
+			reached = signal(pid, seen, what) || reached
 		}
 	}
+	return reached
 }
 
 // Uptime returns how long ago the system started, suspended time included.

@@ -80,7 +80,6 @@ func TestKillTree(t *testing.T) {
 	}
 }
 
-// What loses its parents while these are killed does not get away with that.
 // Of the leader's group, the processes that are older and the leader live on, and
 // so do processes of other groups.
 func TestKillYounger(t *testing.T) {
@@ -108,6 +107,24 @@ func TestKillYounger(t *testing.T) {
 	}
 }
 
+// Of a session, the group and what was started since a time get the signal, and the root does
+// not; and the caller learns whether there was any such process.
+func TestSignalYounger(t *testing.T) {
+	t.Parallel()
+	root, pids := start(t, "A=1", "sleep 1000 & echo $$ $!; read x; exec sleep 1000")
+	if proc.SignalYounger(root, 0, proc.Uptime()+time.Second, syscall.SIGKILL) || !alive(pids[1]) {
+		t.Error("a process got the signal that is of another group and older")
+	}
+	if !proc.SignalYounger(root, root, proc.Uptime()+time.Second, syscall.SIGKILL) {
+		t.Error("no process of the group got the signal")
+	}
+	gone(t, pids[1])
+	if proc.SignalYounger(root, root, 0, syscall.SIGKILL) || !alive(root) {
+		t.Error("the root got the signal")
+	}
+}
+
+// What loses its parents while these are killed does not get away with that.
 func TestKillTreeOrphans(t *testing.T) {
 	t.Parallel()
 	const generations = `setsid sh -c 'setsid sh -c "setsid sh -c \"sleep 1000 & sleep 1000 & sleep 1000 & echo \\\$!; wait\"; wait"; wait'`
