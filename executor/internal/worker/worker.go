@@ -51,6 +51,8 @@ var (
 	// ErrKilled is the error of a child that was killed. Its cause is not known: the kernel kills it where memory runs
 	// out, and other processes of the user may.
 	ErrKilled = errors.New("its process was killed, by another process or because memory ran out")
+	// ErrBusy is the error of a task whose turn did not come.
+	ErrBusy = errors.New("all workers are busy with other documents and expressions, so try again later")
 )
 
 // Error is an error that the work itself met, such as a damaged document or a pattern
@@ -60,17 +62,18 @@ type Error struct{ Reason string }
 func (e *Error) Error() string { return e.Reason }
 
 // Pool starts children. Its methods may be called concurrently; a few children run at a
-// time, and the others wait.
+// time, and the others wait, for as long as a child may take.
 type Pool struct {
 	user   *identity.User
 	time   time.Duration
+	wait   time.Duration // for a turn
 	memory uint64
 	turns  chan struct{} // a semaphore
 }
 
 // New returns a pool whose children run as user, for at most limit, with memory bytes each.
 func New(user *identity.User, limit time.Duration, memory uint64) *Pool {
-	return &Pool{user: user, time: limit, memory: memory, turns: make(chan struct{}, concurrent)}
+	return &Pool{user: user, time: limit, wait: limit, memory: memory, turns: make(chan struct{}, concurrent)}
 }
 
 // task is what a child reads from its standard input, as JSON.
@@ -90,7 +93,13 @@ type answer struct {
 // run does a task in a child, whose input is the file, and decodes its result, from an answer of at most
 // most bytes. The error is a *Error, one of the errors of limits, or that of starting the child.
 func (p *Pool) run(t task, input *os.File, most int, result any) error {
-	p.turns <- struct{}{}
+	late := time.NewTimer(p.wait) // a child that hangs in a file system may outlive its time
+	defer late.Stop()
+	select {
+	case p.turns <- struct{}{}:
+	case <-late.C:
+		return ErrBusy
+	}
 	defer func() { <-p.turns }()
 	t.Memory, t.Time = p.memory, int(p.time/time.Second)+1
 	request, err := json.Marshal(t)

@@ -115,6 +115,16 @@ func TestKilled(t *testing.T) { // not parallel: another child must not be taken
 	}
 }
 
+// A task does not wait forever for the ones before it, because its caller holds the lock of a file.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	pool := worker.New(nil, worker.DefaultTime, worker.DefaultMemory)
+	pool.TakeTurns(time.Millisecond)
+	if _, err := pool.Replace("a", "a", "b", 1, 1); !errors.Is(err, worker.ErrBusy) {
+		t.Errorf("got %v, want %v", err, worker.ErrBusy)
+	}
+}
+
 // An error quotes the pattern, which may be long.
 func TestLongFailure(t *testing.T) {
 	t.Parallel()
