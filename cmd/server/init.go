@@ -87,5 +87,5 @@ func reap(args []string) (status int, err error) {
 			}
 		}
 	}
-	return 0, errors.New("no signals arrive any more") // the channel is never closed
+	return 0, errors.New("no more signals arrive") // the channel is never closed
 }

@@ -115,8 +115,8 @@ func (a *Action) Queue() {
 	}
 }
 
-// Cancel keeps an action that is reserved from beginning, and returns whether it is: it
-// is for everybody, and the owner still calls End.
+// Cancel keeps an action that is reserved from beginning, and returns whether a call did.
+// Any caller may call it; the one that reserved the action still calls End.
 func (a *Action) Cancel() bool {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()

@@ -153,8 +153,8 @@ func (p *Process) takeRest(s *source, buf []byte) {
 	})
 }
 
-// drop reads what processes write that the program has left behind: they would end if
-// nobody did.
+// drop reads the output of processes that the program has left behind: otherwise SIGPIPE
+// would end them.
 func (p *Process) drop(s *source, buf []byte) {
 	_ = s.file.SetReadDeadline(time.Time{})
 	for !channel.Closed(p.closing) {

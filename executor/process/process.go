@@ -1,7 +1,7 @@
 // Package process starts programs without a shell that persists: each with streams of
 // its own, which are kept at their beginning and their end, and counted.
 //
-// A program goes on whether anybody waits for it or not. What it leaves behind when it
+// A program goes on whether a caller waits for it or not. What it leaves behind when it
 // ends lives on, as it does behind a shell, and does not hold up the answer: where such a
 // process has inherited the output, that is read and dropped from then on.
 package process

@@ -37,7 +37,7 @@ func Read(table io.Reader, each func(Socket) bool) error {
 	return lines.Err()
 }
 
-// Parse reads a row; false where it is none of a socket.
+// Parse reads a row; false where that does not describe a socket.
 func Parse(row string) (s Socket, ok bool) {
 	fields := strings.Fields(row)
 	if len(fields) < 10 {
