@@ -57,8 +57,10 @@ func (d *Driver) create(ctx context.Context, id, hash string, spec *sandbox.Spec
 	if err != nil {
 		return nil, err
 	}
-	var pod *corev1.Pod
 	defer func() {
+		if errors.Is(err, errUndone) && mine {
+			err = fmt.Errorf("creating sandbox %s: it was removed meanwhile: %w", id, sandbox.ErrNotFound)
+		}
 		if err != nil && mine {
 			err = errors.Join(err, d.undo(ctx, r))
 		}
@@ -69,35 +71,42 @@ func (d *Driver) create(ctx context.Context, id, hash string, spec *sandbox.Spec
 		}
 	}
 	d.config.Progress(id, sandbox.Creating, "the Pod "+r.Pod)
-	if pod, err = d.pod(ctx, r, spec, mine); err != nil {
+	pod, made, err := d.pod(ctx, r, spec, mine)
+	if err != nil {
 		return nil, err
 	}
 	if err := d.own(ctx, r, pod); err != nil {
+		if made && errors.Is(err, errUndone) { // the caller that began the creation does not know of this Pod
+			undoCtx, cancel := settling(ctx)
+			defer cancel()
+			err = errors.Join(err, d.deletePod(undoCtx, pod.Name, pod.UID))
+		}
 		return nil, err
 	}
-	if pod, err = d.bringUp(ctx, r, pod, spec, mine); err != nil {
+	if pod, err = d.bringUp(ctx, r, pod, spec); err != nil {
 		return nil, err
 	}
 	d.config.Progress(id, sandbox.Ready, "")
 	return d.sandbox(pod).Sandbox, nil
 }
 
-// pod makes the Pod of a record, unless it is there.
-func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (*corev1.Pod, error) {
+// pod finds the Pod of a record, or makes it and reports that.
+func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (pod *corev1.Pod, made bool, err error) {
 	if !mine {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return pod, apiError(ctx, "looking for the Pod "+r.Pod, err)
+			return pod, false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 		}
 		if time.Since(r.Created) > recordTime {
-			return nil, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
+			return nil, false, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
 		}
 	}
-	pod, err := d.pods().Create(ctx, podFor(spec, r, d.config.ServerImage), metav1.CreateOptions{})
+	pod, err = d.pods().Create(ctx, podFor(spec, r, d.config.ServerImage), metav1.CreateOptions{})
+	made = err == nil
 	if apierrors.IsAlreadyExists(err) {
 		pod, err = d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 	}
-	return pod, creationError(ctx, "making the Pod of sandbox "+r.ID, err)
+	return pod, made, creationError(ctx, "making the Pod of sandbox "+r.ID, err)
 }
 
 // creationError is apiError for what admission may refuse.
@@ -108,27 +117,22 @@ func creationError(ctx context.Context, doing string, err error) error {
 	return apiError(ctx, doing, err)
 }
 
-// undo removes what this caller's creation left.
+// undo removes what this caller's creation left. The Pod goes first, so that a crash
+// leaves a record that says which Pod is meant, and again at the end: a caller that
+// followed may have made it anew while the record was there.
 func (d *Driver) undo(ctx context.Context, r *record) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	grace := int64(1)
-	err := d.pods().Delete(ctx, r.Pod, metav1.DeleteOptions{GracePeriodSeconds: &grace})
-	if !apierrors.IsNotFound(err) {
-		err = apiError(ctx, "removing the Pod "+r.Pod, err)
-	} else {
-		err = nil
-	}
-	return errors.Join(err, d.forget(ctx, r))
+	return errors.Join(d.deletePod(ctx, r.Pod, ""), d.forget(ctx, r), d.deletePod(ctx, r.Pod, ""))
 }
 
 // bringUp returns when a command ran in the sandbox's shell.
-func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec, mine bool) (*corev1.Pod, error) {
+func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout, fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
 	defer cancel()
 	finished := pod.Annotations[noteReady] != ""
 	step := "waiting for its Pod to run"
-	pod, err := d.running(ctx, r, pod, mine)
+	pod, err := d.running(ctx, r, pod)
 	if err == nil && finished {
 		return pod, nil
 	}
@@ -152,6 +156,9 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	if err == nil {
 		step = "noting that it is ready"
 		pod, err = d.note(ctx, pod, map[string]any{noteReady: time.Now().UTC().Format(time.RFC3339Nano)})
+		if errors.Is(err, sandbox.ErrNotFound) {
+			return nil, errUndone
+		}
 	}
 	if err == nil || errors.Is(err, errUndone) || errors.Is(err, sandbox.ErrNoImage) || errors.Is(err, sandbox.ErrUnknown) || errors.Is(err, sandbox.ErrConflict) {
 		return pod, err

@@ -79,6 +79,9 @@ func Open(config Config) (*Driver, error) {
 		return nil, err
 	}
 	access, err := loaded.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errNoCluster
+	}
 	if err != nil {
 		return nil, fmt.Errorf("finding the Kubernetes cluster: %w", err)
 	}
@@ -111,6 +114,9 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod}
 }
 
+// errNoCluster reports that no kubeconfig exists, or an empty one.
+var errNoCluster = errors.New("no Kubernetes cluster is configured: set KUBECONFIG to a kubeconfig, or write ~/.kube/config")
+
 // load reads the kubeconfig. A context may have slashes in its name, as those of
 // Amazon's clusters do: the whole word is a context if there is one of that name.
 func load(cluster string) (clientcmd.ClientConfig, error) { //nolint:ireturn // the library has no type for it
@@ -120,6 +126,9 @@ func load(cluster string) (clientcmd.ClientConfig, error) { //nolint:ireturn // 
 		known, err := rules.Load()
 		if err != nil {
 			return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		}
+		if len(known.Contexts) == 0 {
+			return nil, errNoCluster
 		}
 		overrides.CurrentContext = cluster
 		if _, ok := known.Contexts[cluster]; !ok {

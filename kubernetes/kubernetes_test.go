@@ -33,6 +33,7 @@ type agent struct {
 	claims []sandbox.Claim
 	ttl    time.Duration // of the last renewal
 	fail   error         // of the next Ready
+	hang   func()        // called by the first Ready, which then waits for its context
 }
 
 func (a *agent) Claim(_ context.Context, _ sandbox.DialFunc, c sandbox.Claim) error {
@@ -42,9 +43,15 @@ func (a *agent) Claim(_ context.Context, _ sandbox.DialFunc, c sandbox.Claim) er
 	return nil
 }
 
-func (a *agent) Ready(context.Context, sandbox.DialFunc, string) error {
+func (a *agent) Ready(ctx context.Context, _ sandbox.DialFunc, _ string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.hang != nil {
+		a.hang()
+		a.hang = nil
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	return a.fail
 }
 
@@ -110,6 +117,17 @@ func (w *world) fail(verb, resource string, done bool, err error) (calls *int) {
 		return true, nil, err
 	})
 	return calls
+}
+
+// hash is that of the specification of the tests.
+func (w *world) hash(t *testing.T) string {
+	t.Helper()
+	s := spec
+	hash, err := w.driver.Check(t.Context(), &s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
 }
 
 // left are the names of the objects in the cluster.
@@ -285,6 +303,111 @@ func TestCreateAfterCrash(t *testing.T) {
 	}
 }
 
+// A caller that follows may make the Pod anew while the caller that began undoes its
+// creation. Neither leaves a Pod without a record.
+func TestCreateRaces(t *testing.T) {
+	t.Parallel()
+	t.Run("the caller that began", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.fail("create", "pods", false, apierrors.NewInternalError(errors.New("broken")))
+		w.PrependReactor("delete", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			secret, err := w.Tracker().Get(action.GetResource(), "agents", action.(clienttesting.DeleteAction).GetName())
+			var r kubernetes.Record
+			if err == nil {
+				err = json.Unmarshal(secret.(*corev1.Secret).Data["record"], &r)
+			}
+			if err == nil {
+				err = w.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: r.Pod}})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return false, nil, nil
+		})
+		if _, err := w.driver.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrUnknown) {
+			t.Errorf("got %v", err)
+		}
+		if left := w.left(t); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	t.Run("the caller that follows", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		data, err := json.Marshal(kubernetes.Record{ID: sandbox.ID("key"), Pod: "first", Spec: w.hash(t), Created: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+		if err := w.Tracker().Add(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "sandbox-" + sandbox.ID("key"), UID: "of the first", Labels: map[string]string{"actiond.dev/managed": "sandbox"}},
+			Data:       map[string][]byte{"record": data},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		undone := false
+		w.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if undone {
+				return false, nil, nil
+			}
+			undone = true
+			name := action.(clienttesting.PatchAction).GetName()
+			if err := w.Tracker().Delete(secrets, "agents", name); err != nil {
+				t.Error(err)
+			}
+			return true, nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+		})
+		s, err := w.driver.Create(t.Context(), spec)
+		if err != nil || !undone {
+			t.Fatal(err, undone)
+		}
+		if key, err := s.Key(); err != nil || key == "" {
+			t.Errorf("the key: %q, %v", key, err)
+		}
+		if left := w.left(t); len(left) != 2 || slices.Contains(left, "pod/first") {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+// A sandbox that is removed while it is created does not come back.
+func TestRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent.hang = func() {
+		found, err := w.driver.Get(t.Context(), "first")
+		if err == nil {
+			err = w.driver.Delete(t.Context(), found)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	s, err := w.driver.Create(t.Context(), spec)
+	if !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "removed meanwhile") {
+		t.Errorf("got %v, %v", s, err)
+	}
+	if left := w.left(t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// What could not be removed is not reported as removed.
+func TestPruneFails(t *testing.T) {
+	t.Parallel()
+	for _, resource := range []string{"pods", "secrets"} {
+		w := newWorld(t)
+		if _, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", TTL: time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		w.fail("delete", resource, false, apierrors.NewInternalError(errors.New("broken")))
+		if removed, err := w.driver.Prune(t.Context(), false); !errors.Is(err, sandbox.ErrUnknown) || len(removed) > 0 {
+			t.Errorf("%s: got %v, %v", resource, removed, err)
+		}
+	}
+}
+
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -438,5 +561,13 @@ func TestContexts(t *testing.T) {
 	}
 	if _, err := kubernetes.Load("none"); err == nil || !strings.Contains(err.Error(), `no context "none"`) {
 		t.Errorf("a context that does not exist: %v", err)
+	}
+	for _, none := range []string{filepath.Join(t.TempDir(), "none"), os.DevNull} {
+		t.Setenv("KUBECONFIG", none)
+		for _, cluster := range []string{"", "a", "a/two"} {
+			if _, err := kubernetes.Open(kubernetes.Config{Cluster: cluster}); err == nil || !strings.HasPrefix(err.Error(), "no Kubernetes cluster is configured: set KUBECONFIG") {
+				t.Errorf("%q without a kubeconfig: %v", cluster, err)
+			}
+		}
 	}
 }

@@ -55,7 +55,10 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 			if err == nil && r != nil {
 				err = d.forget(ctx, r)
 			}
-			errs = append(errs, err)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
 		}
 		removed = append(removed, sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason})
 	}
@@ -64,7 +67,7 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		if gone && !dryRun {
 			err = d.forget(ctx, r)
 		}
-		if gone {
+		if gone && err == nil {
 			removed = append(removed, sandbox.Removal{ID: r.ID, Name: r.Name, Reason: "it has a record and no Pod"})
 		}
 		errs = append(errs, err)

@@ -43,7 +43,8 @@ const recordField = "record"
 // secretPrefix begins the names of Secrets; the id follows.
 const secretPrefix = "sandbox-"
 
-// errUndone: the creation that a caller followed was undone by the caller that began it.
+// errUndone reports that another caller removed the Pod or the record of a creation:
+// the caller that began it, or one that removes the sandbox.
 var errUndone = errors.New("another caller undid its creation")
 
 // take makes the record of a key, or finds the one that is there. mine reports that

@@ -155,10 +155,15 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	return d.forget(ctx, r)
 }
 
-// deletePod removes one Pod, and none that took its name.
+// deletePod removes the Pod of a name, and of a uid unless that is empty. One that no
+// longer exists is not an error.
 func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID) error {
 	grace := int64(1)
-	err := d.pods().Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
+	if uid != "" {
+		options.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	err := d.pods().Delete(ctx, name, options)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

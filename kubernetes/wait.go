@@ -15,14 +15,11 @@ import (
 )
 
 // running returns when the container of the Pod runs, and reports what it waits for.
-func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod, mine bool) (*corev1.Pod, error) {
+func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod) (*corev1.Pod, error) {
 	said := ""
 	err := d.follow(ctx, r.Pod, func(now *corev1.Pod) (bool, error) {
 		if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
-			if !mine {
-				return false, errUndone
-			}
-			return false, fmt.Errorf("the Pod was removed: %w", sandbox.ErrNotFound)
+			return false, errUndone
 		}
 		pod = now
 		state, waiting, err := look(now)
