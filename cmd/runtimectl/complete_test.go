@@ -1,6 +1,10 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,12 +72,45 @@ func TestCompleteInSandbox(t *testing.T) {
 	}
 }
 
+// A cluster that does not answer keeps no completion waiting.
+func TestCompleteUnanswered(t *testing.T) {
+	cluster := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer cluster.Close()
+	setCluster(t, cluster.URL)
+	if got := completions(t, "", "rm --on kubernetes b"); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// setCluster makes a cluster the current one.
+func setCluster(t *testing.T, url string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config")
+	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "clusters": [{"name": "c", "cluster": {"server": "` + url + `"}}],
+		"contexts": [{"name": "a", "context": {"cluster": "c"}}]}`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+}
+
 // A sandbox that another platform has is named by the error.
 func TestFindElsewhere(t *testing.T) {
 	m := newLocalMachine(t)
 	m.ok("create", "--name", "box")
 	t.Setenv("DOCKER_HOST", dockertest.New(t).Address)
+	asked := 0
+	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "v1", "kind": "PodList", "items": []}`)
+	}))
+	defer cluster.Close()
+	setCluster(t, cluster.URL)
 	for line, want := range map[string]string{
+		"rm --on kubernetes box": "\"box\": no such sandbox\n",
 		"rm STATE box":           "\"box\": no such sandbox here; '--on local' has one\n",
 		"cat STATE box file":     "\"box\": no such sandbox here; '--on local' has one\n",
 		"rm STATE bix":           "\"bix\": no such sandbox\n",
@@ -84,5 +121,8 @@ func TestFindElsewhere(t *testing.T) {
 		if code, _, stderr := inProcess(t.Context(), nil, words...); code != 3 || stderr != "runtimectl: "+want {
 			t.Errorf("%s: exit code %d, %q\nwant %q", line, code, stderr, want)
 		}
+	}
+	if asked != 1 {
+		t.Errorf("the cluster was asked %d times for one name", asked)
 	}
 }

@@ -32,8 +32,10 @@ func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string,
 	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return found
 	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
 	_ = p.In(func(driver sandbox.Driver) error { // nothing to complete is all that can be said
-		all, err := driver.List(cmd.Context())
+		all, err := driver.List(ctx)
 		for _, s := range all {
 			if len(states) > 0 && !slices.Contains(states, s.State) || slices.Contains(args, s.Name) || slices.Contains(args, s.ID) {
 				continue

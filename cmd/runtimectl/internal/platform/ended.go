@@ -64,6 +64,9 @@ func howEnded(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) st
 	if over := s.Overdue(time.Now()); over != "" {
 		return over
 	}
+	if s.State == sandbox.Gone && s.Detail != "" {
+		return s.Detail
+	}
 	inspector, ok := driver.(sandbox.Inspector)
 	if !ok || s.State != sandbox.Stopped {
 		return "its server does not answer"

@@ -29,7 +29,7 @@ func (d *driver) Get(context.Context, string) (*sandbox.Sandbox, error) {
 	if len(d.states) > 1 {
 		d.states = d.states[1:]
 	}
-	if s.State == sandbox.Gone {
+	if s.State == sandbox.Gone && s.Detail == "" {
 		return nil, sandbox.ErrNotFound
 	}
 	return &s, nil
@@ -55,6 +55,7 @@ func TestEnded(t *testing.T) {
 		"time":           {cut, driver{states: []sandbox.State{sandbox.Stopped}, found: sandbox.Sandbox{Deadline: over}}, "its time was up"},
 		"not recorded":   {cut, driver{states: []sandbox.State{sandbox.Stopped}}, "how is not recorded"},
 		"removed":        {cut, driver{states: []sandbox.State{sandbox.Gone}}, "sandbox 0123456789ab was removed meanwhile"},
+		"gone":           {cut, driver{states: []sandbox.State{sandbox.Gone}, found: sandbox.Sandbox{Detail: "its memory limit was reached"}}, "is gone: its memory limit was reached; remove it with 'runtimectl rm 0123456789ab', or read"},
 		"another one":    {cut, driver{states: []sandbox.State{sandbox.Ready}, found: sandbox.Sandbox{Instance: "new"}}, "was removed meanwhile"},
 		"it lives":       {cut, driver{states: []sandbox.State{sandbox.Ready}}, ""},
 		"another error":  {errors.New("refused"), driver{states: []sandbox.State{sandbox.Stopped}}, ""},

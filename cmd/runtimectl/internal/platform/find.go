@@ -12,11 +12,11 @@ import (
 // elsewhereTime bounds the look at another platform, which only makes an error clearer.
 const elsewhereTime = 500 * time.Millisecond
 
-// Find gets the sandbox that ref names. Where it does not exist the error says whether
-// another platform has one of this name.
+// Find gets the sandbox that ref names. If it does not exist on this machine, the error
+// says whether the other platform of this machine has one of this name.
 func (p *Platform) Find(ctx context.Context, driver sandbox.Driver, ref string) (*sandbox.Sandbox, error) {
 	s, err := driver.Get(ctx, ref)
-	if !errors.Is(err, sandbox.ErrNotFound) {
+	if !errors.Is(err, sandbox.ErrNotFound) || p.Kubernetes {
 		return s, err
 	}
 	other, name := *p, "local"

@@ -148,6 +148,8 @@ func Advice(s *sandbox.Sandbox) string {
 		return "start it with 'runtimectl start " + s.ID + "'"
 	case sandbox.Paused:
 		return "resume it with 'runtimectl resume " + s.ID + "'"
+	case sandbox.Gone:
+		return "remove it with 'runtimectl rm " + s.ID + "'"
 	}
 	return "'runtimectl prune' removes what was left half done"
 }
