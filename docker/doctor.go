@@ -46,13 +46,17 @@ func (h *Host) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	return append(found, betterRuntimes(info.Runtimes)...), nil
 }
 
-// engineAddress is the address that was tried, as far as variables say.
+// engineAddress is the address that [connect] takes from the variables and from the
+// Docker configuration.
 func engineAddress() string {
 	if host := os.Getenv("DOCKER_HOST"); host != "" {
 		return "DOCKER_HOST=" + host
 	}
 	if name := os.Getenv("DOCKER_CONTEXT"); name != "" {
 		return "DOCKER_CONTEXT=" + name
+	}
+	if host, err := contextHost(); err == nil && host != "" {
+		return host
 	}
 	return client.DefaultDockerHost
 }

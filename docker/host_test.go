@@ -21,6 +21,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
@@ -208,6 +209,32 @@ func TestContextHost(t *testing.T) {
 	const missing = `there is no Docker context "missing": 'docker context ls' shows those that there are`
 	if got, err := docker.ContextHost(); err == nil || err.Error() != missing {
 		t.Errorf("a context that is not there: got %q, %v", got, err)
+	}
+}
+
+// An engine that cannot be reached is named by the address of the current context.
+func TestUnreachableContext(t *testing.T) {
+	dir := t.TempDir()
+	address := "unix://" + filepath.Join(dir, "engine.sock")
+	sum := sha256.Sum256([]byte("near"))
+	meta := filepath.Join(dir, "contexts", "meta", hex.EncodeToString(sum[:]))
+	if err := errors.Join(
+		os.MkdirAll(meta, 0o700),
+		os.WriteFile(filepath.Join(meta, "meta.json"), []byte(`{"Name":"near","Endpoints":{"docker":{"Host":"`+address+`"}}}`), 0o600),
+		os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"currentContext":"near"}`), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", dir)
+	t.Setenv("DOCKER_CONTEXT", "")
+	t.Setenv("DOCKER_HOST", "")
+	h, err := docker.Open(docker.Config{StateDir: t.TempDir(), Agent: agent.Agent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.List(t.Context()); !errors.Is(err, sandbox.ErrUnknown) || !strings.Contains(err.Error(), "the Docker engine at "+address+" ") {
+		t.Errorf("got %v, want the address %s", err, address)
 	}
 }
 
