@@ -329,7 +329,7 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_journal_failing gauge
 # HELP actiond_journal_forgotten_total Actions that were forgotten since the start.
 # TYPE actiond_journal_forgotten_total counter
-# HELP actiond_journal_oldest_seconds Age of the oldest action that is kept; 0 where there is none.
+# HELP actiond_journal_oldest_seconds Age of the oldest action that is kept; 0 without actions.
 # TYPE actiond_journal_oldest_seconds gauge
 # HELP actiond_recorded_actions Actions that are kept, by state.
 # TYPE actiond_recorded_actions gauge
