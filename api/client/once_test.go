@@ -307,3 +307,123 @@ func TestActionPages(t *testing.T) {
 		}
 	}
 }
+
+// An output is read in parts, over broken connections; what is not kept is counted.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	const printed = "0123456789abcdefghij"
+	for _, tt := range []struct {
+		name    string
+		part    client.OutputPart
+		gap     [2]int // what is not kept
+		cut     int    // the first answer breaks after so many bytes
+		want    string
+		missed  int64
+		queries []string
+	}{
+		{"all", client.OutputPart{}, [2]int{}, -1, printed, 0, []string{"offset=0"}},
+		{"a part", client.OutputPart{Stream: "stderr", Offset: 12}, [2]int{}, -1, printed[12:], 0, []string{"offset=12&stream=stderr"}},
+		{"nothing more", client.OutputPart{Offset: 20}, [2]int{}, -1, "", 0, []string{"offset=20"}},
+		{"cut", client.OutputPart{}, [2]int{}, 7, printed, 0, []string{"offset=0", "offset=7"}},
+		{"cut at once", client.OutputPart{}, [2]int{}, 0, printed, 0, []string{"offset=0", "offset=0"}},
+		{"a gap", client.OutputPart{}, [2]int{4, 15}, -1, printed[:4] + printed[15:], 11, []string{"offset=0", "offset=4"}},
+		{"a gap behind a cut", client.OutputPart{}, [2]int{4, 15}, 2, printed[:4] + printed[15:], 11, []string{"offset=0", "offset=2", "offset=4"}},
+		{"the end is not kept", client.OutputPart{}, [2]int{4, 20}, -1, printed[:4], 16, []string{"offset=0", "offset=4"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var queries []string
+			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.URL.Path == "/v1/actions" {
+					_, _ = io.WriteString(w, `{"actions":[]}`)
+					return
+				}
+				queries = append(queries, r.URL.RawQuery)
+				from, _ := strconv.Atoi(r.FormValue("offset"))
+				to := len(printed)
+				switch {
+				case from >= tt.gap[0] && from < tt.gap[1] && tt.gap[1] < to:
+					from = tt.gap[1]
+				case from >= tt.gap[0] && from < tt.gap[1]:
+					to = from
+				case from < tt.gap[0]:
+					to = tt.gap[0]
+				}
+				w.Header().Set(api.OutputOffsetHeader, strconv.Itoa(from))
+				w.Header().Set(api.OutputTotalHeader, strconv.Itoa(len(printed)))
+				if len(queries) == 1 && tt.cut >= 0 {
+					_, _ = io.WriteString(w, printed[from:tt.cut])
+					_ = http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = io.WriteString(w, printed[from:to])
+			}))
+			t.Cleanup(h.Close)
+			var got strings.Builder
+			missed, err := newClient(t, client.Config{BaseURL: h.URL}).Output(t.Context(), "build", tt.part, &got)
+			if err != nil || got.String() != tt.want || missed != tt.missed || !slices.Equal(queries, tt.queries) {
+				t.Errorf("got %q, %d missed, %v after %q", got.String(), missed, err, queries)
+			}
+		})
+	}
+}
+
+// A server that answers nonsense ends the reading, and no more is written than was printed
+// at the beginning.
+func TestOutputNonsense(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ offset, total, want string }{
+		{"", "3", ""}, {"-1", "3", ""}, {"2", "5", ""}, {"3", "", ""}, {"3", "-2", ""}, {"3", "5", "ab"},
+	} {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(api.OutputOffsetHeader, tt.offset)
+			w.Header().Set(api.OutputTotalHeader, tt.total)
+			_, _ = io.WriteString(w, "abcdef")
+		}))
+		var got strings.Builder
+		_, err := newClient(t, client.Config{BaseURL: h.URL}).Output(t.Context(), "build", client.OutputPart{Offset: 3}, &got)
+		h.Close()
+		if got.String() != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("offset %q, total %q: got %q, %v", tt.offset, tt.total, got.String(), err)
+		}
+	}
+}
+
+// An action is followed behind the last event that came.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked []string
+	events := []string{
+		`{"event":"output","seq":1,"offset":0,"text":"one "}`,
+		`{"event":"output","seq":2,"offset":4,"text":"two"}`,
+		`{"event":"observation","seq":3,"observation":{"observation":"null","content":"done","extras":{}}}`,
+	}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method != http.MethodGet {
+			t.Errorf("got %s %s", r.Method, r.URL)
+		}
+		if r.URL.Path == "/v1/actions" {
+			_, _ = io.WriteString(w, `{"actions":[]}`)
+			return
+		}
+		asked = append(asked, r.URL.String())
+		after, _ := strconv.Atoi(r.FormValue("after"))
+		_, _ = io.WriteString(w, events[after]+"\n") // one each time, then the stream ends
+	}))
+	t.Cleanup(h.Close)
+	var got strings.Builder
+	o, err := newClient(t, client.Config{BaseURL: h.URL}).Follow(t.Context(), "a/b", func(o api.Output) error {
+		got.Write(o.Data)
+		return nil
+	})
+	want := []string{"/v1/actions/a%2Fb/events?after=0", "/v1/actions/a%2Fb/events?after=1", "/v1/actions/a%2Fb/events?after=2"}
+	if err != nil || o != (api.NullObservation{Content: "done"}) || got.String() != "one two" || !slices.Equal(asked, want) {
+		t.Errorf("got %v, %v, %q after %q", o, err, got.String(), asked)
+	}
+}

@@ -52,16 +52,43 @@ func (c *Client) follow(ctx context.Context, header http.Header, body []byte, la
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answer.Close() }()
-	lines := bufio.NewReaderSize(answer, 64<<10)
-	for {
-		line, err := answer.line(lines, most)
+	return answer.events(last, most, output)
+}
+
+// Follow calls output for what an action printed and prints, from its beginning to its end,
+// as Stream does, and returns its observation. ctx bounds the following only. A *StatusError
+// of 404 says that there is no such action, one of 410 that it is forgotten.
+func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) error) (api.Observation, error) {
+	var o api.Observation
+	var last uint64
+	err := c.once(ctx, id, &last, func(http.Header) error {
+		header := http.Header{"Accept": {linesType}}
+		answer, err := c.sendWith(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), last), "", nil)
 		if err != nil {
-			return nil, fmt.Errorf("reading the answer of %s: %w", path, answer.cause(err))
+			return err
+		}
+		o, err = answer.events(&last, c.maxResponse, output)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return known(o)
+}
+
+// events reads the events of an action to the last and closes the answer. Those up to
+// last were told before.
+func (a *answer) events(last *uint64, most int64, output func(api.Output) error) (api.Observation, error) {
+	defer func() { _ = a.Close() }()
+	lines := bufio.NewReaderSize(a, 64<<10)
+	for {
+		line, err := a.line(lines, most)
+		if err != nil {
+			return nil, fmt.Errorf("reading the answer of %s: %w", a.path, a.cause(err))
 		}
 		event, err := api.DecodeEvent(line)
 		if err != nil {
-			return nil, fmt.Errorf("reading the answer of %s: %w", path, err)
+			return nil, fmt.Errorf("reading the answer of %s: %w", a.path, err)
 		}
 		switch e := event.(type) {
 		case api.Output:

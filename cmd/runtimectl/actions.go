@@ -30,7 +30,7 @@ func (p *program) actions() *cobra.Command {
 		Use:   "actions [flags] SANDBOX",
 		Short: "List the actions of a sandbox",
 		Long: `Actions lists the actions that a sandbox keeps, the newest first, with the
-identities that 'runtimectl wait' and 'runtimectl cancel' take.
+identities that 'runtimectl follow', 'output', 'wait' and 'cancel' take.
 
 An action is reserved while it waits for its turn, then running, then done; cancelled
 or refused if it did not run, and unknown if the server ended while it ran.`,

@@ -205,14 +205,20 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	if !ok {
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
+	if opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix) {
+		interrupt(ctx, c, session)
+		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	}
+	return runEnd(run)
+}
+
+// runEnd returns how a command of a persistent shell ended, as the end of exec.
+func runEnd(run api.RunObservation) error {
 	switch code := run.Metadata.ExitCode; {
 	case code == 0:
 		return nil
 	case code > 0:
 		return &command.ExitError{Code: code}
-	case opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix):
-		interrupt(ctx, c, session)
-		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
 		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
 	}

@@ -38,9 +38,15 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, words []
 		return err
 	}
 	ended, ok := o.(api.ExecObservation)
-	switch {
-	case !ok:
+	if !ok {
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
+	}
+	return programEnd(ended, fmt.Sprintf("the command was not done after %v", opts.timeout))
+}
+
+// programEnd returns how a program ended, as the end of exec; late is said of one that did not.
+func programEnd(ended api.ExecObservation, late string) error {
+	switch {
 	case ended.PID == nil && ended.ExitCode != nil:
 		return &command.ExitError{Code: *ended.ExitCode, Why: output.Clean(ended.Content)}
 	case ended.ExitCode != nil && *ended.ExitCode == 0:
@@ -50,7 +56,7 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, words []
 	case ended.Signal != nil:
 		return &command.ExitError{Code: signalBase + signalNumbers[*ended.Signal]}
 	}
-	return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	return &command.ExitError{Code: command.ExitTimeout, Why: late}
 }
 
 // signalBase is added to the number of the signal that ended a command, as in a shell.
@@ -100,15 +106,7 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 				}()
 			}
 		}
-		p.tellMissed(o)
-		out := p.Stdout
-		if o.Stream == api.StreamStderr {
-			out = p.Stderr
-		}
-		if _, err := out.Write(o.Data); err != nil {
-			return fmt.Errorf("writing the output: %w", err)
-		}
-		return nil
+		return p.showProgram(o)
 	})
 	close(streamed)
 	if cause := context.Cause(streaming); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -121,6 +119,19 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		stopGroup(ctx, c, pid)
 	}
 	return o, err
+}
+
+// showProgram writes what a program wrote to the same stream of ours.
+func (p *program) showProgram(o api.Output) error {
+	p.tellMissed(o)
+	out := p.Stdout
+	if o.Stream == api.StreamStderr {
+		out = p.Stderr
+	}
+	if _, err := out.Write(o.Data); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
 }
 
 // stopGroup interrupts the process group of a program, even if ctx is over, and does not

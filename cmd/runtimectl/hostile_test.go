@@ -93,6 +93,9 @@ func TestHostileServer(t *testing.T) {
 			respond(w, 200, map[string]any{"observation": observation, "content": attack, "is_error": true})
 		case "/server_info":
 			respond(w, 200, map[string]any{"version": attack, "capabilities": map[string]any{attack: map[string]any{"available": false, "detail": attack}}})
+		case "/v1/actions/x/events":
+			event := marshal(map[string]any{"event": "observation", "observation": observation})
+			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
 		case "/v1/actions/x":
 			respond(w, 200, recorded)
 		default:
@@ -117,6 +120,7 @@ func TestHostileServer(t *testing.T) {
 			{"act", "-o", "yaml", "box", action},
 			{"actions", "box"},
 			{"actions", "-o", "json", "box"},
+			{"follow", "box", "x"},
 			{"wait", "box", "x"},
 			{"wait", "-o", "yaml", "box", "x"},
 			{"cancel", "-o", "json", "box", "x"},

@@ -25,6 +25,8 @@ func (p *program) commands() []*cobra.Command {
 		p.exec(),
 		p.act(),
 		p.actions(),
+		p.follow(),
+		p.output(),
 		p.wait(),
 		p.cancel(),
 		p.sh(),

@@ -1,0 +1,99 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/actiond/actiond/api"
+)
+
+// OutputPart says which part of an output [Client.Output] writes. The zero value is all.
+type OutputPart struct {
+	// Stream is api.StreamStdout or api.StreamStderr, of a program; "" is all in the order
+	// of arrival.
+	Stream string
+	// Offset is where to begin, in bytes of the stream.
+	Offset int64
+}
+
+// Output writes what an action has printed so far to w, each byte once also where the
+// connection breaks. It returns how many bytes of it the sandbox does not keep. A
+// *StatusError of 404 says that there is no such action, one of 410 that it is
+// forgotten, and one of 416 that it did not print so much.
+func (c *Client) Output(ctx context.Context, id string, part OutputPart, w io.Writer) (missed int64, err error) {
+	r := outputReader{c: c, id: id, part: part, end: -1, w: w}
+	err = c.once(ctx, id, &r.written, func(http.Header) error {
+		for r.part.Offset < r.end || r.end < 0 {
+			if err := r.read(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return r.missed, err
+}
+
+// outputReader reads an output by several requests.
+type outputReader struct {
+	c       *Client
+	id      string
+	part    OutputPart // what is not read yet
+	end     int64      // of what had been printed at the first request; -1 before it
+	missed  int64
+	written uint64
+	w       io.Writer
+}
+
+// read writes the next bytes that follow each other.
+func (r *outputReader) read(ctx context.Context) error {
+	query := url.Values{"offset": {strconv.FormatInt(r.part.Offset, 10)}}
+	if r.part.Stream != "" {
+		query.Set("stream", r.part.Stream)
+	}
+	answer, err := r.c.send(ctx, http.MethodGet, actionPath(r.id)+"/output?"+query.Encode(), "", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	offset, err := strconv.ParseInt(answer.header.Get(api.OutputOffsetHeader), 10, 64)
+	if err != nil || offset < r.part.Offset {
+		return fmt.Errorf("reading the answer of %s: output at offset %q, from %d on", answer.path, answer.header.Get(api.OutputOffsetHeader), r.part.Offset)
+	}
+	if r.end < 0 {
+		total := answer.header.Get(api.OutputTotalHeader)
+		if r.end, err = strconv.ParseInt(total, 10, 64); err != nil || r.end < 0 {
+			return fmt.Errorf("reading the answer of %s: %q bytes of output", answer.path, total)
+		}
+	}
+	offset = max(min(offset, r.end), r.part.Offset)
+	n, err := io.Copy(callersWriter{r.w}, io.LimitReader(answer, r.end-offset))
+	r.written += uint64(n) //nolint:gosec // not negative
+	if n > 0 || err == nil {
+		r.missed += offset - r.part.Offset
+		r.part.Offset = offset + n
+	}
+	if n == 0 && err == nil { // the sandbox keeps no more
+		r.missed += max(r.end-offset, 0)
+		r.part.Offset = r.end
+	}
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", answer.path, answer.cause(err))
+	}
+	return nil
+}
+
+// callersWriter tells errors of the caller's writer from those of a connection.
+type callersWriter struct{ io.Writer }
+
+// Write calls the caller's writer.
+func (w callersWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		err = callersError{err}
+	}
+	return n, err
+}
