@@ -522,6 +522,7 @@ func TestCheck(t *testing.T) {
 		"a file limit":           func(s *sandbox.Spec) { s.OpenFiles = 1000 },
 		"security options":       func(s *sandbox.Spec) { s.SecurityOpts = []string{"seccomp=unconfined"} },
 		"read-only files":        func(s *sandbox.Spec) { s.ReadOnly = true },
+		"network bridge (Pods":   func(s *sandbox.Spec) { s.Network = "bridge" },
 		"network none":           func(s *sandbox.Spec) { s.Network = "none" },
 		"mount /etc: ":           func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/etc", Target: "/data"}} },
 		"mount target /.actiond": func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/.actiond"}} },

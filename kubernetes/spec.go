@@ -19,8 +19,8 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
 		"security options": len(spec.SecurityOpts) > 0,
 		"read-only files":  spec.ReadOnly,
-		"network none, which needs a network policy": spec.Network == "none",
-		"a network of another name than default":     !slices.Contains([]string{"", "default", "none"}, spec.Network),
+		"network none, which needs a network policy":            spec.Network == "none",
+		"network " + spec.Network + " (Pods know default only)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
 	} {
 		if asked {
 			refused = append(refused, what)

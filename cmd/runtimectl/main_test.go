@@ -141,7 +141,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "create --on kubernetes:prod --pids-limit 99 debian", code: 2,
-			stderr: "runtimectl: --pids-limit cannot be kept on Kubernetes: leave it out with --on kubernetes:prod\nRun 'runtimectl create --help' for usage.\n",
+			stderr: "runtimectl: --pids-limit cannot be honoured on Kubernetes: leave it out with --on kubernetes:prod\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "create --on docker --server-image x debian", code: 2,
@@ -188,7 +188,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "create --local --memory 1g", code: 2,
-			stderr: "runtimectl: --memory cannot be kept without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
+			stderr: "runtimectl: --memory cannot be honoured without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "create --server /no/such/program debian", code: 1,

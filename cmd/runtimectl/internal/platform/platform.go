@@ -42,7 +42,7 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 		p.Kubernetes, p.cluster = true, cluster
 		for _, name := range notOnKubernetes {
 			if flags.Changed(name) && (name != "state-dir" || command != "serve") { // serve keeps its key there
-				return fmt.Errorf("--%s cannot be kept on Kubernetes: leave it out with --on %s", name, on)
+				return fmt.Errorf("--%s cannot be honoured on Kubernetes: leave it out with --on %s", name, on)
 			}
 		}
 		return nil

@@ -138,7 +138,7 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 func (f *SpecFlags) checkLocal() error {
 	for _, name := range needEngine {
 		if f.flags.Changed(name) {
-			return fmt.Errorf("--%s cannot be kept without an engine: leave it out with --local", name)
+			return fmt.Errorf("--%s cannot be honoured without an engine: leave it out with --local", name)
 		}
 	}
 	return nil
