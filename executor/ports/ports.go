@@ -109,12 +109,25 @@ func describe(number uint16, sockets []socket, owners map[uint64]int, forwards b
 	return p
 }
 
+// errChanged says that another socket began or ceased to listen on the port number.
+var errChanged = fmt.Errorf("%w: its listener has just changed", ErrNotListening)
+
 // Dial connects to a port. ctx bounds the wait. The error wraps ErrNotListening,
 // ErrOwn or ErrNotLoopback, or is that of the connection.
-func (f *Finder) Dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
+func (f *Finder) Dial(ctx context.Context, port uint16) (conn *net.TCPConn, err error) {
 	if port == 0 {
 		return nil, fmt.Errorf("port 0: %w", ErrNotListening)
 	}
+	const tries = 3 // the change may be that of another address
+	for range tries {
+		if conn, err = f.dial(ctx, port); !errors.Is(err, errChanged) {
+			break
+		}
+	}
+	return conn, err
+}
+
+func (f *Finder) dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	before, err := listening(port)
 	if err != nil {
 		return nil, err
@@ -137,7 +150,7 @@ func (f *Finder) Dial(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	// Another process may have taken the port since the look at it.
 	if after, err := listening(port); err != nil || !slices.Equal(before, after) {
 		_ = conn.Close()
-		return nil, errors.Join(err, fmt.Errorf("port %d: %w: its listener has just changed", port, ErrNotListening))
+		return nil, errors.Join(err, fmt.Errorf("port %d: %w", port, errChanged))
 	}
 	return conn.(*net.TCPConn), nil //nolint:forcetypeassert // the network is tcp
 }
