@@ -337,7 +337,7 @@ func TestDamagedServer(t *testing.T) {
 		f.Lock()
 		defer f.Unlock()
 		for _, c := range f.Containers {
-			if files, err := filepath.Glob(c.Root + "/.actiond/server"); call == "copy from" && (err != nil || len(files) != 1 || os.Truncate(files[0], 3) != nil) {
+			if files, err := filepath.Glob(c.Root + "/.actiond/server"); call == "copy from" && (err != nil || len(files) != 1 || os.Chmod(files[0], 0o700) != nil || os.Truncate(files[0], 3) != nil) {
 				t.Errorf("copied were %q, %v", files, err)
 			}
 		}

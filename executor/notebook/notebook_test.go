@@ -550,7 +550,11 @@ func TestServerIsKilled(t *testing.T) {
 			must(t, theirs.Close())
 			if delay == unread {
 				poll := []unix.PollFd{{Fd: int32(ours.Fd()), Events: unix.POLLIN}}
-				if n, err := unix.Poll(poll, int(patience.Milliseconds())); n != 1 {
+				n, err := unix.Poll(poll, int(patience.Milliseconds()))
+				for errors.Is(err, unix.EINTR) { // by a signal of the Go runtime
+					n, err = unix.Poll(poll, int(patience.Milliseconds()))
+				}
+				if n != 1 {
 					t.Errorf("it does not say that it is ready: %v", err)
 				}
 			}
