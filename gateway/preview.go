@@ -132,7 +132,7 @@ func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest s
 	case leadsUp(path):
 		return refuse(http.StatusBadRequest, "The path must not have . or .. between its slashes")
 	}
-	trust(r)
+	trustToPort(r)
 	return g.passToPort(w, r, &preview{
 		to: to, port: port, keyed: how == byKey, path: "/" + path, scheme: g.scheme(), host: r.Host, prefix: fmt.Sprintf("%s%s/%s%d", g.below, id, portsPath, port),
 	})
@@ -157,7 +157,7 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if how != byAnyone {
-		trust(r)
+		trustToPort(r)
 	}
 	path := r.URL.EscapedPath()
 	if !strings.HasPrefix(path, "/") { // OPTIONS *

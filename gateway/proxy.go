@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -21,12 +22,16 @@ import (
 // proxyPrefix is before the id in the path of a request that is for a sandbox.
 const proxyPrefix = "/sandboxes/"
 
-// upgradeStall is how long the client of a WebSocket, which the gateway admitted, may read
-// nothing. The server in the sandbox ends an idle tunnel as early.
+// upgradeStall is how long the client of a WebSocket to a port may read nothing. The
+// server in the sandbox ends an idle tunnel as early.
 const upgradeStall = time.Hour
 
-// trust is for a request that showed a right key or signature.
-func trust(r *http.Request) {
+// tunnelPath matches the tunnels to ports among the paths of a sandbox.
+const tunnelPath = "v1/ports/*/tunnel"
+
+// trustToPort trusts a request to a port that showed a right key or signature. The client
+// of a WebSocket may read late: it holds up that port alone.
+func trustToPort(r *http.Request) {
 	httpserver.Trust(r)
 	if r.Header.Get("Upgrade") != "" {
 		httpserver.SetStall(r, upgradeStall)
@@ -46,7 +51,11 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Connection", "close") // most are unauthenticated
 		return err
 	}
-	trust(r)
+	if tunnel, _ := path.Match(tunnelPath, rest); tunnel {
+		trustToPort(r)
+	} else {
+		httpserver.Trust(r)
+	}
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
