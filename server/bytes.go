@@ -280,13 +280,12 @@ func newFileCall(r *http.Request, kind, name, facts string, change func(ctx cont
 func fileStatus(h http.Header, body []byte) int {
 	o, err := api.DecodeObservation(body)
 	file, ok := o.(api.FileObservation)
-	switch {
-	case err != nil || !ok || file.SHA256 == "":
+	if err != nil || !ok || file.SHA256 == "" {
 		return http.StatusOK
-	case file.Created:
-		h.Set("Etag", `"`+file.SHA256+`"`)
-		return http.StatusCreated
 	}
 	h.Set("Etag", `"`+file.SHA256+`"`)
+	if file.Created {
+		return http.StatusCreated
+	}
 	return http.StatusOK
 }

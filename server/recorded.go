@@ -291,44 +291,55 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	if offset > total {
 		return refuse(http.StatusRequestedRangeNotSatisfiable, "The action printed %d bytes yet, and none at %d", total, offset)
 	}
-	cursor := a.From(offset)
-	defer cursor.Close()
-	buf := make([]byte, journal.ChunkSize)
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set(api.OutputTotalHeader, strconv.FormatInt(total, 10))
+	cursor := a.From(offset)
+	defer cursor.Close()
+	place := func(o journal.Output) (at int64, ok bool) {
+		if name == "" {
+			return o.Offset, true
+		}
+		return o.StreamOffset, int(o.Stream) == stream
+	}
+	writeStretch(w, cursor, place, offset, left)
+	return nil
+}
+
+// writeStretch writes at most left bytes of what a cursor reads: those from offset on, up
+// to the first that are not kept. place returns the offset of an output, and whether it is
+// wanted. The offset of the first byte is in a header.
+func writeStretch(w http.ResponseWriter, cursor *journal.Cursor, place func(journal.Output) (at int64, ok bool), offset, left int64) {
+	buf := make([]byte, journal.ChunkSize)
 	begun := false
 	for left > 0 {
 		o, more, err := cursor.Next(buf)
 		if err != nil || more != nil {
 			break
 		}
-		at, data := o.Offset, o.Data
-		if name != "" {
-			at = o.StreamOffset
-		}
-		if name != "" && int(o.Stream) != stream || at+int64(len(data)) <= offset {
+		at, ok := place(o)
+		data := o.Data
+		if !ok || at+int64(len(data)) <= offset {
 			continue
 		}
 		if at < offset {
 			at, data = offset, data[offset-at:]
 		}
 		if begun && at > offset {
-			break // what follows is not kept
+			break
 		}
 		if !begun {
-			h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10))
+			w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10))
 			begun = true
 		}
 		data = data[:min(int64(len(data)), left)]
 		if _, err := w.Write(data); err != nil {
-			return nil // the client is gone
+			return // the client is gone
 		}
 		offset, left = at+int64(len(data)), left-int64(len(data))
 	}
 	if !begun {
-		h.Set(api.OutputOffsetHeader, strconv.FormatInt(offset, 10))
+		w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(offset, 10))
 		w.WriteHeader(http.StatusOK)
 	}
-	return nil
 }
