@@ -327,7 +327,7 @@ func readMembers(data []byte, budget int, want string, names ...string) (members
 }
 
 // read reads the value of the named member. It keeps it if the name is among
-// names, or if there are none.
+// names, or if names is empty.
 func (m members) read(s *scanner, name string, names ...string) (err error) {
 	if len(names) > 0 && !slices.Contains(names, name) {
 		return s.skip()

@@ -112,11 +112,11 @@ type ToolAnswer struct {
 	// Observation is for the model to read; in a translation it is nil where
 	// there is an action to run instead.
 	Observation Observation `json:"-"`
-	// SHA256 is the hash of the bytes of the file that was read or changed, ""
-	// where there is none; when encoded, "" means the one in the observation.
+	// SHA256 is the hash of the bytes of the file that was read or changed, or ""
+	// without such a file; when encoded, "" means the one in the observation.
 	SHA256 string `json:"sha256,omitzero"`
-	// IsError says that the call failed; ErrorCode is a machine word for how, ""
-	// where there is none.
+	// IsError says that the call failed; ErrorCode is a machine word for how,
+	// or "".
 	IsError   bool   `json:"is_error"`
 	ErrorCode string `json:"error_code,omitzero"`
 	// ID is the call's; nil when it had none.

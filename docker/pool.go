@@ -116,7 +116,7 @@ func (h *Host) bind(ctx context.Context, s *instance, n note, id string) error {
 	h.config.Progress(s.ID, sandbox.Ready, "its new name")
 	err := h.engine.ContainerRename(ctx, s.Instance, h.config.Prefix+id)
 	if isConflict(err) {
-		return fmt.Errorf("%w: container %s%s stands in the way", sandbox.ErrConflict, h.config.Prefix, id)
+		return fmt.Errorf("%w: container %s%s has that name", sandbox.ErrConflict, h.config.Prefix, id)
 	}
 	return engineError(ctx, "naming sandbox "+id, err)
 }

@@ -295,7 +295,7 @@ func (e *Executor) Sessions() []api.Session {
 
 // CloseSession ends the shell and the kernel of that name, hanging up on what
 // runs in them. The
-// error is an *api.Error with status 404 where there is none. The default
+// error is an *api.Error with status 404 if it does not exist. The default
 // session begins anew with its next command.
 func (e *Executor) CloseSession(_ context.Context, name string) error {
 	if name == "" {

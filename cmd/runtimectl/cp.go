@@ -231,7 +231,7 @@ func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sand
 	return command.Absent(err)
 }
 
-var errReaderGone = errors.New("nobody reads any more")
+var errReaderGone = errors.New("the reader is gone")
 
 // counter says on the progress line how much was read, and how fast. Reading fails once
 // stopped returns an error.

@@ -67,7 +67,7 @@ const help = `Usage: server [PORT] [flags]
        server install FILE [DIR...]
        server version
 
-Runs the actions of an agent in this sandbox. Without a key, whoever reaches
+Runs the actions of an agent in this sandbox. Without a key, a client that reaches
 the address can run commands.
 
   PORT                      listen on 0.0.0.0:PORT

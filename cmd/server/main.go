@@ -177,7 +177,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
-		logger.WarnContext(ctx, "whoever reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
+		logger.WarnContext(ctx, "every client that reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
 	}
 	return srv.Serve(ctx, listener)
 }

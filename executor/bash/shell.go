@@ -349,7 +349,7 @@ func (sh *shell) wake() {
 // inForeground reports whether keys reach the shell itself and not a program.
 func (sh *shell) inForeground() bool { return sh.foreground() == sh.cmd.Process.Pid }
 
-// foreground returns the process group that keys reach, 0 where there is none.
+// foreground returns the process group that keys reach, 0 without a terminal.
 func (sh *shell) foreground() (group int) {
 	_ = terminal.Control(sh.term.master, func(fd int) (err error) {
 		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)

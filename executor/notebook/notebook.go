@@ -271,7 +271,7 @@ func (c *Config) candidates() (programs []string) {
 }
 
 // Python returns the interpreter that has run a kernel, or that seems to have
-// ipykernel; "" where there is none to be seen. It starts nothing.
+// ipykernel; "" if it cannot be seen. It starts nothing.
 func (n *Notebook) Python() (found string) {
 	n.mu.Lock()
 	found = n.python
@@ -293,7 +293,7 @@ func (n *Notebook) Python() (found string) {
 	return found
 }
 
-// CloseSession ends the kernel of that session; false where there is none. A
+// CloseSession ends the kernel of that session; false if it has none. A
 // cell that runs is answered with its kernel's end.
 func (n *Notebook) CloseSession(name string) bool { return n.kernels.CloseSession(name) }
 

@@ -80,7 +80,7 @@ type Target struct {
 	// Shell says that it is a shell that outlasts its commands. It is then one of the
 	// processes of a command only where it is in the group.
 	Shell bool
-	// Group is the foreground process group of the terminal; 0 where there is none, and all
+	// Group is the foreground process group of the terminal; 0 without one, and all
 	// that descends from PID counts.
 	Group int
 	// Terminal is the path of the terminal, such as "/dev/pts/3", or "".

@@ -80,7 +80,7 @@ func belowFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, nam
 }
 
 // HasDir refuses a path that is not there where it cannot be made either: its directory
-// is not there, or is none.
+// does not exist, or is not a directory.
 func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
 	if r.Found {
 		return nil
