@@ -451,7 +451,8 @@ func (b *browserBox) serveHostile(pages map[string]string) {
 	}
 	b.put("pages.json", string(data))
 	b.put("site.py", hostileSite)
-	b.run("python3 site.py >site.log 2>&1 &")
+	// The page that takes all memory may cost the site its process.
+	b.run("while :; do python3 site.py; sleep 0.1; done >site.log 2>&1 &")
 	b.run("until curl -sfo /dev/null localhost:9000/fine; do sleep 0.1; done")
 }
 

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
@@ -112,8 +115,10 @@ func TestSocketWithALongPath(t *testing.T) {
 }
 
 // TestMain keeps temporary directories near the root: tests put sockets there,
-// and the kernel takes no longer paths than 107 bytes for those.
+// and the kernel takes no longer paths than 107 bytes for those. It keeps descriptors
+// that the caller of go test left open from the servers, whose descriptors are counted.
 func TestMain(m *testing.M) {
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if at := os.Getenv(listenVariable); at != "" {
 		listenInstead(at)
 		return
