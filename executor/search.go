@@ -105,8 +105,8 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 	case o.Truncated:
 		o.Content += fmt.Sprintf("\n[These are the first %d: there may be more. Use a narrower pattern or a smaller directory.]", m.Count)
 	}
-	if m.Large > 0 {
-		o.Content += fmt.Sprintf("\n[Files larger than 32 MiB were not searched: %d.]", m.Large)
+	if m.Long > 0 {
+		o.Content += fmt.Sprintf("\n[Only the first MiB was searched of %d longer lines.]", m.Long)
 	}
 	return o, nil
 }

@@ -9,14 +9,21 @@ func LinesOf(ctx context.Context, pattern string, ignoreCase bool, text []byte) 
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, l := range g.lines(text) {
-		fast = append(fast, l.Number)
-	}
+	return numbersOf(g, text), numbersOf(g.slow(), text), nil
+}
+
+func (g *grep) slow() *grep {
 	g.text, g.literal = nil, ""
-	for _, l := range g.lines(text) {
-		slow = append(slow, l.Number)
+	return g
+}
+
+func numbersOf(g *grep, text []byte) (numbers []int) {
+	s := lineSearch{grep: g, limit: g.query.Limit}
+	s.add(text)
+	for _, l := range s.found {
+		numbers = append(numbers, l.Number)
 	}
-	return fast, slow, nil
+	return numbers
 }
 
 // LiteralOf returns the text that every match of a pattern holds.

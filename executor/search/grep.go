@@ -16,9 +16,14 @@ import (
 	"github.com/actiond/actiond/internal/userfile"
 )
 
-// maxFileSize bounds the files that are searched, in bytes. A model does not
-// read larger texts.
-const maxFileSize = 32 << 20
+const (
+	// maxWhole is the largest file that is searched as one text, in bytes. Of a
+	// larger one, parts of whole lines are searched one after the other.
+	maxWhole = 32 << 20
+	// maxLine is the size of such a part, and the most bytes of a line that are
+	// searched in it.
+	maxLine = 1 << 20
+)
 
 // GrepQuery describes the lines to find.
 type GrepQuery struct {
@@ -68,9 +73,10 @@ type Matches struct {
 	// Count is the number of matching lines, or of files with NamesOnly.
 	Count int
 	// More says that the limit was reached, Cut that a bound ended the search.
-	// Large is the number of files that were too large to search.
+	// Long is the number of lines of which only the first maxLine bytes were
+	// searched.
 	More, Cut bool
-	Large     int
+	Long      int
 }
 
 // Grep finds lines. An error of type *Error says that nothing was searched. ctx
@@ -255,10 +261,6 @@ func (g *grep) collect() error {
 	}
 	w, paths := walk{ended: g.ended}, 0
 	w.found = func(f file) {
-		if f.size > maxFileSize {
-			g.matches.Large++
-			return
-		}
 		g.files = append(g.files, f)
 		paths += len(f.path)
 		w.cut = w.cut || len(g.files) >= maxFiles || paths >= maxPaths
@@ -309,59 +311,120 @@ func (g *grep) search(files []file) {
 			g.matches.More = g.matches.More || i < len(files)
 			return
 		}
-		text, ok := g.read(f.path)
-		if !ok {
-			continue
-		}
-		if lines := g.lines(text); len(lines) > 0 {
+		if lines := g.linesOf(f.path); len(lines) > 0 {
 			g.matches.Files = append(g.matches.Files, FileLines{Path: f.path, Lines: lines})
 		}
 	}
 }
 
-// read returns the bytes of a text file, which are valid until the next call.
-func (g *grep) read(path string) ([]byte, bool) {
+// parts calls do with the text of a file, until do returns false: with all of it up
+// to maxWhole bytes, and else with parts of whole lines, one after the other. A file
+// with a zero byte is not text; of one that is read in parts, the lines before the
+// part with that byte count. The text is valid during the call.
+func (g *grep) parts(path string, do func(text []byte) bool) {
 	f, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, false
+		return
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileSize {
-		return nil, false
+	if err != nil || !info.Mode().IsRegular() {
+		return
 	}
 	r, err := fsutil.NonBlockingReader(f)
 	if err != nil {
-		return nil, false
+		return
+	}
+	if info.Size() > maxWhole {
+		g.eachPart(r, do)
+		return
 	}
 	b := bytes.NewBuffer(g.buf[:0])
 	b.Grow(int(info.Size()) + bytes.MinRead)
-	if _, err := b.ReadFrom(io.LimitReader(r, maxFileSize)); err != nil {
-		return nil, false
+	if _, err := b.ReadFrom(io.LimitReader(r, maxWhole)); err != nil {
+		return
 	}
-	g.buf = b.Bytes()
-	return g.buf, bytes.IndexByte(g.buf, 0) < 0
+	if g.buf = b.Bytes(); bytes.IndexByte(g.buf, 0) < 0 {
+		do(g.buf)
+	}
 }
 
-// lines returns matching lines of a text, up to the limits.
-func (g *grep) lines(text []byte) []Line {
-	limit := g.query.Limit - g.matches.Count
+// eachPart is parts for a large file.
+func (g *grep) eachPart(r io.Reader, do func(text []byte) bool) {
+	buf := make([]byte, maxLine+1) // room for the end of a line that is cut
+	kept, skips := 0, false        // skips the rest of a line
+	for g.ended() == nil {
+		n, err := io.ReadFull(r, buf[kept:maxLine])
+		text := buf[:kept+n]
+		if bytes.IndexByte(text[kept:], 0) >= 0 {
+			return
+		}
+		if skips {
+			end := bytes.IndexByte(text, '\n')
+			if end < 0 && err == nil {
+				continue
+			}
+			kept, skips = copy(buf, text[end+1:]), end < 0
+			if err == nil {
+				continue
+			}
+			text = buf[:kept]
+		}
+		end := bytes.LastIndexByte(text, '\n') + 1
+		switch {
+		case err != nil: // the end of the file, or as much of it as can be read
+			if !skips {
+				do(text)
+			}
+			return
+		case end == 0:
+			g.matches.Long++
+			buf[maxLine] = '\n'
+			end, skips = maxLine+1, true
+		}
+		if !do(buf[:end]) {
+			return
+		}
+		kept = copy(buf, buf[min(end, maxLine):maxLine])
+	}
+	g.matches.Cut = true
+}
+
+// linesOf returns matching lines of a file, up to the limits.
+func (g *grep) linesOf(path string) []Line {
+	s := lineSearch{grep: g, limit: g.query.Limit - g.matches.Count}
 	if g.query.FileLimit > 0 {
-		limit = min(limit, g.query.FileLimit)
+		s.limit = min(s.limit, g.query.FileLimit)
 	}
 	if g.query.NamesOnly {
-		limit = 1
+		s.limit = 1
 	}
-	var found []Line
+	g.parts(path, s.add)
+	g.matches.Count += len(s.found)
+	return s.found
+}
+
+// lineSearch is the search in one file.
+type lineSearch struct {
+	*grep
+	limit int
+	found []Line
+	above int // the lines of the parts before
+}
+
+// add searches the next part of the file. It returns false when the search is over.
+func (g *lineSearch) add(text []byte) bool {
+	above := g.above
+	g.above += bytes.Count(text, []byte("\n"))
 	if !g.mayMatch(text) {
-		return nil
+		return true
 	}
-	number, counted := 1, 0
+	number, counted := above+1, 0
 	whole := g.text != nil && bytes.IndexByte(text, '\r') < 0
 	for pos := 0; pos < len(text); {
 		if g.ended() != nil {
 			g.matches.Cut = true
-			break
+			return false
 		}
 		if whole {
 			part := text[pos:partEnd(text, pos)]
@@ -374,21 +437,20 @@ func (g *grep) lines(text []byte) []Line {
 		}
 		line, end := lineAt(text, pos)
 		if pos < len(text) && g.line.Match(line) && (g.exclude == nil || !g.exclude.Match(line)) {
-			if len(found) == limit {
+			if len(g.found) == g.limit {
 				g.matches.More = g.matches.More || !g.query.NamesOnly
-				break
+				return false
 			}
 			number += bytes.Count(text[counted:pos], []byte("\n"))
 			counted = pos
-			found = append(found, Line{Number: number, Text: clip(line), Match: true})
+			g.found = append(g.found, Line{Number: number, Text: clip(line), Match: true})
 			if g.query.NamesOnly {
-				break
+				return false
 			}
 		}
 		pos = end
 	}
-	g.matches.Count += len(found)
-	return found
+	return true
 }
 
 // mayMatch rules out texts without the literal of every match: most texts, and
@@ -453,32 +515,43 @@ func (g *grep) context() {
 	if before == 0 && after == 0 {
 		return
 	}
+	cut, long := g.matches.Cut, g.matches.Long
+	defer func() { g.matches.Cut, g.matches.Long = cut, long }() // the files are read again
 	for i := range g.matches.Files {
 		f := &g.matches.Files[i]
-		if text, ok := g.read(f.Path); ok && g.ended() == nil {
-			f.Lines = around(text, f.Lines, before, after)
+		s := surroundings{lines: f.Lines, before: before, after: after}
+		g.parts(f.Path, func(text []byte) bool { return g.ended() == nil && s.add(text) })
+		if g.ended() == nil && len(s.out) > 0 {
+			f.Lines = s.out
 		}
 	}
 }
 
-// around returns lines with the lines around them, each once.
-func around(text []byte, lines []Line, before, after int) []Line {
-	var out []Line
-	number, pos := 0, 0
-	for i := 0; pos < len(text); {
+// surroundings collects lines of a file with the lines around them, each once.
+type surroundings struct {
+	lines         []Line // the first of which are done
+	before, after int
+	number        int
+	out           []Line
+}
+
+// add takes the next part of the file. It returns false when the rest of the file is
+// not needed.
+func (s *surroundings) add(text []byte) bool {
+	for pos := 0; pos < len(text); {
 		line, next := lineAt(text, pos)
-		number++
-		for i < len(lines) && number > lines[i].Number+after {
-			i++
+		s.number++
+		for len(s.lines) > 0 && s.number > s.lines[0].Number+s.after {
+			s.lines = s.lines[1:]
 		}
-		if i == len(lines) {
-			break
+		if len(s.lines) == 0 {
+			return false
 		}
-		if number >= lines[i].Number-before {
-			isMatch := slices.ContainsFunc(lines[i:], func(l Line) bool { return l.Number == number })
-			out = append(out, Line{Number: number, Text: clip(line), Match: isMatch})
+		if s.number >= s.lines[0].Number-s.before {
+			isMatch := slices.ContainsFunc(s.lines, func(l Line) bool { return l.Number == s.number })
+			s.out = append(s.out, Line{Number: s.number, Text: clip(line), Match: isMatch})
 		}
 		pos = next
 	}
-	return out
+	return true
 }

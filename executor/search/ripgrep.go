@@ -44,7 +44,9 @@ func batchSize(files []file) int {
 func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []file {
 	var size int64
 	for _, f := range files {
-		size += f.size
+		if f.size <= maxWhole {
+			size += f.size
+		}
 	}
 	if s.cfg.Ripgrep == "" || len(literal) < shortest || size < worthIt || !plainCase(literal) {
 		return files
@@ -55,7 +57,9 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 	} // as a part of the pattern may
 	args = append(args, "--regexp="+literal, "--")
 	for _, f := range files {
-		args = append(args, f.path)
+		if f.size <= maxWhole { // it would read a line of any length into memory
+			args = append(args, f.path)
+		}
 	}
 	cmd := exec.CommandContext(ctx, s.cfg.Ripgrep, args...)
 	cmd.Dir = "/"
@@ -70,7 +74,7 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 		err = cmd.Wait()
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
-		return nil // no match
+		return named(files, nil) // no match
 	} else if err != nil {
 		return files
 	}
@@ -88,7 +92,8 @@ func (n *names) Write(p []byte) (int, error) {
 	return n.list.Write(p)
 }
 
-// named returns the files whose paths are in a list with a NUL after each.
+// named returns the files whose paths are in a list with a NUL after each, and those
+// that ripgrep was not given.
 func named(files []file, list []byte) []file {
 	names := map[string]bool{}
 	for name := range bytes.SplitSeq(list, []byte{0}) {
@@ -96,7 +101,7 @@ func named(files []file, list []byte) []file {
 	}
 	var kept []file
 	for _, f := range files {
-		if names[f.path] {
+		if names[f.path] || f.size > maxWhole {
 			kept = append(kept, f)
 		}
 	}
