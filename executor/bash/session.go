@@ -381,20 +381,6 @@ func existing(dir, fallback string) string {
 	return fallback
 }
 
-// output takes bytes from the terminal.
-func (s *Session) output(sh *shell, p []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shell != sh {
-		return // a job that outlived its shell
-	}
-	s.log.Append(p)
-	s.hear(p)
-	_, _ = s.screen.Write(p)
-	s.lastByte = time.Now()
-	s.changed()
-}
-
 // saved keeps what a new shell will need.
 func (s *Session) saved(sh *shell, state string) {
 	s.mu.Lock()

@@ -8,6 +8,32 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
+// keyPrefix begins the name of a control key.
+const keyPrefix = "C-"
+
+const (
+	interruptKey = 'C' - '@'
+	// quitKey is C-\, with which a person ends a program that ignores C-c.
+	quitKey = '\\' - '@'
+)
+
+// Key returns what the terminal sends for a control key: text is, blanks at
+// its ends aside, "C-" and one of a to z in either case, @ [ \ ] ^ _ or ?.
+// ok is false for any other text, which is to be sent as it is.
+func Key(text string) (sent []byte, ok bool) {
+	name, found := strings.CutPrefix(strings.TrimSpace(text), keyPrefix)
+	if !found || len(name) != 1 {
+		return nil, false
+	}
+	switch c := name[0]; {
+	case c == '?':
+		return []byte{0x7f}, true
+	case c >= '@' && c <= '_', c >= 'a' && c <= 'z':
+		return []byte{c & 0x1f}, true
+	}
+	return nil, false
+}
+
 // Bounds on what is parsed. Longer or deeper text counts as one command and is run
 // as it is.
 const (
