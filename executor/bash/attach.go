@@ -371,7 +371,7 @@ func (s *Session) submitNow(ctx context.Context, a *Attachment, text string) err
 	if busy {
 		return errBusy
 	}
-	_, err := s.give(ctx, -1, text, a)
+	_, err := s.give(ctx, nil, text, a)
 	return err
 }
 

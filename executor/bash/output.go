@@ -15,7 +15,10 @@ func (s *Session) output(sh *shell, p []byte) {
 		return // a job that outlived its shell
 	}
 	s.log.Append(p)
-	s.hear(p)
+	if l := s.listener; l != nil {
+		l.deliver(Chunk{Offset: l.next, Data: p})
+		l.next += int64(len(p))
+	}
 	_, _ = s.screen.Write(p)
 	s.lastByte = time.Now()
 	s.changed()
@@ -42,28 +45,15 @@ type Chunk struct {
 	Data []byte
 }
 
-// hears delivers what of the output of an answer is there. From here on output is
-// delivered as it comes.
-func (s *Session) hears(c *Command) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listen(c)
-}
-
 // listen delivers what is there of the output of the coming answer, and then what comes.
 // The caller holds mu.
-func (s *Session) listen(c *Command) {
-	s.listener = &outputListener{next: s.start, deliver: c.Output}
-	s.tell()
-}
-
-// tell delivers what the log has. The caller holds mu.
-func (s *Session) tell() {
-	l := s.listener
+func (s *Session) listen(deliver func(Chunk)) {
+	l := &outputListener{next: s.start, deliver: deliver}
+	s.listener = l
 	buf := make([]byte, min(chunkSize, s.log.End()-l.next))
 	for end := s.log.End(); l.next < end; {
 		c := s.read(l.next, end, buf)
-		l.deliver(c)
+		deliver(c)
 		l.next = c.Offset + int64(len(c.Data))
 	}
 }
@@ -74,14 +64,6 @@ func (s *Session) read(from, end int64, buf []byte) Chunk {
 	at := min(max(from, s.log.Start()), end)
 	n, _ := s.log.ReadAt(buf[:min(int64(len(buf)), end-at)], at) // it lies within what is kept
 	return Chunk{Offset: at, Missed: at - from, Data: buf[:n]}
-}
-
-// hear delivers output that has just been appended to the log. The caller holds mu.
-func (s *Session) hear(p []byte) {
-	if l := s.listener; l != nil {
-		l.deliver(Chunk{Offset: l.next, Data: p})
-		l.next += int64(len(p))
-	}
 }
 
 // unlisten ends the delivery of an answer that is not given.
@@ -174,9 +156,6 @@ func (l *outputLog) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return len(p), nil
 }
-
-// Release forgets the bytes and their memory. Offsets go on counting.
-func (l *outputLog) Release() { l.ring, l.kept = nil, 0 }
 
 // place returns where in the ring the byte at off is.
 func (l *outputLog) place(off int64) int { return int(off & int64(len(l.ring)-1)) }

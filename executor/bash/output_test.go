@@ -92,21 +92,6 @@ func TestLogReadAt(t *testing.T) {
 	}
 }
 
-func TestLogReleaseKeepsOffsets(t *testing.T) {
-	t.Parallel()
-	var l outputLog
-	l.Append(stream(5000))
-	l.Release()
-	if l.Start() != 5000 || l.End() != 5000 || l.ring != nil {
-		t.Fatalf("after Release: %d to %d in %d bytes, want 5000 to 5000 in 0", l.Start(), l.End(), len(l.ring))
-	}
-	l.Append([]byte("more"))
-	p := make([]byte, 4)
-	if n, err := l.ReadAt(p, 5000); n != 4 || err != nil || string(p) != "more" {
-		t.Errorf("got %q, %v, want %q", p[:n], err, "more")
-	}
-}
-
 func BenchmarkLogAppend(b *testing.B) {
 	for _, size := range []int{16, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("%d bytes", size), func(b *testing.B) {

@@ -50,8 +50,8 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 			return Result{}, err
 		}
 	}
-	began := time.Now()
-	if err := s.takeTurn(ctx, &c, typed); errors.Is(err, errAnotherWaits) {
+	c.began, c.over = time.Now(), after(c.Hard >= 0, c.Hard)
+	if err := s.takeTurn(ctx, c, typed); errors.Is(err, errAnotherWaits) {
 		outcome := TimedOut
 		if channel.Closed(c.Cancelled) {
 			outcome = Abandoned
@@ -61,7 +61,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 		return Result{}, err
 	}
 	defer func() { s.turn <- struct{}{} }()
-	cur, err := s.last(ctx, c.left(began))
+	cur, err := s.last(ctx, c.over)
 	if err != nil {
 		return Result{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	if err := c.begins(); err != nil {
 		return Result{}, err
 	}
-	return s.follow(ctx, cur, c, began)
+	return s.follow(ctx, cur, c)
 }
 
 // errAnotherWaits says that the hard limit ended, or the wait was cancelled, while another
@@ -96,24 +96,23 @@ var errAnotherWaits = errors.New("another call waits for the command")
 
 // takeTurn waits for the turn in the session. typed is the command that was typed
 // into, if any.
-func (s *Session) takeTurn(ctx context.Context, c *Command, typed *running) error {
+func (s *Session) takeTurn(ctx context.Context, c Command, typed *running) error {
 	select {
 	case <-s.turn:
 	default:
 		if c.Queue != nil {
 			c.Queue()
 		}
-		var cancelled <-chan struct{} // otherwise ctx ends
-		if typed != nil {
-			cancelled = c.Cancelled
+		if typed == nil { // only ctx ends the wait
+			c.over, c.Cancelled = nil, nil
 		}
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-after(typed != nil && c.Hard >= 0, c.Hard):
+		case <-c.over:
 			return errAnotherWaits
-		case <-cancelled:
+		case <-c.Cancelled:
 			return errAnotherWaits
 		}
 	}
@@ -126,11 +125,11 @@ func (s *Session) takeTurn(ctx context.Context, c *Command, typed *running) erro
 
 // last returns the last command if no answer had its result, after the start of a
 // shell that may be in progress; nil if there is none.
-func (s *Session) last(ctx context.Context, limit time.Duration) (*running, error) {
+func (s *Session) last(ctx context.Context, over <-chan time.Time) (*running, error) {
 	s.mu.Lock()
 	starting := s.starting
 	s.mu.Unlock()
-	if err := starting.wait(ctx, limit); err != nil {
+	if err := starting.wait(ctx, over); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -143,34 +142,36 @@ func (s *Session) last(ctx context.Context, limit time.Duration) (*running, erro
 
 // follow waits for cur, or for the command of c after it was given to the shell if cur
 // is nil, and answers. A command that the shell did not begin is given again.
-func (s *Session) follow(ctx context.Context, cur *running, c Command, began time.Time) (r Result, err error) {
-	own := cur == nil
-	if own {
-		if cur, err = s.give(ctx, c.left(began), c.Text, nil); err != nil {
-			return r, err
-		}
-		if c.Hidden {
-			s.forget(cur)
-		}
-	}
+func (s *Session) follow(ctx context.Context, cur *running, c Command) (r Result, err error) {
+	own, text := cur == nil, c.Text
 	if c.Output != nil {
-		s.hears(&c)
 		defer s.unlisten()
 	}
-	for tries := 1; ; tries++ {
-		outcome, err := s.wait(ctx, cur, c, began, own)
+	for tries := 0; ; tries++ {
+		if cur == nil {
+			if tries == maxTries {
+				return r, errNoCommands
+			}
+			if cur, err = s.give(ctx, c.over, text, nil); err != nil {
+				return r, err
+			}
+			if c.Hidden && own {
+				s.forget(cur)
+			}
+		}
+		if c.Output != nil && tries == 0 {
+			s.mu.Lock()
+			s.listen(c.Output)
+			s.mu.Unlock()
+		}
+		outcome, err := s.wait(ctx, cur, c, own)
 		if err != nil {
 			return r, err
 		}
 		if outcome != Completed || !cur.unrun {
 			return s.answer(cur, outcome, c), nil
 		}
-		if tries == maxTries {
-			return r, errNoCommands
-		}
-		if cur, err = s.give(ctx, c.left(began), cur.text, nil); err != nil {
-			return r, err
-		}
+		cur, text = nil, cur.text
 	}
 }
 
@@ -205,20 +206,12 @@ func (s *Session) idleKey(key []byte) Result {
 	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: s.jobPID, Key: "C", Dir: s.dir, Path: s.path}
 }
 
-// left returns the rest of the hard limit; negative means no limit.
-func (c *Command) left(began time.Time) time.Duration {
-	if c.Hard < 0 {
-		return c.Hard
-	}
-	return max(0, c.Hard-time.Since(began))
-}
-
 // give hands a new command to the shell, which is started anew where it has ended
-// or can take no more commands; limit bounds that. by is nil unless a person typed the
-// command.
-func (s *Session) give(ctx context.Context, limit time.Duration, text string, by *Attachment) (*running, error) {
+// or can take no more commands; ctx and over bound that. by is nil unless a person
+// typed the command.
+func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, by *Attachment) (*running, error) {
 	for range maxTries {
-		if err := s.revive(ctx, limit); err != nil {
+		if err := s.revive(ctx, over); err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
@@ -258,17 +251,15 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 		return nil, whyTerminal
 	}
 	sh.drain() // what background jobs wrote before belongs to no command
+	// A look at the command before ends first: its question must not follow the line,
+	// because a shell that reads ahead would leave it to the programs of the line.
+	s.looking.Lock()
 	s.mu.Lock()
 	s.screen.Restart()
 	s.start = s.log.End()
 	s.prompt = ""
 	s.count++
-	s.mu.Unlock()
-	// A look at the command before ends first: its question must not follow the line,
-	// because a shell that reads ahead would leave it to the programs of the line.
-	s.looking.Lock()
-	cur = s.begin(text, nil, by)
-	s.mu.Lock()
+	cur = s.begin(text, by)
 	gone := s.shell != sh || !s.alive
 	s.mu.Unlock()
 	err := errNotSent
@@ -291,8 +282,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 
 // wait waits for the end of cur or of one of the limits. own says that cur is the command
 // of this Run, which ends where it is cancelled.
-func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.Time, own bool) (Outcome, error) {
-	hard := after(c.Hard >= 0, c.Hard-time.Since(began))
+func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (Outcome, error) {
 	var asks <-chan time.Time
 	pause := firstAsk
 	ask := time.NewTimer(pause)
@@ -310,16 +300,16 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, began time.
 		select {
 		case <-cur.done:
 			return Completed, nil
-		case <-hard:
+		case <-c.over:
 			return TimedOut, nil
 		case <-soft:
-			left := c.Soft - s.silence(began)
+			left := c.Soft - s.silence(c.began)
 			if left <= 0 {
 				return Silent, nil
 			}
 			quiet.Reset(left)
 		case <-asks:
-			switch silence := s.silence(began); {
+			switch silence := s.silence(c.began); {
 			case silence < firstAsk:
 				pause = firstAsk
 			case c.AwaitsInput():
@@ -378,7 +368,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 	}
 	s.screen.Reset()
 	if c.Output != nil && s.listener == nil {
-		s.listen(&c)
+		s.listen(c.Output)
 	}
 	s.listener = nil
 	s.start = end
@@ -446,20 +436,20 @@ const (
 	maxNote  = 1 << 10
 )
 
-// begin makes a command the current one, of sh if that is a new shell. by is
-// nil unless a person typed it.
-func (s *Session) begin(text string, sh *shell, by *Attachment) *running {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// begin makes a command the current one, and remembers it unless it is the empty one
+// of a new shell. The caller holds mu.
+func (s *Session) begin(text string, by *Attachment) *running {
 	s.seq++
-	if sh != nil {
-		s.shell, s.alive, s.retired = sh, true, ""
-	}
 	s.current = &running{seq: s.seq, text: text, by: by, keyed: s.keyed, sent: make(chan struct{}), done: make(chan struct{})}
 	s.keyed = false
 	s.lastByte = time.Now()
-	if sh == nil {
-		s.remember(s.current)
+	if text != "" {
+		n := note{seq: s.seq, at: s.start, dir: s.dir, text: shorten.Text(text, maxNote)}
+		if by != nil && by.echoed {
+			n.by = by
+		}
+		s.notes = append(s.notes, n)
+		s.notes = s.notes[max(0, len(s.notes)-maxNotes):]
 	}
 	s.changed()
 	return s.current
@@ -467,18 +457,6 @@ func (s *Session) begin(text string, sh *shell, by *Attachment) *running {
 
 // busy reports whether a command runs. The caller holds mu.
 func (s *Session) busy() bool { return s.current != nil && !s.current.ended() }
-
-// remember notes the beginning of a command. The caller holds mu.
-func (s *Session) remember(cur *running) {
-	n := note{seq: cur.seq, at: s.start, dir: s.dir, text: shorten.Text(cur.text, maxNote)}
-	if cur.by != nil && cur.by.echoed {
-		n.by = cur.by
-	}
-	s.notes = append(s.notes, n)
-	if len(s.notes) > maxNotes {
-		s.notes = slices.Delete(s.notes, 0, len(s.notes)-maxNotes)
-	}
-}
 
 // forget removes the note of a hidden command.
 func (s *Session) forget(cur *running) {

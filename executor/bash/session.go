@@ -62,6 +62,9 @@ type Command struct {
 	// Cancelled is closed to end the command, or, of a Run that waits for a command of
 	// another, the wait. nil never is.
 	Cancelled <-chan struct{}
+
+	began time.Time        // when Run was called
+	over  <-chan time.Time // the end of Hard; nil for no end
 }
 
 // Outcome is the reason why Run returned.
@@ -199,7 +202,7 @@ func Start(ctx context.Context, cfg Config) (*Session, error) {
 		dir: cfg.Dir, jobPID: -1, started: time.Now(),
 	}
 	s.turn <- struct{}{}
-	if err := s.revive(ctx, -1); err != nil {
+	if err := s.revive(ctx, nil); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -226,9 +229,9 @@ type start struct {
 // errSlow says that the limit of a command ended while a shell started.
 var errSlow = fmt.Errorf("%w in the time of the command, which did not run", errStart)
 
-// revive makes sure that there is a living shell. ctx and limit, unless that is
-// negative, bound the wait; the start goes on. The caller has the turn.
-func (s *Session) revive(ctx context.Context, limit time.Duration) error {
+// revive makes sure that there is a living shell. ctx and over bound the wait; the
+// start goes on. The caller has the turn.
+func (s *Session) revive(ctx context.Context, over <-chan time.Time) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -253,18 +256,18 @@ func (s *Session) revive(ctx context.Context, limit time.Duration) error {
 		}()
 	}
 	s.mu.Unlock()
-	return p.wait(ctx, limit)
+	return p.wait(ctx, over)
 }
 
-// wait waits for the end of a start, which nil has none of.
-func (p *start) wait(ctx context.Context, limit time.Duration) error {
+// wait waits for the end of a start; it returns at once for nil.
+func (p *start) wait(ctx context.Context, over <-chan time.Time) error {
 	if p == nil {
 		return nil
 	}
 	select {
 	case <-p.done:
 		return p.err
-	case <-after(limit >= 0, limit):
+	case <-over:
 		return errSlow
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -303,8 +306,9 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	if err != nil {
 		return err
 	}
-	ready := s.begin("", sh, nil)
 	s.mu.Lock()
+	s.shell, s.alive, s.retired = sh, true, ""
+	ready := s.begin("", nil)
 	s.applySize()
 	s.mu.Unlock()
 	lines := ""
