@@ -338,3 +338,19 @@ func TestAttachHundreds(t *testing.T) {
 	}
 	late.sees("end\r\n")
 }
+
+// A hidden command stays out of the scroll-back where a second shell carries it out.
+func TestAttachHiddenInNewShell(t *testing.T) {
+	t.Parallel()
+	s := session(t, shells(t)["bash"])
+	for _, c := range []bash.Command{{Text: "enable -n eval"}, {Text: "echo hid''den", Hidden: true}} {
+		c.Hard = -1
+		if r, err := s.Run(t.Context(), c); err != nil || r.Outcome != bash.Completed {
+			t.Fatalf("%q: got %+v, %v, want it to complete", c.Text, r, err)
+		}
+	}
+	before := attach(t, s, false).sees("hidden")
+	if strings.Contains(before, "echo hid") || !strings.Contains(before, "enable -n eval") {
+		t.Errorf("got %q before the output, want it without the hidden command", before)
+	}
+}
