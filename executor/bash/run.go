@@ -90,6 +90,19 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	return s.follow(ctx, cur, c)
 }
 
+// begins calls the hook of a command, once.
+func (c *Command) begins() error {
+	if c.Begin == nil {
+		return nil
+	}
+	err := c.Begin()
+	c.Begin = nil
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotBegun, err)
+	}
+	return nil
+}
+
 // errAnotherWaits says that the hard limit ended, or the wait was cancelled, while another
 // Run waits for the same command, and will return more.
 var errAnotherWaits = errors.New("another call waits for the command")
@@ -140,6 +153,26 @@ func (s *Session) last(ctx context.Context, over <-chan time.Time) (*running, er
 	return s.current, nil
 }
 
+// after is time.After for a limit that may not hold: then the channel is nil.
+func after(holds bool, d time.Duration) <-chan time.Time {
+	if !holds {
+		return nil
+	}
+	return time.After(d)
+}
+
+// idleKey presses a key while no command runs: C-c gives a new prompt and status
+// 130, and no other has a meaning there.
+func (s *Session) idleKey(key []byte) Result {
+	if key[0] != interruptKey {
+		return Result{Outcome: NothingToType}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.status = nil, 130
+	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: s.jobPID, Key: "C", Dir: s.dir, Path: s.path}
+}
+
 // follow waits for cur, or for the command of c after it was given to the shell if cur
 // is nil, and answers. A command that the shell did not begin is given again.
 func (s *Session) follow(ctx context.Context, cur *running, c Command) (r Result, err error) {
@@ -175,36 +208,11 @@ func (s *Session) follow(ctx context.Context, cur *running, c Command) (r Result
 	}
 }
 
-// begins calls the hook of a command, once.
-func (c *Command) begins() error {
-	if c.Begin == nil {
-		return nil
-	}
-	err := c.Begin()
-	c.Begin = nil
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotBegun, err)
-	}
-	return nil
-}
-
 // maxTries bounds the shells that get a command until one begins it.
 const maxTries = 3
 
 // errNoCommands says that also new shells cannot begin a command.
 var errNoCommands = errors.New("the shell does not begin commands, and a new one does not either")
-
-// idleKey presses a key while no command runs: C-c gives a new prompt and status
-// 130, and no other has a meaning there.
-func (s *Session) idleKey(key []byte) Result {
-	if key[0] != interruptKey {
-		return Result{Outcome: NothingToType}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current, s.status = nil, 130
-	return Result{Outcome: Completed, Output: "^C", Status: 130, Background: s.jobPID, Key: "C", Dir: s.dir, Path: s.path}
-}
 
 // give hands a new command to the shell, which is started anew where it has ended
 // or can take no more commands; ctx and over bound that. by is nil unless a person
@@ -280,6 +288,70 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	return cur, ""
 }
 
+// running is a command that was given to the shell.
+type running struct {
+	seq      int64
+	text     string
+	sent     chan struct{} // closed once the shell was given it
+	given    time.Time     // when that was
+	keyed    bool          // a key was pressed for it, or for the command before it
+	begun    bool          // the shell said that it begins it
+	watch    watchState
+	answered bool          // an answer about it has been given
+	key      string        // the last key pressed
+	cancel   string        // the last signal that was sent to cancel it
+	by       *Attachment   // whose line it is, nil for an action's
+	done     chan struct{} // closed when it ended; the fields below hold then
+	status   int
+	pid      int
+	unrun    bool // the shell never began it
+}
+
+// unknownStatus is the status of a command that the shell could not report.
+const unknownStatus = -1
+
+// begin makes a command the current one, and remembers it unless it is the empty one
+// of a new shell. The caller holds mu.
+func (s *Session) begin(text string, by *Attachment) *running {
+	s.seq++
+	s.current = &running{seq: s.seq, text: text, by: by, keyed: s.keyed, sent: make(chan struct{}), done: make(chan struct{})}
+	s.keyed = false
+	s.lastByte = time.Now()
+	if text != "" {
+		n := note{seq: s.seq, at: s.start, dir: s.dir, text: shorten.Text(text, maxNote)}
+		if by != nil && by.echoed {
+			n.by = by
+		}
+		s.notes = append(s.notes, n)
+		s.notes = s.notes[max(0, len(s.notes)-maxNotes):]
+	}
+	s.changed()
+	return s.current
+}
+
+// note is the beginning of a command, for attachments: its place in the output,
+// its directory and its text.
+type note struct {
+	seq       int64
+	at        int64
+	dir, text string
+	by        *Attachment // that shows the text already, because it was typed there
+}
+
+// maxNotes bounds the beginnings of commands that are remembered for scroll-back, and
+// maxNote the text of each.
+const (
+	maxNotes = 64
+	maxNote  = 1 << 10
+)
+
+// forget removes the note of a hidden command.
+func (s *Session) forget(cur *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return n.seq == cur.seq })
+}
+
 // wait waits for the end of cur or of one of the limits. own says that cur is the command
 // of this Run, which ends where it is cancelled.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (Outcome, error) {
@@ -342,129 +414,6 @@ func (s *Session) silence(began time.Time) time.Duration {
 	return min(time.Since(s.lastByte), time.Since(began))
 }
 
-// after is time.After for a limit that may not hold: then the channel is nil.
-func after(holds bool, d time.Duration) <-chan time.Time {
-	if !holds {
-		return nil
-	}
-	return time.After(d)
-}
-
-// answer builds the result about cur and begins a new stretch of output.
-func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if outcome != Refused && cur.ended() && !cur.unrun {
-		outcome = Completed // it ended at this moment
-	}
-	text, omitted := s.screen.Text()
-	end := s.log.End()
-	r := Result{
-		Outcome: outcome, Output: text, Omitted: omitted, Continued: cur.answered, Background: -1,
-		Key: cur.key, Cancelled: cur.cancel, Start: s.start, End: end,
-	}
-	if c.Input && r.Key == "" {
-		r.Output = withoutEcho(r.Output, s.prompt, c.Text)
-	}
-	s.screen.Reset()
-	if c.Output != nil && s.listener == nil {
-		s.listen(c.Output)
-	}
-	s.listener = nil
-	s.start = end
-	s.prompt = r.Output[strings.LastIndexByte(r.Output, '\n')+1:]
-	cur.answered = true
-	cur.key = ""
-	if outcome != Completed {
-		return r
-	}
-	r.Status, r.Background, r.Dir, r.Path = cur.status, cur.pid, s.dir, s.path
-	r.Restarted, s.died = s.died, ""
-	if s.current == cur {
-		s.current = nil
-	}
-	return r
-}
-
-// withoutEcho removes what the terminal echoed of typed from the front of
-// output: the text, or the prompt it was typed at and the text.
-func withoutEcho(output, prompt, typed string) string {
-	first, rest, _ := strings.Cut(output, "\n")
-	line := strings.TrimRight(first, " \t")
-	typed = strings.TrimRight(typed, " \t")
-	if line == typed || prompt != "" && strings.HasPrefix(line, prompt) && strings.TrimSpace(line[len(prompt):]) == typed {
-		return rest
-	}
-	return output
-}
-
-// running is a command that was given to the shell.
-type running struct {
-	seq      int64
-	text     string
-	sent     chan struct{} // closed once the shell was given it
-	given    time.Time     // when that was
-	keyed    bool          // a key was pressed for it, or for the command before it
-	begun    bool          // the shell said that it begins it
-	watch    watchState
-	answered bool          // an answer about it has been given
-	key      string        // the last key pressed
-	cancel   string        // the last signal that was sent to cancel it
-	by       *Attachment   // whose line it is, nil for an action's
-	done     chan struct{} // closed when it ended; the fields below hold then
-	status   int
-	pid      int
-	unrun    bool // the shell never began it
-}
-
-// unknownStatus is the status of a command that the shell could not report.
-const unknownStatus = -1
-
-// note is the beginning of a command, for attachments: its place in the output,
-// its directory and its text.
-type note struct {
-	seq       int64
-	at        int64
-	dir, text string
-	by        *Attachment // that shows the text already, because it was typed there
-}
-
-// maxNotes bounds the beginnings of commands that are remembered for scroll-back, and
-// maxNote the text of each.
-const (
-	maxNotes = 64
-	maxNote  = 1 << 10
-)
-
-// begin makes a command the current one, and remembers it unless it is the empty one
-// of a new shell. The caller holds mu.
-func (s *Session) begin(text string, by *Attachment) *running {
-	s.seq++
-	s.current = &running{seq: s.seq, text: text, by: by, keyed: s.keyed, sent: make(chan struct{}), done: make(chan struct{})}
-	s.keyed = false
-	s.lastByte = time.Now()
-	if text != "" {
-		n := note{seq: s.seq, at: s.start, dir: s.dir, text: shorten.Text(text, maxNote)}
-		if by != nil && by.echoed {
-			n.by = by
-		}
-		s.notes = append(s.notes, n)
-		s.notes = s.notes[max(0, len(s.notes)-maxNotes):]
-	}
-	s.changed()
-	return s.current
-}
-
-// busy reports whether a command runs. The caller holds mu.
-func (s *Session) busy() bool { return s.current != nil && !s.current.ended() }
-
-// forget removes the note of a hidden command.
-func (s *Session) forget(cur *running) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return n.seq == cur.seq })
-}
-
 // began notes that the shell begins a command.
 func (s *Session) began(sh *shell, seq int64) {
 	s.mu.Lock()
@@ -523,3 +472,54 @@ func (c *running) end(status, pid int) {
 }
 
 func (c *running) ended() bool { return channel.Closed(c.done) }
+
+// busy reports whether a command runs. The caller holds mu.
+func (s *Session) busy() bool { return s.current != nil && !s.current.ended() }
+
+// answer builds the result about cur and begins a new stretch of output.
+func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if outcome != Refused && cur.ended() && !cur.unrun {
+		outcome = Completed // it ended at this moment
+	}
+	text, omitted := s.screen.Text()
+	end := s.log.End()
+	r := Result{
+		Outcome: outcome, Output: text, Omitted: omitted, Continued: cur.answered, Background: -1,
+		Key: cur.key, Cancelled: cur.cancel, Start: s.start, End: end,
+	}
+	if c.Input && r.Key == "" {
+		r.Output = withoutEcho(r.Output, s.prompt, c.Text)
+	}
+	s.screen.Reset()
+	if c.Output != nil && s.listener == nil {
+		s.listen(c.Output)
+	}
+	s.listener = nil
+	s.start = end
+	s.prompt = r.Output[strings.LastIndexByte(r.Output, '\n')+1:]
+	cur.answered = true
+	cur.key = ""
+	if outcome != Completed {
+		return r
+	}
+	r.Status, r.Background, r.Dir, r.Path = cur.status, cur.pid, s.dir, s.path
+	r.Restarted, s.died = s.died, ""
+	if s.current == cur {
+		s.current = nil
+	}
+	return r
+}
+
+// withoutEcho removes what the terminal echoed of typed from the front of
+// output: the text, or the prompt it was typed at and the text.
+func withoutEcho(output, prompt, typed string) string {
+	first, rest, _ := strings.Cut(output, "\n")
+	line := strings.TrimRight(first, " \t")
+	typed = strings.TrimRight(typed, " \t")
+	if line == typed || prompt != "" && strings.HasPrefix(line, prompt) && strings.TrimSpace(line[len(prompt):]) == typed {
+		return rest
+	}
+	return output
+}
