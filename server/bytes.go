@@ -265,7 +265,10 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 // body.
 func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context) (api.Observation, error)) (*call, error) {
 	c := &call{kind: kind, form: formAction, req: api.Request{Action: api.WriteAction{Path: name}}, status: fileStatus}
-	c.run = func(ctx context.Context, _ api.Watch) ([]byte, error) {
+	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
+		if err := w.Begins(); err != nil {
+			return nil, err
+		}
 		o, err := change(ctx)
 		if err != nil {
 			return nil, err

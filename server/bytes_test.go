@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/server"
@@ -176,6 +178,45 @@ func TestFileBodyCut(t *testing.T) {
 		t.Errorf("afterwards: %d %s", w.Code, w.Body)
 	}
 }
+
+// The journal knows that a file changes before it does: a server that is killed meanwhile
+// must not change it again when the client asks again.
+func TestFileChangeIsRecordedFirst(t *testing.T) {
+	t.Parallel()
+	var s *server.Server
+	look := func() {
+		if w := (request{method: "GET", path: "/v1/actions/first"}).send(s); !strings.Contains(w.Body.String(), `"state":"running"`) {
+			t.Errorf("while the file changes: %d %s", w.Code, w.Body)
+		}
+	}
+	s = newServer(t, func(cfg *server.Config) {
+		cfg.StageFile = func(context.Context, string) (server.Incoming, error) { return lookingFile(look), nil }
+		cfg.RemoveFile = func(context.Context, string, api.FileConditions) (api.Observation, error) {
+			look()
+			return nil, api.Unmet("another file")
+		}
+	})
+	for _, method := range []string{"PUT", "DELETE"} { // each is refused and leaves the identity
+		if w := fileRequest(method, "/f", "new", "Idempotency-Key", "first").send(s); w.Code != http.StatusPreconditionFailed {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
+		}
+	}
+}
+
+// lookingFile is called when it would take the place of a file.
+type lookingFile func()
+
+func (f lookingFile) Fill(content io.Reader) (string, int64, error) {
+	n, err := io.Copy(io.Discard, content)
+	return sumOne, n, err
+}
+
+func (f lookingFile) Put(context.Context, api.FileConditions, *fs.FileMode) (api.Observation, error) {
+	f()
+	return nil, api.Unmet("another file")
+}
+
+func (f lookingFile) Discard() {}
 
 // A range at the end of a file of 10 GB is read without the rest.
 func TestHugeSparseFile(t *testing.T) {
