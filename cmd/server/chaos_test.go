@@ -90,13 +90,14 @@ const (
 // chaosAction is one action and what its client learned.
 type chaosAction struct {
 	word    string // what it appends
-	kind    string // run, exec, edit, write, cell
+	kind    string // run, exec, edit, write, cell, put
 	via     string // how it is sent
 	session string
 	lines   int // that it prints
 	pause   time.Duration
 	event   int  // of the protocol of OpenHands
 	own     bool // the Go client makes the identity
+	cancels bool // it is cancelled at some moment
 	random  *mathrand.Rand
 
 	told verdict
@@ -138,7 +139,7 @@ func startChaos(t *testing.T) *chaos {
 	if err := os.Mkdir(c.temps(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	kinds := []string{"run", "run", "run", "exec", "exec", "exec", "edit", "write"}
+	kinds := []string{"run", "run", "run", "exec", "exec", "exec", "edit", "write", "put"}
 	cells := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ipykernel").Run() == nil
 	for i := range *chaosActions {
 		random := mathrand.New(mathrand.NewPCG(c.seed, uint64(i)))
@@ -148,8 +149,16 @@ func startChaos(t *testing.T) *chaos {
 			a.kind = "cell"
 		}
 		a.via = []string{"do", "do", "stream", "stream", "openhands", "openhands", "post", "async"}[random.IntN(8)]
+		switch {
+		case a.kind == "put":
+			a.via = "put"
+		case a.kind == "run" && random.IntN(5) == 0:
+			a.via = "tool"
+		}
 		a.session = fmt.Sprintf("s%d", random.IntN(3))
 		a.own = random.IntN(4) == 0
+		a.cancels = random.IntN(8) == 0 && a.via != "openhands" && (a.kind == "run" || a.kind == "exec" || a.kind == "cell")
+		a.own = a.own && !a.cancels
 		a.lines = random.IntN(1 << random.IntN(12))
 		if a.kind == "exec" && random.IntN(60) == 0 {
 			a.lines = 300_000
@@ -252,17 +261,16 @@ func (a *chaosAction) file(c *chaos) string {
 	switch a.kind {
 	case "edit":
 		return filepath.Join(c.dir, "edited")
-	case "write":
+	case "write", "put":
 		return filepath.Join(c.dir, a.word)
 	}
 	return filepath.Join(c.dir, "ran")
 }
 
 func (a *chaosAction) action(c *chaos) api.Action {
-	line := fmt.Sprintf("echo %s >>%s; sleep %.3f; seq 1 %d", a.word, a.file(c), a.pause.Seconds(), a.lines)
 	switch a.kind {
 	case "exec":
-		return api.ExecAction{Command: line + "; echo err >&2"}
+		return api.ExecAction{Command: a.line(c) + "; echo err >&2"}
 	case "edit":
 		return api.EditAction{Path: a.file(c), Command: "str_replace", OldStr: new("END"), NewStr: new(a.word + "\nEND")}
 	case "write":
@@ -270,7 +278,12 @@ func (a *chaosAction) action(c *chaos) api.Action {
 	case "cell":
 		return api.IPythonAction{Code: fmt.Sprintf("print(%q, file=open(%q, 'a'), flush=True)\nfor i in range(%d): print(i + 1)", a.word, a.file(c), a.lines)}
 	}
-	return api.RunAction{Command: line, Blocking: true}
+	return api.RunAction{Command: a.line(c), Blocking: true}
+}
+
+// line is the command of a shell.
+func (a *chaosAction) line(c *chaos) string {
+	return fmt.Sprintf("echo %s >>%s; sleep %.3f; seq 1 %d", a.word, a.file(c), a.pause.Seconds(), a.lines)
 }
 
 // want is what the action prints, or writes, with plain line ends.
@@ -295,6 +308,10 @@ func (a *chaosAction) request(c *chaos) api.Request {
 func (c *chaos) perform(a *chaosAction) verdict {
 	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Minute)
 	defer cancel()
+	if a.cancels {
+		after := time.Duration(a.random.IntN(60)) * time.Millisecond
+		defer waitFor(func() { c.cancel(ctx, a.word, after) })()
+	}
 	for ctx.Err() == nil && !c.dead.Load() {
 		var told verdict
 		switch a.via {
@@ -310,6 +327,25 @@ func (c *chaos) perform(a *chaosAction) verdict {
 	}
 	c.Errorf("%s (%s by %s): nothing was told in three minutes", a.word, a.kind, a.via)
 	return toldNothing
+}
+
+// waitFor starts work, and returns what waits for its end.
+func waitFor(work func()) (wait func()) {
+	var group sync.WaitGroup
+	group.Go(work)
+	return group.Wait
+}
+
+// cancel cancels an action after a while, as soon as the server knows it.
+func (c *chaos) cancel(ctx context.Context, id string, after time.Duration) {
+	time.Sleep(after)
+	for range 20 {
+		status, _, _ := c.exchange(ctx, http.MethodDelete, "/v1/actions/"+id+"?wait=0", http.Header{}, nil)
+		if status == http.StatusOK || status == http.StatusAccepted {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 // byClient sends an action by the Go client, which knows how to ask again.
@@ -370,15 +406,27 @@ func (c *chaos) checkStream(a *chaosAction, told verdict, printed map[string][]b
 		want[""] = a.want()
 	}
 	for stream, got := range printed {
+		if a.cancels && a.kind == "cell" {
+			continue
+		}
+		if a.cancels {
+			got = []byte(untilKey(string(got)))
+		}
 		if !strings.HasPrefix(want[stream], string(got)) {
 			c.Errorf("%s (%s, %s): stream %q brought %s", a.word, a.kind, told, stream, excerpt(string(got), want[stream]))
 		}
 	}
 	for stream, want := range want {
-		if told == toldDone && len(printed[stream]) != len(want) {
+		if told == toldDone && len(printed[stream]) != len(want) && !a.cancels {
 			c.Errorf("%s (%s): stream %q brought %d of %d bytes", a.word, a.kind, stream, len(printed[stream]), len(want))
 		}
 	}
+}
+
+// untilKey cuts what a cancelled command printed where the key that ended it was echoed.
+func untilKey(printed string) string {
+	before, _, _ := strings.Cut(printed, "^C")
+	return before
 }
 
 // excerpt shows where two texts differ.
@@ -403,14 +451,24 @@ func (c *chaos) byPosts(ctx context.Context, a *chaosAction) verdict {
 		header.Set("Prefer", "respond-async, wait=0")
 	}
 	body, err := api.EncodeRequest(r)
+	method := http.MethodPost
+	switch a.via {
+	case "openhands":
+		body = bytes.Replace(body, []byte(`"action":{`), []byte(`"action":{"source":"agent","message":"Running command",`), 1)
+	case "tool":
+		path = "/v1/tools/call"
+		header.Set(api.IdentityHeader, a.word)
+		body, err = api.EncodeToolCall(api.ToolCall{Name: "execute_bash", Arguments: fmt.Sprintf(`{"command": %q}`, a.line(c)), Session: a.session, Timeout: r.Timeout})
+	case "put": // a second one would be refused
+		method, path = http.MethodPut, "/v1/files?"+url.Values{"path": {a.file(c)}}.Encode()
+		header = http.Header{api.IdentityHeader: {a.word}, "If-None-Match": {"*"}}
+		body = []byte(a.want())
+	}
 	if err != nil {
 		c.Error(err)
 		return toldNothing
 	}
-	if a.via == "openhands" {
-		body = bytes.Replace(body, []byte(`"action":{`), []byte(`"action":{"source":"agent","message":"Running command",`), 1)
-	}
-	status, got, answer := c.exchange(ctx, http.MethodPost, path, header, body)
+	status, got, answer := c.exchange(ctx, method, path, header, body)
 	if status == http.StatusAccepted {
 		a.id = r.Key
 		status, answer = c.poll(ctx, a)
@@ -418,14 +476,21 @@ func (c *chaos) byPosts(ctx context.Context, a *chaosAction) verdict {
 	switch {
 	case status == 0, cutShort(status, answer), status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == http.StatusNotFound:
 		return ""
-	case status != http.StatusOK:
+	case status != http.StatusOK && status != http.StatusCreated:
 		c.Errorf("%s (%s by %s): got %d %.300s", a.word, a.kind, a.via, status, answer)
 		return toldNothing
 	}
 	if id := got.Get(api.ActionHeader); id != "" {
 		a.id = id
 	}
-	o, err := api.DecodeObservation(answer)
+	var o api.Observation
+	if a.via == "tool" {
+		var called api.ToolAnswer
+		called, err = api.DecodeToolAnswer(answer)
+		o = called.Observation
+	} else {
+		o, err = api.DecodeObservation(answer)
+	}
 	if err != nil {
 		c.Errorf("%s (%s by %s): %v: %.300s", a.word, a.kind, a.via, err, answer)
 		return toldNothing
@@ -433,10 +498,11 @@ func (c *chaos) byPosts(ctx context.Context, a *chaosAction) verdict {
 	return c.judge(a, o)
 }
 
-// cutShort reports whether an answer refuses a request whose end did not come.
+// cutShort reports whether an answer refuses a request whose end did not come. The answer
+// of net/http has no length, and may be cut itself.
 func cutShort(status int, answer []byte) bool {
 	return status == httpserver.ClientGone ||
-		status == http.StatusBadRequest && (string(answer) == "400 Bad Request" || bytes.Contains(answer, []byte("ended too early")))
+		status == http.StatusBadRequest && (strings.HasPrefix("400 Bad Request", string(answer)) || bytes.Contains(answer, []byte("ended too early")))
 }
 
 // poll waits for the end of an action that goes on by itself.
@@ -468,10 +534,6 @@ func (c *chaos) exchange(ctx context.Context, method, path string, header http.H
 		return 0, nil, nil
 	}
 	r.Header = header.Clone()
-	if method == http.MethodPost && strings.HasPrefix(path, "/v1/") {
-		// The member "id" says it too.
-		r.Header.Del(api.IdentityHeader)
-	}
 	resp, err := c.faulty.Do(r)
 	if err != nil {
 		return 0, nil, nil
@@ -484,8 +546,9 @@ func (c *chaos) exchange(ctx context.Context, method, path string, header http.H
 }
 
 const (
-	unknownWords = "the result is unknown:"
-	refusedWords = "The action did not run:"
+	unknownWords   = "the result is unknown:"
+	refusedWords   = "The action did not run:"
+	cancelledWords = "The action was cancelled before it began"
 )
 
 // judge says what an observation tells, and compares its output.
@@ -504,7 +567,7 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 				c.Errorf("%s (%s by %s) is unknown with %s", a.word, a.kind, a.via, excerpt(printed, want))
 			}
 			return toldUnknown
-		case strings.HasPrefix(o.Content, refusedWords):
+		case strings.HasPrefix(o.Content, refusedWords), a.cancels && strings.HasPrefix(o.Content, cancelledWords):
 			return toldRefused
 		}
 	case api.RunObservation:
@@ -515,7 +578,7 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 		if o.Truncated {
 			got = want
 		}
-	case api.EditObservation, api.WriteObservation:
+	case api.EditObservation, api.WriteObservation, api.FileObservation:
 		got, ended = want, true
 	case api.IPythonObservation:
 		got, _, _ = strings.Cut(o.Content, "[Jupyter current working directory")
@@ -525,6 +588,9 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 		}
 		ended = o.Outcome == api.Ended && o.Failure == ""
 	default:
+	}
+	if a.cancels && (a.kind == "cell" || strings.HasPrefix(want, strings.TrimRight(untilKey(got), "\n"))) {
+		return toldDone // a cell's traceback may follow
 	}
 	if !ended || got != want {
 		c.Errorf("%s (%s by %s): got %.400s, output %s", a.word, a.kind, a.via, fmt.Sprintf("%+v", o), excerpt(got, want))
@@ -606,7 +672,7 @@ func (c *chaos) checkRuns() {
 	for _, a := range c.actions {
 		n := counts[a.word]
 		delete(counts, a.word)
-		if a.kind == "write" {
+		if a.kind == "write" || a.kind == "put" {
 			data, err := os.ReadFile(a.file(c))
 			if err == nil && string(data) == a.want() {
 				n = 1
@@ -615,7 +681,7 @@ func (c *chaos) checkRuns() {
 			}
 			_ = os.Remove(a.file(c))
 		}
-		if n > 1 || a.told == toldDone && n != 1 || a.told == toldRefused && n != 0 {
+		if n > 1 || a.told == toldDone && n != 1 && !a.cancels || a.told == toldRefused && n != 0 {
 			c.Errorf("%s (%s by %s) ran %d times, and its client was told: %s", a.word, a.kind, a.via, n, a.told)
 		}
 	}
@@ -632,6 +698,9 @@ func (c *chaos) checkJournal() {
 		}
 		var record api.RecordedAction
 		status := c.ask("/v1/actions/"+url.PathEscape(a.id), &record)
+		if a.cancels && a.told == toldRefused && record.State == api.StateCancelled {
+			continue
+		}
 		if status != http.StatusOK || record.State != string(a.told) {
 			c.Errorf("%s (%s by %s) was told to be %s, and is %d %q", a.word, a.kind, a.via, a.told, status, record.State)
 		}
@@ -641,7 +710,7 @@ func (c *chaos) checkJournal() {
 // checkFollowing reads the events of some actions again, from random ones on.
 func (c *chaos) checkFollowing() {
 	for _, a := range c.actions {
-		if a.id == "" || a.told != toldDone || a.kind != "run" && a.kind != "exec" || a.random.IntN(10) > 0 && a.lines < 10_000 {
+		if a.id == "" || a.told != toldDone || a.cancels || a.kind != "run" && a.kind != "exec" || a.random.IntN(10) > 0 && a.lines < 10_000 {
 			continue
 		}
 		var all, part, raw []byte
