@@ -62,11 +62,21 @@ type Request struct {
 }
 
 // Native returns the request with the defaults of /v1/actions, which are not
-// bound to those of the legacy protocol: a write is exact.
+// bound to those of the legacy protocol: a write is exact, and the refusal of a
+// large file says what its edit would cost.
 func (r Request) Native() Request {
-	if a, ok := r.Action.(WriteAction); ok && a.Exact == nil {
-		a.Exact = new(true)
+	switch a := r.Action.(type) {
+	case WriteAction:
+		if a.Exact == nil {
+			a.Exact = new(true)
+		}
 		r.Action = a
+	case EditAction:
+		if a.AllowLarge == nil && a.Dialect == "" {
+			a.AllowLarge = new(false)
+		}
+		r.Action = a
+	default:
 	}
 	return r
 }

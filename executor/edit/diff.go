@@ -35,7 +35,10 @@ func unifiedDiff(path, before, after string) string {
 
 // lineDiff returns a shortest diff of two texts in the same form. It shows lines as replaced if there are too many to
 // compare, and of a change of more than maxShownDiff bytes only the names.
-func lineDiff(path, before, after string) string {
+func lineDiff(path, before, after string) string { return diffBelow(0, path, before, after) }
+
+// diffBelow is lineDiff for the lines below a number of others.
+func diffBelow(others int, path, before, after string) string {
 	if before == after {
 		return ""
 	}
@@ -43,7 +46,7 @@ func lineDiff(path, before, after string) string {
 	if len(before)+len(after) > maxShownDiff {
 		return header(path)
 	}
-	return printDiff(path, before, after, above, shortest(before, after))
+	return printDiff(path, before, after, others+above, shortest(before, after))
 }
 
 // writeDiff is lineDiff, but of a change of more than maxWriteDiff bytes it returns the names, the range, and the sizes.

@@ -49,6 +49,9 @@ type Command struct {
 	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous one,
 	// and either all are made or none.
 	Edits []Replacement
+	// AllowLarge lets str_replace, insert and write edit a file above the limit of its size, which is then written anew. False
+	// makes the refusal of such a file say what that costs. Nil is false in the words of the dialect.
+	AllowLarge *bool
 	// IfSHA256 is the hexadecimal hash that the file must have, otherwise the command fails with CodeConflict; "" for any.
 	IfSHA256 string
 	// Content is the text of write.
@@ -191,6 +194,10 @@ func (c Command) checkUse() error {
 		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is only valid for the command replace of the dialect gemini.")
 	case c.Regex && (c.Dialect != OpenHands || c.Name != "str_replace" || c.Edits != nil):
 		return refuse(CodeInvalidArgument, "Parameter `regex` is for the command str_replace without a dialect, and takes one old_str and new_str.")
+	case c.AllowLarge != nil && *c.AllowLarge && (c.Dialect != OpenHands || c.Regex || c.Edits != nil ||
+		c.Name != "str_replace" && c.Name != "insert" && c.Name != "write"):
+		return refuse(CodeInvalidArgument, "Parameter `allow_large` is for the commands str_replace, insert and write without a dialect, "+
+			"and without `regex` and `edits`.")
 	case c.Name != "replace" && !c.Regex && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
 		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace, "+
 			"and for str_replace with `regex`. The command %s takes one place.", c.Name)
@@ -341,6 +348,9 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 			return Result{}, sameStrings(r.New)
 		}
 	}
+	if e.isLarge(p, c) {
+		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findText(edits[0].Old, edits[0].New) })
+	}
 	f, t, err := e.open(p)
 	if err != nil {
 		return Result{}, err
@@ -432,6 +442,9 @@ func (e *Editor) insert(p place, c Command, after int) (Result, error) {
 	}
 	if c.NewStr == nil {
 		return Result{}, missing("new_str", c.Name)
+	}
+	if e.isLarge(p, c) {
+		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findLine(c, after) })
 	}
 	f, t, err := e.open(p)
 	if err != nil {
@@ -533,6 +546,9 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 	}
 	if !p.exists() {
 		return e.newFile(p, *c.Content)
+	}
+	if e.isLarge(p, c) {
+		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findWindow(c) })
 	}
 	f, t, err := e.open(p)
 	if err != nil {
