@@ -10,6 +10,11 @@ BASE     ?= debian:bookworm-slim
 IMAGE    ?= actiond:dev
 SERVER_IMAGE ?= actiond-server:dev
 
+# Tests are built as the programs are, without cgo and without paths: what they
+# share is compiled once. Most tests wait for programs and for limits, so more of
+# them run at a time than there are processors.
+PARALLEL ?= $(shell expr 3 '*' $$(nproc))
+
 # A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
 KUBERNETES := v1.36.3
 CLUSTER    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/actiond/kubernetes-$(KUBERNETES)
@@ -34,10 +39,10 @@ build: ## build bin/server and bin/runtimectl
 	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
 test: ## run the tests whose packages changed since they passed
-	$(GO) test $(PKG)
+	CGO_ENABLED=0 $(GO) test -trimpath -parallel $(PARALLEL) $(PKG)
 
 race: ## run the tests with the race detector, in random order
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on $(PKG)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -parallel $(PARALLEL) $(PKG)
 
 lint: ## look for bugs, breaches of the floors, and form
 	@echo 'running the linter; the first time it is built, which takes minutes'
@@ -50,7 +55,7 @@ tidy: ## fail if go.mod or go.sum is not tidy
 	$(GO) mod tidy -diff
 
 update: ## rewrite the golden files; read the diff afterwards
-	UPDATE=1 $(GO) test $(PKG)
+	UPDATE=1 CGO_ENABLED=0 $(GO) test -trimpath $(PKG)
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) -s fuzz-list | while read -r package target; do \
@@ -76,7 +81,7 @@ demo: ## build, make a sandbox, and play a session in it
 	bin/runtimectl demo
 
 integration: ## run the tests that need a Docker engine
-	$(GO) test -count=1 -tags integration ./integration
+	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
 	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -tags kubernetes ./integration/kubernetes

@@ -20,7 +20,7 @@ import (
 // long, or for a limit to pass over a command that would go on for ever, and
 // then short; neither is a measurement.
 const (
-	long  = time.Minute
+	long  = 5 * time.Minute
 	short = 300 * time.Millisecond
 )
 
