@@ -44,6 +44,23 @@ type Life struct {
 	IdleSeconds int `json:"idle_seconds"`
 }
 
+// Usage answers /v1/usage: what all processes of a sandbox use.
+type Usage struct {
+	Time time.Time `json:"time"`
+	// CPUSeconds is processor time since the start.
+	CPUSeconds Float `json:"cpu_seconds"`
+	// Memory is in bytes, without what the kernel could give back. MemoryLimit is 0 for
+	// none.
+	Memory      uint64 `json:"memory"`
+	MemoryLimit uint64 `json:"memory_limit"`
+	Pids        uint64 `json:"pids"`
+	// Bytes since the start.
+	NetIn   uint64 `json:"net_in"`
+	NetOut  uint64 `json:"net_out"`
+	DiskIn  uint64 `json:"disk_in"`
+	DiskOut uint64 `json:"disk_out"`
+}
+
 // maxLimit bounds times to live, in seconds: a hundred years. It keeps sums of
 // times within their range.
 const maxLimit = 100 * 365 * 24 * 3600

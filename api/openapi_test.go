@@ -47,6 +47,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/files"},
 		{Method: "HEAD", Path: "/v1/files"},
 		{Method: "PUT", Path: "/v1/files"},
+		{Method: "GET", Path: "/v1/pack"},
 		{Method: "GET", Path: "/v1/ports"},
 		{Method: "GET", Path: "/v1/ports/{port}/tunnel"},
 		{Method: "POST", Path: "/v1/renew"},
@@ -59,6 +60,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/v1/tools/call"},
 		{Method: "POST", Path: "/v1/tools/translate"},
 		{Method: "POST", Path: "/v1/unpack"},
+		{Method: "GET", Path: "/v1/usage"},
 		{Method: "GET", Path: "/vscode/connection_token"},
 	}
 	if got := contract.NewSpec(t).Routes(); !reflect.DeepEqual(got, want) {

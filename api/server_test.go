@@ -43,6 +43,11 @@ func TestServerTypes(t *testing.T) {
 		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},
 		{"unpacked", "POST", "/v1/unpack", 200, api.Unpacked{Entries: 3}, `{"entries":3}`},
+		{
+			"usage", "GET", "/v1/usage", 200,
+			api.Usage{Time: time.Unix(5, 0).UTC(), CPUSeconds: 1, Memory: 2, MemoryLimit: 3, Pids: 4, NetIn: 5, NetOut: 6, DiskIn: 7, DiskOut: 8},
+			`{"time":"1970-01-01T00:00:05Z","cpu_seconds":1.0,"memory":2,"memory_limit":3,"pids":4,"net_in":5,"net_out":6,"disk_in":7,"disk_out":8}`,
+		},
 		{"no token", "GET", "/vscode/connection_token", 200, api.ConnectionToken{}, `{"token":null}`},
 		{"mcp", "POST", "/update_mcp_server", 200, api.MCPUpdate{Detail: "MCP server updated successfully"}, `{"detail":"MCP server updated successfully","router_error_log":""}`},
 		{"no sessions", "GET", "/v1/sessions", 200, api.SessionList{Sessions: []api.Session{}}, `{"sessions":[]}`},

@@ -465,7 +465,9 @@ func TestCreateFails(t *testing.T) {
 }
 
 // stuckAgent is of a server whose shell does not come.
-type stuckAgent struct{}
+type stuckAgent struct {
+	sandbox.Agent // what is not faked
+}
 
 func (stuckAgent) Claim(context.Context, sandbox.DialFunc, sandbox.Claim) error { return nil }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/docker/dockertest"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // fakeAgent accepts one claim per sandbox and is ready at once.
@@ -22,6 +23,8 @@ type fakeAgent struct {
 	status  sandbox.Status
 	renewed []time.Duration
 	err     error
+
+	agent.Agent // what is not faked
 }
 
 func (a *fakeAgent) Ready(ctx context.Context, dial sandbox.DialFunc, _ string) error {

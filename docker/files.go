@@ -3,19 +3,14 @@ package docker
 import (
 	"archive/tar"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
@@ -66,7 +61,10 @@ func (h *Host) CopyIn(ctx context.Context, s *sandbox.Sandbox, dir string, archi
 	}
 	running, err := h.copyIn(ctx, of, dir, archive)
 	if running {
-		err = h.copyRunning(ctx, s, dir, archive)
+		var key string
+		if key, err = s.Key(); err == nil {
+			err = h.config.Agent.Unpack(ctx, s.Dial, key, dir, archive)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("copying into %s of sandbox %s: %w", dir, s.ID, err)
@@ -93,54 +91,6 @@ func (h *Host) copyIn(ctx context.Context, s *instance, dir string, archive io.R
 	}
 	return false, fmt.Errorf("%w: it is %s", sandbox.ErrConflict, s.State)
 }
-
-// copyRunning has the server unpack an archive.
-func (h *Host) copyRunning(ctx context.Context, s *sandbox.Sandbox, dir string, archive io.Reader) error {
-	key, err := s.Key()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sandbox/v1/unpack?"+url.Values{"path": {dir}}.Encode(), io.NopCloser(archive))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/x-tar")
-	request.Header.Set("X-Session-Api-Key", key)
-	transport := &http.Transport{
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx) },
-		DisableKeepAlives: true, DisableCompression: true,
-		ResponseHeaderTimeout: time.Minute, // once the archive was sent
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	defer time.AfterFunc(answerTime, cancel).Stop()
-	var said struct {
-		Detail string `json:"detail"`
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&said); err != nil && response.StatusCode == http.StatusOK {
-		return fmt.Errorf("reading the answer of its server: %w", err)
-	}
-	// Quoted: the server may be the agent's.
-	switch response.StatusCode {
-	case http.StatusOK:
-		return nil
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: its server says %q", fs.ErrNotExist, said.Detail)
-	case http.StatusConflict:
-		return fmt.Errorf("%w: its server says %q", sandbox.ErrConflict, said.Detail)
-	}
-	return fmt.Errorf("its server says %d, %q", response.StatusCode, said.Detail)
-}
-
-const (
-	answerTime = 15 * time.Second // for a short answer that has begun
-	maxAnswer  = 64 << 10
-)
 
 // copyStill has the engine unpack an archive, whose paths are checked first: while
 // the engine unpacks, it answers no questions about the container. The lock of the

@@ -99,7 +99,9 @@ func (h *house) requests(id string) []*http.Request {
 }
 
 // agent claims inhabitants.
-type agent struct{}
+type agent struct {
+	sandbox.Agent // what is not faked
+}
 
 func (agent) Ready(ctx context.Context, dial sandbox.DialFunc, _ string) error {
 	return say(ctx, dial, "/alive", "")

@@ -65,6 +65,8 @@ type Driver struct {
 var (
 	_ sandbox.Driver    = (*Driver)(nil)
 	_ sandbox.Renewer   = (*Driver)(nil)
+	_ sandbox.Files     = (*Driver)(nil)
+	_ sandbox.Meter     = (*Driver)(nil)
 	_ sandbox.Logger    = (*Driver)(nil)
 	_ sandbox.Inspector = (*Driver)(nil)
 	_ sandbox.Watcher   = (*Driver)(nil)

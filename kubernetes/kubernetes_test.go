@@ -29,11 +29,14 @@ import (
 
 // agent takes every claim, unless it is told to fail.
 type agent struct {
+	sandbox.Agent // what is not faked
+
 	mu     sync.Mutex
 	claims []sandbox.Claim
-	ttl    time.Duration // of the last renewal
-	fail   error         // of the next Ready
-	hang   func()        // called by the first Ready, which then waits for its context
+	ttl    time.Duration   // of the last renewal
+	fail   error           // of the next Ready
+	usage  []sandbox.Stats // of the next calls of Usage
+	hang   func()          // called by the first Ready, which then waits for its context
 }
 
 func (a *agent) Claim(_ context.Context, _ sandbox.DialFunc, c sandbox.Claim) error {
@@ -60,6 +63,14 @@ func (a *agent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl time.
 	defer a.mu.Unlock()
 	a.ttl = ttl
 	return nil
+}
+
+func (a *agent) Usage(context.Context, sandbox.DialFunc, string) (sandbox.Stats, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := a.usage[0]
+	a.usage = a.usage[1:]
+	return next, nil
 }
 
 func (a *agent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
@@ -569,6 +580,40 @@ func TestContexts(t *testing.T) {
 			if _, err := kubernetes.Open(kubernetes.Config{Cluster: cluster}); err == nil || !strings.HasPrefix(err.Error(), "no Kubernetes cluster is configured: set KUBECONFIG") {
 				t.Errorf("%q without a kubeconfig: %v", cluster, err)
 			}
+		}
+	}
+}
+
+// What a sandbox uses is what its server reports, and processors are counted between two
+// reports. A sandbox that is gone is not asked.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(100, 0)
+	w.agent.usage = []sandbox.Stats{{Time: at, CPU: 10, Memory: 5}, {Time: at.Add(2 * time.Second), CPU: 13, Memory: 6}}
+	var got []sandbox.Stats
+	enough := errors.New("enough")
+	err = w.driver.Stats(t.Context(), s, true, func(u sandbox.Stats) error {
+		if got = append(got, u); len(got) == 2 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || got[0].CPU != 0 || got[1].CPU != 1.5 || got[1].Memory != 6 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	s.State, s.Detail = sandbox.Gone, "evicted"
+	for what, err := range map[string]error{
+		"Stats":   w.driver.Stats(t.Context(), s, false, func(sandbox.Stats) error { return nil }),
+		"CopyIn":  w.driver.CopyIn(t.Context(), s, "/", strings.NewReader("")),
+		"CopyOut": func() error { _, err := w.driver.CopyOut(t.Context(), s, "/"); return err }(),
+	} {
+		if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "evicted") {
+			t.Errorf("%s of one that is gone: %v", what, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"net"
 	"time"
 )
@@ -23,6 +24,15 @@ type Agent interface {
 	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
 	// Status asks what changes while a sandbox lives.
 	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
+	// Usage asks what the sandbox uses. CPU is what its processes used since they were
+	// started, in seconds.
+	Usage(ctx context.Context, dial DialFunc, key string) (Stats, error)
+	// Pack reads a file or directory as a tar archive, which the agent may have forged,
+	// with the rights of the user of the commands. It fails with fs.ErrNotExist.
+	Pack(ctx context.Context, dial DialFunc, key, path string) (io.ReadCloser, error)
+	// Unpack unpacks a tar archive into a directory, for that user and with the same
+	// rights. It fails with fs.ErrNotExist or ErrConflict.
+	Unpack(ctx context.Context, dial DialFunc, key, dir string, archive io.Reader) error
 }
 
 // Claim is what binds a sandbox to its owner, and the limits that count from

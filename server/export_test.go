@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/time/rate"
+
+	"github.com/actiond/actiond/api"
 )
 
 // What tests need to see from inside.
@@ -99,3 +101,6 @@ func (s *Server) SetClock(forward time.Duration) {
 // NextLook is when the limits of the sandbox's life are looked at next, or which
 // of them is reached.
 func (s *Server) NextLook() (due time.Time, reason string) { return s.life.next(false) }
+
+// GroupUsage is what a control group uses.
+func GroupUsage(dir string) (api.Usage, bool) { return controlGroup(dir).usage() }

@@ -17,6 +17,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Open(http.MethodGet, "/server_info", s.serverInfo),
 		httpserver.Open(http.MethodPost, "/v1/claim", s.claim),
 		httpserver.Keyed(http.MethodGet, "/v1/status", s.status),
+		httpserver.Keyed(http.MethodGet, "/v1/usage", s.usedResources),
 		httpserver.Keyed(http.MethodPost, "/v1/renew", s.renew),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
@@ -45,6 +46,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodDelete, "/v1/files", s.removeFile),
 		httpserver.Keyed(http.MethodPost, "/upload_file", s.working(s.uploadFile)),
 		httpserver.Keyed(http.MethodPost, "/v1/unpack", s.working(s.unpackArchive)),
+		httpserver.Keyed(http.MethodGet, "/v1/pack", s.working(s.packFiles)),
 		httpserver.Keyed(http.MethodGet, "/download_files", s.working(s.downloadFiles)),
 		httpserver.Keyed(http.MethodPost, "/list_files", s.listFiles),
 

@@ -120,6 +120,9 @@ type Config struct {
 	// TempDir is where uploads are buffered: a state directory, which the agent
 	// cannot fill. Empty means os.TempDir.
 	TempDir string
+	// ControlGroup is the directory at which the sandbox sees its control group. Default
+	// /sys/fs/cgroup.
+	ControlGroup string
 	// Temps records the temporary files of uploads; nil records nothing.
 	Temps *tempfile.Ledger
 	// Owner is the sandbox's user, where this process may write files that As may
@@ -199,6 +202,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.As == nil {
 		cfg.As = func(do func() error) error { return do() }
+	}
+	if cfg.ControlGroup == "" {
+		cfg.ControlGroup = "/sys/fs/cgroup"
 	}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -247,6 +248,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 	small := func(cfg *server.Config) { cfg.MaxBody, cfg.MaxUpload = 100, 1000 }
 	up, upType := form(t, "a.txt", []byte("a"))
 	large, largeType := form(t, "a.txt", make([]byte, 2000))
+	group := t.TempDir()
+	must(t, os.WriteFile(group+"/memory.current", []byte("5000\n"), 0o600))
 	type change = func(*server.Config)
 	tests := []struct {
 		name   string
@@ -416,6 +419,14 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"claim from a page", withClaim, request{method: "POST", path: "/v1/claim", contentType: jsonType, body: "{}", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
 		{"action before the claim", withClaim, post("/execute_action", runTrue), "", 403, `{"detail":"This sandbox has no owner yet: claim it first (POST /v1/claim)"}`},
 		{"ready before the claim", withClaim, get("/readyz"), "", 200, ""},
+		{"pack", nil, get("/v1/pack?path=/etc/passwd"), "", 200, ""},
+		{"pack nothing", nil, get("/v1/pack?path=/no/such"), "", 404, `{"detail":"File not found: \"/no/such\"","errors":[]}`},
+		{"pack a device", nil, get("/v1/pack?path=/dev/null"), "", 400, `{"detail":"\"null\" is neither file nor directory nor link","errors":[]}`},
+		{"pack anything", nil, get("/v1/pack"), "", 422, ""},
+		{"pack without key", withKey, get("/v1/pack?path=/tmp"), "", 403, ""},
+		{"usage", func(cfg *server.Config) { cfg.ControlGroup = group }, get("/v1/usage"), "", 200, ""},
+		{"usage of nothing", func(cfg *server.Config) { cfg.ControlGroup = dir }, get("/v1/usage"), "", 400, ""},
+		{"usage without key", withKey, get("/v1/usage"), "", 403, ""},
 		{"status", nil, get("/v1/status"), "", 200, ""},
 		{"status without key", withKey, get("/v1/status"), "", 403, ""},
 		{"renew", nil, post("/v1/renew", `{"ttl_seconds":60}`), "", 200, ""},

@@ -234,6 +234,12 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
+// Usage returns what all processes of the sandbox use.
+func (c *Client) Usage(ctx context.Context) (api.Usage, error) {
+	var u api.Usage
+	return u, c.get(ctx, "/v1/usage", &u, maxSmall)
+}
+
 // Renew gives the sandbox a deadline, ttl from now; 0 means none. A part of a
 // second counts as one.
 func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error) {
@@ -403,6 +409,18 @@ func (c *Client) Unpack(ctx context.Context, directory string, archive io.Reader
 		return 0, fmt.Errorf("reading the answer of /v1/unpack: %w", err)
 	}
 	return result.Entries, nil
+}
+
+// Pack returns a file, a link, or a directory with all that is in it as a tar archive, by
+// an absolute path. The sandbox may have forged it. The caller must close it. ctx bounds
+// the reading too.
+func (c *Client) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
+	query := url.Values{"path": {path}}
+	answer, err := c.send(ctx, http.MethodGet, "/v1/pack?"+query.Encode(), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // Download returns the files below an absolute path as a zip archive, which

@@ -140,7 +140,11 @@ func (l detailList) Table() [][]string {
 		add("working dir", i.WorkDir)
 		add("network", strings.TrimSpace(i.Network+" "+strings.Join(i.Addresses, " ")))
 		if i.Memory > 0 {
-			add("limits", fmt.Sprintf("%d MiB of memory, %g processors, %d processes", i.Memory>>20, i.CPUs, i.Pids))
+			limits := fmt.Sprintf("%d MiB of memory, %g processors", i.Memory>>20, i.CPUs)
+			if i.Pids > 0 {
+				limits += fmt.Sprintf(", %d processes", i.Pids)
+			}
+			add("limits", limits)
 		}
 		add("runtime", i.Runtime)
 		for _, m := range i.Mounts {

@@ -20,6 +20,37 @@ type Packer struct {
 	Owner Owner
 	// LeftOut is told what is left out, and why. Default: nothing is.
 	LeftOut func(text string)
+	// As does file work with the rights of an account. Files keep their owners then, and
+	// those that the account may not read are left out. Default: with this process's.
+	As func(work func() error) error
+	// Exclude tells that an open file, or what is in an open directory, is left out, as a
+	// file of the kernel. Default: nothing is.
+	Exclude func(f *os.File) bool
+}
+
+// leftOutRecord is the record of an archive's global headers that says what is left out.
+const leftOutRecord = "ACTIOND.leftout"
+
+// NoteLeftOut writes a text for LeftOut of the [Unpacker] at the other end. Other
+// programs skip it.
+func (p *Packer) NoteLeftOut(text string) error {
+	return p.Out.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{leftOutRecord: text}})
+}
+
+func (p *Packer) as(work func() error) error {
+	if p.As == nil {
+		return work()
+	}
+	return p.As(work)
+}
+
+// unreadable leaves out what the account may not read, and reports that.
+func (p *Packer) unreadable(name string, err error) bool {
+	if p.As == nil || !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	p.leaveOut(name + " may not be read by the user of the commands")
+	return true
 }
 
 func (p *Packer) leaveOut(text string) {
@@ -36,7 +67,8 @@ func (p *Packer) Pack(dir *os.File, base, name string) error {
 
 // add packs a file or directory.
 func (p *Packer) add(dir *os.File, base, name string) error {
-	stat, err := statAt(dir, base)
+	var stat unix.Stat_t
+	err := p.as(func() (err error) { stat, err = statAt(dir, base); return err })
 	if err != nil {
 		return named(name, err)
 	}
@@ -46,9 +78,9 @@ func (p *Packer) add(dir *os.File, base, name string) error {
 	}
 	switch {
 	case isType(&stat, unix.S_IFDIR):
-		return p.directory(dir, base, name)
+		return p.directory(dir, base, name, &stat)
 	case isType(&stat, unix.S_IFREG):
-		err = p.file(dir, base, name)
+		err = p.file(dir, base, name, &stat)
 	case isType(&stat, unix.S_IFLNK):
 		err = p.symlink(dir, base, name, &stat)
 	default:
@@ -58,26 +90,39 @@ func (p *Packer) add(dir *os.File, base, name string) error {
 }
 
 // header is what all members have.
-func (p *Packer) header(kind byte, name string, mode fs.FileMode, mtime time.Time) *tar.Header {
+func (p *Packer) header(kind byte, name string, mode fs.FileMode, mtime time.Time, owner Owner) *tar.Header {
 	return &tar.Header{
 		Typeflag: kind, Name: name, Mode: int64(mode.Perm()), ModTime: mtime,
-		Uid: p.Owner.UID, Gid: p.Owner.GID, Format: tar.FormatPAX,
+		Uid: owner.UID, Gid: owner.GID, Format: tar.FormatPAX,
 	}
+}
+
+// owner is the one that a file gets in the archive.
+func (p *Packer) owner(stat *unix.Stat_t) Owner {
+	if p.As == nil {
+		return p.Owner
+	}
+	return Owner{int(stat.Uid), int(stat.Gid)}
 }
 
 func (p *Packer) symlink(dir *os.File, base, name string, stat *unix.Stat_t) error {
 	target := make([]byte, maxName+1)
-	n, err := unix.Readlinkat(int(dir.Fd()), base, target)
+	n := 0
+	err := p.as(func() (err error) { n, err = unix.Readlinkat(int(dir.Fd()), base, target); return err })
 	if err != nil {
 		return err
 	}
-	h := p.header(tar.TypeSymlink, name, 0o777, time.Unix(stat.Mtim.Unix()))
+	h := p.header(tar.TypeSymlink, name, 0o777, time.Unix(stat.Mtim.Unix()), p.owner(stat))
 	h.Linkname = string(target[:n])
 	return p.Out.WriteHeader(h)
 }
 
-func (p *Packer) directory(dir *os.File, base, name string) error {
-	f, err := openDirAt(dir, base)
+func (p *Packer) directory(dir *os.File, base, name string, stat *unix.Stat_t) error {
+	var f *os.File
+	err := p.as(func() (err error) { f, err = openDirAt(dir, base); return err })
+	if p.unreadable(name, err) {
+		return nil
+	}
 	if err != nil {
 		return named(name, err)
 	}
@@ -86,16 +131,21 @@ func (p *Packer) directory(dir *os.File, base, name string) error {
 	if err != nil {
 		return named(name, err)
 	}
-	if err := p.Out.WriteHeader(p.header(tar.TypeDir, name+"/", info.Mode(), info.ModTime())); err != nil {
+	if err := p.Out.WriteHeader(p.header(tar.TypeDir, name+"/", info.Mode(), info.ModTime(), p.owner(stat))); err != nil {
 		return named(name, err)
+	}
+	if p.Exclude != nil && p.Exclude(f) {
+		p.leaveOut(name + " has files of the kernel")
+		return nil
 	}
 	for {
 		// In portions: an agent can make directories that do not fit into memory.
 		// Names alone, because the kind is looked up at a path otherwise.
 		entries, err := f.Readdirnames(1024)
 		for _, e := range entries {
-			err := p.add(f, e, path.Join(name, e))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // then it was removed meanwhile
+			inside := path.Join(name, e)
+			err := p.add(f, e, inside)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !p.unreadable(inside, err) { // the first: it was removed meanwhile
 				return err
 			}
 		}
@@ -108,8 +158,12 @@ func (p *Packer) directory(dir *os.File, base, name string) error {
 	}
 }
 
-func (p *Packer) file(dir *os.File, base, name string) error {
-	f, err := openAt(dir, base, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+func (p *Packer) file(dir *os.File, base, name string, stat *unix.Stat_t) error {
+	var f *os.File
+	err := p.as(func() (err error) { f, err = openAt(dir, base, unix.O_RDONLY|unix.O_NONBLOCK, 0); return err })
+	if p.unreadable(name, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -122,7 +176,11 @@ func (p *Packer) file(dir *os.File, base, name string) error {
 		p.leaveOut(name + " was replaced by something that is not a file")
 		return nil
 	}
-	h := p.header(tar.TypeReg, name, info.Mode(), info.ModTime())
+	if p.Exclude != nil && p.Exclude(f) {
+		p.leaveOut(name + " is a file of the kernel")
+		return nil
+	}
+	h := p.header(tar.TypeReg, name, info.Mode(), info.ModTime(), p.owner(stat))
 	h.Size = info.Size()
 	if err := p.Out.WriteHeader(h); err != nil {
 		return err
@@ -155,7 +213,7 @@ func (p *Packer) Pass(archive io.Reader) error {
 			p.leaveOut(header.Name + " is neither file nor directory nor link")
 			continue
 		}
-		clean := p.header(header.Typeflag, header.Name, header.FileInfo().Mode(), header.ModTime)
+		clean := p.header(header.Typeflag, header.Name, header.FileInfo().Mode(), header.ModTime, p.Owner)
 		clean.Linkname, clean.Size = header.Linkname, header.Size
 		if err := p.Out.WriteHeader(clean); err != nil {
 			return fmt.Errorf("passing %s on: %w", header.Name, err)

@@ -80,6 +80,12 @@ func (u *Unpacker) Unpack(in *tar.Reader, first *tar.Header) (entries int, err e
 				return entries, readError(err)
 			}
 		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			if text, ok := header.PAXRecords[leftOutRecord]; ok {
+				u.LeftOut(text)
+			}
+			continue
+		}
 		if u.One && entries > 0 {
 			return entries, fmt.Errorf("%w: it has %q behind the only file", ErrHostile, header.Name)
 		}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
@@ -96,13 +98,88 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 	return s, nil
 }
 
+// Usage asks what the sandbox uses.
+func (Agent) Usage(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Stats, error) {
+	c, err := Client(dial, key)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	defer c.Close()
+	u, err := c.Usage(ctx)
+	return sandbox.Stats{
+		Time: u.Time, CPU: float64(u.CPUSeconds), Memory: u.Memory, MemoryLimit: u.MemoryLimit, Pids: u.Pids,
+		NetIn: u.NetIn, NetOut: u.NetOut, DiskIn: u.DiskIn, DiskOut: u.DiskOut,
+	}, err
+}
+
+// Pack reads files of the sandbox as an archive.
+func (Agent) Pack(ctx context.Context, dial sandbox.DialFunc, key, path string) (io.ReadCloser, error) {
+	c, err := Client(dial, key)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := c.Pack(ctx, path)
+	if err != nil {
+		c.Close()
+		return nil, fileError(err)
+	}
+	return packed{archive, c}, nil
+}
+
+// packed is an archive that closes the connection it comes by.
+type packed struct {
+	io.ReadCloser
+	client *client.Client
+}
+
+// Close ends the reading.
+func (p packed) Close() error {
+	err := p.ReadCloser.Close()
+	p.client.Close()
+	return err
+}
+
+// answerTime bounds the wait for the answer after an archive was sent.
+const answerTime = time.Minute
+
+// Unpack puts the files of an archive into the sandbox.
+func (Agent) Unpack(ctx context.Context, dial sandbox.DialFunc, key, dir string, archive io.Reader) error {
+	c, err := newClient(dial, key, answerTime)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Unpack(ctx, dir, io.NopCloser(archive))
+	return fileError(err)
+}
+
+// fileError makes refusals about files those of drivers.
+func fileError(err error) error {
+	refused, ok := errors.AsType[*client.StatusError](err)
+	switch {
+	case !ok:
+		return err
+	case refused.Status == http.StatusNotFound:
+		return fmt.Errorf("%w: its server says %w", fs.ErrNotExist, refused)
+	case refused.Status == http.StatusConflict:
+		return fmt.Errorf("%w: its server says %w", sandbox.ErrConflict, refused)
+	}
+	return fmt.Errorf("its server says %w", refused)
+}
+
 // Client returns a client whose connections dial opens. Its Close drops them.
 func Client(dial sandbox.DialFunc, key string) (*client.Client, error) {
+	return newClient(dial, key, 0)
+}
+
+// newClient waits at most answer for the beginning of an answer; 0 sets no bound.
+func newClient(dial sandbox.DialFunc, key string, answer time.Duration) (*client.Client, error) {
 	transport := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		DisableCompression: true,
 		IdleConnTimeout:    90 * time.Second,
 
+		ResponseHeaderTimeout:  answer,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport}})
