@@ -13,6 +13,9 @@ const (
 	StdinStream = "stream" // what is sent while it runs
 )
 
+// UserRoot is the user that an operator may run programs as besides the sandbox's own.
+const UserRoot = "root"
+
 // ExecAction starts a program without a shell that persists. It does not wait for a
 // session and knows nothing of one.
 type ExecAction struct {
@@ -23,6 +26,9 @@ type ExecAction struct {
 	// Cwd is where it begins; empty means the sandbox's working directory, below which a
 	// relative one is.
 	Cwd Directory `json:"cwd"`
+	// User is UserRoot, or empty for the sandbox's user. Root begins in "/" with a fixed
+	// environment, and needs [Watch.Operator].
+	User string `json:"user,omitzero"`
 	// Env are variables over those of the sandbox, or with ClearEnv instead of them.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
@@ -117,6 +123,13 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 	}
 	if strings.ContainsRune(string(a.Cwd), 0) {
 		d.refuse("cwd", "without a NUL character")
+	}
+	switch {
+	case a.User == "":
+	case a.User != UserRoot:
+		d.refuse("user", `"root", or absent for the sandbox's user`)
+	case a.Cwd != "" || a.ClearEnv:
+		return nil, fmt.Errorf(`%s "user": a program of root begins in "/" with a fixed environment: leave out "cwd" and "clear_env"`, d.label)
 	}
 	if a.KillAfter < 0 || math.IsInf(a.KillAfter, 0) {
 		d.refuse("kill_after", "a number of seconds that is not negative")

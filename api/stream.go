@@ -67,6 +67,9 @@ type Watch struct {
 	// That may be called concurrently, at any time; it returns nil where the command has
 	// ended.
 	Looks func(look func() *Waiting)
+	// Operator says that the action came in a request of an operator, not in one that an
+	// agent composes: its program may run as root where the sandbox allows that.
+	Operator bool
 }
 
 // CanLook calls Looks.

@@ -50,10 +50,11 @@ func details(info container.InspectResponse) *sandbox.Details {
 		d.ExitCode, d.OutOfMemory = state.ExitCode, state.OOMKilled
 		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
 	}
-	user := ""
+	user, allowRoot := "", false
 	if config := info.Config; config != nil {
 		d.Server = config.Labels[labelBinary]
 		user, _, _ = strings.Cut(config.Labels[labelUser], ":")
+		allowRoot = config.Labels[labelAllowRoot] == "true"
 		if i := slices.Index(config.Cmd, "--working-dir"); i >= 0 && i+1 < len(config.Cmd) {
 			d.WorkDir = config.Cmd[i+1]
 		}
@@ -85,7 +86,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(d.SecurityOpts), func(opt string) bool { return opt == "seccomp=(built in)" })
 	d.LostProtection, d.GainedProtection = Protection(sandbox.Spec{
-		User: user, Mounts: d.Mounts, Network: d.Network, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
+		User: user, AllowRoot: allowRoot, Mounts: d.Mounts, Network: d.Network, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
 	})
 	return d
 }

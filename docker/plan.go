@@ -33,7 +33,8 @@ const (
 	labelPool       = sandbox.LabelPrefix + "pool"       // name of the warm pool it was created for
 	labelTransport  = sandbox.LabelPrefix + "transport"  // "socket" or "port"
 	labelUser       = sandbox.LabelPrefix + "user"
-	labelBinary     = sandbox.LabelPrefix + "server" // SHA-256 of the server in it
+	labelAllowRoot  = sandbox.LabelPrefix + "allow-root" // "true", or empty
+	labelBinary     = sandbox.LabelPrefix + "server"     // SHA-256 of the server in it
 )
 
 // seccompProfile is the current default of Moby (github.com/moby/profiles,
@@ -65,6 +66,11 @@ var rootCapabilities = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 // what root needs, and the permission to write to the audit log, without which
 // sudo warns with every command.
 var sudoCapabilities = append(slices.Clone(rootCapabilities), "CAP_AUDIT_WRITE")
+
+// installCapability is for programs of root's that install packages, besides
+// rootCapabilities: without it, a program loses its set-group-id bit when a package
+// manager unpacks it, and no error says so.
+const installCapability = "CAP_FSETID"
 
 // creation is what a container is made from besides the specification.
 type creation struct {
@@ -127,8 +133,11 @@ func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig
 	switch {
 	case gainsPrivileges(s.SecurityOpts):
 		host.CapAdd = slices.Concat(capabilities, sudoCapabilities)
-	case s.User == "root":
+	case s.User == "root" || s.AllowRoot:
 		host.CapAdd = slices.Concat(capabilities, rootCapabilities)
+	}
+	if s.AllowRoot {
+		host.CapAdd = append(slices.Clone(host.CapAdd), installCapability)
 	}
 	unownedMemory(s, host, !b.remapped)
 	if b.runDir == "" {
@@ -160,6 +169,9 @@ func arguments(s *sandbox.Spec, b creation) []string {
 	if idle > 0 {
 		args = append(args, "--idle-limit", idle.String())
 	}
+	if s.AllowRoot {
+		args = append(args, "--allow-root")
+	}
 	return append(args, s.Flags...)
 }
 
@@ -187,7 +199,7 @@ func labels(s *sandbox.Spec, b creation) map[string]string {
 		labelManaged: "sandbox", labelID: b.id, labelName: cmp.Or(b.name, b.id), labelOwner: s.Owner,
 		labelSpec: s.Hash(), labelController: b.controller, labelCreated: b.created.UTC().Format(time.RFC3339),
 		labelDeadline: "", labelIdle: "", labelPool: b.pool, labelTransport: "socket",
-		labelUser: s.User + ":" + strconv.Itoa(b.userID), labelBinary: b.binary,
+		labelUser: s.User + ":" + strconv.Itoa(b.userID), labelBinary: b.binary, labelAllowRoot: "",
 	})
 	ttl, idle := limits(s, b)
 	if ttl > 0 {
@@ -198,6 +210,9 @@ func labels(s *sandbox.Spec, b creation) map[string]string {
 	}
 	if b.runDir == "" {
 		all[labelTransport] = "port"
+	}
+	if s.AllowRoot {
+		all[labelAllowRoot] = "true"
 	}
 	return all
 }
@@ -298,6 +313,9 @@ func Protection(s sandbox.Spec) (lost, gained []string) {
 	if s.User == "root" {
 		lost = append(lost, "commands run with the server's own user: the agent can stop the server and read its memory, "+
 			"and uses quotas of the host's root, such as inotify instances")
+	}
+	if s.AllowRoot {
+		lost = append(lost, "an operator runs programs as root: an agent that prepared the files they use becomes root in the sandbox")
 	}
 	for _, m := range s.Mounts {
 		if !m.ReadOnly {

@@ -60,7 +60,7 @@ func (h *Host) sandbox(name, containerID, image string, labels map[string]string
 	s := &instance{host: h, origin: labels[labelID], transport: labels[labelTransport]}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: id, Name: labels[labelName], Owner: labels[labelOwner], Image: image, Created: created,
-		Spec: labels[labelSpec], User: labels[labelUser], Labels: map[string]string{}, Instance: containerID, Access: s,
+		Spec: labels[labelSpec], User: labels[labelUser], AllowRoot: labels[labelAllowRoot] == "true", Labels: map[string]string{}, Instance: containerID, Access: s,
 	}
 	s.Deadline, _ = time.Parse(time.RFC3339, labels[labelDeadline])
 	s.IdleLimit, _ = time.ParseDuration(labels[labelIdle])

@@ -177,16 +177,21 @@ func checkSafe(t *testing.T, spec sandbox.Spec, user string, host *container.Hos
 	}
 }
 
-// Where set-uid programs gain privileges, sudo has what root needs.
+// Where set-uid programs gain privileges, sudo has what root needs, and so have programs of
+// root's where they are allowed.
 func TestSudoCapabilities(t *testing.T) {
 	t.Parallel()
 	server := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"}
 	root := append(slices.Clone(server), "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 	sudo := append(slices.Clone(root), "CAP_AUDIT_WRITE")
+	install := append(slices.Clone(root), "CAP_FSETID")
 	for _, tt := range []struct {
 		user, option string
 		want         []string
 	}{
+		{"agent, and root is allowed", "no-new-privileges=true", install},
+		{"root, and root is allowed", "no-new-privileges=true", install},
+		{"agent, and root is allowed", "no-new-privileges=false", append(slices.Clone(sudo), "CAP_FSETID")},
 		{"agent", "no-new-privileges=false", sudo},
 		{"agent", "no-new-privileges:false", sudo},
 		{"root", "no-new-privileges=0", sudo},
@@ -195,13 +200,17 @@ func TestSudoCapabilities(t *testing.T) {
 		{"root", "no-new-privileges=true", root},
 		{"agent", "seccomp=false", server},
 	} {
-		spec := sandbox.Spec{Image: "i", User: tt.user, SecurityOpts: []string{tt.option}}
-		_, host, err := docker.Plan(spec, "", "", "")
+		user, allowed, _ := strings.Cut(tt.user, ", ")
+		spec := sandbox.Spec{Image: "i", User: user, AllowRoot: allowed != "", SecurityOpts: []string{tt.option}}
+		config, host, err := docker.Plan(spec, "", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(host.CapAdd, tt.want) {
 			t.Errorf("%s with %s: got %v, want %v", tt.user, tt.option, host.CapAdd, tt.want)
+		}
+		if slices.Contains(config.Cmd, "--allow-root") != spec.AllowRoot {
+			t.Errorf("%s: the server is started with %q", tt.user, config.Cmd)
 		}
 	}
 }
@@ -272,7 +281,7 @@ func TestSpecHash(t *testing.T) {
 	changed := sandbox.Spec{
 		Image: "j", Env: map[string]string{"A": ""}, Mounts: []sandbox.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, User: "u", UserID: 5, WorkDir: "/w",
 		Memory: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
-		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
+		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, AllowRoot: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
 	}
 	from := reflect.ValueOf(changed)
 	for i := range from.NumField() {

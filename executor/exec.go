@@ -26,10 +26,19 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 			w.Output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
 		}
 	}
-	p := e.programs.Prepare(command)
+	engine, err := e.engineFor(a, w)
+	if err != nil {
+		return nil, err
+	}
+	p := engine.Prepare(command)
 	defer p.Leave()
 	// A file system may hold up the start.
-	_, err := onFiles(ctx, e.files, func() (struct{}, error) { return struct{}{}, p.Start() })
+	_, err = onFiles(ctx, e.files, func() (struct{}, error) {
+		if engine == e.asRoot {
+			engine.SetEnv(rootEnvironment()) // directories may have other owners by now
+		}
+		return struct{}{}, p.Start()
+	})
 	if failed, ok := errors.AsType[*process.StartError](err); ok {
 		return api.ExecObservation{Content: failed.Reason, Stderr: failed.Reason, ExitCode: &failed.Code}, nil
 	}
@@ -102,6 +111,9 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 	}
 	if a.Command != "" {
 		c.Argv = []string{"/bin/sh", "-c", a.Command}
+	}
+	if a.User != "" {
+		c.Dir = "/"
 	}
 	if !filepath.IsAbs(c.Dir) {
 		c.Dir = filepath.Join(e.cfg.WorkingDir, c.Dir)

@@ -66,6 +66,8 @@ type Config struct {
 	Plugins []string
 	// Browser says that pages may be browsed.
 	Browser bool
+	// AllowRoot lets an operator run programs as root. It needs a process of root's.
+	AllowRoot bool
 }
 
 const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
@@ -81,6 +83,7 @@ type Executor struct {
 	searcher *search.Searcher
 	mcp      *mcp.Proxy
 	programs *process.Engine
+	asRoot   *process.Engine // nil where programs must not run as root
 	files    fileWork
 	python   *proc.Finder
 	ports    *ports.Finder
@@ -117,6 +120,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		ports: &ports.Finder{User: cfg.User, Mark: mark}, looker: waiting.New(cfg.User),
 		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime),
 	}
+	if cfg.AllowRoot {
+		e.asRoot = process.New(process.Config{AnyUser: true})
+	}
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
@@ -138,6 +144,9 @@ func (e *Executor) Close() error {
 	}
 	others.Go(e.mcp.Close)
 	others.Go(e.programs.Close)
+	if e.asRoot != nil {
+		others.Go(e.asRoot.Close)
+	}
 	e.sessions.closeAll()
 	others.Wait()
 	e.python.Close()

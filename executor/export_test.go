@@ -8,3 +8,6 @@ var NewFileWork = newFileWork
 
 // OnFiles is file work with a number for a result.
 var OnFiles = onFiles[int]
+
+// OwnedByRoot returns a directory that may be on root's PATH, without links, or "".
+var OwnedByRoot = ownedByRoot

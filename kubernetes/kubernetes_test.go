@@ -519,6 +519,17 @@ func TestPod(t *testing.T) {
 			t.Errorf("container %s: %+v, %+v", c.Name, c.SecurityContext, c.Resources)
 		}
 	}
+	for allow, want := range map[bool][]corev1.Capability{
+		false: {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE"},
+		true:  {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE", "DAC_OVERRIDE", "FOWNER", "FSETID"},
+	} {
+		s.AllowRoot = allow
+		pod := kubernetes.PodOf(&s, r, "server")
+		c := pod.Spec.Containers[0]
+		if !slices.Equal(c.SecurityContext.Capabilities.Add, want) || slices.Contains(c.Command, "--allow-root") != allow || (pod.Annotations["actiond.dev/allow-root"] == "true") != allow {
+			t.Errorf("root is allowed, %t: %q with %v", allow, c.Command, c.SecurityContext.Capabilities.Add)
+		}
+	}
 	// An agent's account may not listen where the server does.
 	if len(spec.SecurityContext.Sysctls) != 1 || spec.SecurityContext.Sysctls[0].Value != "1024" || !slices.Contains(spec.Containers[0].Command, "0.0.0.0:1000") {
 		t.Errorf("sysctls %v, command %q", spec.SecurityContext.Sysctls, spec.Containers[0].Command)

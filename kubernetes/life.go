@@ -201,6 +201,9 @@ func lost(pod *corev1.Pod) []string {
 	if pod.Annotations[noteUser] == "root:0" {
 		all = append(all, "commands run with the server's own user: the agent can stop the server and read its memory")
 	}
+	if pod.Annotations[noteRoot] == "true" {
+		all = append(all, "an operator runs programs as root: an agent that prepared the files they use becomes root in the sandbox")
+	}
 	return all
 }
 

@@ -27,13 +27,14 @@ const (
 	// Annotations of Pods.
 	noteName     = domain + "name"
 	noteOwner    = domain + "owner"
-	noteSpec     = domain + "spec"     // hash of the specification
-	noteCreated  = domain + "created"  // RFC 3339 with nanoseconds
-	noteDeadline = domain + "deadline" // the same, empty: none
-	noteIdle     = domain + "idle"     // a duration, empty: none
-	noteUser     = domain + "user"     // NAME:UID
-	noteImage    = domain + "image"    // as it was asked for
-	noteReady    = domain + "ready"    // when the first command ran; absent before
+	noteSpec     = domain + "spec"       // hash of the specification
+	noteCreated  = domain + "created"    // RFC 3339 with nanoseconds
+	noteDeadline = domain + "deadline"   // the same, empty: none
+	noteIdle     = domain + "idle"       // a duration, empty: none
+	noteUser     = domain + "user"       // NAME:UID
+	noteRoot     = domain + "allow-root" // "true"; otherwise absent
+	noteImage    = domain + "image"      // as it was asked for
+	noteReady    = domain + "ready"      // when the first command ran; absent before
 
 	containerName = "sandbox"
 	initName      = "server"
@@ -59,6 +60,10 @@ var capabilities = []corev1.Capability{"SETUID", "SETGID", "KILL", "CHOWN", "NET
 // rootCapabilities are for commands that run as root, too, which otherwise cannot
 // write the files of other users.
 var rootCapabilities = []corev1.Capability{"DAC_OVERRIDE", "FOWNER"}
+
+// installCapability is for programs of root's that install packages, besides
+// rootCapabilities. Pod Security "baseline" admits it, too.
+const installCapability corev1.Capability = "FSETID"
 
 // user ids that are given where nothing else decides: inside the 65,536 of a Pod's
 // user namespace, and above those of accounts.
@@ -146,8 +151,11 @@ func initContainer(image string) corev1.Container {
 // processor time and a quarter of its memory: most sandboxes wait most of the time.
 func container(s *sandbox.Spec, r *record) corev1.Container {
 	caps := capabilities
-	if s.User == "root" {
+	if s.User == "root" || s.AllowRoot {
 		caps = slices.Concat(caps, rootCapabilities)
+	}
+	if s.AllowRoot {
+		caps = append(caps, installCapability)
 	}
 	milli := max(int64(s.CPUs*1000), 10)
 	return corev1.Container{
@@ -204,6 +212,9 @@ func arguments(s *sandbox.Spec, r *record) []string {
 	if s.Idle > 0 {
 		args = append(args, "--idle-limit", s.Idle.String())
 	}
+	if s.AllowRoot {
+		args = append(args, "--allow-root")
+	}
 	return append(args, s.Flags...)
 }
 
@@ -218,6 +229,9 @@ func notes(s *sandbox.Spec, r *record) map[string]string {
 	}
 	if s.Idle > 0 {
 		all[noteIdle] = s.Idle.String()
+	}
+	if s.AllowRoot {
+		all[noteRoot] = "true"
 	}
 	return all
 }

@@ -39,7 +39,7 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec],
-		User: notes[noteUser], Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
+		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
 	}
 	s.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
 	s.Deadline, _ = time.Parse(time.RFC3339Nano, notes[noteDeadline])

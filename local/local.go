@@ -109,6 +109,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,
 		"a network": spec.Network != "", "another user": spec.User != "" || spec.UserID != 0, "read-only files": spec.ReadOnly,
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,
+		"programs as root": spec.AllowRoot,
 	} {
 		if asked {
 			refused = append(refused, what)

@@ -48,6 +48,7 @@ type Sandbox struct {
 	Spec      string            // hash of the specification
 	Pool      string            // the warm pool it waits in, empty once it is claimed
 	User      string            // NAME:UID of the commands
+	AllowRoot bool              // an operator may run programs as root
 	Labels    map[string]string // the caller's own
 	Instance  string            // the platform's id of what runs it, such as a container's
 

@@ -45,6 +45,9 @@ type Spec struct {
 	// files there keep one owner; otherwise one of Config.UserIDs that no other
 	// sandbox has.
 	UserID int
+	// AllowRoot lets clients of the server run programs as root, whatever User is: see
+	// SECURITY.md for what that gives up.
+	AllowRoot bool
 	// WorkDir is where shells start. Default /workspace.
 	WorkDir string
 	// Memory limits memory, in bytes. Default 2 GiB.
@@ -201,7 +204,7 @@ func CleanAbsolute(what, p string) error {
 func IsName(text string) bool { return namePattern.MatchString(text) }
 
 // ownFlags are the server's flags that drivers set.
-var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "start-fifo", "ttl", "idle-limit"}
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
 // Hash is the completed specification's identity: two specifications with equal hashes
 // ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor
@@ -217,10 +220,11 @@ func (s *Spec) Hash() string {
 		SecurityOpts, Flags                    []string
 		ReadOnly                               bool
 		TTL, Idle                              time.Duration
+		AllowRoot                              bool `json:",omitzero"` // sandboxes of earlier versions keep their hash
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
-		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle,
+		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
 	}
 	// Nothing is nothing, however it is written.
 	if len(s.Mounts) == 0 {

@@ -231,7 +231,9 @@ func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
 		f.cancel()
 	}
 	s.flights.mu.Unlock()
-	f.body, f.err = guarded(ctx, c, f.watch(ctx, c.reader))
+	w := f.watch(ctx, c.reader)
+	w.Operator = c.form == formAction
+	f.body, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause
 	}

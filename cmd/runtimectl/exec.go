@@ -44,17 +44,23 @@ Ctrl-C interrupts the command, and after --timeout it is interrupted too; two
 seconds later it is killed. What a command leaves behind when it ends by itself
 lives on.
 
+With --user root, in a sandbox created with --allow-root, the command runs as root,
+in / and with nothing in its environment but what --env gives and what root needs.
+
 The exit code is the command's, or 128 and the number of the signal that ended it;
 124 after --timeout, 125 when the command could not be brought to run, 126 when it
 cannot be run and 127 when it is not there.`,
 		Example: `  runtimectl exec build -- make -j4
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
   tar c src | runtimectl exec -i build -- tar x
-  runtimectl exec --session default build -- pwd`,
+  runtimectl exec --session default build -- pwd
+  runtimectl exec --user root build -- apt-get install -y jq`,
 		Annotations: map[string]string{command.RunsCommands: "yes"},
 	}
 	opts.add(c)
 	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
+	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`: root, where the sandbox was created with --allow-root")
+	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
 	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
 	p.AddFlags(c)
@@ -85,6 +91,7 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // execFlags say how a command is run in a sandbox.
 type execFlags struct {
 	session string // "" for one of its own
+	user    string // "" for the sandbox's
 	timeout time.Duration
 	env     []string
 	workDir string
@@ -132,6 +139,15 @@ func (f *execFlags) prepare(getenv func(string) string) error {
 		if err := platform.AddVariable(word, getenv, f.variables); err != nil {
 			return fmt.Errorf("--env: %w", err)
 		}
+	}
+	switch {
+	case f.user == "":
+	case f.user != api.UserRoot:
+		return fmt.Errorf("--user: %q: commands run as the user that the sandbox was created with, or as root", f.user)
+	case f.session != "":
+		return errors.New("--user: a persistent shell keeps the user of its sandbox: leave --session out")
+	case f.workDir != "":
+		return errors.New("--workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
 		if !variableName.MatchString(name) {
@@ -218,7 +234,7 @@ func runEnd(run api.RunObservation) error {
 	case code == 0:
 		return nil
 	case code > 0:
-		return &command.ExitError{Code: code}
+		return &command.ExitError{Code: code, Said: run.Content}
 	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
 		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
 	}

@@ -22,7 +22,7 @@ const stopProgram = `kill -INT "-$0"; for i in 1 2; do sleep 1; kill -0 "-$0" ||
 // performProgram runs a command as a program without a persistent shell, and returns
 // its exit code as a *exitError unless that is 0.
 func (p *program) performProgram(ctx context.Context, c *client.Client, words []string, opts execFlags) error {
-	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables}
+	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
 	if opts.feed {
 		a.Stdin = api.StdinStream
 	}
@@ -52,7 +52,7 @@ func programEnd(ended api.ExecObservation, late string) error {
 	case ended.ExitCode != nil && *ended.ExitCode == 0:
 		return nil
 	case ended.ExitCode != nil:
-		return &command.ExitError{Code: *ended.ExitCode}
+		return &command.ExitError{Code: *ended.ExitCode, Said: ended.Content}
 	case ended.Signal != nil:
 		return &command.ExitError{Code: signalBase + signalNumbers[*ended.Signal]}
 	}
@@ -77,14 +77,14 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	cancel := func() { fail(nil) }
 	defer cancel()
 	begun, streamed, stopped := make(chan int, 1), make(chan struct{}), make(chan struct{})
-	pid := 0
+	pid, user := 0, request.Action.(api.ExecAction).User
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		limit := time.NewTimer(interruptLimit)
 		defer limit.Stop()
 		select {
 		case began := <-begun:
-			stopGroup(ctx, c, began)
+			stopGroup(ctx, c, user, began)
 		case <-streamed:
 		case <-limit.C:
 		}
@@ -116,7 +116,7 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		<-stopped
 	}
 	if ended, ok := o.(api.ExecObservation); pid > 0 && (!ok || ended.ExitCode == nil && ended.Signal == nil) && ctx.Err() == nil {
-		stopGroup(ctx, c, pid)
+		stopGroup(ctx, c, user, pid)
 	}
 	return o, err
 }
@@ -134,14 +134,14 @@ func (p *program) showProgram(o api.Output) error {
 	return nil
 }
 
-// stopGroup interrupts the process group of a program, even if ctx is over, and does not
+// stopGroup interrupts the process group of a program of a user, even if ctx is over, and does not
 // wait for what comes of it.
-func stopGroup(ctx context.Context, c *client.Client, pid int) {
+func stopGroup(ctx context.Context, c *client.Client, user string, pid int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
 	defer cancel()
-	_, _ = c.Do(ctx, api.Request{ // the sandbox may be gone
-		Action: api.ExecAction{Argv: []string{"/bin/sh", "-c", stopProgram, strconv.Itoa(pid)}}, Timeout: new(-1.0),
-	})
+	_, _ = c.Stream(ctx, api.Request{ // the sandbox may be gone; Do cannot act as root
+		Action: api.ExecAction{Argv: []string{"/bin/sh", "-c", stopProgram, strconv.Itoa(pid)}, User: user}, Timeout: new(-1.0),
+	}, func(api.Output) error { return nil })
 }
 
 // helper runs a program of ours that is done at once.

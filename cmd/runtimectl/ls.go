@@ -90,13 +90,14 @@ type sandboxInfo struct {
 	IdleSecs float64           `json:"idle_limit_seconds,omitempty"`
 	Pool     string            `json:"pool,omitempty"`
 	User     string            `json:"user"`
+	Root     bool              `json:"allow_root,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
 func describe(s *sandbox.Sandbox) sandboxInfo {
 	info := sandboxInfo{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: s.State, Detail: s.Detail, Created: s.Created,
-		IdleSecs: s.IdleLimit.Seconds(), Pool: s.Pool, User: s.User, Labels: s.Labels,
+		IdleSecs: s.IdleLimit.Seconds(), Pool: s.Pool, User: s.User, Root: s.AllowRoot, Labels: s.Labels,
 	}
 	if !s.Deadline.IsZero() {
 		info.Deadline = &s.Deadline

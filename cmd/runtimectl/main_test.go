@@ -148,6 +148,22 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --server-image is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
+			args: "create --local --allow-root debian", code: 2,
+			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "exec --user daemon box id", code: 125,
+			stderr: "runtimectl: --user: \"daemon\": commands run as the user that the sandbox was created with, or as root\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
+			args: "exec --user root --session s box id", code: 125,
+			stderr: "runtimectl: --user: a persistent shell keeps the user of its sandbox: leave --session out\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
+			args: "exec -u root -w /tmp box id", code: 125,
+			stderr: "runtimectl: --workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'\nRun 'runtimectl exec --help' for usage.\n",
+		},
+		{
 			args: "ls --local --on docker", code: 2,
 			stderr: "runtimectl: --local and --on docker name different platforms: leave one out\nRun 'runtimectl ls --help' for usage.\n",
 		},

@@ -38,6 +38,7 @@ type options struct {
 	softTimeout time.Duration
 	stateDir    string
 	maxSessions int
+	allowRoot   bool
 	journal     journal.Config
 	draft       llm.Config
 	model       *llm.Model // nil: drafts are merged by rules
@@ -78,6 +79,8 @@ the address can run commands.
   --username NAME           run commands and open files as this user; needs root
                             (default: the user who runs the server)
   --user-id N               the user's id if the account has to be made (default 1000)
+  --allow-root              let clients of /v1/actions run programs as root
+                            ("user": "root" of exec); needs root and a key
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim only with the ticket of that hash
@@ -150,6 +153,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&opts.journal.MaxActions, "journal-actions", 10_000, "")
 	flags.DurationVar(&opts.journal.MaxAge, "journal-age", 7*24*time.Hour, "")
 	flags.Int64Var(&opts.journal.MaxOutput, "journal-output", 16<<20, "")
+	flags.BoolVar(&opts.allowRoot, "allow-root", false, "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
 	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
@@ -232,7 +236,7 @@ func split(args []string) (flags, positional, plugins []string) {
 
 func isSwitch(name string) bool {
 	switch strings.TrimLeft(name, "-") {
-	case "enable-browser", "no-enable-browser", "claim", "journal-sync", "help", "h":
+	case "enable-browser", "no-enable-browser", "allow-root", "claim", "journal-sync", "help", "h":
 		return true
 	}
 	return false
@@ -281,6 +285,10 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim-hash needs --claim")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
+	case o.allowRoot && o.key == "" && !o.claim:
+		return usagef("--allow-root needs a key: give --session-key-file, SESSION_API_KEY or --claim")
+	case o.allowRoot && os.Geteuid() != 0:
+		return usagef("--allow-root needs root, and this server has user id %d", os.Geteuid())
 	case o.maxSessions <= 0:
 		return usagef("--max-sessions %d is not positive", o.maxSessions)
 	case o.ttl < 0:

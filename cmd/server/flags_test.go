@@ -84,6 +84,7 @@ func TestParseErrors(t *testing.T) {
 		"--session-key-file /dev/null":                "empty",
 		"--draft-model m":                             "need --draft-model-url",
 		"--draft-model-url h":                         `"h" is not an http or https URL`,
+		"--allow-root":                                "needs a key",
 		"--addr here":                                 "--addr here: write HOST:PORT or unix:PATH",
 		"--addr unix:":                                "--addr unix:: write HOST:PORT or unix:PATH",
 		"--draft-model-url http://h --draft-model-key-file /dev/null": "empty",

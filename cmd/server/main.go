@@ -95,7 +95,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	exec, err := executor.New(ctx, executor.Config{
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
-		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions,
+		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
 	})
 	if err != nil {
 		return err

@@ -34,6 +34,9 @@ type Config struct {
 	Env []string
 	// User runs the programs; nil means the user of this process.
 	User *identity.User
+	// AnyUser says that programs may become other users, as root's can: what they started is
+	// found by its mark whoever runs it.
+	AnyUser bool
 	// Max bounds the programs that run, together with those that have ended and left their
 	// streams to another process; 0 means 256.
 	Max int
@@ -134,6 +137,14 @@ func (e *Engine) admit(p *Process) (env []string, err error) {
 	}
 	e.live[p] = true
 	return e.env, nil
+}
+
+// users are those that what programs start may run as.
+func (e *Engine) users() []*identity.User {
+	if e.cfg.AnyUser {
+		return proc.Users()
+	}
+	return []*identity.User{e.cfg.User}
 }
 
 func (e *Engine) forget(p *Process) {

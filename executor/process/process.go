@@ -207,7 +207,7 @@ func (p *Process) limit(after time.Duration) {
 		case <-p.closing:
 			return
 		case <-over:
-			if !proc.SignalMarked(p.mark, p.engine.cfg.User, 0, nil) {
+			if !p.signalMarked(0, nil) {
 				return
 			}
 			over = nil
@@ -223,10 +223,21 @@ func (p *Process) end(by string, grace time.Duration) {
 		p.endedBy.CompareAndSwap(nil, by)
 		reached = proc.SignalTree(root, unix.SIGTERM)
 	})
-	proc.SignalMarked(p.mark, p.engine.cfg.User, unix.SIGTERM, reached)
+	p.signalMarked(unix.SIGTERM, reached)
 	p.awaitAll(grace)
 	p.tree.Kill()
-	proc.KillMarked(p.mark, p.engine.cfg.User)
+	for _, user := range p.engine.users() {
+		proc.KillMarked(p.mark, user)
+	}
+}
+
+// signalMarked sends a signal to what bears the mark of p, but to none with an excepted
+// number, and reports whether it found a process.
+func (p *Process) signalMarked(what unix.Signal, except map[int]bool) (found bool) {
+	for _, user := range p.engine.users() {
+		found = proc.SignalMarked(p.mark, user, what, except) || found
+	}
+	return found
 }
 
 // Cancel ends the program and all that it started: with SIGINT, after a grace with
@@ -292,7 +303,7 @@ func (p *Process) awaitAll(limit time.Duration) {
 	case <-deadline.C:
 		return
 	}
-	for proc.SignalMarked(p.mark, p.engine.cfg.User, 0, nil) {
+	for p.signalMarked(0, nil) {
 		select {
 		case <-look.C:
 		case <-deadline.C:

@@ -40,6 +40,7 @@ const RunsCommands = "runs-commands"
 type ExitError struct {
 	Code int
 	Why  string // to be said, where there is something to say
+	Said string // what the command wrote, as far as it is known
 }
 
 func (e *ExitError) Error() string { return "the command ended" }

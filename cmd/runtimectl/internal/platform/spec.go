@@ -30,6 +30,7 @@ type SpecFlags struct {
 	securityOpts     []string
 	serverFlags      []string
 	readOnly         bool
+	allowRoot        bool
 	ttl, idle        time.Duration
 	pull             string
 	flags            *pflag.FlagSet
@@ -55,6 +56,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
 	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made")
 	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
+	flags.BoolVar(&f.allowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
 	flags.StringVar(&f.pull, "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
 	flags.BoolVar(&f.readOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
 	flags.StringVar(&f.runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
@@ -84,7 +86,7 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
 	"volume", "workdir", "memory", "cpus", "pids-limit", "nofile", "network", "user", "read-only", "runtime", "security-opt",
-	"server-flag",
+	"server-flag", "allow-root",
 }
 
 // Spec is what the flags ask for. An error is a usage error.
@@ -101,7 +103,7 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	}
 	s := sandbox.Spec{
 		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, OpenFiles: f.openFiles, Network: f.network,
-		Runtime: f.runtime, SecurityOpts: f.securityOpts, Flags: f.serverFlags, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: sandbox.Pull(f.pull),
+		Runtime: f.runtime, SecurityOpts: f.securityOpts, Flags: f.serverFlags, AllowRoot: f.allowRoot, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: sandbox.Pull(f.pull),
 	}
 	var err error
 	if s.Env, err = f.variables(p); err != nil {
