@@ -1,7 +1,14 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
 	"net/http"
+	"strings"
+	"syscall"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -69,4 +76,200 @@ func (s *Server) routes() []httpserver.Route {
 func (s *Server) router() http.Handler {
 	routes := s.routes()
 	return httpserver.NewRouter(routes, s.fail, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin)
+}
+
+// boundBodies bounds the time between the parts of a body, and counts the bytes.
+func (s *Server) boundBodies(next http.Handler) http.Handler {
+	return httpserver.Bodies(next, s.metrics.Received)
+}
+
+// authenticate asks for the key on every path that is not open.
+func (s *Server) authenticate(routes []httpserver.Route) func(http.Handler) http.Handler {
+	open := httpserver.IsOpen(routes)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := s.admits(r)
+			switch {
+			case err == nil:
+				httpserver.Trust(r)
+			case !open(r):
+				s.fail(w, r, err)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// admits returns nil for a request that has the key, or needs none.
+func (s *Server) admits(r *http.Request) error {
+	if !s.locked() {
+		return nil
+	}
+	return s.owner.check(sentKey(r))
+}
+
+// locked tells whether there is a key to ask for, or will be.
+func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
+
+// sentKey is the key that came with a request. Most MCP clients can send theirs
+// as a bearer token only, so where they go that will do too.
+func sentKey(r *http.Request) string {
+	if len(r.Header.Values(api.KeyHeader)) == 0 && r.URL.RawPath == "" && r.URL.Path == toolsPath {
+		return bearer(r)
+	}
+	return r.Header.Get(api.KeyHeader)
+}
+
+// bearer is the bearer token of a request, or "".
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// sameOrigin refuses what a foreign web page makes a browser send. Without a
+// key nothing else would keep a page that is open on the same machine from
+// uploading files here, and one whose name was made to mean this machine would be
+// of the same origin. Clients that are no browsers are not concerned.
+func (s *Server) sameOrigin(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	refused := &api.Error{Status: http.StatusForbidden, Detail: "This request comes from a web page of another origin; send it without a browser"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case protection.Check(r) != nil:
+			s.fail(w, r, refused)
+		case !s.locked() && fromBrowser(r) && renamed(r):
+			s.fail(w, r, refuse(http.StatusForbidden, "A server without a key answers browsers by no other name of this machine than localhost, and not by %q", r.Host))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// fromBrowser tells whether a browser may have sent a request: all of them say
+// what language they like, whatever a page's script asks for.
+func fromBrowser(r *http.Request) bool {
+	return len(r.Header["Accept-Language"]) > 0 || len(r.Header["Origin"]) > 0
+}
+
+// renamed tells whether a request came over the loopback interface to another name
+// than localhost, as after a web page had its name changed to mean this machine.
+func renamed(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	host := hostOf(r)
+	return ok && local.IP.IsLoopback() && host != "" && !strings.EqualFold(host, "localhost") && net.ParseIP(host) == nil
+}
+
+// hostOf is the host that a request names, without a port.
+func hostOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	return host
+}
+
+// fail answers with an error; verdict is the only place that turns errors into
+// statuses. A refusal has its own status. A wait that was ended from outside
+// says so. Everything else is ours: it is logged with its chain under an id,
+// and the caller gets the id and none of the chain.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	if httpserver.Begun(w) {
+		if ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "answer broke off", "path", r.URL.Path, "error", err)
+		}
+		panic(http.ErrAbortHandler) // so that half an answer does not look whole
+	}
+	h := w.Header()
+	h.Del("Content-Disposition")
+	refusal, id := s.verdict(r, err)
+	switch refusal.Status {
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", api.Challenge(refusal))
+	}
+	httpserver.WriteRefusal(w, r, refusal, id)
+}
+
+// verdict returns what a caller is told about an error, and the id under which
+// the log has the rest where the server is to blame.
+func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string) {
+	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		return refusal, ""
+	}
+	ctx := r.Context()
+	if waitEnded(ctx, err) {
+		return unanswered(ctx), ""
+	}
+	id = httpserver.LogBroken(s.log, r, err)
+	return &api.Error{
+		Status: http.StatusInternalServerError,
+		Detail: "Internal server error: the server's log says more under " + id,
+	}, id
+}
+
+// unanswered says why no client waited for the end of a request.
+func unanswered(ctx context.Context) *api.Error {
+	if errors.Is(context.Cause(ctx), errStopping) {
+		return &api.Error{
+			Status: http.StatusInternalServerError, // 503 would make a client start the sandbox again
+			Detail: "The server is shutting down and did not wait for the outcome, which is unknown",
+		}
+	}
+	return &api.Error{
+		Status: httpserver.ClientGone,
+		Detail: "The client closed the connection before the response; the action continues",
+	}
+}
+
+// waitEnded tells whether err is no more than the end of ctx.
+func waitEnded(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
+}
+
+// refuse returns a refusal with a status.
+func refuse(status int, format string, args ...any) error {
+	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// invalid returns the refusal of a request that has not the form it should.
+func invalid(format string, args ...any) error {
+	return &api.Error{
+		Status: http.StatusUnprocessableEntity,
+		Detail: "Invalid request parameters",
+		Errors: fmt.Sprintf(format, args...),
+	}
+}
+
+// fileError says what is wrong with a file of the sandbox. What the caller or
+// the state of the sandbox is to blame for becomes a refusal that names the
+// file, with status missing where it does not exist.
+func fileError(err error, name string, missing int) error {
+	if _, ok := errors.AsType[*api.Error](err); ok || err == nil {
+		return err
+	}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		if _, ok := errors.AsType[*fs.PathError](err); ok {
+			// os.Root has no exported error for a path that leads out.
+			return refuse(http.StatusBadRequest, "%q leads out of the destination, or changed while it was looked at", name)
+		}
+		return fmt.Errorf("file %q: %w", name, err)
+	}
+	switch errno {
+	case syscall.ENOENT:
+		return refuse(missing, "File not found: %q", name)
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return refuse(http.StatusInsufficientStorage, "%q needs more space than is left on its file system", name)
+	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
+		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG, syscall.ENODEV,
+		syscall.ENOTEMPTY, syscall.EBUSY, syscall.EXDEV, syscall.EMLINK, syscall.EILSEQ, syscall.EOPNOTSUPP, syscall.EOVERFLOW:
+		return refuse(http.StatusBadRequest, "%q: %v", name, errno)
+	}
+	return fmt.Errorf("file %q: %w", name, err)
 }
