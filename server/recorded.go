@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -341,5 +343,80 @@ func writeStretch(w http.ResponseWriter, cursor *journal.Cursor, place func(jour
 	if !begun {
 		w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(offset, 10))
 		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// waiting returns what the command of an action does; nil where it is not known.
+func (f *flight) waiting() *api.Waiting {
+	if f == nil || channel.Closed(f.done) {
+		return nil
+	}
+	if look := f.look.Load(); look != nil && f.action.Info().State == journal.Running {
+		return (*look)()
+	}
+	return nil
+}
+
+// recorded returns the answer of an action that ended.
+func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
+	body, err := a.Result()
+	if errors.Is(err, journal.ErrForgotten) {
+		return nil, errForgotten(a.ID())
+	}
+	if err != nil || body != nil {
+		return body, err
+	}
+	info := a.Info()
+	if want == formHidden { // whose client breaks on an error observation
+		return nil, api.BadRequest("The result of the command is not known: " + info.State.String())
+	}
+	switch info.State {
+	case journal.Unknown:
+		return composed(want, api.StateUnknown, "the result is unknown: the action began, and the server did not see its end. It does not run again; send it with a new identity to run it again. What it printed:\n"+printed(a))
+	case journal.Refused:
+		return composed(want, api.StateRefused, "The action did not run: the server ended, or its client left, before its turn came. Send it with a new identity to run it.")
+	case journal.Reserved, journal.Running, journal.Done, journal.Cancelled:
+	}
+	return composed(want, info.State.String(), "The action ended ("+info.State.String()+"), and its result was not kept. It does not run again.")
+}
+
+// composed is the answer of an action without a result.
+func composed(want form, state, text string) ([]byte, error) {
+	o := api.ErrorObservation{Content: text, Outcome: api.NotKnown}
+	if state == api.StateRefused || state == api.StateCancelled {
+		o.Outcome = api.NotStarted
+	}
+	switch want {
+	case formTool:
+		return api.EncodeToolAnswer(api.ToolAnswer{Observation: o, IsError: true, ErrorCode: state})
+	case formAction:
+		return api.EncodeState(o, state)
+	case formLegacy, formHidden:
+	}
+	return api.EncodeObservation(o)
+}
+
+// maxPrinted bounds the output in the answer of an unknown action, in bytes.
+const maxPrinted = 1 << 20
+
+// printed returns the output of an action that is kept, as text.
+func printed(a *journal.Action) string {
+	var b strings.Builder
+	cursor := a.Follow(0)
+	defer cursor.Close()
+	buf := make([]byte, journal.ChunkSize)
+	for end := int64(0); ; {
+		out, more, err := cursor.Next(buf)
+		switch {
+		case err != nil || more != nil:
+			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
+		case b.Len()+len(out.Data) > maxPrinted:
+			fmt.Fprintf(&b, "\n[... more is at /v1/actions/%s/output?offset=%d ...]", url.PathEscape(a.ID()), out.Offset)
+			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
+		case out.Offset > end:
+			fmt.Fprintf(&b, "\n[... %d bytes are not kept ...]\n", out.Offset-end)
+		}
+		end = out.Offset + int64(len(out.Data))
+		_, _ = b.Write(out.Data)
 	}
 }

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -48,27 +50,124 @@ const (
 	formTool   form = "tool"   // of /v1/tools/call
 )
 
-// maxText bounds the text of an action that the journal keeps, in bytes.
-const maxText = 1000
-
-// flight is an action that this process carries out.
-type flight struct {
-	action    *journal.Action
-	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
-	giveUp    context.CancelCauseFunc             // ends its wait; nil before it has begun to; the same lock
-	started   chan struct{}                       // closed once its program was started
-	program   api.Program                         // holds then
-	writer    context.CancelCauseFunc             // ends the request that writes its input; the same lock
-	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
-	done      chan struct{}                       // closed at its end; the fields below hold then
-	body      []byte
-	err       error
+// executeAction answers an action with its observation, by the rules of the legacy
+// protocol.
+func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
+	return s.serveAction(w, r, formLegacy)
 }
 
-// flights are the actions under way, by number.
-type flights struct {
-	mu  sync.Mutex
-	all map[uint64]*flight
+// serveAction answers an action in one piece.
+func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) error {
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })
+	if err != nil {
+		return err
+	}
+	return s.perform(w, r, c, leave)
+}
+
+// enterWith takes a place, which leave gives back once, and reads the action in a
+// request.
+func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
+	begun := time.Now()
+	if leave, err = s.enter(); err == nil {
+		leave = sync.OnceFunc(leave)
+		if c, err = read(begun); err == nil {
+			return c, leave, nil
+		}
+		leave()
+	}
+	s.metrics.action(r.Context(), unread, err, time.Since(begun))
+	return nil, nil, err
+}
+
+// enter takes one of the places for actions in flight; leave gives it back. It
+// comes before the body is read, so that it bounds the memory that bodies take
+// as well.
+func (s *Server) enter() (leave func(), err error) {
+	if s.draining.Load() {
+		return nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
+	}
+	select {
+	case s.actions <- struct{}{}:
+		s.life.begin()
+		return func() {
+			s.life.end()
+			s.release.Reset(releaseTime)
+			<-s.actions
+		}, nil
+	default:
+		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
+	}
+}
+
+// readAction reads the action in a request, with the defaults of /v1/actions or of the
+// legacy protocol.
+func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call, error) {
+	body, err := readJSON(r, s.cfg.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	req, err := api.DecodeRequest(body)
+	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
+		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if want == formAction {
+		req = req.Native()
+	}
+	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
+		want = formHidden
+	}
+	c := &call{req: req, kind: req.Action.Kind(), form: want}
+	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
+		o, err := s.cfg.Executor.Watch(ctx, req, w)
+		if err != nil {
+			return nil, err
+		}
+		return api.EncodeObservation(o)
+	}
+	return c, c.identify(r, body)
+}
+
+// maxSmallBody bounds the bodies that hold a path or a list of programs.
+const maxSmallBody = 1 << 20
+
+// wantJSON refuses bodies that do not say they are JSON: a browser sends no
+// such body to another origin without asking first.
+func wantJSON(r *http.Request) error {
+	sent := r.Header.Get("Content-Type")
+	if sent == httpserver.JSON {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(sent)
+	if err == nil && (kind == httpserver.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return invalid("header.Content-Type: must be application/json, got %q", sent)
+}
+
+// readJSON reads a whole body of at most limit bytes that says it is JSON.
+func readJSON(r *http.Request, limit int64) ([]byte, error) {
+	if err := wantJSON(r); err != nil {
+		return nil, err
+	}
+	return readBody(r, limit)
+}
+
+// readBody reads a whole body of at most limit bytes.
+func readBody(r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: limit})
+	}
+	// What is announced is believed up to a bound: it may never come.
+	const most = 1 << 20
+	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
+	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
+		return nil, httpserver.UnreadBody(r, err)
+	}
+	return buf.Bytes(), nil
 }
 
 // identify fills in the identity of a call and its digest.
@@ -178,6 +277,26 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 	}
 }
 
+// flight is an action that this process carries out.
+type flight struct {
+	action    *journal.Action
+	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
+	giveUp    context.CancelCauseFunc             // ends its wait; nil before it has begun to; the same lock
+	started   chan struct{}                       // closed once its program was started
+	program   api.Program                         // holds then
+	writer    context.CancelCauseFunc             // ends the request that writes its input; the same lock
+	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
+	done      chan struct{}                       // closed at its end; the fields below hold then
+	body      []byte
+	err       error
+}
+
+// flights are the actions under way, by number.
+type flights struct {
+	mu  sync.Mutex
+	all map[uint64]*flight
+}
+
 // take finds the action of a call, or makes it; it is mine then. The flight is nil where
 // it ended.
 func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err error) {
@@ -194,6 +313,45 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 		s.work.Add(1)
 	}
 	return s.flights.all[a.N()], a, mine, nil
+}
+
+// maxText bounds the text of an action that the journal keeps, in bytes.
+const maxText = 1000
+
+// textOf says for people what an action does. What is typed into a program may be a
+// password.
+func textOf(action api.Action) string {
+	text := ""
+	switch a := action.(type) {
+	case api.RunAction:
+		if !a.IsInput {
+			text = a.Command
+		}
+	case api.ExecAction:
+		text = cmp.Or(a.Command, strings.Join(a.Argv, " "))
+	case api.IPythonAction:
+		text = a.Code
+	case api.ReadAction:
+		text = a.Path
+	case api.WriteAction:
+		text = a.Path
+	case api.EditAction:
+		text = a.Path
+	case api.GlobAction:
+		text = a.Pattern
+	case api.GrepAction:
+		text = a.Pattern
+	case api.ListAction:
+		text = a.Path
+	case api.BrowseAction:
+		text = a.URL
+	case api.BrowseInteractiveAction:
+		text = a.BrowserActions
+	case api.MCPAction:
+		text = a.Name
+	case api.InvalidAction:
+	}
+	return shorten.Text(text, maxText)
 }
 
 // untaken answers a call whose identity is used.
@@ -281,17 +439,6 @@ func (f *flight) watch(ctx context.Context, reader *pace) api.Watch {
 	}
 }
 
-// waiting returns what the command of an action does; nil where it is not known.
-func (f *flight) waiting() *api.Waiting {
-	if f == nil || channel.Closed(f.done) {
-		return nil
-	}
-	if look := f.look.Load(); look != nil && f.action.Info().State == journal.Running {
-		return (*look)()
-	}
-	return nil
-}
-
 // cancel keeps an action that waits for its turn from running, and asks one that runs
 // to end. The caller holds the lock of the flights.
 func (f *flight) cancel() {
@@ -345,70 +492,6 @@ func (s *Server) outcome(ctx context.Context, f *flight, a *journal.Action, want
 	return body, false, err
 }
 
-// recorded returns the answer of an action that ended.
-func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
-	body, err := a.Result()
-	if errors.Is(err, journal.ErrForgotten) {
-		return nil, errForgotten(a.ID())
-	}
-	if err != nil || body != nil {
-		return body, err
-	}
-	info := a.Info()
-	if want == formHidden { // whose client breaks on an error observation
-		return nil, api.BadRequest("The result of the command is not known: " + info.State.String())
-	}
-	switch info.State {
-	case journal.Unknown:
-		return composed(want, api.StateUnknown, "the result is unknown: the action began, and the server did not see its end. It does not run again; send it with a new identity to run it again. What it printed:\n"+printed(a))
-	case journal.Refused:
-		return composed(want, api.StateRefused, "The action did not run: the server ended, or its client left, before its turn came. Send it with a new identity to run it.")
-	case journal.Reserved, journal.Running, journal.Done, journal.Cancelled:
-	}
-	return composed(want, info.State.String(), "The action ended ("+info.State.String()+"), and its result was not kept. It does not run again.")
-}
-
-// composed is the answer of an action without a result.
-func composed(want form, state, text string) ([]byte, error) {
-	o := api.ErrorObservation{Content: text, Outcome: api.NotKnown}
-	if state == api.StateRefused || state == api.StateCancelled {
-		o.Outcome = api.NotStarted
-	}
-	switch want {
-	case formTool:
-		return api.EncodeToolAnswer(api.ToolAnswer{Observation: o, IsError: true, ErrorCode: state})
-	case formAction:
-		return api.EncodeState(o, state)
-	case formLegacy, formHidden:
-	}
-	return api.EncodeObservation(o)
-}
-
-// maxPrinted bounds the output in the answer of an unknown action, in bytes.
-const maxPrinted = 1 << 20
-
-// printed returns the output of an action that is kept, as text.
-func printed(a *journal.Action) string {
-	var b strings.Builder
-	cursor := a.Follow(0)
-	defer cursor.Close()
-	buf := make([]byte, journal.ChunkSize)
-	for end := int64(0); ; {
-		out, more, err := cursor.Next(buf)
-		switch {
-		case err != nil || more != nil:
-			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
-		case b.Len()+len(out.Data) > maxPrinted:
-			fmt.Fprintf(&b, "\n[... more is at /v1/actions/%s/output?offset=%d ...]", url.PathEscape(a.ID()), out.Offset)
-			return strings.ToValidUTF8(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\uFFFD")
-		case out.Offset > end:
-			fmt.Fprintf(&b, "\n[... %d bytes are not kept ...]\n", out.Offset-end)
-		}
-		end = out.Offset + int64(len(out.Data))
-		_, _ = b.Write(out.Data)
-	}
-}
-
 // identified says in the header of an answer which action it is.
 func (s *Server) identified(w http.ResponseWriter, r *http.Request, a *journal.Action) {
 	h := w.Header()
@@ -432,40 +515,4 @@ func await(ctx context.Context, done <-chan struct{}, limit time.Duration) bool 
 	case <-ctx.Done():
 	}
 	return channel.Closed(done)
-}
-
-// textOf says for people what an action does. What is typed into a program may be a
-// password.
-func textOf(action api.Action) string {
-	text := ""
-	switch a := action.(type) {
-	case api.RunAction:
-		if !a.IsInput {
-			text = a.Command
-		}
-	case api.ExecAction:
-		text = cmp.Or(a.Command, strings.Join(a.Argv, " "))
-	case api.IPythonAction:
-		text = a.Code
-	case api.ReadAction:
-		text = a.Path
-	case api.WriteAction:
-		text = a.Path
-	case api.EditAction:
-		text = a.Path
-	case api.GlobAction:
-		text = a.Pattern
-	case api.GrepAction:
-		text = a.Pattern
-	case api.ListAction:
-		text = a.Path
-	case api.BrowseAction:
-		text = a.URL
-	case api.BrowseInteractiveAction:
-		text = a.BrowserActions
-	case api.MCPAction:
-		text = a.Name
-	case api.InvalidAction:
-	}
-	return shorten.Text(text, maxText)
 }
