@@ -1,5 +1,11 @@
 package api
 
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
 // Observation is the result of an action: one of the types of this package
 // whose name ends in Observation, and nothing else. The tags of their fields are
 // the names of the extras on the wire.
@@ -86,4 +92,128 @@ func orEmpty(s []string) []string {
 		return []string{}
 	}
 	return s
+}
+
+// EncodeObservation returns the JSON of an observation, without a newline at
+// its end: message, observation, content, extras in this order, then success
+// for run and run_ipython. The extras hold exactly the keys of the protocol,
+// as the stock client breaks on any other. Invalid UTF-8 becomes U+FFFD. It
+// fails only where a free-form object holds what JSON cannot say.
+func EncodeObservation(o Observation) ([]byte, error) {
+	w, err := wireOf(o)
+	if err != nil {
+		return nil, err
+	}
+	data, err := Encode(w)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s observation: %w", o.Kind(), err)
+	}
+	return data, nil
+}
+
+func wireOf(o Observation) (wire, error) {
+	if o == nil {
+		return wire{}, errors.New("encoding observation: it is nil")
+	}
+	w := o.wire()
+	w.Kind = o.Kind()
+	return w, nil
+}
+
+// DecodeObservation reads the answer of a server, ours or the reference's.
+// Keys that it does not know are ignored, so that a newer server can be
+// understood; absent ones have the defaults of the protocol. Half of a
+// surrogate pair in a text becomes U+FFFD.
+func DecodeObservation(data []byte) (Observation, error) {
+	e, err := scanObservation(data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding observation: %w", err)
+	}
+	o, err := e.observation()
+	if err != nil {
+		return nil, fmt.Errorf("decoding observation: %w", err)
+	}
+	return o, nil
+}
+
+// scanObservation finds the members of an observation, and those of the given
+// names beside them. Their number is not limited.
+func scanObservation(data []byte, names ...string) (*envelope, error) {
+	scan, err := newScanner(data, unlimited)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, "observation", "content", "diff", "outcome", "code")
+	e := &envelope{members: members{}}
+	if err := scan.object("an object", func(name string) error { return e.read(scan, name, "extras", names...) }); err != nil {
+		return nil, err
+	}
+	return e, scan.end()
+}
+
+// observed is what every observation has beside its extras.
+type observed struct {
+	Kind    string  `json:"observation"`
+	Content string  `json:"content"`
+	Outcome Outcome `json:"outcome"`
+	Code    string  `json:"code"`
+}
+
+var observedShape = openShapeOf(observed{}, "observation")
+
+// observation makes an observation of an envelope.
+func (e *envelope) observation() (Observation, error) {
+	v, d := decode(observedShape, "member", e.members, false)
+	if extras := e.members["extras"]; isSet(extras) {
+		d.refuse("extras", "an object")
+	}
+	seen := v.(observed)
+	var diff string
+	if raw := e.members["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
+		var err error
+		if diff, err = text(raw, false); err != nil {
+			d.refuse("diff", "a string")
+		}
+	}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	s := observationShapes[seen.Kind]
+	if s == nil {
+		return nil, fmt.Errorf("observation %s is unknown", Excerpt(seen.Kind))
+	}
+	v, d = decode(s, fmt.Sprintf("observation %q: extra", seen.Kind), e.inner, false)
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	o := reflect.New(s.absent.Type()).Elem()
+	o.Set(reflect.ValueOf(v))
+	o.FieldByName("Content").SetString(seen.Content)
+	switch o := o.Interface().(type) {
+	case RunObservation:
+		o.Outcome = seen.Outcome
+		return o, nil
+	case IPythonObservation:
+		o.Outcome, o.Failure = seen.Outcome, seen.Code
+		return o, nil
+	case ReadObservation:
+		o.Code = seen.Code
+		return o, nil
+	case WriteObservation:
+		o.Diff = diff
+		return o, nil
+	case EditObservation:
+		o.Code = seen.Code
+		return o, nil
+	case ErrorObservation:
+		o.Code = seen.Code
+		if seen.Outcome != Refused { // which is the zero value
+			o.Outcome = seen.Outcome
+		}
+		return o, nil
+	case filler:
+		return o.filled(), nil
+	default:
+		return o.(Observation), nil
+	}
 }

@@ -1,33 +1,17 @@
 package api
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
-
-// The shapes by the names of actions and observations.
-var (
-	actionShapes      = byKind(actions)
-	observationShapes = byKind(observations)
-)
-
-func byKind(shapes []*shape) map[string]*shape {
-	m := make(map[string]*shape, len(shapes))
-	for _, s := range shapes {
-		m[s.kind()] = s
-	}
-	return m
-}
-
-// kind returns the name of the action or observation that has the shape.
-func (s *shape) kind() string { return s.absent.Interface().(interface{ Kind() string }).Kind() }
 
 // sources are the allowed values of an action's source.
 var sources = []string{"agent", "user", "environment"}
@@ -52,30 +36,6 @@ func DecodeRequest(body []byte) (Request, error) {
 		return Request{}, &Error{Status: http.StatusBadRequest, Detail: err.Error()}
 	}
 	return r, nil
-}
-
-// envelope holds the members of an object that matter, and apart from them those
-// of the object inside of it: the arguments of an action, the extras of an
-// observation.
-type envelope struct {
-	members
-	inner members        // nil where no object came
-	key   jsontext.Value // the identity beside the action
-}
-
-// read keeps the named member if it is the inner object or among the given names,
-// or skips it.
-func (e *envelope) read(scan *scanner, name, inner string, names ...string) error {
-	if name != inner {
-		return e.members.read(scan, name, names...)
-	}
-	e.inner = nil
-	if scan.dec.PeekKind() != '{' {
-		return e.members.read(scan, name)
-	}
-	e.inner = members{}
-	e.members[name] = nil
-	return scan.object("", func(name string) error { return e.inner.read(scan, name) })
 }
 
 // scanRequest finds the members of the action object in a body.
@@ -118,6 +78,30 @@ func scanRequest(body []byte) (*envelope, error) {
 	}
 	e.key = key
 	return e, nil
+}
+
+// envelope holds the members of an object that matter, and apart from them those
+// of the object inside of it: the arguments of an action, the extras of an
+// observation.
+type envelope struct {
+	members
+	inner members        // nil where no object came
+	key   jsontext.Value // the identity beside the action
+}
+
+// read keeps the named member if it is the inner object or among the given names,
+// or skips it.
+func (e *envelope) read(scan *scanner, name, inner string, names ...string) error {
+	if name != inner {
+		return e.members.read(scan, name, names...)
+	}
+	e.inner = nil
+	if scan.dec.PeekKind() != '{' {
+		return e.members.read(scan, name)
+	}
+	e.inner = members{}
+	e.members[name] = nil
+	return scan.object("", func(name string) error { return e.inner.read(scan, name) })
 }
 
 // request makes a Request of an envelope.
@@ -208,6 +192,23 @@ func (e *envelope) shape() (*shape, error) {
 	return s, nil
 }
 
+// The shapes by the names of actions and observations.
+var (
+	actionShapes      = byKind(actions)
+	observationShapes = byKind(observations)
+)
+
+func byKind(shapes []*shape) map[string]*shape {
+	m := make(map[string]*shape, len(shapes))
+	for _, s := range shapes {
+		m[s.kind()] = s
+	}
+	return m
+}
+
+// kind returns the name of the action or observation that has the shape.
+func (s *shape) kind() string { return s.absent.Interface().(interface{ Kind() string }).Kind() }
+
 // CheckKey refuses what cannot be the identity of an action.
 func CheckKey(key string) error {
 	const most = 255
@@ -259,100 +260,72 @@ func decodeTimeout(raw jsontext.Value) (*float64, error) {
 	return &seconds, nil
 }
 
-// DecodeObservation reads the answer of a server, ours or the reference's.
-// Keys that it does not know are ignored, so that a newer server can be
-// understood; absent ones have the defaults of the protocol. Half of a
-// surrogate pair in a text becomes U+FFFD.
-func DecodeObservation(data []byte) (Observation, error) {
-	e, err := scanObservation(data)
-	if err != nil {
-		return nil, fmt.Errorf("decoding observation: %w", err)
-	}
-	o, err := e.observation()
-	if err != nil {
-		return nil, fmt.Errorf("decoding observation: %w", err)
-	}
-	return o, nil
+// wireRequest is the body of an execute_action call.
+type wireRequest struct {
+	Key    string      `json:"id,omitzero"`
+	Action *wireAction `json:"action"`
 }
 
-// scanObservation finds the members of an observation, and those of the given
-// names beside them. Their number is not limited.
-func scanObservation(data []byte, names ...string) (*envelope, error) {
-	scan, err := newScanner(data, unlimited)
+type wireAction struct {
+	ID      int64  `json:"id,omitzero"`
+	Stamp   string `json:"timestamp,omitzero"`
+	Action  string `json:"action"`
+	Args    Action `json:"args"`
+	Session string `json:"session,omitzero"`
+	Timeout *Float `json:"timeout,omitzero"`
+}
+
+// EncodeRequest returns the body of an execute_action call. It refuses what
+// the other side would: a text that is not valid UTF-8, an impossible session
+// name, a timeout that is not a finite number, an [InvalidAction].
+func EncodeRequest(r Request) ([]byte, error) {
+	w, err := r.wire()
 	if err != nil {
 		return nil, err
 	}
-	names = append(names, "observation", "content", "diff", "outcome", "code")
-	e := &envelope{members: members{}}
-	if err := scan.object("an object", func(name string) error { return e.read(scan, name, "extras", names...) }); err != nil {
-		return nil, err
-	}
-	return e, scan.end()
+	return encodeStrictly(w, r.Action.Kind()+" action")
 }
 
-// observed is what every observation has beside its extras.
-type observed struct {
-	Kind    string  `json:"observation"`
-	Content string  `json:"content"`
-	Outcome Outcome `json:"outcome"`
-	Code    string  `json:"code"`
-}
-
-var observedShape = openShapeOf(observed{}, "observation")
-
-// observation makes an observation of an envelope.
-func (e *envelope) observation() (Observation, error) {
-	v, d := decode(observedShape, "member", e.members, false)
-	if extras := e.members["extras"]; isSet(extras) {
-		d.refuse("extras", "an object")
+func (r Request) wire() (wireRequest, error) {
+	if r.Action == nil {
+		return wireRequest{}, errors.New("encoding request: the action is nil")
 	}
-	seen := v.(observed)
-	var diff string
-	if raw := e.members["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
-		var err error
-		if diff, err = text(raw, false); err != nil {
-			d.refuse("diff", "a string")
-		}
+	kind := r.Action.Kind()
+	if _, ok := r.Action.(InvalidAction); ok {
+		return wireRequest{}, fmt.Errorf("encoding %s action: an invalid action has no arguments to send", kind)
 	}
-	if err := d.check(); err != nil {
-		return nil, err
+	timeout, err := checkLimits(r.Session, r.Timeout)
+	if err != nil {
+		return wireRequest{}, fmt.Errorf("encoding %s action: %w", kind, err)
 	}
-	s := observationShapes[seen.Kind]
-	if s == nil {
-		return nil, fmt.Errorf("observation %s is unknown", Excerpt(seen.Kind))
-	}
-	v, d = decode(s, fmt.Sprintf("observation %q: extra", seen.Kind), e.inner, false)
-	if err := d.check(); err != nil {
-		return nil, err
-	}
-	o := reflect.New(s.absent.Type()).Elem()
-	o.Set(reflect.ValueOf(v))
-	o.FieldByName("Content").SetString(seen.Content)
-	switch o := o.Interface().(type) {
-	case RunObservation:
-		o.Outcome = seen.Outcome
-		return o, nil
-	case IPythonObservation:
-		o.Outcome, o.Failure = seen.Outcome, seen.Code
-		return o, nil
-	case ReadObservation:
-		o.Code = seen.Code
-		return o, nil
-	case WriteObservation:
-		o.Diff = diff
-		return o, nil
-	case EditObservation:
-		o.Code = seen.Code
-		return o, nil
-	case ErrorObservation:
-		o.Code = seen.Code
-		if seen.Outcome != Refused { // which is the zero value
-			o.Outcome = seen.Outcome
-		}
-		return o, nil
-	case filler:
-		return o.filled(), nil
+	args := r.Action
+	switch a := args.(type) {
+	case ReadAction:
+		a.ImplSource = cmp.Or(a.ImplSource, implDefault)
+		args = a
+	case EditAction:
+		a.ImplSource = cmp.Or(a.ImplSource, implEditor)
+		args = a
 	default:
-		return o.(Observation), nil
 	}
+	if r.Key != "" {
+		if err := CheckKey(r.Key); err != nil {
+			return wireRequest{}, fmt.Errorf("encoding %s action: %w", kind, err)
+		}
+	}
+	return wireRequest{r.Key, &wireAction{ID: r.ID, Stamp: r.Timestamp, Action: kind, Args: args, Session: r.Session, Timeout: timeout}}, nil
+}
+
+// checkLimits checks where and for how long an action may run.
+func checkLimits(session string, timeout *float64) (*Float, error) {
+	if err := checkSession(session); err != nil {
+		return nil, err
+	}
+	if timeout == nil {
+		return nil, nil
+	}
+	if math.IsNaN(*timeout) || math.IsInf(*timeout, 0) {
+		return nil, fmt.Errorf("timeout %s is not finite", FormatSeconds(*timeout))
+	}
+	return new(Float(*timeout)), nil
 }
