@@ -2,6 +2,7 @@ package edit
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -29,8 +30,7 @@ func unifiedDiff(path, before, after string) string {
 	if before == after || strings.Count(before, "\n")+strings.Count(after, "\n")+2 > exactLines {
 		return lineDiff(path, before, after)
 	}
-	a, b, lines := diffmatchpatch.New().DiffLinesToRunes(before+"\n", after+"\n")
-	return printDiff(path, before, after, 0, difflib(a, b, len(lines)))
+	return printDiff(path, before, after, 0, difflib(numberLines(before, after)))
 }
 
 // lineDiff returns a shortest diff of two texts in the same form. It shows lines as replaced if there are too many to
@@ -120,6 +120,30 @@ func hunkRange(start, stop int) string {
 	default:
 		return strconv.Itoa(start+1) + "," + strconv.Itoa(length)
 	}
+}
+
+// numberLines gives equal lines of two texts the same number, below count.
+func numberLines(before, after string) (a, b []rune, count int) {
+	numbers := make(map[string]rune, strings.Count(before, "\n")+1)
+	number := func(text string) []rune {
+		lines := make([]rune, 0, strings.Count(text, "\n")+1)
+		for more := true; more; {
+			var line string
+			line, text, more = strings.Cut(text, "\n")
+			n, known := numbers[line]
+			if !known {
+				n = rune(len(numbers)) //nolint:gosec // exactLines bounds it
+				numbers[line] = n
+			}
+			lines = append(lines, n)
+		}
+		return lines
+	}
+	a = number(before)
+	// Most of the lines of after are those of before, at its two ends.
+	oldPart, newPart, above := cutEqual(before, after)
+	below := a[above+strings.Count(oldPart, "\n")+1:]
+	return a, slices.Concat(a[:above], number(newPart), below), len(numbers)
 }
 
 // cutEqual removes the lines that are equal at both ends of two texts, and returns how many it removed above. So the edit of

@@ -208,3 +208,35 @@ func hunkLines(text string) (first, n int) {
 	}
 	return first, n
 }
+
+// Lines have equal numbers where they are equal, wherever the texts begin to differ.
+func TestNumberLines(t *testing.T) {
+	t.Parallel()
+	texts := []string{""}
+	for _, first := range []string{"", "a", "b", "\n", "a\n", "b\n", "\n\n", "a\na\n"} {
+		for _, last := range []string{"", "a", "b", "\na", "a\n", "b\na\n", "\n\n"} {
+			texts = append(texts, first+last, first+"x\n"+last)
+		}
+	}
+	for _, before := range texts {
+		for _, after := range texts {
+			a, b, count := edit.NumberLines(before, after)
+			seen := map[rune]string{}
+			for i, text := range []string{before, after} {
+				lines, numbers := strings.Split(text, "\n"), [][]rune{a, b}[i]
+				if len(lines) != len(numbers) {
+					t.Fatalf("%q and %q: got %d numbers of %q", before, after, len(numbers), text)
+				}
+				for j, n := range numbers {
+					if line, ok := seen[n]; ok && line != lines[j] {
+						t.Fatalf("%q and %q: %q and %q have one number", before, after, line, lines[j])
+					}
+					seen[n] = lines[j]
+				}
+			}
+			if len(seen) != count {
+				t.Fatalf("%q and %q: got %d numbers of %d lines", before, after, count, len(seen))
+			}
+		}
+	}
+}

@@ -88,3 +88,6 @@ func ReparseEntry(raw []byte) ([]byte, error) {
 }
 
 func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data...) }
+
+// NumberLines is numberLines.
+var NumberLines = numberLines

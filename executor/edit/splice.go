@@ -25,27 +25,50 @@ func (t *text) splice(changes []change) (raw []byte, view string, err error) {
 	if t.crs {
 		inBody = t.bodyOffsets(edges)
 	}
+	texts := make([]string, len(changes))
+	size := len(t.raw)
+	for i, c := range changes {
+		texts[i] = t.ends(c.text, inBody[2*i], inBody[2*i+1])
+		size += len(texts[i]) + inRaw[2*i] - inRaw[2*i+1]
+	}
+	raw = make([]byte, 0, size) // exact for UTF-8: a file may have many megabytes
+	done := 0
+	for i, text := range texts {
+		if raw = append(raw, t.raw[done:inRaw[2*i]]...); t.charset.coding == nil {
+			raw = append(raw, text...)
+		} else {
+			coded, err := t.charset.encode(text)
+			if err != nil {
+				return nil, "", err
+			}
+			raw = append(raw, coded...)
+		}
+		done = inRaw[2*i+1]
+	}
+	raw = append(raw, t.raw[done:]...)
+	if t.charset.coding == nil {
+		view = string(raw[t.mark:])
+	} else {
+		view = t.spliceBody(inBody, texts)
+	}
+	if t.exact {
+		return raw, view, nil
+	}
+	return raw, lineFeeds(view), nil
+}
+
+// spliceBody returns the body with new texts between edges.
+func (t *text) spliceBody(edges []int, texts []string) string {
 	var body strings.Builder
 	body.Grow(len(t.body))
-	raw = make([]byte, 0, len(t.raw)+64)
-	bodyDone, rawDone := 0, 0
-	for i, c := range changes {
-		ends := t.ends(c.text, inBody[2*i], inBody[2*i+1])
-		coded, err := t.charset.encode(ends)
-		if err != nil {
-			return nil, "", err
-		}
-		body.WriteString(t.body[bodyDone:inBody[2*i]])
-		body.WriteString(ends)
-		raw = append(append(raw, t.raw[rawDone:inRaw[2*i]]...), coded...)
-		bodyDone, rawDone = inBody[2*i+1], inRaw[2*i+1]
+	done := 0
+	for i, text := range texts {
+		body.WriteString(t.body[done:edges[2*i]])
+		body.WriteString(text)
+		done = edges[2*i+1]
 	}
-	body.WriteString(t.body[bodyDone:])
-	raw = append(raw, t.raw[rawDone:]...)
-	if t.exact {
-		return raw, body.String(), nil
-	}
-	return raw, lineFeeds(body.String()), nil
+	body.WriteString(t.body[done:])
+	return body.String()
 }
 
 // ends converts the bare line feeds of a new text to the line ends of the file. Next to a lone CR or LF of the file it writes
