@@ -89,9 +89,8 @@ kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they 
 cluster: ## build that cluster as CLUSTER; the first time takes minutes
 	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .
 
-image-server: ## build the image SERVER_IMAGE (actiond-server:dev) that brings the server into Pods
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/server
-	printf 'FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
+image-server: build ## build the image SERVER_IMAGE (actiond-server:dev) of the gateway, which brings the server into Pods
+	printf 'FROM scratch\nCOPY server runtimectl /\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
 	docker build --file bin/Dockerfile.server --tag '$(SERVER_IMAGE)' bin
 
 # Nothing is sent to the engine but the Dockerfile, which copies nothing. Only

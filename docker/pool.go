@@ -144,14 +144,14 @@ func (h *Host) Discard(ctx context.Context, box *sandbox.Sandbox) error {
 
 // Lead is [sandbox.Warmer]'s. Two processes that filled a pool from different
 // specifications would remove each other's members forever.
-func (h *Host) Lead(ctx context.Context, pool string, wait bool, work func(context.Context)) error {
+func (h *Host) Lead(ctx context.Context, what string, wait bool, work func(context.Context)) error {
 	lock := h.state.lock
 	if !wait {
 		lock = func(_ context.Context, name string) (func(), error) { return h.state.tryLock(name) }
 	}
-	unlock, err := lock(ctx, "pool-"+pool)
+	unlock, err := lock(ctx, what)
 	if errors.Is(err, filelock.ErrLocked) {
-		return fmt.Errorf("%w: another process fills the pool %s", sandbox.ErrConflict, pool)
+		return fmt.Errorf("%w: another process leads %s", sandbox.ErrConflict, what)
 	}
 	if err != nil {
 		return err

@@ -65,6 +65,8 @@ const (
 	maxHeader = 16 << 10
 	// maxConns is for some hundred sandboxes with several sessions each.
 	maxConns = 4096
+	// maxMetricsConns is for some monitoring systems.
+	maxMetricsConns = 16
 	// maxBody bounds the bodies that are for the gateway itself. Those of a
 	// sandbox are bounded by its own server.
 	maxBody = 1 << 20
@@ -198,6 +200,22 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}
 	return nil
+}
+
+// ServeMetrics answers /metrics at l without a key, until stop is called, which
+// closes l and waits. Of ctx it uses only the values.
+func (g *Gateway) ServeMetrics(ctx context.Context, l net.Listener) (stop func() error) {
+	mux := httpserver.NewRouter([]httpserver.Route{httpserver.Open(http.MethodGet, "/metrics", g.metrics.Serve)}, g.fail)
+	srv := httpserver.NewServer(context.WithoutCancel(ctx), mux, maxHeader, g.log)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxMetricsConns)) }()
+	return func() error {
+		err := srv.Close()
+		if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+			err = errors.Join(err, ended)
+		}
+		return err
+	}
 }
 
 // Close undoes the creations that are under way, ends builds and drops idle

@@ -734,3 +734,33 @@ func TestServe(t *testing.T) {
 		t.Errorf("the sandbox does not live on: %v", all)
 	}
 }
+
+// The port for monitoring systems answers without a key, and nothing but metrics.
+func TestServeMetrics(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.make(t, `{"image":"debian"}`)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := h.Gateway.ServeMetrics(t.Context(), l)
+	for path, want := range map[string]int{"/metrics": 200, "/v1/sandboxes": 404, "/": 404} {
+		response, err := http.Get("http://" + l.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != want || strings.Contains(string(text), "actiond_gateway_sandboxes{") != (want == 200) {
+			t.Errorf("%s: %d, %s, %v", path, response.StatusCode, text, err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if conn, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("it still listens")
+	}
+}

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	client "k8s.io/client-go/kubernetes"
 )
@@ -10,6 +11,11 @@ import (
 // New is a driver of a cluster in memory. dial reaches every Pod's server.
 func New(config Config, api client.Interface, dial func(ctx context.Context) (net.Conn, error)) *Driver {
 	d := newDriver(config, api, "agents")
+	d.configz = func(_ context.Context, node string) ([]byte, error) {
+		return map[string][]byte{
+			"old": []byte(`{"kubeletconfig": {"podPidsLimit": -1}}`), "new": []byte(`{"kubeletconfig": {"podPidsLimit": 1024}}`), "odd": []byte(`{}`),
+		}[node], nil
+	}
 	d.dial = func(ctx context.Context, _ *instance) (net.Conn, error) { return dial(ctx) }
 	return d
 }
@@ -25,3 +31,27 @@ var PodOf = podFor
 
 // Record is for tests.
 type Record = record
+
+// Peer is one side of a connection.
+type Peer = peer
+
+// NewPeer is a Pod, or without a namespace an address.
+func NewPeer(namespace string, within, labels map[string]string, address string) Peer {
+	return peer{namespace: namespace, within: within, labels: labels, address: netip.MustParseAddr(address)}
+}
+
+// Admits is for tests.
+var Admits = admits
+
+// Rights are the verbs that the driver uses, by resource.
+func Rights() map[string][]string {
+	all := map[string][]string{}
+	for _, r := range rights {
+		name := r.resource
+		if r.sub != "" {
+			name += "/" + r.sub
+		}
+		all[name] = r.verbs
+	}
+	return all
+}

@@ -51,6 +51,9 @@ type Config struct {
 	// Direct connects to Pods by their addresses instead of the API server's port
 	// forwarding. Default: true where this program runs in a Pod of the cluster.
 	Direct bool
+	// LeaseTime is how long a process that leads may be silent before another one takes
+	// the lead. Default 15 seconds.
+	LeaseTime time.Duration
 }
 
 // Driver manages the sandboxes of a namespace. It may be used concurrently, also by
@@ -59,7 +62,10 @@ type Driver struct {
 	config    Config
 	api       client.Interface
 	namespace string
-	dial      func(ctx context.Context, pod *instance) (net.Conn, error)
+	host      string // the API server's address
+	// configz reads the configuration of a node's kubelet.
+	configz func(ctx context.Context, node string) ([]byte, error)
+	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 }
 
 var (
@@ -72,6 +78,8 @@ var (
 	_ sandbox.Watcher   = (*Driver)(nil)
 	_ sandbox.Pruner    = (*Driver)(nil)
 	_ sandbox.Doctor    = (*Driver)(nil)
+	_ sandbox.Leader    = (*Driver)(nil)
+	_ sandbox.KeyKeeper = (*Driver)(nil)
 )
 
 // Open finds the cluster. It does not connect yet.
@@ -100,6 +108,10 @@ func Open(config Config) (*Driver, error) {
 		config.Direct = true
 	}
 	d := newDriver(config, api, namespace)
+	d.host = access.Host
+	d.configz = func(ctx context.Context, node string) ([]byte, error) {
+		return api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
+	}
 	if !config.Direct {
 		d.dial = (&forwarder{access: access, api: api, namespace: namespace}).dial
 	}
@@ -112,6 +124,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 		config.Progress = func(string, sandbox.State, string) {}
 	}
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
 	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod}
 }

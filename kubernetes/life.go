@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -310,15 +311,20 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 			So: "make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image",
 		})
 	}
+	network, err := d.examineNetwork(ctx)
+	found = append(found, network...)
+	if err != nil {
+		return found, err
+	}
+	found = append(found, d.examineNodes(ctx)...)
 	return append(found,
-		sandbox.Finding{Status: "weaker", About: "processes", Text: "a Pod has no process limit of its own", So: "set podPidsLimit in the kubelets' configuration"},
 		sandbox.Finding{Status: "weaker", About: "seccomp", Text: "Pods get the profile of their node, not the one that Docker's sandboxes get"},
-		sandbox.Finding{Status: "weaker", About: "network", Text: "sandboxes reach each other and the cluster unless network policies keep them from it", So: "this driver makes no policies yet: make one for namespace " + d.namespace},
 		sandbox.Finding{Status: "weaker", About: "kernel objects", Text: "System V memory, message queues and inodes of a Pod are not limited"},
 	), nil
 }
 
-// rights are what the driver does to the objects of its namespace.
+// rights are what the driver does to the objects of its namespace. The Role of the
+// manifests gives the same to a gateway, which forwards no ports.
 var rights = []struct {
 	resource, sub string
 	verbs         []string
@@ -328,6 +334,8 @@ var rights = []struct {
 	{"pods", "log", []string{"get"}},
 	{"pods", "portforward", []string{"create"}},
 	{"events", "", []string{"list"}},
+	{"leases.coordination.k8s.io", "", []string{"create", "get", "update"}},
+	{"networkpolicies.networking.k8s.io", "", []string{"list"}},
 }
 
 // checkRights asks the cluster for what it does not allow.
@@ -336,22 +344,27 @@ func (d *Driver) checkRights(ctx context.Context) (missing []sandbox.Finding, er
 		if r.sub == "portforward" && d.config.Direct {
 			continue
 		}
+		resource, group, _ := strings.Cut(r.resource, ".")
 		for _, verb := range r.verbs {
 			review, err := d.api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: d.namespace, Verb: verb, Resource: r.resource, Subresource: r.sub,
+					Namespace: d.namespace, Verb: verb, Group: group, Resource: resource, Subresource: r.sub,
 				}},
 			}, metav1.CreateOptions{})
 			if err != nil {
 				return missing, apiError(ctx, "asking for permissions", err)
 			}
 			if !review.Status.Allowed {
+				status := "missing"
+				if group != "" { // 'serve' and 'doctor' alone use it
+					status = "note"
+				}
 				what := r.resource
 				if r.sub != "" {
 					what += "/" + r.sub
 				}
 				missing = append(missing, sandbox.Finding{
-					Status: "missing", About: "rights", Text: fmt.Sprintf("the cluster does not allow to %s %s in namespace %s", verb, what, d.namespace),
+					Status: status, About: "rights", Text: fmt.Sprintf("the cluster does not allow to %s %s in namespace %s", verb, what, d.namespace),
 					So: "have a Role with it bound to your account",
 				})
 			}

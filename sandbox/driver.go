@@ -137,10 +137,19 @@ type (
 		Claim(ctx context.Context, spec Spec, from []*Sandbox) (s *Sandbox, warm bool, err error)
 		// Discard removes a warm sandbox, unless it was claimed or is being claimed.
 		Discard(ctx context.Context, s *Sandbox) error
-		// Lead calls work while no other process leads the pool; the context of work
-		// ends when the lead is lost. It waits for the lead, or, without wait, fails
-		// with [ErrConflict].
-		Lead(ctx context.Context, pool string, wait bool, work func(context.Context)) error
+		Leader
+	}
+	// Leader lets one process of several do what they share.
+	Leader interface {
+		// Lead calls work while no other process leads what; the context of work ends
+		// when the lead is lost, and with wait work is called again once the lead was
+		// won again. It waits for the lead, or, without wait, fails with [ErrConflict].
+		Lead(ctx context.Context, what string, wait bool, work func(context.Context)) error
+	}
+	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.
+	KeyKeeper interface {
+		// GatewayKey returns the key of a name, which is made if it does not exist.
+		GatewayKey(ctx context.Context, name string) (string, error)
 	}
 )
 

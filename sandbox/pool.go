@@ -107,10 +107,10 @@ func (p *Pool) fits(s *Sandbox, now time.Time) bool {
 // of this name, Run waits to take over.
 func (p *Pool) Run(ctx context.Context, every time.Duration) {
 	keep := func(ctx context.Context) { p.keepFull(ctx, every) }
-	err := p.warmer.Lead(ctx, p.name, false, keep)
+	err := p.warmer.Lead(ctx, "pool-"+p.name, false, keep)
 	if errors.Is(err, ErrConflict) {
 		p.log.InfoContext(ctx, "another process fills the pool: waiting to take over")
-		err = p.warmer.Lead(ctx, p.name, true, keep)
+		err = p.warmer.Lead(ctx, "pool-"+p.name, true, keep)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.log.ErrorContext(ctx, "cannot fill the pool", slog.Any("error", err))
@@ -170,7 +170,7 @@ func (p *Pool) fill(ctx context.Context) error {
 // it. Run must have ended.
 func (p *Pool) Drain(ctx context.Context) error {
 	var errs []error
-	err := p.warmer.Lead(ctx, p.name, false, func(ctx context.Context) {
+	err := p.warmer.Lead(ctx, "pool-"+p.name, false, func(ctx context.Context) {
 		members, err := p.members(ctx)
 		errs = append(errs, err)
 		for _, s := range members {

@@ -7,8 +7,21 @@ import (
 )
 
 // Reap prunes every so often until ctx ends, and less often while that fails, to
-// avoid a thundering herd after an outage of the platform.
+// avoid a thundering herd after an outage of the platform. Where the platform has a
+// [Leader], one process of several does it.
 func Reap(ctx context.Context, p Pruner, every time.Duration, logger *slog.Logger) {
+	leader, ok := p.(Leader)
+	if !ok {
+		reap(ctx, p, every, logger)
+		return
+	}
+	err := leader.Lead(ctx, "reaper", true, func(ctx context.Context) { reap(ctx, p, every, logger) })
+	if err != nil && ctx.Err() == nil {
+		logger.ErrorContext(ctx, "cannot prune", slog.Any("error", err))
+	}
+}
+
+func reap(ctx context.Context, p Pruner, every time.Duration, logger *slog.Logger) {
 	wait := every
 	for {
 		removed, err := p.Prune(ctx, false)

@@ -51,6 +51,7 @@ func (p *program) commands() []*cobra.Command {
 		p.pool(),
 		p.image(),
 		p.serve(),
+		p.manifests(),
 		p.doctor(),
 		p.demo(),
 		p.version(),

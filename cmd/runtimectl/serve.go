@@ -23,9 +23,9 @@ import (
 
 // serveFlags are the flags of serve that are not about sandboxes.
 type serveFlags struct {
-	addr, keyFile, publicURL, previewDomain string
-	warm, most                              int
-	debug                                   bool
+	addr, metricsAddr, keyFile, keySecret, publicURL, previewDomain string
+	warm, most                                                      int
+	debug                                                           bool
 }
 
 func (p *program) serve() *cobra.Command {
@@ -61,7 +61,10 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key")
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
+	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.keySecret, "key-secret", "", "on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
+	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
 	c.Flags().StringVar(&f.previewDomain, "preview-domain", "", "answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
@@ -91,6 +94,9 @@ func (f *serveFlags) check(spec sandbox.Spec) error {
 	if _, _, err := net.SplitHostPort(f.addr); err != nil {
 		return fmt.Errorf("--addr %q: must be HOST:PORT", f.addr)
 	}
+	if _, _, err := net.SplitHostPort(f.metricsAddr); err != nil && f.metricsAddr != "" {
+		return fmt.Errorf("--metrics-addr %q: must be HOST:PORT", f.metricsAddr)
+	}
 	if f.warm > 0 && spec.Image == "" {
 		return errors.New("--warm needs an image to make sandboxes from")
 	}
@@ -117,11 +123,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	stateDir, err := p.StateDir()
-	if err != nil {
-		return err
-	}
-	key, err := p.gatewayKey(f.keyFile, stateDir)
+	key, err := p.findKey(ctx, driver, f)
 	if err != nil {
 		return err
 	}
@@ -142,6 +144,17 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		g.Close()
 		return fmt.Errorf("listening at --addr: %w", err)
 	}
+	stopMetrics := func() error { return nil }
+	if f.metricsAddr != "" {
+		metricsListener, err := config.Listen(ctx, "tcp", f.metricsAddr)
+		if err != nil {
+			g.Close()
+			return errors.Join(fmt.Errorf("listening at --metrics-addr: %w", err), listener.Close())
+		}
+		stopMetrics = g.ServeMetrics(ctx, metricsListener)
+		_, _ = fmt.Fprintf(p.Stderr, "note: metrics are at http://%s/metrics\n", metricsListener.Addr())
+	}
+	defer func() { err = errors.Join(err, stopMetrics()) }()
 	if _, err := fmt.Fprintf(p.Stdout, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -155,6 +168,35 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		err = errors.Join(err, pool.Drain(drainCtx))
 	}
 	return err
+}
+
+// findKey returns the key of the gateway, from where the flags say.
+func (p *program) findKey(ctx context.Context, driver sandbox.Driver, f serveFlags) (string, error) {
+	if f.keySecret != "" {
+		keeper, err := sandbox.Needs[sandbox.KeyKeeper](driver, "keep the key of a gateway in a Secret")
+		if err != nil {
+			return "", err
+		}
+		key, err := keeper.GatewayKey(ctx, f.keySecret)
+		if err != nil {
+			return "", err
+		}
+		return checkKey(key, "the Secret "+f.keySecret)
+	}
+	stateDir, err := p.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return p.gatewayKey(f.keyFile, stateDir)
+}
+
+// checkKey returns the key in text, which is from a file or a Secret.
+func checkKey(text, from string) (string, error) {
+	key := strings.TrimSpace(text)
+	if len(key) < minKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("reading the key: %s must hold one line of at least %d letters, digits and signs", from, minKey)
+	}
+	return key, nil
 }
 
 // warmPool opens the pool, if there is to be one, and asks the engine once.
@@ -198,11 +240,7 @@ func (p *program) gatewayKey(file, stateDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the key: %w", err)
 	}
-	key := strings.TrimSpace(string(data))
-	if len(key) < minKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("reading the key: %s must hold one line of at least %d letters, digits and signs", file, minKey)
-	}
-	return key, nil
+	return checkKey(string(data), file)
 }
 
 // makeKey makes the file unless it is there. It appears whole: of two programs

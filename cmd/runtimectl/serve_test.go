@@ -16,6 +16,8 @@ func TestServeUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --warm 2":                     "--warm needs an image",
 		"serve --warm -1 debian":             "must not be negative",
+		"serve --metrics-addr 8701":          "--metrics-addr \"8701\": must be HOST:PORT",
+		"serve --key-file a --key-secret b":  "none of the others can be",
 		"serve --max-sandboxes -1":           "must not be negative",
 		"serve --name x debian":              "--name is for one sandbox",
 		"serve --key x debian":               "--key is for one sandbox",

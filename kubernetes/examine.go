@@ -1,0 +1,234 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// policyAdvice says how to get the network policies.
+const policyAdvice = "'runtimectl manifests' prints policies: apply them to the namespace"
+
+// examineNetwork says what the policies of the namespace admit, and whether the
+// cluster's network obeys them.
+func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) {
+	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		return []sandbox.Finding{{Status: "note", About: "network", Text: "the cluster does not allow to look at the network policies of namespace " + d.namespace}}, nil
+	}
+	if err != nil {
+		return nil, apiError(ctx, "listing the network policies", err)
+	}
+	breaches := d.breaches(list.Items, d.apiServers(ctx))
+	var found []sandbox.Finding
+	for _, breach := range breaches {
+		found = append(found, sandbox.Finding{Status: "weaker", About: "network", Text: "the network policies of namespace " + d.namespace + " let " + breach, So: policyAdvice})
+	}
+	if len(breaches) == 0 {
+		found = append(found, sandbox.Finding{Status: "ok", About: "network", Text: "by the network policies only the gateway reaches sandboxes, and these reach neither each other, nor the API server, nor metadata services"})
+	}
+	return append(found, d.examinePlugin(ctx)), nil
+}
+
+// metadata services of clouds, by address.
+var metadata = []string{"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"}
+
+// breaches are the connections that policies let pass and should not.
+func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip.AddrPort) []string {
+	pod := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox"}}
+	cutOff := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox", labelNetwork: "none"}}
+	stranger := peer{namespace: d.namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": d.namespace + "-other"}}
+	var found []string
+	tell := func(from, to peer, port int32, text string) {
+		if admits(policies, from, to, port, corev1.ProtocolTCP) && !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	tell(pod, pod, port, "sandboxes reach each other")
+	tell(stranger, pod, port, "Pods of other namespaces reach sandboxes")
+	for _, at := range servers {
+		tell(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
+	}
+	for _, at := range metadata {
+		tell(pod, peer{address: netip.MustParseAddr(at)}, 80, "sandboxes reach a cloud's metadata service at "+at)
+	}
+	for _, at := range []string{"192.0.2.1", "2001:db8::1"} { // for documentation
+		tell(cutOff, peer{address: netip.MustParseAddr(at)}, 443, "sandboxes with '--network none' reach the network")
+	}
+	return found
+}
+
+// apiServers are the addresses of the API server that this program may learn.
+func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort) {
+	add := func(address string, port int32) {
+		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() && port > 0 && port <= 65535 {
+			all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+		}
+	}
+	if service, err := d.api.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err == nil {
+		for _, p := range service.Spec.Ports {
+			for _, ip := range service.Spec.ClusterIPs {
+				add(ip, p.Port)
+			}
+		}
+	}
+	slices, err := d.api.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	if err == nil {
+		for _, slice := range slices.Items {
+			for _, e := range slice.Endpoints {
+				for _, p := range slice.Ports {
+					for _, ip := range e.Addresses {
+						if p.Port != nil {
+							add(ip, *p.Port)
+						}
+					}
+				}
+			}
+		}
+	}
+	if at, err := url.Parse(d.host); err == nil && at.Host != "" {
+		number, err := strconv.ParseInt(at.Port(), 10, 32)
+		if err != nil {
+			number = 443
+		}
+		lookup, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		addresses, _ := net.DefaultResolver.LookupHost(lookup, at.Hostname()) // without it, what the cluster said counts
+		for _, ip := range addresses {
+			add(ip, int32(number))
+		}
+	}
+	return all
+}
+
+// enforcers are the network plugins that obey policies, by a word of the names of their
+// DaemonSets.
+var enforcers = []string{
+	"anetd", "antrea", "azure-npm", "calico", "canal", "cilium", "kindnet", "kube-network-policies", "kube-ovn", "kube-router", "ovnkube", "weave-net",
+}
+
+// examinePlugin says whether the cluster's network obeys policies. Without a look at
+// the cluster's DaemonSets that is not known.
+func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
+	const about, so = "network plugin", "try it: in one sandbox, connect to port 1000 of the address that 'runtimectl inspect' has for another"
+	list, err := d.api.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return sandbox.Finding{Status: "note", About: about, Text: "whether the cluster's network obeys policies is not known: " + err.Error(), So: so}
+	}
+	for i := range list.Items {
+		if name := enforcer(&list.Items[i]); name != "" {
+			return sandbox.Finding{Status: "ok", About: about, Text: "the DaemonSet " + name + " enforces network policies"}
+		}
+	}
+	if nodes, err := d.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1}); err == nil && len(nodes.Items) > 0 && strings.Contains(nodes.Items[0].Status.NodeInfo.KubeletVersion, "+k3s") {
+		return sandbox.Finding{Status: "ok", About: about, Text: "k3s enforces network policies, unless it was started with --disable-network-policy"}
+	}
+	return sandbox.Finding{
+		Status: "weaker", About: about, So: "use a network plugin that does, such as Calico or Cilium; to be sure, " + so,
+		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services, also with '--network none'",
+	}
+}
+
+// enforcer is the name of a DaemonSet that runs and enforces network policies; "" for
+// others.
+func enforcer(set *appsv1.DaemonSet) string {
+	if set.Status.NumberReady == 0 {
+		return ""
+	}
+	enforces := slices.ContainsFunc(enforcers, func(word string) bool { return strings.Contains(set.Name, word) })
+	for _, c := range set.Spec.Template.Spec.Containers { // Amazon's plugin enforces them if it is told to
+		enforces = enforces || c.Name == "aws-eks-nodeagent" && slices.Contains(c.Args, "--enable-network-policy=true")
+	}
+	if !enforces {
+		return ""
+	}
+	return set.Namespace + "/" + set.Name
+}
+
+// maxNodes bounds how many kubelets are asked for their configuration.
+const maxNodes = 5
+
+// examineNodes says what the nodes lack of a Docker host's protection.
+func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
+	nodes, err := d.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		return []sandbox.Finding{{Status: "note", About: "nodes", Text: "what they give is not known: " + err.Error()}}
+	}
+	var found []sandbox.Finding
+	var without []string
+	for _, n := range nodes.Items {
+		if !hasUserNamespaces(&n) {
+			without = append(without, n.Name)
+		}
+	}
+	if len(without) > 0 {
+		found = append(found, sandbox.Finding{
+			Status: "weaker", About: "user namespaces", Text: "Pods share the user ids of these nodes: " + some(without),
+			So: "'hostUsers: false' needs Kubernetes 1.33 and a container runtime with user namespaces, such as containerd 2",
+		})
+	}
+	var unlimited, unknown []string
+	for _, n := range nodes.Items[:min(len(nodes.Items), maxNodes)] {
+		switch limit, err := d.processLimit(ctx, n.Name); {
+		case err != nil:
+			unknown = append(unknown, n.Name)
+		case limit <= 0:
+			unlimited = append(unlimited, n.Name)
+		}
+	}
+	const so = "set podPidsLimit in the kubelets' configuration"
+	if len(unlimited) > 0 {
+		found = append(found, sandbox.Finding{Status: "weaker", About: "processes", Text: "these nodes do not limit the processes of a Pod: " + some(unlimited), So: so})
+	}
+	if len(unknown) > 0 {
+		found = append(found, sandbox.Finding{Status: "note", About: "processes", Text: "a Pod has no process limit of its own, and the kubelets' is not known of these nodes: " + some(unknown), So: so})
+	}
+	return found
+}
+
+// hasUserNamespaces tells whether every runtime of a node has them.
+func hasUserNamespaces(n *corev1.Node) bool {
+	return len(n.Status.RuntimeHandlers) > 0 && !slices.ContainsFunc(n.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool {
+		return h.Features == nil || h.Features.UserNamespaces == nil || !*h.Features.UserNamespaces
+	})
+}
+
+// processLimit asks a kubelet for its podPidsLimit.
+func (d *Driver) processLimit(ctx context.Context, node string) (int64, error) {
+	data, err := d.configz(ctx, node)
+	if err != nil {
+		return 0, apiError(ctx, "asking the kubelet of "+node, err)
+	}
+	var config struct {
+		Kubelet struct {
+			PodPidsLimit *int64 `json:"podPidsLimit"`
+		} `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil || config.Kubelet.PodPidsLimit == nil {
+		return 0, fmt.Errorf("asking the kubelet of %s: it does not say", node)
+	}
+	return *config.Kubelet.PodPidsLimit, nil
+}
+
+// some are the first names of a list.
+func some(names []string) string {
+	if len(names) > 3 {
+		return strings.Join(names[:3], ", ") + " and " + strconv.Itoa(len(names)-3) + " more"
+	}
+	return strings.Join(names, ", ")
+}

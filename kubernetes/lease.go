@@ -1,0 +1,141 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// leasePrefix begins the names of Leases.
+const leasePrefix = "actiond-"
+
+// errLeadLost is the cause that ends the context of work.
+var errLeadLost = errors.New("another process may have taken the lead")
+
+// Lead is [sandbox.Leader]'s. It holds a Lease, which another process takes when it was
+// not renewed for Config.LeaseTime: the processes of a lost leader may go on for a
+// moment beside those of the new one, so work must be harmless when done twice.
+func (d *Driver) Lead(ctx context.Context, what string, wait bool, work func(context.Context)) error {
+	host, _ := os.Hostname() // for people who look at the Lease
+	lock := &noticedLock{LeaseLock: &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: d.namespace, Name: leaseName(what)},
+		Client:     d.api.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "-" + random.Hex(8)},
+	}}
+	for {
+		if !wait {
+			if err := d.unheld(ctx, lock); err != nil {
+				return err
+			}
+		}
+		lock.held = false
+		if err := d.elect(ctx, lock, wait, work); err != nil {
+			return err
+		}
+		switch {
+		case lock.held && ctx.Err() != nil:
+			return nil //nolint:nilerr // that is how it ends
+		case ctx.Err() != nil:
+			return fmt.Errorf("waiting for the lead of %s: %w", what, context.Cause(ctx))
+		case !wait && !lock.held:
+			return fmt.Errorf("%w: another process took the lead of %s", sandbox.ErrConflict, what)
+		case !wait:
+			return nil
+		}
+		d.config.Logger.WarnContext(ctx, "lost the lead: waiting for it", "lease", lock.LeaseMeta.Name)
+	}
+}
+
+// leaseName is the name of a Lease: those of pools may have other letters.
+func leaseName(what string) string {
+	return leasePrefix + strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(what)), "-")
+}
+
+// noticedLock is a lock that notices whether it was held.
+type noticedLock struct {
+	*resourcelock.LeaseLock
+
+	held bool
+}
+
+// RecordEvent is [resourcelock.Interface]'s. It is called when the lead was taken, and
+// when it ended.
+func (l *noticedLock) RecordEvent(string) { l.held = true }
+
+// unheld fails with ErrConflict while another process holds the lock.
+func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
+	record, _, err := lock.Get(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return apiError(ctx, "reading the Lease "+lock.LeaseMeta.Name, err)
+	}
+	if record.HolderIdentity != "" && time.Since(record.RenewTime.Time) < d.config.LeaseTime {
+		return fmt.Errorf("%w: %s holds the Lease %s", sandbox.ErrConflict, record.HolderIdentity, lock.LeaseMeta.Name)
+	}
+	return nil
+}
+
+// elect calls work once this process leads, and returns when work returned and the
+// lead was given back. Without wait it gives up if another process is faster.
+func (d *Driver) elect(ctx context.Context, lock *noticedLock, wait bool, work func(context.Context)) error {
+	// The lead outlasts ctx until work has returned.
+	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.FromSlogHandler(d.config.Logger.Handler())))
+	defer stop()
+	var leads atomic.Bool
+	giveUp := func() {
+		if !leads.Load() {
+			stop()
+		}
+	}
+	defer context.AfterFunc(ctx, giveUp)()
+	retry := d.config.LeaseTime * 2 / 15
+	if !wait {
+		defer time.AfterFunc(2*retry, giveUp).Stop()
+	}
+	finished := make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: lock.LeaseMeta.Name, ReleaseOnCancel: true,
+		LeaseDuration: d.config.LeaseTime, RenewDeadline: d.config.LeaseTime * 2 / 3, RetryPeriod: retry,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(lead context.Context) {
+				defer close(finished)
+				defer stop()
+				leads.Store(true)
+				workCtx, end := context.WithCancelCause(ctx)
+				defer end(nil)
+				defer context.AfterFunc(lead, func() { end(errLeadLost) })()
+				work(workCtx)
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the Lease %s: %w", lock.LeaseMeta.Name, err)
+	}
+	elector.Run(electing)
+	if lock.held {
+		<-finished
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package kubernetes
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// base is a base for kustomize, and what [Manifests] prints.
+//
+//go:embed manifests/*.yaml
+var base embed.FS
+
+// ManifestOptions say how the manifests differ from the base. The zero value of a field
+// leaves the base as it is.
+type ManifestOptions struct {
+	Namespace string
+	Image     string // of the gateway, which also brings the server into Pods
+	Replicas  *int   // of the gateway
+}
+
+// Manifests returns the objects of a gateway and of its namespace as YAML documents,
+// which 'kubectl apply' takes in this order.
+func Manifests(o ManifestOptions) ([]byte, error) {
+	if problems := validation.IsDNS1123Label(o.Namespace); o.Namespace != "" && len(problems) > 0 {
+		return nil, sandbox.Invalid("namespace %q: %s", o.Namespace, problems[0])
+	}
+	if strings.ContainsFunc(o.Image, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, sandbox.Invalid("image %q: it has characters that names of images do not have", o.Image)
+	}
+	files, err := baseFiles()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, name := range files {
+		data, err := base.ReadFile("manifests/" + name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the manifests: %w", err)
+		}
+		loader := yaml.NewDecoder(bytes.NewReader(data))
+		for {
+			var document yaml.Node
+			err := loader.Decode(&document)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading the manifests: %s: %w", name, err)
+			}
+			o.change(document.Content[0])
+			text, err := yaml.Dump(&document, yaml.WithIndent(2), yaml.WithLineWidth(-1))
+			if err != nil {
+				return nil, fmt.Errorf("writing the manifests: %s: %w", name, err)
+			}
+			if out.Len() > 0 {
+				out.WriteString("---\n")
+			}
+			out.Write(text)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// baseFiles are the files of the base in the order of its kustomization.
+func baseFiles() ([]string, error) {
+	data, err := base.ReadFile("manifests/kustomization.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifests: %w", err)
+	}
+	var kustomization struct{ Resources []string }
+	if err := yaml.Unmarshal(data, &kustomization); err != nil {
+		return nil, fmt.Errorf("reading the manifests: %w", err)
+	}
+	return kustomization.Resources, nil
+}
+
+// change makes an object of the base what the options say.
+func (o *ManifestOptions) change(object *yaml.Node) {
+	if o.Namespace != "" {
+		set(object, o.Namespace, "metadata", "namespace")
+		set(object, o.Namespace, "subjects", "namespace")
+		if kind := field(object, "kind"); kind != nil && kind.Value == "Namespace" {
+			set(object, o.Namespace, "metadata", "name")
+		}
+	}
+	if o.Replicas != nil {
+		set(object, strconv.Itoa(*o.Replicas), "spec", "replicas")
+	}
+	if o.Image == "" {
+		return
+	}
+	container := []string{"spec", "template", "spec", "containers"}
+	set(object, o.Image, append(container, "image")...)
+	for _, variable := range each(object, append(container, "env")...) {
+		if name := field(variable, "name"); name != nil && name.Value == "ACTIOND_SERVER_IMAGE" {
+			set(variable, o.Image, "value")
+		}
+	}
+}
+
+// set gives the fields at a path another value, where the object has them. A path goes
+// through all elements of a list.
+func set(object *yaml.Node, value string, path ...string) {
+	for _, node := range each(object, path...) {
+		if node.Kind == yaml.ScalarNode {
+			comment := node.LineComment
+			*node = yaml.Node{Kind: yaml.ScalarNode, LineComment: comment}
+			if _, err := strconv.Atoi(value); err == nil && path[len(path)-1] == "replicas" {
+				node.Value, node.Tag = value, "!!int"
+			} else {
+				node.SetString(value)
+			}
+		}
+	}
+}
+
+// each returns the nodes at a path.
+func each(node *yaml.Node, path ...string) (found []*yaml.Node) {
+	if node.Kind == yaml.SequenceNode {
+		for _, element := range node.Content {
+			found = append(found, each(element, path...)...)
+		}
+		return found
+	}
+	if len(path) == 0 {
+		return []*yaml.Node{node}
+	}
+	if child := field(node, path[0]); child != nil {
+		return each(child, path[1:]...)
+	}
+	return nil
+}
+
+// field is the value of a field of a mapping, nil if it does not have it.
+func field(node *yaml.Node, name string) *yaml.Node {
+	if node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == name {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}

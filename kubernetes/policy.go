@@ -1,0 +1,113 @@
+package kubernetes
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// labelNetwork of a Pod is "none" where its creator asked for no network.
+const labelNetwork = domain + "network"
+
+// peer is one side of a connection: a Pod, or another address.
+type peer struct {
+	namespace string            // empty: not a Pod
+	within    map[string]string // labels of the namespace
+	labels    map[string]string
+	address   netip.Addr // the zero value for a Pod whose address does not matter
+}
+
+// admits tells whether the policies of a namespace let a connection pass, as the
+// specification of NetworkPolicy has it. Policies of other namespaces are not asked.
+func admits(policies []networkingv1.NetworkPolicy, from, to peer, port int32, protocol corev1.Protocol) bool {
+	return oneSide(policies, from, networkingv1.PolicyTypeEgress, to, port, protocol) &&
+		oneSide(policies, to, networkingv1.PolicyTypeIngress, from, port, protocol)
+}
+
+// oneSide tells whether the policies that select a Pod let it connect to other, or be
+// connected to by it.
+func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.PolicyType, other peer, port int32, protocol corev1.Protocol) bool {
+	isolated := false
+	for i := range policies {
+		p := &policies[i]
+		if pod.namespace != p.Namespace || !matches(&p.Spec.PodSelector, pod.labels) || !hasType(&p.Spec, way) {
+			continue
+		}
+		isolated = true
+		if way == networkingv1.PolicyTypeEgress {
+			for _, rule := range p.Spec.Egress {
+				if anyPeer(p.Namespace, rule.To, other) && anyPort(rule.Ports, port, protocol) {
+					return true
+				}
+			}
+			continue
+		}
+		for _, rule := range p.Spec.Ingress {
+			if anyPeer(p.Namespace, rule.From, other) && anyPort(rule.Ports, port, protocol) {
+				return true
+			}
+		}
+	}
+	return !isolated
+}
+
+// hasType tells whether a policy is about a direction.
+func hasType(spec *networkingv1.NetworkPolicySpec, way networkingv1.PolicyType) bool {
+	if len(spec.PolicyTypes) > 0 {
+		return slices.Contains(spec.PolicyTypes, way)
+	}
+	return way == networkingv1.PolicyTypeIngress || len(spec.Egress) > 0
+}
+
+// anyPeer tells whether a rule of a policy in a namespace is about other.
+func anyPeer(namespace string, rule []networkingv1.NetworkPolicyPeer, other peer) bool {
+	return len(rule) == 0 || slices.ContainsFunc(rule, func(p networkingv1.NetworkPolicyPeer) bool {
+		switch {
+		case p.IPBlock != nil:
+			return inBlock(p.IPBlock, other.address)
+		case other.namespace == "":
+			return false
+		case p.NamespaceSelector == nil && other.namespace != namespace,
+			p.NamespaceSelector != nil && !matches(p.NamespaceSelector, other.within):
+			return false
+		}
+		return p.PodSelector == nil || matches(p.PodSelector, other.labels)
+	})
+}
+
+func inBlock(block *networkingv1.IPBlock, address netip.Addr) bool {
+	within := func(cidr string) bool {
+		prefix, err := netip.ParsePrefix(cidr)
+		return err == nil && prefix.Contains(address)
+	}
+	return within(block.CIDR) && !slices.ContainsFunc(block.Except, within)
+}
+
+// anyPort tells whether a rule is about a port. One that is named may be any.
+func anyPort(rule []networkingv1.NetworkPolicyPort, port int32, protocol corev1.Protocol) bool {
+	return len(rule) == 0 || slices.ContainsFunc(rule, func(p networkingv1.NetworkPolicyPort) bool {
+		own := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			own = *p.Protocol
+		}
+		if own != protocol || p.Port == nil || p.Port.StrVal != "" {
+			return own == protocol
+		}
+		last := p.Port.IntVal
+		if p.EndPort != nil {
+			last = *p.EndPort
+		}
+		return p.Port.IntVal <= port && port <= last
+	})
+}
+
+// matches tells whether a selector selects labels. One that the API server would not
+// have taken selects nothing.
+func matches(selector *metav1.LabelSelector, of map[string]string) bool {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labels.Set(of))
+}
