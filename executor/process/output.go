@@ -128,12 +128,25 @@ func (p *Process) read(s *source) {
 			break // the program has ended, and another one may yet write
 		}
 		if err != nil { // a terminal says EIO where a pipe says EOF
+			if p.terminal != "" {
+				p.awaitLeader(s, buf)
+			}
 			return
 		}
 	}
 	p.takeRest(s, buf)
 	settle()
 	p.drop(s, buf[:4<<10:4<<10])
+}
+
+// awaitLeader returns when a program that has closed its terminal has ended: it would get
+// SIGHUP where the terminal went first, as at its exit the C library closes all streams.
+func (p *Process) awaitLeader(s *source, buf []byte) {
+	select {
+	case <-p.exited:
+	case <-p.closing:
+	}
+	p.takeRest(s, buf) // it may have opened the terminal again
 }
 
 // takeRest delivers what is in the pipe at this moment, however much follows it.

@@ -260,7 +260,7 @@ func (p *Process) Cancel() {
 var ErrEnded = errors.New("the program has ended")
 
 // ErrNoTerminal says that the program has no terminal.
-var ErrNoTerminal = errors.New("the program has no terminal: it was not started with one, or closed it")
+var ErrNoTerminal = errors.New("the program has no terminal: it was not started with one")
 
 // Signal sends a signal to the process group of the program. It returns ErrEnded where
 // there is no program, and waits for its start.
@@ -284,8 +284,8 @@ func (p *Process) Resize(size Size) error {
 		return ErrEnded
 	}
 	err := terminal.Resize(p.sources[0].file, size.Rows, size.Cols)
-	if errors.Is(err, os.ErrClosed) { // all that had it open have closed it
-		return ErrNoTerminal
+	if errors.Is(err, os.ErrClosed) { // it has just ended
+		return ErrEnded
 	}
 	return err
 }

@@ -629,26 +629,6 @@ func TestWriteEndAgain(t *testing.T) {
 	}
 }
 
-// A program that has closed its terminal, whose hangup it ignores, has none.
-func TestResizeClosed(t *testing.T) {
-	t.Parallel()
-	p := start(t, engine(t), process.Command{
-		Argv: sh("trap '' HUP; echo ready; exec sleep 1000 </dev/null >/dev/null 2>&1"), Terminal: &process.Size{Rows: 10, Cols: 20},
-	})
-	until(t, p, "ready")
-	deadline := time.Now().Add(long)
-	for {
-		err := p.Resize(process.Size{Rows: 1, Cols: 1})
-		if errors.Is(err, process.ErrNoTerminal) {
-			return
-		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("got %v", err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // A listener that takes nothing does not keep a program alive.
 func TestKillAfterWithoutAListener(t *testing.T) {
 	t.Parallel()
@@ -722,5 +702,16 @@ func TestKeptIsExact(t *testing.T) {
 		if got := slices.Concat(r.Stdout.Head, r.Stdout.Tail); !bytes.Equal(got, want) || r.Stdout.Total != int64(size) {
 			t.Errorf("of %d bytes %d are counted, and %d are kept where %d should be", size, r.Stdout.Total, len(got), len(want))
 		}
+	}
+}
+
+// A program that closes its terminal before its end, as cat does, is not hung up on.
+func TestClosedTerminal(t *testing.T) {
+	t.Parallel()
+	r := run(t, engine(t), process.Command{
+		Argv: sh("exec <&- >&- 2>&-; sleep .3; echo again >/dev/tty; exit 5"), Terminal: &process.Size{Rows: 24, Cols: 80},
+	})
+	if r.ExitCode != 5 || all(t, r.Stdout) != "again\r\n" {
+		t.Errorf("got exit code %d, signal %q, %q", r.ExitCode, r.Signal, all(t, r.Stdout))
 	}
 }
