@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/random"
 )
 
 // Stream carries out one action as Do does, and calls output for what it prints, as it
@@ -33,6 +35,27 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 		return nil, err
 	}
 	return known(o)
+}
+
+// Start sends one action and returns its identity, by which it can be followed, waited for
+// and cancelled, at once. That the action was refused is a *StatusError.
+func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error) {
+	r.Key = cmp.Or(r.Key, random.UUID7())
+	body, err := api.EncodeRequest(r)
+	if err != nil {
+		return "", err
+	}
+	var none uint64
+	err = c.once(ctx, r.Key, &none, func(identity http.Header) error {
+		identity.Set("Prefer", "respond-async")
+		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		_, err = answer.whole(c.maxAnswer(r))
+		return err
+	})
+	return r.Key, err
 }
 
 // follow sends an action and reads its events. Those up to last were told before, and the

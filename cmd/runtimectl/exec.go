@@ -35,13 +35,19 @@ and standard error apart, and exits with the command's own exit code. Its standa
 input is empty; with --interactive it is this one, as it comes, and with --session
 once it has ended.
 
+With --tty the command has a terminal of its own, of the size of this one, for both
+outputs. With --interactive too, what you type goes to it key by key, also Ctrl-C;
+Ctrl-P Ctrl-Q leaves, and the command goes on. With --detach the answer is the
+identity of the action, at once, which 'runtimectl follow', 'output', 'wait' and
+'cancel' take.
+
 With --session it runs in that persistent shell instead, "default" being the one
 that agents use if they name none: directory, variables and functions are those
 of the commands before it, and stay for those after it. It is on a terminal there:
 what it writes to standard output and standard error comes out together.
 
-Ctrl-C interrupts the command, and after --timeout it is interrupted too; two
-seconds later it is killed. What a command leaves behind when it ends by itself
+Ctrl-C interrupts the command, unless it is typed into a terminal of its own, and
+after --timeout it is interrupted too; two seconds later it is killed. What a command leaves behind when it ends by itself
 lives on.
 
 With --user root, in a sandbox created with --allow-root, the command runs as root,
@@ -53,11 +59,14 @@ cannot be run and 127 when it is not there.`,
 		Example: `  runtimectl exec build -- make -j4
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
   tar c src | runtimectl exec -i build -- tar x
+  runtimectl exec -it build -- vi notes.txt
+  id=$(runtimectl exec -d build -- make) && runtimectl follow build "$id"
   runtimectl exec --session default build -- pwd
   runtimectl exec --user root build -- apt-get install -y jq`,
 		Annotations: map[string]string{command.RunsCommands: "yes"},
 	}
 	opts.add(c)
+	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
 	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
 	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`: root, where the sandbox was created with --allow-root")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
@@ -67,6 +76,9 @@ cannot be run and 127 when it is not there.`,
 	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, words, err := splitCommand(cmd, args, false)
+		if err == nil && len(words) == 0 {
+			err = missingCommand(cmd)
+		}
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
@@ -96,7 +108,8 @@ type execFlags struct {
 	env     []string
 	workDir string
 	feed    bool // standard input is the command's
-	tty     bool
+	tty     bool // it has a terminal of its own
+	detach  bool // it is not waited for
 
 	variables map[string]string // those of env; prepare sets it
 	inputDir  string            // where the input is in the sandbox; prepare chooses it
@@ -104,8 +117,7 @@ type execFlags struct {
 
 func (f *execFlags) add(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
-	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "")
-	_ = c.Flags().MarkHidden("tty") // the flag is there; people know it from docker, and are told what to use
+	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal of its own")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
 	// What follows the sandbox or the image is the command's.
 	c.Flags().SetInterspersed(false)
@@ -126,10 +138,11 @@ func splitCommand(c *cobra.Command, args []string, optional bool) (what string, 
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	if len(words) == 0 {
-		return "", nil, fmt.Errorf("the command to run is missing: %s", c.UseLine())
-	}
 	return what, words, nil
+}
+
+func missingCommand(c *cobra.Command) error {
+	return fmt.Errorf("the command to run is missing: %s", c.UseLine())
 }
 
 // prepare checks the variables, and chooses where the input is put.
@@ -195,7 +208,7 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	}
 	defer c.Close()
 	if opts.session == "" {
-		return p.performProgram(ctx, c, words, opts)
+		return p.performProgram(ctx, c, s.Name, words, opts)
 	}
 	if input != nil {
 		if err := input.send(ctx, c, opts.inputDir); err != nil {
@@ -206,6 +219,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	request := api.Request{Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
+	}
+	if opts.detach {
+		return p.startAction(ctx, c, request)
 	}
 	o, err := p.stream(ctx, c, request)
 	if err != nil {
@@ -226,6 +242,15 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 	}
 	return runEnd(run)
+}
+
+// startAction sends an action and prints its identity.
+func (p *program) startAction(ctx context.Context, c *client.Client, request api.Request) error {
+	id, err := c.Start(ctx, request)
+	if err == nil {
+		_, err = fmt.Fprintln(p.Stdout, id)
+	}
+	return err
 }
 
 // runEnd returns how a command of a persistent shell ended, as the end of exec.

@@ -21,16 +21,31 @@ const stopProgram = `kill -INT "-$0"; for i in 1 2; do sleep 1; kill -0 "-$0" ||
 
 // performProgram runs a command as a program without a persistent shell, and returns
 // its exit code as a *exitError unless that is 0.
-func (p *program) performProgram(ctx context.Context, c *client.Client, words []string, opts execFlags) error {
+func (p *program) performProgram(ctx context.Context, c *client.Client, name string, words []string, opts execFlags) error {
 	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
 	if opts.feed {
 		a.Stdin = api.StdinStream
 	}
-	request := api.Request{Action: a, Key: random.UUID7()}
+	request := api.Request{Key: random.UUID7()}
+	var tty *ownTerminal
+	if opts.tty {
+		tty = p.newTerminal(ctx, c, request.Key, opts.feed)
+		a.TTY, a.Env = new(tty.size.tty()), withTERM(a.Env)
+	}
+	if opts.detach {
+		a.KillAfter = opts.timeout.Seconds()
+		request.Action = a
+		return p.startAction(ctx, c, request)
+	}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
 	}
-	o, err := p.streamProgram(ctx, c, request, opts.feed)
+	request.Action = a
+	o, err := p.streamProgram(ctx, c, request, opts.feed, tty)
+	if errors.Is(err, errLeft) {
+		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl follow %s %s'\n", name, request.Key)
+		return nil
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
@@ -71,11 +86,13 @@ var signalNumbers = map[string]int{
 
 // streamProgram sends an action and shows each stream of its program on ours. When ctx
 // is over the program is interrupted, and what it says to that is shown too. It does not
-// outlive its answer. With feed it reads our standard input.
-func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, feed bool) (api.Observation, error) {
+// outlive its answer. With feed it reads our standard input, and with tty it is on a
+// terminal, to which ours passes what is typed.
+func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, feed bool, tty *ownTerminal) (api.Observation, error) {
 	streaming, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	cancel := func() { fail(nil) }
 	defer cancel()
+	defer tty.restore()
 	begun, streamed, stopped := make(chan int, 1), make(chan struct{}), make(chan struct{})
 	pid, user := 0, request.Action.(api.ExecAction).User
 	stop := context.AfterFunc(ctx, func() {
@@ -84,6 +101,9 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		defer limit.Stop()
 		select {
 		case began := <-begun:
+			if tty != nil {
+				_ = c.Signal(streaming, request.Key, "SIGHUP") // a shell ignores SIGINT
+			}
 			stopGroup(ctx, c, user, began)
 		case <-streamed:
 		case <-limit.C:
@@ -94,13 +114,22 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		}
 		cancel()
 	})
+	input := p.Stdin
 	o, err := c.Stream(streaming, request, func(o api.Output) error {
 		if o.PID > 0 && pid == 0 {
 			pid = o.PID
 			begun <- pid
+			if tty != nil {
+				typed, err := tty.connect(streaming)
+				if err != nil {
+					return err
+				}
+				input = typed
+			}
 			if feed {
 				go func() { // it is not waited for: a read cannot be ended, and this program ends
-					if err := c.Feed(streaming, request.Key, p.Stdin); err != nil && streaming.Err() == nil {
+					defer tty.restoreInPanic()
+					if err := c.Feed(streaming, request.Key, input); err != nil && streaming.Err() == nil {
 						fail(fmt.Errorf("giving the command standard input: %w", err))
 					}
 				}()
@@ -114,6 +143,10 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	}
 	if !stop() {
 		<-stopped
+	}
+	err = errors.Join(err, tty.disconnect(err != nil))
+	if errors.Is(err, errLeft) {
+		return nil, errLeft
 	}
 	if ended, ok := o.(api.ExecObservation); pid > 0 && (!ok || ended.ExitCode == nil && ended.Signal == nil) && ctx.Err() == nil {
 		stopGroup(ctx, c, user, pid)

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
@@ -21,13 +20,19 @@ type spool struct{ file *os.File }
 // spool reads standard input to its end where it is the command's and that runs in a
 // session, and nil where not.
 func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
-	if opts.tty {
-		return nil, command.Usage(cmd, errors.New("--tty: a command always has a terminal; to type into one use 'runtimectl sh'"))
-	}
-	if !opts.feed || opts.session == "" {
+	_, typed := terminalFile(p.Stdin)
+	switch {
+	case opts.tty && opts.session != "":
+		return nil, command.Usage(cmd, fmt.Errorf("--tty: the session has a terminal already; to type into it use 'runtimectl sh --session %s'", opts.session))
+	case opts.detach && opts.feed:
+		return nil, command.Usage(cmd, errors.New("--detach: a command that is not waited for gets no --interactive"))
+	case opts.detach && opts.session != "" && opts.timeout > 0:
+		return nil, command.Usage(cmd, errors.New("--detach: nothing would end a session's command after --timeout; leave out one of them"))
+	case opts.tty && opts.feed && !typed:
+		return nil, command.Usage(cmd, errors.New("the input is not a terminal: run this in one, or leave out --tty"))
+	case !opts.feed || opts.session == "":
 		return nil, nil //nolint:nilnil // there is none
-	}
-	if in, ok := p.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+	case typed:
 		return nil, command.Usage(cmd, errors.New("--interactive: standard input is a terminal; to type into a sandbox use 'runtimectl sh'"))
 	}
 	file, err := os.CreateTemp("", "runtimectl-")

@@ -84,9 +84,6 @@ func TestExecInput(t *testing.T) {
 	if code, _, stderr := m.fed("x", "exec", "-i", "--session", "busy", "box", "cat"); code != 125 || !strings.Contains(stderr, "NOT executed") {
 		t.Errorf("in a busy session: got %d %s", code, stderr)
 	}
-	if code, _, stderr := m.fed("", "exec", "-it", "box", "sh"); code != 125 || !strings.Contains(stderr, "use 'runtimectl sh'") {
-		t.Errorf("-it: got %d %s", code, stderr)
-	}
 }
 
 // A command reads standard input as it comes, and can answer it.

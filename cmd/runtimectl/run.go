@@ -21,11 +21,15 @@ func (p *program) runCommand() *cobra.Command {
 removes the sandbox again, also when it is interrupted. It takes the flags of
 'create' and runs the command as 'exec' does.
 
+With -it it connects your terminal to one of the command, which is a shell if you
+name none.
+
 The exit code is the command's; 124 after --timeout, 125 when the sandbox could
 not be made or the command not brought to run, 126 when it cannot be run and 127
 when it is not there.`,
 		Example: `  runtimectl run python:3.13 -- python3 -c 'print(1)'
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
+  runtimectl run -it debian:bookworm
   runtimectl run --local -- make test`,
 		Annotations:       map[string]string{command.RunsCommands: "yes"},
 		ValidArgsFunction: p.CompleteImage,
@@ -39,6 +43,13 @@ when it is not there.`,
 	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image, words, err := splitCommand(cmd, args, p.Local)
+		switch {
+		case err != nil || len(words) > 0:
+		case opts.tty && opts.feed && (p.Local || image != ""):
+			words = someShell
+		default:
+			err = missingCommand(cmd)
+		}
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
@@ -64,6 +75,9 @@ when it is not there.`,
 	}
 	return c
 }
+
+// someShell is the best shell of any image.
+var someShell = []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"}
 
 // performHinted is perform, with a hint after a command that failed for want of root.
 func (p *program) performHinted(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {

@@ -79,12 +79,18 @@ type shFlags struct {
 
 // terminals are standard input and output, if they are a terminal.
 func (p *program) terminals() (in, out *os.File, err error) {
-	in, isIn := p.Stdin.(*os.File)
-	out, isOut := p.Stdout.(*os.File)
-	if !isIn || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+	in, isIn := terminalFile(p.Stdin)
+	out, isOut := terminalFile(p.Stdout)
+	if !isIn || !isOut {
 		return nil, nil, errors.New("sh is for a terminal: without one, use exec")
 	}
 	return in, out, nil
+}
+
+// terminalFile returns the file of a stream that is a terminal.
+func terminalFile(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
 // errLeft ends an attachment whose keys were typed.
@@ -108,7 +114,7 @@ func attach(ctx context.Context, c *client.Client, name string, opts shFlags, ke
 		_, _ = io.WriteString(out, resetTerminal)
 		err = errors.Join(err, term.Restore(int(in.Fd()), before))
 	}()
-	size := &windowSize{remote: remote, out: out}
+	size := &windowSize{out: out, resize: remote.Resize}
 	if !opts.readOnly {
 		stop := size.follow(ctx)
 		defer stop()
@@ -153,8 +159,8 @@ func typeInto(remote io.Writer, size *windowSize, keys []byte, in io.Reader, rea
 // windowSize tells the other side how large the terminal is. Its methods may be
 // called concurrently.
 type windowSize struct {
-	remote *client.Terminal
-	out    *os.File
+	out    *os.File                   // a terminal; nil where there is none, and the size stays
+	resize func(rows, cols int) error // tells it; a connection that broke is noticed elsewhere
 
 	mu         sync.Mutex
 	rows, cols int // as the other side knows them
@@ -164,12 +170,24 @@ type windowSize struct {
 func (w *windowSize) send() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	cols, rows, err := term.GetSize(int(w.out.Fd()))
-	if err != nil || rows <= 0 || cols <= 0 || rows == w.rows && cols == w.cols {
-		return
+	if rows, cols := w.now(); rows > 0 && (rows != w.rows || cols != w.cols) && w.resize(rows, cols) == nil {
+		w.rows, w.cols = rows, cols
 	}
-	w.rows, w.cols = rows, cols
-	_ = w.remote.Resize(rows, cols) // a connection that broke is noticed elsewhere
+}
+
+// maxSize bounds the lines and the columns that a server takes.
+const maxSize = 1000
+
+// now is the size of the terminal, 0 where that is not known.
+func (w *windowSize) now() (rows, cols int) {
+	if w.out == nil {
+		return 0, 0
+	}
+	cols, rows, err := term.GetSize(int(w.out.Fd()))
+	if err != nil || rows <= 0 || cols <= 0 {
+		return 0, 0
+	}
+	return min(rows, maxSize), min(cols, maxSize)
 }
 
 // follow sends the size now and whenever it changes, until stop.
