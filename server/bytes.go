@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/userfile"
 )
 
 // Incoming is the new content of a file, received before it takes the file's place. It is
@@ -67,7 +66,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
-		tag, err := hashOf(r.Context(), f, info.Size())
+		tag, err := userfile.SHA256(r.Context(), f, info.Size())
 		if err != nil {
 			return fileError(err, name, http.StatusNotFound)
 		}
@@ -119,26 +118,6 @@ func wantsTag(r *http.Request, size int64) bool {
 	h := r.Header
 	asks := r.Method == http.MethodHead || h.Get("If-Match") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
 	return size <= maxTagged || asks && size <= maxHashed
-}
-
-// hashOf returns the SHA-256 of the first size bytes of a file, which may grow meanwhile,
-// in hexadecimal. It stops where ctx ends.
-func hashOf(ctx context.Context, f *os.File, size int64) (string, error) {
-	digest, in := sha256.New(), io.NewSectionReader(f, 0, size)
-	buf := make([]byte, 128<<10)
-	for at := int64(0); ; {
-		n, err := in.ReadAt(buf, at)
-		_, _ = digest.Write(buf[:n]) // never fails
-		at += int64(n)
-		switch {
-		case errors.Is(err, io.EOF):
-			return hex.EncodeToString(digest.Sum(nil)), nil
-		case err != nil:
-			return "", err
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
-		}
-	}
 }
 
 // writeFile gives a file new content.

@@ -160,7 +160,7 @@ func (s *Server) replace(root *os.Root, above string, a arrival) error {
 	}
 	if !keepsInode(root, a.name, old, info) {
 		err := s.swap(root, above, a, info)
-		if !inPlaceInstead(err) {
+		if !errors.Is(tempfile.InPlace(err), tempfile.ErrInPlace) {
 			return err
 		}
 	}
@@ -195,20 +195,7 @@ func keepsInode(root *os.Root, name string, f *os.File, info fs.FileInfo) bool {
 	if named, err := root.Lstat(name); err != nil || !named.Mode().IsRegular() {
 		return true
 	}
-	names := make([]byte, 256)
-	n, err := unix.Flistxattr(int(f.Fd()), names)
-	return errors.Is(err, unix.ERANGE) || err == nil && n > 0 && string(names[:n]) != "security.selinux\x00"
-}
-
-// inPlaceInstead tells whether swap was refused something that writing in place does
-// without.
-func inPlaceInstead(err error) bool {
-	for _, refusal := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY, unix.EXDEV, unix.ENAMETOOLONG} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
+	return tempfile.HasAttributes(f)
 }
 
 // swap puts a new file into the place of another one, whose mode and owner it gets, or
@@ -225,7 +212,7 @@ func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) e
 	defer t.Discard()
 	if old != nil {
 		stat := old.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // keepsInode looked
-		if err := giveTo(t.File, int(stat.Uid), int(stat.Gid)); err != nil {
+		if err := tempfile.Give(t.File, int(stat.Uid), int(stat.Gid)); err != nil {
 			return err
 		}
 	}
@@ -233,8 +220,7 @@ func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) e
 		return err
 	}
 	if old != nil {
-		const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
-		if err := t.Chmod(old.Mode() & bits); err != nil {
+		if err := t.Chmod(old.Mode() & tempfile.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -242,18 +228,6 @@ func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) e
 		return err
 	}
 	return t.Rename(a.name)
-}
-
-// giveTo gives a file to a user and a group where it is not theirs already.
-func giveTo(f *os.File, uid, gid int) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && int(stat.Gid) == gid {
-		return nil
-	}
-	return f.Chown(uid, gid)
 }
 
 // fillFrom writes the content of a new file.
@@ -316,7 +290,7 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 	defer func() {
 		for _, d := range slices.Backward(made) { // the user reaches none before all are done
 			if err == nil {
-				err = errors.Join(d.Chmod(0o755), giveTo(d, s.cfg.Owner.UID, s.cfg.Owner.GID))
+				err = errors.Join(d.Chmod(0o755), tempfile.Give(d, s.cfg.Owner.UID, s.cfg.Owner.GID))
 			} else {
 				removeOwn(d.Name())
 			}
@@ -356,17 +330,11 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 	if err := fillFrom(t.File, a); err != nil {
 		return err
 	}
-	if err := errors.Join(t.Chmod(mode), giveTo(t.File, s.cfg.Owner.UID, s.cfg.Owner.GID), t.Close()); err != nil {
+	if err := errors.Join(t.Chmod(mode), tempfile.Give(t.File, s.cfg.Owner.UID, s.cfg.Owner.GID), t.Close()); err != nil {
 		return err
 	}
 	if old == nil { // and still nothing
-		err := unix.Renameat2(int(at.Fd()), t.Name(), int(at.Fd()), base, unix.RENAME_NOREPLACE)
-		if err == nil {
-			t.Renamed()
-		}
-		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
-			return err
-		}
+		return t.Take(int(at.Fd()), base)
 	}
 	return t.Rename(base)
 }

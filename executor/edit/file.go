@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/internal/userfile"
 )
 
@@ -108,26 +109,8 @@ func (f *file) look(r *os.File) error {
 	if !ok || !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: %w", kindOf(info.Mode()), errNotRegular)
 	}
-	f.info, f.stat, f.named = info, stat, hasAttributes(r)
+	f.info, f.stat, f.named = info, stat, tempfile.HasAttributes(r)
 	return nil
-}
-
-// hasAttributes reports whether a file has extended attributes that a copy would not get by itself. The system gives every
-// file a security label.
-func hasAttributes(r *os.File) bool {
-	conn, err := r.SyscallConn() // Fd would make reads block, which some files of /proc do
-	if err != nil {
-		return true
-	}
-	var names [256]byte
-	n := 0
-	if failed := conn.Control(func(fd uintptr) { n, err = unix.Flistxattr(int(fd), names[:]) }); failed != nil {
-		return true
-	}
-	if errors.Is(err, unix.ERANGE) {
-		return true
-	}
-	return err == nil && n > 0 && string(names[:n]) != "security.selinux\x00"
 }
 
 // unchanged fails with errChanged if the name now leads to another file or another version.

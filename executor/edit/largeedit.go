@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/tempfile"
 )
 
 const (
@@ -139,7 +141,7 @@ func (e *Editor) openLarge(p place) (*large, error) {
 	case l.file.info.Size() > e.maxScan:
 		err = e.tooLong(p)
 	case p.want != "":
-		if l.sum, err = hashFile(l.read, l.file.info.Size()); err != nil {
+		if err = l.hash(); err != nil {
 			err = unreadable(p.shown, err)
 		} else if l.sum != p.want {
 			err = stale(p, l.sum)
@@ -579,10 +581,10 @@ func (l *large) rewriteWith(s splicing, mode fs.FileMode, after *hash) error {
 		return err
 	}
 	*after = versionOf(info)
-	if err := t.own(int(l.file.stat.Uid), int(l.file.stat.Gid)); err != nil {
+	if err := tempfile.Give(t.File.File, int(l.file.stat.Uid), int(l.file.stat.Gid)); err != nil {
 		return err
 	}
-	if err := t.Chmod(mode & modeBits); err != nil {
+	if err := t.Chmod(mode & tempfile.ModeBits); err != nil {
 		return err
 	}
 	if err := l.file.unchanged(); err != nil {

@@ -2,24 +2,16 @@ package edit
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/internal/userfile"
 )
-
-// modeBits are the bits of a mode that chmod sets.
-const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
-
-// errInPlace says that a file cannot be replaced by a new one, and can perhaps be written where it is.
-var errInPlace = errors.New("the file can only be written in place")
 
 // overwrite gives a file new bytes and a mode: by a temporary file in the same directory that takes its name, so that
 // there is the old file or the new one at any moment, and in place where that would lose a link, an owner or an attribute,
@@ -37,7 +29,7 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 		return e.rewrite(w, f, data, mode)
 	}
 	err = e.swap(f, data, mode)
-	if errors.Is(err, errInPlace) {
+	if errors.Is(err, tempfile.ErrInPlace) {
 		return e.rewrite(w, f, data, mode)
 	}
 	return err
@@ -47,11 +39,11 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 	t, err := e.newTemp(filepath.Dir(f.path), 0o600)
 	if err != nil {
-		return inPlaceOr(err)
+		return tempfile.InPlace(err)
 	}
 	defer t.Discard()
-	if err := t.own(int(f.stat.Uid), int(f.stat.Gid)); err != nil {
-		return errInPlace // without the right to give files away, only the file itself keeps its owner
+	if err := tempfile.Give(t.File.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return tempfile.ErrInPlace // without the right to give files away, only the file itself keeps its owner
 	}
 	if err := t.fill(data, &mode, e.flush); err != nil {
 		return err
@@ -59,19 +51,7 @@ func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	if err := t.Rename(f.path); err != nil {
-		return inPlaceOr(err) // a sticky directory, a file that is mounted by itself
-	}
-	return nil
-}
-
-func inPlaceOr(err error) error {
-	for _, refusal := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY, unix.EXDEV, unix.ENAMETOOLONG} {
-		if errors.Is(err, refusal) {
-			return errInPlace
-		}
-	}
-	return err
+	return tempfile.InPlace(t.Rename(f.path)) // a sticky directory, a file that is mounted by itself
 }
 
 // rewrite writes data over an open file that holds f.data. What does not fit on the disk shows before an old byte is
@@ -84,8 +64,8 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	if err := f.sameVersion(now.info); err != nil {
 		return err
 	}
-	if mode&modeBits != f.info.Mode()&modeBits { // first: without permission for this, nothing is written
-		if err := w.Chmod(mode & modeBits); err != nil {
+	if mode&tempfile.ModeBits != f.info.Mode()&tempfile.ModeBits { // first: without permission for this, nothing is written
+		if err := w.Chmod(mode & tempfile.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -108,7 +88,7 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	}()
 	if err != nil {
 		_, back := w.WriteAt(old[same:], int64(same))
-		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&modeBits))
+		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&tempfile.ModeBits))
 	}
 	return nil
 }
@@ -143,7 +123,7 @@ func (e *Editor) create(path string, data []byte, b creation) (dirs int, err err
 	if err := t.fill(data, mode, e.flush); err != nil {
 		return 0, err
 	}
-	if err := t.take(path); err != nil {
+	if err := t.Take(unix.AT_FDCWD, path); err != nil {
 		return 0, err
 	}
 	return len(made), nil
@@ -210,25 +190,13 @@ func (e *Editor) newTemp(dir string, mode fs.FileMode) (temp, error) {
 	return temp{f}, err
 }
 
-// own gives the file to a user, where it is not theirs already.
-func (t temp) own(uid, gid int) error {
-	info, err := t.Stat()
-	if err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) == uid && int(stat.Gid) == gid {
-		return nil
-	}
-	return t.Chown(uid, gid)
-}
-
 // fill writes all of the file and brings it to the disk.
 func (t temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) error {
 	if _, err := t.Write(data); err != nil {
 		return err
 	}
 	if mode != nil {
-		if err := t.Chmod(*mode & modeBits); err != nil {
+		if err := t.Chmod(*mode & tempfile.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -236,18 +204,4 @@ func (t temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) e
 		return err
 	}
 	return t.Close()
-}
-
-// take gives the file its name, unless another file has it.
-func (t temp) take(path string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, t.Name(), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
-	if err == nil {
-		t.Renamed()
-		return nil
-	}
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("naming %q: %w", path, err)
-	}
-	// This file system cannot rename without replacing. A link does not replace either, and Discard removes the old name.
-	return os.Link(t.Name(), path)
 }

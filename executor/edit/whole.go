@@ -2,6 +2,7 @@ package edit
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/internal/userfile"
 )
 
@@ -84,7 +86,7 @@ func (in *Incoming) open() (err error) {
 		return err
 	}
 	in.temp, err = in.e.newTemp(dir, mode)
-	if in.old && errors.Is(inPlaceOr(err), errInPlace) && in.e.history.kept != nil {
+	if in.old && errors.Is(tempfile.InPlace(err), tempfile.ErrInPlace) && in.e.history.kept != nil {
 		in.temp, err = in.e.newTemp(fdPath(in.e.history.kept), mode) // for writing in place
 	}
 	return err
@@ -215,7 +217,7 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 		}
 		if !w.file.keepsInode() {
 			w.keep(e.history, en, true)
-			if err := in.swap(w.file, want); !errors.Is(err, errInPlace) {
+			if err := in.swap(w.file, want); !errors.Is(err, tempfile.ErrInPlace) {
 				return err
 			}
 			e.history.discard(en)
@@ -237,28 +239,25 @@ func (in *Incoming) take(mode *fs.FileMode) error {
 		mode = new(fs.FileMode(0o644))
 	}
 	if mode != nil {
-		if err := in.temp.Chmod(*mode & modeBits); err != nil {
+		if err := in.temp.Chmod(*mode & tempfile.ModeBits); err != nil {
 			return err
 		}
 	}
-	return in.temp.take(in.real)
+	return in.temp.Take(unix.AT_FDCWD, in.real)
 }
 
 // swap puts the content in the place of another file.
 func (in *Incoming) swap(f *file, mode fs.FileMode) error {
-	if err := in.temp.own(int(f.stat.Uid), int(f.stat.Gid)); err != nil {
-		return errInPlace
+	if err := tempfile.Give(in.temp.File.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return tempfile.ErrInPlace
 	}
-	if err := in.temp.Chmod(mode & modeBits); err != nil {
+	if err := in.temp.Chmod(mode & tempfile.ModeBits); err != nil {
 		return err
 	}
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	if err := in.temp.Rename(f.path); err != nil {
-		return inPlaceOr(err)
-	}
-	return nil
+	return tempfile.InPlace(in.temp.Rename(f.path))
 }
 
 // rewrite writes the content over an open file. Space for it is taken first; should a write fail later, the bytes and the
@@ -270,15 +269,15 @@ func (in *Incoming) rewrite(w *whole, mode fs.FileMode, en *entry) error {
 	if err := w.file.unchanged(); err != nil {
 		return err
 	}
-	if mode&modeBits != w.file.info.Mode()&modeBits {
-		if err := w.write.Chmod(mode & modeBits); err != nil {
+	if mode&tempfile.ModeBits != w.file.info.Mode()&tempfile.ModeBits {
+		if err := w.write.Chmod(mode & tempfile.ModeBits); err != nil {
 			return err
 		}
 	}
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	if in.Size > 0 {
 		if err := unix.Fallocate(int(w.write.Fd()), keepSize, 0, in.Size); noSpace(err) {
-			return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&modeBits))
+			return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
 		}
 	}
 	err := copyOver(w.write, in.temp, in.Size)
@@ -316,7 +315,7 @@ func (w *whole) putBack(h *history, en *entry) error {
 	default:
 		from = bytes.NewReader(en.data)
 	}
-	return errors.Join(copyOver(w.write, from, w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&modeBits))
+	return errors.Join(copyOver(w.write, from, w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
 }
 
 // Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
@@ -459,21 +458,18 @@ func (w *whole) isOne(hashes []string) (bool, error) {
 		if w.file.info.Size() > w.e.maxScan {
 			return false, w.e.tooLong(w.place)
 		}
-		var err error
-		if w.sum, err = hashFile(w.read, w.file.info.Size()); err != nil {
+		if err := w.hash(); err != nil {
 			return false, unreadable(w.shown, err)
 		}
 	}
 	return slices.Contains(hashes, string(w.sum)), nil
 }
 
-// hashFile hashes the first size bytes of a regular file, which may grow meanwhile.
-func hashFile(f *os.File, size int64) (hash, error) {
-	digest := sha256.New()
-	buffers := copyBuffers.Get().(*[2][128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
-	defer copyBuffers.Put(buffers)
-	_, err := io.CopyBuffer(digest, struct{ io.Reader }{io.NewSectionReader(f, 0, size)}, buffers[0][:])
-	return hash(hex.EncodeToString(digest.Sum(nil))), err
+// hash sets the hash of the file.
+func (w *whole) hash() error {
+	sum, err := userfile.SHA256(context.Background(), w.read, w.file.info.Size())
+	w.sum = hash(sum)
+	return err
 }
 
 // keep makes the history keep the file's bytes: by a link to it where it is about to lose its name, by a copy otherwise.

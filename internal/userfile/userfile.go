@@ -6,8 +6,12 @@
 package userfile
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -45,6 +49,26 @@ func Check(f *os.File, flag int) error {
 		return &fs.PathError{Op: "open", Path: f.Name(), Err: refused}
 	}
 	return nil
+}
+
+// SHA256 returns the hash of the first size bytes of a file, which may grow meanwhile, in
+// hexadecimal. It stops where ctx ends.
+func SHA256(ctx context.Context, f *os.File, size int64) (string, error) {
+	digest, in := sha256.New(), io.NewSectionReader(f, 0, size)
+	buf := make([]byte, min(size+1, 128<<10)) // one byte more shows the end
+	for at := int64(0); ; {
+		n, err := in.ReadAt(buf, at)
+		_, _ = digest.Write(buf[:n]) // never fails
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF):
+			return hex.EncodeToString(digest.Sum(nil)), nil
+		case err != nil:
+			return "", err
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		}
+	}
 }
 
 // hasOpenat2 tells whether the kernel, and the sandbox's filter of system calls, has
