@@ -208,16 +208,9 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 }
 
 func (j *loader) applyIntent(s *segment, r record, payload []byte) {
-	in, begin, ok := decodeIntent(payload)
-	if _, gone := j.forgotten[hashID(in.ID)]; !ok || gone || j.byID[in.ID] != nil {
+	in, begin, ok := decodeIntent(payload, j.word)
+	if !ok || j.byID[in.ID] != nil || j.hasForgotten(in.ID) {
 		return
-	}
-	for _, word := range []*string{&in.Kind, &in.Session, &in.Form} {
-		if kept, ok := j.words[*word]; ok {
-			*word = kept
-		} else {
-			j.words[*word] = *word
-		}
 	}
 	a := &Action{j: j.Journal, in: in, n: r.n, begin: begin, state: Reserved, recorded: true}
 	if r.kind == kindRunning {
@@ -226,6 +219,25 @@ func (j *loader) applyIntent(s *segment, r record, payload []byte) {
 	j.byID[in.ID], j.byN[a.n] = a, a
 	j.actions = append(j.actions, a)
 	a.hold(s)
+}
+
+// word returns bytes as a string that equal ones share.
+func (j *loader) word(p []byte) string {
+	kept, ok := j.words[string(p)] // which copies nothing
+	if !ok {
+		kept = string(p)
+		j.words[kept] = kept
+	}
+	return kept
+}
+
+// hasForgotten reports whether an identity is that of a forgotten action.
+func (j *loader) hasForgotten(id string) bool {
+	if len(j.forgotten) == 0 {
+		return false // without the time that a digest takes
+	}
+	_, gone := j.forgotten[hashID(id)]
+	return gone
 }
 
 // grow counts a record of output.

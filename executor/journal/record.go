@@ -216,8 +216,8 @@ func (in Intent) encode(dst []byte, begin int64) []byte {
 	return dst
 }
 
-// decodeIntent reads a payload of encode.
-func decodeIntent(p []byte) (in Intent, begin int64, ok bool) {
+// decodeIntent reads a payload of encode. word makes strings of what many intents repeat.
+func decodeIntent(p []byte, word func([]byte) string) (in Intent, begin int64, ok bool) {
 	if len(p) < len(in.Digest)+8 {
 		return in, 0, false
 	}
@@ -230,7 +230,12 @@ func decodeIntent(p []byte) (in Intent, begin int64, ok bool) {
 			return in, 0, false
 		}
 		p = p[size:]
-		*text, p = string(p[:n]), p[n:]
+		if text == &in.ID || text == &in.Text {
+			*text = string(p[:n])
+		} else {
+			*text = word(p[:n])
+		}
+		p = p[n:]
 	}
 	return in, begin, begin >= 0 && in.ID != "" && len(p) == 0
 }

@@ -50,6 +50,7 @@ var parts = []part{
 	{"notebook", (*bench).notebook},
 	{"user", (*bench).otherUser},
 	{"throughput", (*bench).throughput},
+	{"journal", (*bench).journal},
 	{"exec", (*bench).execs},
 	{"bytes", (*bench).wholeFiles},
 	{"sessions", (*bench).sessions},

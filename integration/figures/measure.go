@@ -58,37 +58,57 @@ func (b *bench) latency() {
 
 // parallel runs true in eight sessions at once, and in eight bare shells.
 func (b *bench) parallel() {
-	p := b.launch("tcp")
-	var ours, bare [8]func() error
-	for i := range ours {
-		c, shell := must(p.dial()), b.bare()
+	ours := b.eight(b.launch("tcp"))
+	var bare [8]func() error
+	for i := range bare {
+		shell := b.bare()
+		bare[i] = func() error { _, err := shell.try("true"); return err }
+	}
+	median, bareMedian, ratio := rates(3, 3*time.Second, ours, bare)
+	b.add(row{
+		name: "8 sessions in parallel, client included", ours: fmt.Sprintf("%.0f/s", median), target: "≥ 5,000/s",
+		bare: fmt.Sprintf("%.0f/s", bareMedian), ratio: ratio, missed: median < 5000,
+	})
+}
+
+// eight returns workers that run true, each in a session of its own.
+func (b *bench) eight(p *server) (work [8]func() error) {
+	for i := range work {
+		c := must(p.dial())
 		b.stops = append(b.stops, func() { _ = c.Close() })
 		request := action("run", fmt.Sprint("s", i), map[string]any{"command": "true"})
 		c.run(request)
-		ours[i] = func() error {
+		work[i] = func() error {
 			answer, err := c.ask(request)
 			if err == nil && !bytes.Contains(answer, []byte(succeeded)) {
 				err = fmt.Errorf("true answered %.500q", answer)
 			}
 			return err
 		}
-		bare[i] = func() error { _, err := shell.try("true"); return err }
 	}
-	var rates, bareRates []float64
-	for range 3 {
-		rates, bareRates = append(rates, rate(ours)), append(bareRates, rate(bare))
+	return work
+}
+
+// rates returns the medians of so many rates each, measured in turn, and that of their
+// ratios, which noise that lasts longer than a pair does not change.
+func rates(pairs int, limit time.Duration, ours, bare [8]func() error) (median, bareMedian, ratio float64) {
+	var all, bares, ratios []float64
+	for i := range pairs {
+		var now [2]float64
+		for j := range now {
+			k := (i + j) % len(now)
+			now[k] = rate(limit, [2][8]func() error{ours, bare}[k])
+		}
+		all, bares, ratios = append(all, now[0]), append(bares, now[1]), append(ratios, now[0]/now[1])
 	}
-	slices.Sort(rates)
-	slices.Sort(bareRates)
-	b.add(row{
-		name: "8 sessions in parallel, client included", ours: fmt.Sprintf("%.0f/s", rates[1]), target: "≥ 5,000/s",
-		bare: fmt.Sprintf("%.0f/s", bareRates[1]), ratio: rates[1] / bareRates[1], missed: rates[1] < 5000,
-	})
+	for _, list := range [][]float64{all, bares, ratios} {
+		slices.Sort(list)
+	}
+	return all[pairs/2], bares[pairs/2], ratios[pairs/2]
 }
 
 // rate returns how often eight workers do their work per second.
-func rate(work [8]func() error) float64 {
-	const limit = 3 * time.Second
+func rate(limit time.Duration, work [8]func() error) float64 {
 	var all sync.WaitGroup
 	var counts [8]int
 	var errs [8]error
