@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/transfer"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestCopy copies both ways as docker cp does.
@@ -52,7 +52,7 @@ func TestCopy(t *testing.T) {
 	}
 	for _, s := range steps {
 		m.ok("cp", s.from, s.to)
-		if got := tree(t, s.look); s.want != nil && !slices.Equal(got, s.want) {
+		if got := testhelp.Tree(t, s.look); s.want != nil && !slices.Equal(got, s.want) {
 			t.Fatalf("cp %s %s: got %q\nwant %q", s.from, s.to, got, s.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestCopy(t *testing.T) {
 	if err := unpacking.Unpack(strings.NewReader(archive)); err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, at("out5")); !slices.Equal(got, content) {
+	if got := testhelp.Tree(t, at("out5")); !slices.Equal(got, content) {
 		t.Errorf("by an archive: got %q\nwant %q", got, content)
 	}
 	m.ok("exec", "box", "mkdir", "from-archive")
@@ -76,7 +76,7 @@ func TestCopy(t *testing.T) {
 	if code := p.run(t.Context(), []string{"cp", "--local", "--state-dir", m.dir, "-", "box:from-archive"}); code != 0 {
 		t.Fatalf("cp -: exit code %d: %s", code, errs.String())
 	}
-	if got := tree(t, work+"/from-archive/dots"); !slices.Equal(got, content) {
+	if got := testhelp.Tree(t, work+"/from-archive/dots"); !slices.Equal(got, content) {
 		t.Errorf("from an archive: got %q\nwant %q", got, content)
 	}
 }
@@ -124,44 +124,6 @@ func write(t *testing.T, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// tree lists what is below a directory: "name mode content", links with what
-// they say.
-func tree(tb testing.TB, dir string) []string {
-	tb.Helper()
-	var all []string
-	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || file == dir {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		rel, _ := filepath.Rel(dir, file)
-		line := rel + " " + info.Mode().String()
-		switch {
-		case info.Mode().IsRegular():
-			data, err := os.ReadFile(file)
-			if err != nil {
-				return err
-			}
-			line += " " + string(data)
-		case info.Mode()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(file)
-			if err != nil {
-				return err
-			}
-			line = rel + " -> " + to
-		}
-		all = append(all, line)
-		return nil
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return all
 }
 
 // A copy that is interrupted ends with 130 and leaves nothing.

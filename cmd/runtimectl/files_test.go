@@ -11,6 +11,7 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/internal/shellquote"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 func TestCat(t *testing.T) {
@@ -52,7 +53,7 @@ func TestEdit(t *testing.T) {
 	if code, stderr := m.edit("sed -i s/one/two/", "box", "f"); code != 0 || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	if got := tree(t, work); len(got) != 1 || got[0] != "f -rw-r----- two\n" {
+	if got := testhelp.Tree(t, work); len(got) != 1 || got[0] != "f -rw-r----- two\n" {
 		t.Errorf("got %q, want the content changed and the mode as it was", got)
 	}
 	if code, stderr := m.edit("true", "box", "f"); code != 0 || stderr != "note: nothing is changed\n" {

@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // listenVariable makes the test program listen on a port of the loopback interface
@@ -50,7 +50,7 @@ func (m localMachine) listening(box string) string {
 	m.ok("exec", box, "sh", "-c", listenVariable+"="+file+" setsid "+os.Args[0]+" < /dev/null > /dev/null 2>&1 &")
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if port, err := os.ReadFile(file); err == nil {
-			killAfter(m.t, file+".pid")
+			testhelp.KillAfter(m.t, file+".pid")
 			return string(port)
 		}
 	}
@@ -180,19 +180,4 @@ func (l *lockedText) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// killAfter ends the process of a file with its number at the end of the test: it left
-// the sandbox's tree.
-func killAfter(t *testing.T, file string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 }

@@ -7,12 +7,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // listenVariable makes the test program listen on that address instead, write its port
@@ -53,7 +53,7 @@ func TestPorts(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); len(text) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, _ = os.ReadFile(dir + "/port")
 	}
-	killAfter(t, dir+"/pid")
+	testhelp.KillAfter(t, dir+"/pid")
 	port, err := api.ParsePort(string(text))
 	if err != nil {
 		t.Fatal(err)
@@ -96,19 +96,4 @@ func TestPorts(t *testing.T) {
 	if _, err := c.DialPort(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "No process of this sandbox listens on port 1") {
 		t.Errorf("port 1: got %v", err)
 	}
-}
-
-// killAfter ends the process of a file with its number at the end of the test: it left
-// the sandbox's tree.
-func killAfter(t *testing.T, file string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // entryOf is a member of an archive with a text as its content.
@@ -54,44 +55,6 @@ func archiveOf(tb testing.TB, members ...*tar.Header) []byte {
 		tb.Fatal(err)
 	}
 	return out.Bytes()
-}
-
-// tree lists what is below a directory: "name mode content", links with what
-// they say.
-func tree(tb testing.TB, dir string) []string {
-	tb.Helper()
-	var all []string
-	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || file == dir {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		rel, _ := filepath.Rel(dir, file)
-		line := rel + " " + info.Mode().String()
-		switch {
-		case info.Mode().IsRegular():
-			data, err := os.ReadFile(file)
-			if err != nil {
-				return err
-			}
-			line += " " + string(data)
-		case info.Mode()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(file)
-			if err != nil {
-				return err
-			}
-			line = rel + " -> " + to
-		}
-		all = append(all, line)
-		return nil
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return all
 }
 
 // hostileArchives try to write outside of the directory that they are unpacked
@@ -230,7 +193,7 @@ func TestUnpackHostile(t *testing.T) {
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("got error %v, want %q", err, tt.err)
 			}
-			if got := tree(t, dest); !slices.Equal(got, tt.want) {
+			if got := testhelp.Tree(t, dest); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q\nwant %q", got, tt.want)
 			}
 			checkOuter(t, outer)
@@ -267,7 +230,7 @@ func TestUnpackThroughLink(t *testing.T) {
 	if _, err := unpack(t, bytes.NewReader(archiveOf(t, entryOf(tar.TypeReg, "x/l", ""))), dest); err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, dest); !slices.Equal(got, []string{"l -rw-r--r-- x/l", "up -> .."}) {
+	if got := testhelp.Tree(t, dest); !slices.Equal(got, []string{"l -rw-r--r-- x/l", "up -> .."}) {
 		t.Errorf("got %q, want the link replaced", got)
 	}
 	for _, member := range []*tar.Header{entryOf(tar.TypeReg, "x/up/escaped", ""), entryOf(tar.TypeDir, "x/up/", "")} {
@@ -420,8 +383,8 @@ func TestNames(t *testing.T) {
 	if _, err := unpack(t, &out, again); err != nil {
 		t.Fatal(err)
 	}
-	want := tree(t, dest)
-	if got := tree(t, again); len(got) != len(members) || !slices.Equal(got, want) {
+	want := testhelp.Tree(t, dest)
+	if got := testhelp.Tree(t, again); len(got) != len(members) || !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
@@ -475,7 +438,7 @@ func TestTooLarge(t *testing.T) {
 	if !errors.Is(err, archive.ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	if got := tree(t, dest); len(got) != 0 {
+	if got := testhelp.Tree(t, dest); len(got) != 0 {
 		t.Errorf("there is %q", got)
 	}
 }
@@ -516,7 +479,7 @@ func TestAllLinks(t *testing.T) {
 	if _, err := unpack(t, bytes.NewReader(data), dest, func(u *archive.Unpacker) { u.AllLinks, u.DirMode = true, 0o755 }); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := tree(t, dest), []string{"a -> /etc/passwd", "b -> ../../b", "d drwxr-xr-x", "d/f -rw-r--r-- x/d/f"}; !slices.Equal(got, want) {
+	if got, want := testhelp.Tree(t, dest), []string{"a -> /etc/passwd", "b -> ../../b", "d drwxr-xr-x", "d/f -rw-r--r-- x/d/f"}; !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }

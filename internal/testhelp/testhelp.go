@@ -1,0 +1,64 @@
+// Package testhelp has what tests of several packages need.
+package testhelp
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Tree lists what is below a directory: "name mode content", links with what
+// they say.
+func Tree(tb testing.TB, dir string) []string {
+	tb.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || file == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, file)
+		line := rel + " " + info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(file) //nolint:gosec // a directory of the test
+			if err != nil {
+				return err
+			}
+			line += " " + string(data)
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(file)
+			if err != nil {
+				return err
+			}
+			line = rel + " -> " + to
+		}
+		all = append(all, line)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+// KillAfter ends the process whose number a file holds at the end of the test: it left
+// the sandbox's process tree.
+func KillAfter(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+}
