@@ -30,7 +30,7 @@ var toolCallShape = shapeOf(ToolCall{}, "name")
 
 // DecodeToolCall reads the body of a tool call. The arguments may be an object
 // or a string that holds one, and are not looked into. Every error is an *[Error]
-// with status 422 where the body has not the form of a call, and 400 where a
+// with status 422 where the body is not a call, and 400 where a
 // member is wrong.
 func DecodeToolCall(body []byte) (ToolCall, error) {
 	sent, arguments, err := scanToolCall(body)

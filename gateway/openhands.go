@@ -50,7 +50,7 @@ type start struct {
 const openhandsOwner = "openhands"
 
 // sessionKeyOf is the idempotency key of an OpenHands session: the sandbox's id
-// follows from it, so that it is found again without anybody remembering it.
+// follows from it, so that a new gateway finds it again.
 func sessionKeyOf(session string) string { return "openhands session " + session }
 
 func (g *Gateway) openhandsStart(w http.ResponseWriter, r *http.Request) error {

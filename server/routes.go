@@ -237,7 +237,7 @@ func refuse(status int, format string, args ...any) error {
 	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// invalid returns the refusal of a request that has not the form it should.
+// invalid returns the refusal of a malformed request.
 func invalid(format string, args ...any) error {
 	return &api.Error{
 		Status: http.StatusUnprocessableEntity,

@@ -336,7 +336,7 @@ func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 }
 
 // Session returns one session; "" is the default one. A *StatusError of 404 says
-// that there is none of that name.
+// that it does not exist.
 func (c *Client) Session(ctx context.Context, name string) (api.Session, error) {
 	var s api.Session
 	return s, c.get(ctx, sessionPath(name), &s, maxSmall)

@@ -92,10 +92,10 @@ func (c *checker) required(members map[string]any) *complaint {
 }
 
 // missing says that an argument is missing, and which of those that came may
-// be meant to be it.
+// be a misspelling of it.
 func (c *checker) missing(p *param, members map[string]any, why string) *complaint {
 	text := fmt.Sprintf("%s %q is missing: %s", c.label, p.name, why)
-	if like := closest(p.name, c.strangers(members)); like != "" {
+	if like := closest(p.name, c.unknownNames(members)); like != "" {
 		return complain(MissingArgument, "%s; what came as %s may be meant", text, api.Excerpt(like))
 	}
 	return complain(MissingArgument, "%s; allowed are %s", text, c.allowed())
@@ -104,8 +104,8 @@ func (c *checker) missing(p *param, members map[string]any, why string) *complai
 // unknown finds the first member, by name, that is no parameter, or that comes
 // a second time under another name.
 func (c *checker) unknown(members map[string]any) *complaint {
-	if strangers := c.strangers(members); len(strangers) > 0 {
-		name := strangers[0]
+	if names := c.unknownNames(members); len(names) > 0 {
+		name := names[0]
 		text := fmt.Sprintf("%s %s is unknown", c.label, api.Excerpt(name))
 		if like := closest(name, c.names()); like != "" {
 			text += fmt.Sprintf("; did you mean %q?", like)
@@ -126,8 +126,8 @@ func (c *checker) unknown(members map[string]any) *complaint {
 	return nil
 }
 
-// strangers returns the names that no parameter has, sorted.
-func (c *checker) strangers(members map[string]any) []string {
+// unknownNames returns the names that no parameter has, sorted.
+func (c *checker) unknownNames(members map[string]any) []string {
 	var names []string
 	for name := range members {
 		if !slices.ContainsFunc(c.params, func(p param) bool { return p.name == name || slices.Contains(p.aliases, name) }) {
@@ -138,7 +138,7 @@ func (c *checker) strangers(members map[string]any) []string {
 	return names
 }
 
-// names are those that a model is told of.
+// names are those that a model may use.
 func (c *checker) names() []string {
 	var names []string
 	for i := range c.params {

@@ -107,9 +107,9 @@ func written(arguments json.RawMessage) string {
 }
 
 // Answer carries out the calls of a model one after the other, by a function
-// such as CallTool of a client, and returns the messages that tell the model
-// what came of them; none where it called nothing. Each call is waited for so
-// many seconds, 0 for without end. An error is one of call, and ends the rest.
+// such as CallTool of a client, and returns the messages with their
+// results for the model; none where it called nothing. seconds bounds the wait for
+// each call; 0 sets no bound. An error is one of call, and ends the rest.
 func (m Message) Answer(ctx context.Context, seconds float64, call func(context.Context, api.ToolCall) (api.ToolAnswer, error)) ([]Message, error) {
 	var answers []Message
 	for _, c := range m.Calls {

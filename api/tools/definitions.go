@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Definition is what a model is told of a tool.
+// Definition is what a model reads about a tool.
 type Definition struct {
 	Name        string
 	Description string

@@ -25,10 +25,10 @@ func (p *program) pool() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pool [flags] IMAGE",
 		Short: "Keep sandboxes warm",
-		Long: `Pool keeps sandboxes warm until it is interrupted: created, ready, and nobody's.
+		Long: `Pool keeps sandboxes warm, created and ready, until it is interrupted.
 'create' and 'run' with --pool and the same flags take one in a moment, and one
-that is taken is replaced at once. Name, owner and variables are those of whoever
-takes it. Sandboxes that were made with other flags, or wait for an hour, are
+that is taken is replaced at once. Name, owner and variables come from the command
+that takes it. Sandboxes that were made with other flags, or wait for an hour, are
 replaced.
 
 At its end it removes those that still wait, unless --keep is given.`,

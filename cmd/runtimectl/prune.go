@@ -18,8 +18,8 @@ func (p *program) prune() *cobra.Command {
 		Use:   "prune [flags]",
 		Short: "Remove sandboxes whose time is up, and what crashes left",
 		Long: `Prune removes sandboxes whose deadline or idle limit is over, and what creations
-and claims that did not come to their end have left. What somebody works on at
-the moment stays, and so do containers of others. It also removes server volumes
+and claims left that were interrupted. What other commands work on at the
+moment stays, and so do containers of others. It also removes server volumes
 of earlier versions that nothing uses. It prints what it removed, and why.`,
 		Example: `  runtimectl prune --dry-run
   runtimectl prune`,

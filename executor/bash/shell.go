@@ -315,7 +315,7 @@ func (sh *shell) awaitBegin(done <-chan struct{}) {
 }
 
 // beginTime is long for reading a line of any length, and short for a person
-// who wants to interrupt where there is no /proc to look at.
+// who interrupts where there is no /proc to look at.
 const beginTime = time.Second
 
 // proc is the path of a file about the shell's process.

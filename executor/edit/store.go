@@ -15,7 +15,7 @@ import (
 
 // overwrite gives a file new bytes and a mode: by a temporary file in the same directory that takes its name, so that
 // there is the old file or the new one at any moment, and in place where that would lose a link, an owner or an attribute,
-// or where the directory refuses. Whoever may not write the file gets an error in either case. It runs inside as.
+// or where the directory refuses. A user who may not write the file gets an error in either case. It runs inside as.
 //
 // The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole. On
 // ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.

@@ -84,8 +84,8 @@ func (j *loader) afterCrash(a *Action) {
 	j.counts[a.state]++
 }
 
-// openFile opens a file of the directory. It returns nil where the file is none of a
-// journal; that is noted.
+// openFile opens a file of the directory. It returns nil where the file does not belong
+// to a journal; that is noted.
 func (j *Journal) openFile(name string) (*segment, error) {
 	file, err := j.log.dir.root.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

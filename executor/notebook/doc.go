@@ -3,7 +3,7 @@
 //
 // A kernel is ipykernel in a Python of the image, started on first use with the
 // user's rights and spoken to by the Jupyter messaging protocol 5.3 over ZMTP
-// 3.0 on Unix sockets. They lie in a directory of the user's that nobody else
+// 3.0 on Unix sockets. They lie in a directory that only the user
 // may enter, and the server opens them with the user's rights and asks who
 // answers: a link put in their place leads nowhere that the user could not go.
 //

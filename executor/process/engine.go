@@ -35,7 +35,7 @@ type Config struct {
 	// User runs the programs; nil means the user of this process.
 	User *identity.User
 	// AnyUser says that programs may become other users, as root's can: what they started is
-	// found by its mark whoever runs it.
+	// found by its mark, whatever its user.
 	AnyUser bool
 	// Max bounds the programs that run, together with those that have ended and left their
 	// streams to another process; 0 means 256.

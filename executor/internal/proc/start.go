@@ -23,8 +23,7 @@ const (
 )
 
 // Start is cmd.Start that returns once the program runs, or could not be had. What
-// runs heeds interrupts and hang-ups also where this process was told to ignore
-// them. cmd is changed by it.
+// runs obeys interrupts and hang-ups also where this process ignores them. cmd is changed by it.
 func Start(cmd *exec.Cmd) error { return start(cmd, startTime) }
 
 func start(cmd *exec.Cmd, limit time.Duration) error {
