@@ -191,7 +191,7 @@ func TestUndoAfterRestart(t *testing.T) {
 	}
 }
 
-// A limit of 0 is none, as in the reference.
+// A limit of 0 sets no limit, as in the reference.
 func TestNoLimit(t *testing.T) {
 	t.Parallel()
 	e, _ := start(t, executor.Config{SoftTimeout: 300 * time.Millisecond})

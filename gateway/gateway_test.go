@@ -512,7 +512,7 @@ func TestEngineDown(t *testing.T) {
 		want(t, h.ask(t, tt[0], tt[1], path, tt[2]), 503, "cannot be reached")
 	}
 	if w := h.through(t, "0123456789ab", "GET", "/x"); w.Code != 503 {
-		t.Errorf("a sandbox nobody heard of: got %d, want 503", w.Code)
+		t.Errorf("an unknown sandbox: got %d, want 503", w.Code)
 	}
 	h.engine.SetDown(false)
 	eventually(t, func() bool { return h.ask(t, "GET", "/readyz", "/readyz", "").Code == 200 })

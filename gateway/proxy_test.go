@@ -132,7 +132,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// raw answers a request with bytes of its own, and goes on as long as anybody
+// raw answers a request with bytes of its own, and goes on as long as a client
 // takes them.
 func raw(w http.ResponseWriter, head string, flood ...string) {
 	conn, _, err := w.(http.Hijacker).Hijack()

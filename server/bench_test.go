@@ -21,7 +21,7 @@ func benchServer(b *testing.B) *server.Server {
 	}}))
 }
 
-// sink is an answer that nobody keeps.
+// sink discards an answer.
 type sink struct {
 	header http.Header
 	status int

@@ -64,7 +64,7 @@ func TestClaimIsAcceptedOnce(t *testing.T) {
 	}
 }
 
-// Whoever did not get the answer asks again; that changes nothing.
+// A client that did not get the answer asks again; that changes nothing.
 func TestClaimAgain(t *testing.T) {
 	t.Parallel()
 	f := &fake{}

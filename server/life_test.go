@@ -14,7 +14,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// living serves to nobody on a clock of the test's own, and tells when Serve
+// living serves without clients on a clock of the test's own, and tells when Serve
 // ends. It must be called in a bubble.
 func living(t *testing.T, change ...func(*server.Config)) (s *server.Server, lived func() time.Duration) {
 	t.Helper()
@@ -35,7 +35,7 @@ func living(t *testing.T, change ...func(*server.Config)) (s *server.Server, liv
 	return s, func() time.Duration { synctest.Wait(); return time.Duration(ended.Load()) }
 }
 
-// silent is a listener to which nobody connects.
+// silent is a listener without connections.
 type silent struct{ closed chan struct{} }
 
 func (l *silent) Accept() (net.Conn, error) { <-l.closed; return nil, net.ErrClosed }
@@ -157,7 +157,7 @@ func TestClaimLimits(t *testing.T) {
 	})
 }
 
-// Nobody claims it: it does not wait for ever.
+// Without a claim it does not wait forever.
 func TestNobodyClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestNobodyClaims(t *testing.T) {
 }
 
 // The wall clock of a host is set now and then. No limit follows it, and what is
-// told is what it shows now: whoever hears it compares it with the same clock.
+// told is what it shows now: its reader compares it with the same clock.
 func TestClockIsSet(t *testing.T) {
 	t.Parallel()
 	for _, forward := range []time.Duration{90 * time.Minute, -90 * time.Minute} {

@@ -51,7 +51,7 @@ type client struct {
 	answers *bufio.Reader
 }
 
-// dial connects; nil when nobody accepts.
+// dial connects; nil where the server does not accept.
 func (p *pipes) dial() *client {
 	near, far := net.Pipe()
 	accepted := false
@@ -69,7 +69,7 @@ func (p *pipes) dial() *client {
 	return &client{near, bufio.NewReader(near)}
 }
 
-// say writes without waiting for somebody to read.
+// say writes without waiting for a reader.
 func (c *client) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	go func() { _, _ = io.WriteString(c, text) }()
@@ -162,7 +162,7 @@ func TestLargeHeader(t *testing.T) {
 	})
 }
 
-// The one request that is not for a path is none that net/http answers.
+// The one request that is not for a path is not answered by net/http.
 func TestOptionsOfTheServer(t *testing.T) {
 	t.Parallel()
 	served(t, &fake{}, func(t bubble) {
@@ -175,7 +175,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 	})
 }
 
-// A body that stops coming, or drips, ends; also where nobody wants it.
+// A body that stops coming, or drips, ends; also where no handler reads it.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -295,7 +295,7 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// An answer that nobody reads does not hold its connection for ever.
+// An answer that the client does not read does not hold its connection forever.
 func TestAnswerNobodyReads(t *testing.T) {
 	t.Parallel()
 	f := &fake{do: func(context.Context, api.Request) (api.Observation, error) {
@@ -318,7 +318,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		var clients []*client
 		for range server.MaxConns {
 			c := t.dial()
-			c.say("GET /alive HTTP/1.1\r\nHost: x\r\n\r\n") // whoever has the key, or needs none, is no stranger
+			c.say("GET /alive HTTP/1.1\r\nHost: x\r\n\r\n") // a client with the key, or on a server without one, is trusted
 			if status, _ := c.hear(); status != 200 {
 				t.Fatalf("connection %d: got %d, want 200", len(clients)+1, status)
 			}
@@ -349,7 +349,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// Strangers keep nobody out: the oldest of them makes room for whoever comes.
+// Unauthenticated clients keep no client out: a new connection replaces the oldest of theirs.
 func TestStrangersMakeRoom(t *testing.T) {
 	t.Parallel()
 	served(t, &fake{}, func(t bubble) {
@@ -372,7 +372,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 			defer c.Close()
 			strangers = append(strangers, c)
 		}
-		// Open paths and wrong keys make nobody known.
+		// Open paths and wrong keys make no client trusted.
 		last := strangers[len(strangers)-1]
 		if status := ask(last, "/alive", "wrong"); status != 200 {
 			t.Errorf("the last stranger: got %d, want 200", status)

@@ -356,7 +356,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"MCP events", withMCP, get("/mcp/sse"), "", 200, ""},
 		{"MCP events of nothing", nil, get("/mcp/sse"), "", 404, `{"detail":"This sandbox cannot run MCP servers"}`},
 		{"MCP events without key", withKey, get("/mcp/sse"), "", 403, ""},
-		{"MCP message of nobody", withMCP, post("/mcp/messages/", `{}`), "", 400, `{"detail":"session_id is required"}`},
+		{"MCP message without a session", withMCP, post("/mcp/messages/", `{}`), "", 400, `{"detail":"session_id is required"}`},
 		{"MCP message of nonsense", withMCP, post("/mcp/messages/?session_id=x", `{}`), "", 400, `{"detail":"Invalid session ID"}`},
 		{"MCP message of a stranger", withMCP, post("/mcp/messages/?session_id="+strings.Repeat("0", 32), `{}`), "", 404, `{"detail":"Could not find session"}`},
 		{"MCP message form", withMCP, request{method: "POST", path: "/mcp/messages/", body: "{}"}, "", 400, `{"detail":"Invalid Content-Type header: must be application/json"}`},
@@ -382,7 +382,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"document without key", withKey, get("/openapi.yaml"), "", 403, ""},
 		{"tools", nil, get("/v1/tools"), "", 200, ""},
 		{"tools of a dialect", nil, get("/v1/tools?dialect=gemini&format=gemini"), "", 200, ""},
-		{"tools of nobody", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
+		{"tools of an unknown dialect", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
 		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp","errors":[]}`},
 		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},
 		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed","is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
@@ -391,8 +391,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"tool call gone wrong", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":"{'command': 'ls'}","tool_call_id":""}`), "", 200, ""},
 		{"tool call without a name", nil, post("/v1/tools/call", `{}`), "", 400, `{"detail":"body: member \"name\" is missing; allowed are dialect, name (required), arguments, tool_call_id, session, timeout","errors":[]}`},
 		{"tool call with more", nil, post("/v1/tools/call", `{"name":"think","timout":1}`), "", 422, `{"detail":"body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout","errors":["body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout"]}`},
-		{"tool call of nobody", nil, post("/v1/tools/call", `{"dialect":"nope","name":"think"}`), "", 400, ""},
-		{"tool call for ever", nil, post("/v1/tools/call", `{"name":"think","timeout":"x"}`), "", 400, ""},
+		{"tool call of an unknown dialect", nil, post("/v1/tools/call", `{"dialect":"nope","name":"think"}`), "", 400, ""},
+		{"tool call without a number as timeout", nil, post("/v1/tools/call", `{"name":"think","timeout":"x"}`), "", 400, ""},
 		{"tool call no JSON", nil, post("/v1/tools/call", `{`), "", 422, ""},
 		{"tool call large", small, post("/v1/tools/call", strings.Repeat(" ", 101)), "", 413, ""},
 		{"tool call broken", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"}}`), "", 500, ""},
@@ -638,7 +638,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// What broke is logged once with its chain, and told to nobody else; the
+// What broke is logged once with its chain, and not told to the client; the
 // server goes on.
 func TestBroken(t *testing.T) {
 	t.Parallel()

@@ -102,7 +102,7 @@ func buffer(c net.Conn) *buffered {
 	return b
 }
 
-// A client that answers stays, also while nobody takes what it typed.
+// A client that answers stays, also while no program reads what it typed.
 func TestTerminalClientAnswers(t *testing.T) {
 	t.Parallel()
 	watched(t, func(b bubble, s *screen) {

@@ -410,7 +410,7 @@ func TestFilesAsUser(t *testing.T) {
 		{"upload below it", func(s *server.Server, dir string) *httptest.ResponseRecorder {
 			return upload(t, s, dir+"/closed/new", "f", archive)
 		}},
-		{"upload onto a file of somebody else", func(s *server.Server, dir string) *httptest.ResponseRecorder {
+		{"upload onto a file of another user", func(s *server.Server, dir string) *httptest.ResponseRecorder {
 			return upload(t, s, dir, "private", archive)
 		}},
 		{"zip into a closed directory", func(s *server.Server, dir string) *httptest.ResponseRecorder {

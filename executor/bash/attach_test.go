@@ -14,7 +14,7 @@ import (
 	"github.com/actiond/actiond/executor/bash"
 )
 
-// person is somebody at an attached terminal.
+// person is a user at an attached terminal.
 type person struct {
 	t *testing.T
 	a *bash.Attachment

@@ -123,7 +123,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// A patch of many hunks, each of which stands far down a long file but for white space, is a day's work for whoever
+// A patch of many hunks, each of which stands far down a long file but for white space, is a day's work for a program that
 // compares every line with every hunk.
 func TestPatchIsBounded(t *testing.T) {
 	t.Parallel()

@@ -215,7 +215,7 @@ func TestFileThatWaits(t *testing.T) {
 	}
 }
 
-// TestSpecialFiles must not block: opening a FIFO does until somebody opens its other end.
+// TestSpecialFiles must not block: opening a FIFO does until another process opens its other end.
 func TestSpecialFiles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

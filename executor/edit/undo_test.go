@@ -49,7 +49,7 @@ func TestUndoCreate(t *testing.T) {
 	_, err := b.Do(edit.Command{Name: "undo_edit", Path: path})
 	wantCode(t, err, edit.CodeFileNotFound)
 
-	// Directories that somebody else uses by now stay.
+	// Directories that another program uses by now stay.
 	b.do(edit.Command{Name: "create", Path: path, FileText: new("")})
 	b.write("p/q/other", "", 0o644)
 	b.undo("p/q/f")
@@ -111,7 +111,7 @@ func TestUndoDepth(t *testing.T) {
 	}
 }
 
-// TestUndoRefuses leaves alone what somebody else did to the file.
+// TestUndoRefuses leaves alone what another program did to the file.
 func TestUndoRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -138,13 +138,13 @@ func TestUndoRefuses(t *testing.T) {
 		t.Errorf("got %q, want %q", err, want)
 	}
 
-	b.write("f", "b\n", 0o644) // as the edit left it: nobody's work is lost
+	b.write("f", "b\n", 0o644) // as the edit left it: no work is lost
 	b.undo("f")
 	if got := b.content("f"); got != "a\n" {
 		t.Errorf("got %q", got)
 	}
 
-	// A file that was removed by the editor and made anew by somebody else.
+	// A file that was removed by the editor and made anew by another program.
 	if _, err := b.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestStateIsNotALink(t *testing.T) {
 		}
 		if e, err := edit.New(edit.Config{StateDir: foreign}); err == nil {
 			e.Close()
-			t.Error("somebody else's directory was taken for a state directory")
+			t.Error("a directory of another program was taken for a state directory")
 		}
 	}
 }

@@ -262,7 +262,7 @@ func alive(pid int) bool {
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
 }
 
-// gone waits until a process is none any more.
+// gone waits until a process no longer exists.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(long); alive(pid); time.Sleep(5 * time.Millisecond) {
@@ -304,7 +304,7 @@ func TestAttacks(t *testing.T) {
 		{"a daemon holds the streams", process.Command{Argv: sh(daemon)}, func(t *testing.T, _ *process.Engine, _ *process.Process, r process.Result) {
 			t.Helper()
 			if pid := pids(t, all(t, r.Stdout))[0]; !alive(pid) || r.ExitCode != 0 {
-				t.Error("the daemon did not outlive the program that nobody ended")
+				t.Error("the daemon did not outlive the program that was not ended")
 			}
 		}},
 		{"a daemon writes for ever", process.Command{Argv: sh(`setsid sh -c 'sleep 1000 & echo $!; yes >&2 & echo $!'; echo end`)}, func(t *testing.T, e *process.Engine, _ *process.Process, r process.Result) {
