@@ -29,7 +29,7 @@ func (s *Session) cancel(ctx context.Context, cur *running) error {
 	sh, since := s.shell, s.reportedAt
 	s.mu.Unlock()
 	signal := func(what unix.Signal) bool {
-		return proc.SignalYounger(sh.cmd.Process.Pid, sh.foreground(), since, what)
+		return proc.SignalYounger(sh.process.Pid, sh.foreground(), since, what)
 	}
 	grace := cancelGrace
 	for _, step := range []struct {

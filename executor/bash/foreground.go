@@ -33,7 +33,7 @@ func (s *Session) Foreground() (Foreground, bool) {
 		line = s.prompt
 	}
 	return Foreground{
-		PID: s.shell.cmd.Process.Pid, Group: s.shell.foreground(), Terminal: s.shell.term.name,
+		PID: s.shell.process.Pid, Group: s.shell.foreground(), Terminal: s.shell.term.name,
 		LastOutput: s.lastByte, Line: line,
 	}, true
 }

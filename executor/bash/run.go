@@ -255,7 +255,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	if err := sh.term.restore(sh.pressed.Swap(false), size, sh.user); err != nil {
 		return nil, whyTerminal
 	}
-	if id, err := sh.term.session(); err != nil || id != sh.cmd.Process.Pid {
+	if id, err := sh.term.session(); err != nil || id != sh.process.Pid {
 		return nil, whyTerminal
 	}
 	sh.drain() // what background jobs wrote before belongs to no command
@@ -263,8 +263,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	// because a shell that reads ahead would leave it to the programs of the line.
 	s.looking.Lock()
 	s.mu.Lock()
-	s.screen.Restart()
-	s.start = s.log.End()
+	s.restartScreen()
 	s.prompt = ""
 	s.count++
 	cur = s.begin(text, by)

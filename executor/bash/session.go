@@ -149,6 +149,7 @@ type Session struct {
 	plain      bool   // the next shell starts without the personal files and the saved state, because one with them did not become ready
 	screen     *screen.Screen
 	log        outputLog
+	drawn      int64     // offset where the screen was empty
 	start      int64     // offset where the output of the next answer begins
 	lastByte   time.Time // when the last output came
 	current    *running
@@ -328,8 +329,7 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	s.mu.Lock()
 	s.current = nil
 	s.changed()
-	s.screen.Restart()
-	s.start = s.log.End()
+	s.restartScreen()
 	closed := s.closed
 	s.mu.Unlock()
 	if err == nil && closed {
@@ -383,6 +383,13 @@ func existing(dir, fallback string) string {
 		}
 	}
 	return fallback
+}
+
+// restartScreen begins a screen and a stretch of output. The caller holds mu.
+func (s *Session) restartScreen() {
+	s.screen.Restart()
+	s.drawn = s.log.End()
+	s.start = s.drawn
 }
 
 // saved keeps what a new shell will need.
@@ -460,7 +467,7 @@ func (s *Session) Info() Info {
 		Busy: s.current != nil && !s.current.ended(),
 	}
 	if s.alive {
-		info.PID = s.shell.cmd.Process.Pid
+		info.PID = s.shell.process.Pid
 	}
 	return info
 }

@@ -95,7 +95,8 @@ type shell struct {
 	dialect
 	program string
 	user    *identity.User
-	cmd     *exec.Cmd
+	process *os.Process
+	ended   *os.ProcessState // guarded by reading; nil until the process was waited for
 	term    *pty
 	script  *os.File // the server writes, the shell reads
 	reports *os.File // the shell writes, the server reads
@@ -104,14 +105,16 @@ type shell struct {
 	token   string
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
-	pressed  atomic.Bool // something was typed since the last command was given
-	listener listener
-	reading  sync.Mutex // held from a read of the terminal until its bytes are delivered
-	buffer   [16 << 10]byte
-	readers  sync.WaitGroup
-	silent   chan struct{} // closed once no more reports can come
-	gone     chan struct{} // closed once the process was waited for
-	finished chan struct{} // closed once the shell's goroutines and files are gone
+	pressed   atomic.Bool // something was typed since the last command was given
+	listener  listener
+	reporting sync.Mutex // held from a read of the reports until its messages are delivered
+	pending   []byte     // what was read of the reports and not delivered; guarded by reporting
+	reading   sync.Mutex // held from a read of the terminal until its bytes are delivered
+	buffer    [16 << 10]byte
+	readers   sync.WaitGroup
+	silent    chan struct{} // closed once no more reports can come
+	gone      chan struct{} // closed once the process was waited for
+	finished  chan struct{} // closed once the shell's goroutines and files are gone
 }
 
 // startShell starts program in dir. The caller must call close.
@@ -120,18 +123,27 @@ func startShell(program, dir string, cfg *Config, l listener) (*shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	sh := &shell{
-		dialect: dialectOf(program), program: program, user: cfg.User, term: term, token: random.Hex(8),
-		listener: l, silent: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
-	}
+	sh := newShell(program, term, random.Hex(8), cfg, l)
 	if err := sh.start(dir, cfg); err != nil {
 		sh.closeFiles()
 		return nil, fmt.Errorf("starting %s in %s: %w", program, dir, err)
 	}
+	sh.attend()
+	return sh, nil
+}
+
+func newShell(program string, term *pty, token string, cfg *Config, l listener) *shell {
+	return &shell{
+		dialect: dialectOf(program), program: program, user: cfg.User, term: term, token: token,
+		listener: l, silent: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
+	}
+}
+
+// attend starts the goroutines of a shell that runs.
+func (sh *shell) attend() {
 	sh.readers.Go(sh.readTerminal)
 	sh.readers.Go(sh.readReports)
 	go sh.wait()
-	return sh, nil
 }
 
 func (sh *shell) start(dir string, cfg *Config) error {
@@ -147,25 +159,31 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	}
 	defer func() { _ = reportsOut.Close() }()
 	sh.reports = reports
-	if sh.input, err = pipeName(script); err != nil {
-		return err
-	}
-	if sh.output, err = pipeName(reports); err != nil {
+	if err := sh.namePipes(); err != nil {
 		return err
 	}
 
 	// The terminal becomes the controlling one through descriptor 3, which the
 	// first line closes. No context: one that ends must not kill the shell.
-	sh.cmd = exec.Command(sh.program, sh.arguments()...) //nolint:noctx // see above
-	sh.cmd.Args[0] = strings.TrimPrefix(sh.program[strings.LastIndexByte(sh.program, '/')+1:], "-")
-	sh.cmd.Dir, sh.cmd.Env = dir, cfg.Env
-	sh.cmd.Stdin, sh.cmd.Stdout, sh.cmd.ExtraFiles = scriptIn, reportsOut, []*os.File{sh.term.slave}
-	sh.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3, Credential: cfg.User.Credential()}
-	if err := proc.Start(sh.cmd); err != nil {
+	cmd := exec.Command(sh.program, sh.arguments()...) //nolint:noctx // see above
+	cmd.Args[0] = strings.TrimPrefix(sh.program[strings.LastIndexByte(sh.program, '/')+1:], "-")
+	cmd.Dir, cmd.Env = dir, cfg.Env
+	cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = scriptIn, reportsOut, []*os.File{sh.term.slave}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3, Credential: cfg.User.Credential()}
+	if err := proc.Start(cmd); err != nil {
 		return err
 	}
+	sh.process = cmd.Process
 	// A shell that cannot open its terminal would run everything unseen.
 	return sh.send("exec 3>&-; " + progressVar + "=0; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
+}
+
+// namePipes notes the names of both pipes.
+func (sh *shell) namePipes() (err error) {
+	if sh.input, err = pipeName(sh.script); err == nil {
+		sh.output, err = pipeName(sh.reports)
+	}
+	return err
 }
 
 // pipeName returns the name that links in /proc have for both ends of a pipe.
@@ -218,7 +236,7 @@ const (
 
 func (sh *shell) place() place {
 	own := sh.cmdline.Load()
-	now, err := readCmdline(sh.cmd.Process.Pid)
+	now, err := readCmdline(sh.process.Pid)
 	if err == nil && own != nil && !bytes.Equal(now, *own) {
 		return isReplaced
 	}
@@ -320,7 +338,7 @@ const beginTime = time.Second
 
 // proc is the path of a file about the shell's process.
 func (sh *shell) proc(name string) string {
-	return fmt.Sprintf("/proc/%d/%s", sh.cmd.Process.Pid, name)
+	return fmt.Sprintf("/proc/%d/%s", sh.process.Pid, name)
 }
 
 // readCmdline reads the beginning of a process's command line. The process says
@@ -340,14 +358,14 @@ func readCmdline(pid int) ([]byte, error) {
 // runs gets no signal, for which it may have a trap.
 func (sh *shell) wake() {
 	var stop unix.Siginfo
-	err := unix.Waitid(unix.P_PID, sh.cmd.Process.Pid, &stop, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+	err := unix.Waitid(unix.P_PID, sh.process.Pid, &stop, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
 	if err == nil && stop.Signo != 0 {
-		_ = sh.cmd.Process.Signal(syscall.SIGCONT)
+		_ = sh.process.Signal(syscall.SIGCONT)
 	}
 }
 
 // inForeground reports whether keys reach the shell itself and not a program.
-func (sh *shell) inForeground() bool { return sh.foreground() == sh.cmd.Process.Pid }
+func (sh *shell) inForeground() bool { return sh.foreground() == sh.process.Pid }
 
 // foreground returns the process group that keys reach, 0 without a terminal.
 func (sh *shell) foreground() (group int) {
@@ -429,7 +447,9 @@ func (sh *shell) readOnce(fd int) (int, error) {
 // readReports delivers messages until the pipe ends.
 func (sh *shell) readReports() {
 	defer close(sh.silent)
-	in := bufio.NewReader(sh.reports)
+	sh.reporting.Lock()
+	defer sh.reporting.Unlock()
+	in := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(sh.pending)), reportReader{sh}))
 	field, err := readField(in)
 	for err == nil {
 		switch field {
@@ -440,7 +460,7 @@ func (sh *shell) readReports() {
 		case stateHeader + sh.token:
 			field, err = sh.readMessage(in, stateFields, sh.deliverState)
 		default: // the rest of a message that a signal cut short
-			field, err = readField(in)
+			field, err = sh.nextMessage(in)
 		}
 	}
 	if errors.Is(err, errFieldTooLong) {
@@ -460,7 +480,52 @@ func (sh *shell) readMessage(in *bufio.Reader, n int, deliver func([]string)) (n
 		fields = append(fields, field)
 	}
 	deliver(fields)
+	return sh.nextMessage(in)
+}
+
+// nextMessage reads the first field of a message, the one before which was delivered.
+func (sh *shell) nextMessage(in *bufio.Reader) (string, error) {
+	sh.pending = bytes.Clone(sh.pending[len(sh.pending)-in.Buffered():])
 	return readField(in)
+}
+
+// reportReader reads reports, without the lock of their reader while there are none.
+type reportReader struct{ sh *shell }
+
+func (r reportReader) Read(p []byte) (n int, err error) {
+	raw, err := r.sh.reports.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	locked := true
+	over := raw.Read(func(fd uintptr) bool {
+		if !locked {
+			r.sh.reporting.Lock()
+			locked = true
+		}
+		for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
+			n, err = unix.Read(int(fd), p)
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			r.sh.reporting.Unlock()
+			locked = false
+			return false
+		}
+		return true
+	})
+	if !locked {
+		r.sh.reporting.Lock()
+	}
+	switch {
+	case over != nil:
+		return 0, over
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	r.sh.pending = append(r.sh.pending, p[:n]...)
+	return n, nil
 }
 
 func (sh *shell) deliverBegin(f []string) {
@@ -488,7 +553,7 @@ func (sh *shell) deliverReport(f []string) {
 		r.background = pid
 	}
 	if sh.cmdline.Load() == nil { // right after the start it would still be empty
-		if own, err := readCmdline(sh.cmd.Process.Pid); err == nil {
+		if own, err := readCmdline(sh.process.Pid); err == nil {
 			sh.cmdline.Store(&own)
 		}
 	}
@@ -524,8 +589,10 @@ const lastReportTime = 200 * time.Millisecond
 // wait is the one place where the process is waited for. What it reported and
 // wrote before its end is delivered before its end is.
 func (sh *shell) wait() {
-	proc.AwaitExit(sh.cmd.Process.Pid)
-	_ = sh.cmd.Wait()
+	proc.AwaitExit(sh.process.Pid)
+	sh.reading.Lock()
+	sh.ended, _ = sh.process.Wait()
+	sh.reading.Unlock()
 	_ = sh.reports.SetReadDeadline(time.Now().Add(lastReportTime))
 	<-sh.silent
 	sh.drain()
@@ -539,22 +606,24 @@ func (sh *shell) wait() {
 // exitStatus is how the process ended, as a shell would say it in $?. It may
 // be called once gone is closed.
 func (sh *shell) exitStatus() (status int, signal syscall.Signal) {
-	ws, ok := sh.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ok && ws.Signaled() {
+	if sh.ended == nil { // it could not be waited for
+		return unknownStatus, 0
+	}
+	if ws, ok := sh.ended.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal()), ws.Signal()
 	}
-	return sh.cmd.ProcessState.ExitCode(), 0
+	return sh.ended.ExitCode(), 0
 }
 
 // kill ends the shell at once; its jobs are hung up by the kernel.
-func (sh *shell) kill() { _ = sh.cmd.Process.Kill() }
+func (sh *shell) kill() { _ = sh.process.Kill() }
 
 // close hangs up, as closing a terminal window does: the shell passes it on to
 // its jobs, and what has detached itself lives on. A shell that does not end
 // is killed. close returns when nothing of the shell's is left in this process,
 // unless the shell cannot be killed.
 func (sh *shell) close() {
-	_ = sh.cmd.Process.Signal(syscall.SIGHUP)
+	_ = sh.process.Signal(syscall.SIGHUP)
 	sh.wake()
 	_ = sh.script.Close()
 	if closes(sh.finished, hangUpTime) {

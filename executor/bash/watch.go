@@ -136,10 +136,10 @@ func (s *Session) look(cur *running) {
 		w.program = 0
 	case program != w.program:
 		w.program, w.programAt = program, now
-	case program == sh.cmd.Process.Pid && now.Sub(w.programAt) > promptTime:
+	case program == sh.process.Pid && now.Sub(w.programAt) > promptTime:
 		proc.KillYounger(program, reportedAt) // a substitution in a prompt
 		w.program, soon = 0, true
-	case program > 1 && program != sh.cmd.Process.Pid && (now.Sub(w.programAt) > promptTime || keyed):
+	case program > 1 && program != sh.process.Pid && (now.Sub(w.programAt) > promptTime || keyed):
 		// bash 5.2 may keep the rest of a command's text in its parser when a key
 		// interrupts it, and run that next.
 		_ = syscall.Kill(-program, syscall.SIGKILL)

@@ -32,7 +32,7 @@ func TestInputForEndedCommand(t *testing.T) {
 		_, err := s.Run(t.Context(), Command{Text: "yes", Input: true, Hard: -1})
 		typed <- err
 	}()
-	if err := sh.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+	if err := sh.process.Signal(syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	<-cur.done
