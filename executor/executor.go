@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/actiond/actiond/api"
@@ -68,6 +69,9 @@ type Config struct {
 	Browser bool
 	// AllowRoot lets an operator run programs as root. It needs a process of root's.
 	AllowRoot bool
+	// Inherited is the state of an Executor that another program of this process had;
+	// nil begins anew.
+	Inherited *Frozen
 }
 
 const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
@@ -90,6 +94,8 @@ type Executor struct {
 	looker   *waiting.Looker
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
+	mark     string                            // in the environment of all processes
+	owners   atomic.Pointer[map[string]string] // variables of Export
 }
 
 // New returns an executor whose default session is ready. ctx bounds the
@@ -102,6 +108,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
 	mark := markName + "=" + rand.Text()
+	if cfg.Inherited != nil {
+		mark = cfg.Inherited.Mark
+	}
 	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), func(v string) bool { return strings.HasPrefix(v, markName+"=") }), mark)
 	editor, err := edit.New(edit.Config{
 		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User,
@@ -118,7 +127,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		programs: process.New(process.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}),
 		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
 		ports: &ports.Finder{User: cfg.User, Mark: mark}, looker: waiting.New(cfg.User),
-		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime),
+		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime), mark: mark,
 	}
 	if cfg.AllowRoot {
 		e.asRoot = process.New(process.Config{AnyUser: true})
@@ -127,6 +136,10 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
+	if cfg.Inherited != nil {
+		e.inherit(cfg.Inherited)
+		return e, nil
+	}
 	if _, err := e.sessions.get(ctx, ""); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the default session: %w", err), editor.Close())
 	}
@@ -333,6 +346,7 @@ func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 }
 
 func (e *Executor) setEnv(owners map[string]string) {
+	e.owners.Store(&owners)
 	variables := environment(e.cfg.Env, e.cfg.User, owners)
 	e.sessions.shells.SetEnv(variables)
 	if e.notebook != nil {

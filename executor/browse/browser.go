@@ -220,6 +220,15 @@ func (b *Browser) start(ctx context.Context, _ string, env []string) (*chromium,
 // own. It always does for root.
 func (b *Browser) Bare() bool { return b.bare.Load() || b.cfg.User.EffectiveUID() == 0 }
 
+// Losses returns what the next step is told after [Browser.StopAll], if anything.
+func (b *Browser) Losses(how string) map[string]string { return b.kept.Losses(how) }
+
+// StopAll ends the browser unless a step runs; the next step is told how.
+func (b *Browser) StopAll(how string) { b.kept.StopAll(how) }
+
+// Lose has the next step told how the browser ended.
+func (b *Browser) Lose(name, how string) { b.kept.Lose(name, how) }
+
 // Close ends the browser and returns when its processes have ended. A running
 // step ends with an error.
 func (b *Browser) Close() {

@@ -344,6 +344,18 @@ func encode(v any) ([]byte, error) {
 	return plain, err
 }
 
+// Servers returns the servers of the last Update.
+func (p *Proxy) Servers() (list []Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil {
+		for _, r := range p.current.runners {
+			list = append(list, r.spec)
+		}
+	}
+	return list
+}
+
 // Close disconnects all clients, ends all servers, and returns after their end.
 func (p *Proxy) Close() {
 	p.mu.Lock()

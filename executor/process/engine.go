@@ -158,6 +158,13 @@ func (e *Engine) forget(p *Process) {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
+	e.mu.Unlock()
+	e.EndAll()
+}
+
+// EndAll is Close for an engine that starts further programs.
+func (e *Engine) EndAll() {
+	e.mu.Lock()
 	var ending sync.WaitGroup
 	for p := range e.live {
 		ending.Go(p.close)
