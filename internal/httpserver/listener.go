@@ -5,12 +5,14 @@ package httpserver
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -171,6 +173,24 @@ func SetStall(r *http.Request, limit time.Duration) {
 	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok {
 		c.stall.Store(int64(limit - StallTime))
 	}
+}
+
+// Descriptor calls f with the descriptor of a listener, or of a connection, also one of a
+// [LimitListener]. It stays open meanwhile.
+func Descriptor(c any, f func(fd int) error) error {
+	if bound, ok := c.(*boundConn); ok {
+		c = bound.Conn
+	}
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	return errors.Join(raw.Control(func(fd uintptr) { inner = f(int(fd)) }), inner)
 }
 
 // taken sets a deadline for every write. The time between writes has no limit.

@@ -1,0 +1,251 @@
+// Package handover receives a new program for this process, checks it, and executes it in
+// the place of the old one.
+package handover
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/internal/tempfile"
+)
+
+const (
+	// MaxProgram bounds a program, in bytes: many times the server's.
+	MaxProgram = 256 << 20
+	// checkTime is how long a program has to say its version, or whether it can go on.
+	checkTime = 5 * time.Second
+	// maxAnswer bounds what is read of its answers.
+	maxAnswer = 4 << 10
+	// maxDocument bounds the state that is handed over.
+	maxDocument = 1 << 30
+	// busyTime is how long a descriptor that could write the program may outlive its close,
+	// in a child that is about to execute another program.
+	busyTime = time.Second
+
+	ownPath = "/proc/self/fd/"
+)
+
+// Command and one of the other words begin the arguments of a program that is handed the
+// state. The number of its descriptor and the arguments of the program before it follow.
+const (
+	Command = "upgrade"
+	Check   = "check"  // say whether you can go on, and end
+	Resume  = "resume" // go on
+)
+
+// UnfitError says why a program does not take this one's place.
+type UnfitError struct{ Reason string }
+
+func (e *UnfitError) Error() string { return e.Reason }
+
+func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }
+
+// Program is a program that can be executed. It has no name in the file system.
+type Program struct {
+	file *os.File
+	// Version is what it says of itself.
+	Version string
+}
+
+// Receive writes the program that r has into a private directory, see
+// [tempfile.OpenPrivate], and checks it: it is for this machine, and says its version. The
+// error is an *UnfitError where the program is wrong. The caller must call Close.
+func Receive(ctx context.Context, dir string, r io.Reader) (*Program, error) {
+	file, err := store(dir, r)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{file: file}
+	if err := p.check(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// store writes a file without a name, which no other process can open to write.
+func store(dir string, r io.Reader) (*os.File, error) {
+	root, err := tempfile.OpenPrivate(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory %q: %w", dir, err)
+	}
+	defer func() { _ = root.Close() }()
+	name := "server-" + random.Hex(8)
+	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("making a file for the program: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	if err := root.Remove(name); err != nil {
+		return nil, fmt.Errorf("making a file for the program: %w", err)
+	}
+	n, err := io.Copy(file, io.LimitReader(r, MaxProgram+1))
+	if err != nil {
+		return nil, fmt.Errorf("receiving the program: %w", err)
+	}
+	if n > MaxProgram {
+		return nil, unfit("the program has more than %d bytes", MaxProgram)
+	}
+	if err := file.Chmod(0o500); err != nil {
+		return nil, fmt.Errorf("making the program executable: %w", err)
+	}
+	again, err := os.Open(fmt.Sprint(ownPath, file.Fd())) // the file itself, whatever names there are
+	if err != nil {
+		return nil, fmt.Errorf("opening the program: %w", err)
+	}
+	return again, nil
+}
+
+// Close forgets the program.
+func (p *Program) Close() { _ = p.file.Close() } // it was only read
+
+// machines are the names of architectures in ELF.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+func (p *Program) check(ctx context.Context) error {
+	file, err := elf.NewFile(p.file)
+	if err != nil {
+		return unfit("the program is not an ELF file: %v", err)
+	}
+	if want := machines[runtime.GOARCH]; file.Machine != want || file.Type != elf.ET_EXEC && file.Type != elf.ET_DYN {
+		return unfit("the program is a %v for %v, and this server runs on %v", file.Type, file.Machine, want)
+	}
+	said, err := p.run(ctx, nil, nil, "version")
+	if err != nil {
+		return err
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(said), "actiond server ")
+	if !ok || strings.ContainsAny(version, "\n\r") {
+		return unfit("the program is not a server: asked for its version it said %.100q", said)
+	}
+	p.Version = version
+	return nil
+}
+
+// Accepts asks the program whether it can go on with a document and the arguments and
+// environment of this one. The error is an *UnfitError where it cannot.
+func (p *Program) Accepts(ctx context.Context, document *os.File, args, env []string) error {
+	_, err := p.run(ctx, document, env, append([]string{Command, Check, "4"}, args...)...)
+	return err
+}
+
+// run runs the program as a child and returns what it says.
+func (p *Program) run(ctx context.Context, document *os.File, env []string, args ...string) (said string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	for until := time.Now().Add(busyTime); ; {
+		var out, wrong bytes.Buffer
+		cmd := exec.CommandContext(ctx, ownPath+"3", args...)
+		cmd.Dir, cmd.Env = "/", append([]string{}, env...)
+		cmd.Stdout, cmd.Stderr = &limitedWriter{&out}, &limitedWriter{&wrong}
+		cmd.ExtraFiles = []*os.File{p.file}
+		if document != nil {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, document)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		cmd.WaitDelay = time.Second
+		err = cmd.Run()
+		switch {
+		case errors.Is(err, syscall.ETXTBSY) && time.Now().Before(until):
+			<-time.After(time.Millisecond)
+			continue
+		case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return "", context.Cause(ctx)
+		case ctx.Err() != nil:
+			return "", unfit("the program did not answer %q within %v", strings.Join(args[:min(2, len(args))], " "), checkTime)
+		case errors.Is(err, syscall.EACCES):
+			return "", unfit("the program cannot be executed: the file system of the state directory may be mounted noexec")
+		case err != nil:
+			return "", unfit("the program failed when asked for %q: %v: %s", strings.Join(args[:min(2, len(args))], " "), err, strings.TrimSpace(wrong.String()))
+		}
+		return out.String(), nil
+	}
+}
+
+// limitedWriter keeps the beginning of what is written.
+type limitedWriter struct{ to *bytes.Buffer }
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	_, _ = w.to.Write(p[:min(len(p), maxAnswer-w.to.Len())])
+	return len(p), nil
+}
+
+// Exec executes the program in the place of this one, with a document and the arguments of
+// this one, and with open descriptors. It returns only where that fails, and then this
+// program is as it was.
+func (p *Program) Exec(document *os.File, args []string, descriptors []int) error {
+	number := int(document.Fd())
+	argv := append([]string{os.Args[0], Command, Resume, fmt.Sprint(number)}, args...)
+	syscall.ForkLock.Lock() // a child must not have the descriptors
+	defer syscall.ForkLock.Unlock()
+	descriptors = append([]int{number}, descriptors...)
+	inherit := func(flags int) (err error) {
+		for _, fd := range descriptors {
+			if _, set := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags); set != nil {
+				err = errors.Join(err, fmt.Errorf("descriptor %d: %w", fd, set))
+			}
+		}
+		return err
+	}
+	defer func() { _ = inherit(unix.FD_CLOEXEC) }() // those that are open have it again
+	if err := inherit(0); err != nil {
+		return err
+	}
+	err := syscall.Exec(fmt.Sprint(ownPath, p.file.Fd()), argv, os.Environ()) //nolint:gosec // the program is what was received
+	return fmt.Errorf("executing the program: %w", err)
+}
+
+// Write returns a document with a value, in a file in memory that cannot be changed any
+// more. The caller closes it.
+func Write(value any) (*os.File, error) {
+	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("making a file in memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "state")
+	err = json.NewEncoder(file).Encode(value)
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, sealed)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("writing the state: %w", err)
+	}
+	return file, nil
+}
+
+const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// Read reads the document behind a descriptor into a value, and closes it. Members that the
+// value does not have are an error: an older program must not lose them.
+func Read(fd int, value any) error {
+	file := os.NewFile(uintptr(fd), "state")
+	if file == nil {
+		return fmt.Errorf("there is no descriptor %d", fd)
+	}
+	defer func() { _ = file.Close() }()
+	if seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&sealed != sealed {
+		return fmt.Errorf("descriptor %d holds no state of a server", fd)
+	}
+	decoder := json.NewDecoder(io.NewSectionReader(file, 0, maxDocument)) // another process may share the position
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(value); err != nil {
+		return fmt.Errorf("reading the state: %w", err)
+	}
+	return nil
+}
