@@ -95,6 +95,33 @@ func TestPassed(t *testing.T) {
 	}
 }
 
+// Only the operator upgrades the server of a sandbox, however the path is written.
+func TestUpgradePassed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
+	s := h.make(t, `{"image":"debian"}`)
+	addr := h.listen(t)
+	for _, target := range []string{"/v1/upgrade", "/v1/%75pgrade", "/v1%2Fupgrade", "/v1/upgrade/", "/v1/upgrade?force=true"} {
+		for key, want := range map[string]int{api.KeyHeader: http.StatusForbidden, api.GatewayKeyHeader: http.StatusTeapot} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr, strings.NewReader("program"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.URL.Opaque = "//" + addr + "/sandboxes/" + s.ID + target
+			r.Header.Set(key, map[string]string{api.KeyHeader: s.SessionKey, api.GatewayKeyHeader: theKey}[key])
+			resp, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s with %s: got %d, want %d", target, key, resp.StatusCode, want)
+			}
+		}
+	}
+}
+
 // A request that is two for one reader and one for another is refused.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
