@@ -93,6 +93,19 @@ type IO struct {
 	WriteBytes uint64 `json:"write_bytes"`
 }
 
+// Upgraded answers /v1/upgrade, from the new program.
+type Upgraded struct {
+	Version  string `json:"version"`
+	Previous string `json:"previous"` // version
+	// Sessions counts the shells that live on, and those that begin anew.
+	Sessions int `json:"sessions"`
+	// Ended names what could not be handed over, such as `the kernel of session "default"`.
+	Ended []string `json:"ended"`
+	// Unknown are the identities of actions whose result is not known, because the upgrade
+	// was forced.
+	Unknown []string `json:"unknown"`
+}
+
 // UploadResult answers /upload_file.
 type UploadResult struct {
 	Filename string `json:"filename"`

@@ -26,6 +26,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/v1/status", s.status),
 		httpserver.Keyed(http.MethodGet, "/v1/usage", s.usedResources),
 		httpserver.Keyed(http.MethodPost, "/v1/renew", s.renew),
+		httpserver.Keyed(http.MethodPost, upgradePath, s.upgrade),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
 		httpserver.Keyed(http.MethodPost, "/v1/actions", s.streamAction),
@@ -75,7 +76,7 @@ func (s *Server) routes() []httpserver.Route {
 // the routes, so that an unauthenticated client learns nothing about them.
 func (s *Server) router() http.Handler {
 	routes := s.routes()
-	return httpserver.NewRouter(routes, s.fail, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin)
+	return httpserver.NewRouter(routes, s.fail, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin, s.gated)
 }
 
 // boundBodies bounds the time between the parts of a body, and counts the bytes.

@@ -115,6 +115,12 @@ type Config struct {
 	// rights of the sandbox's user; an *api.Error refuses it. nil: /v1/files only reads.
 	StageFile  func(ctx context.Context, path string) (Incoming, error)
 	RemoveFile func(ctx context.Context, path string, c api.FileConditions) (api.Observation, error)
+	// Upgrader replaces the program of this process; nil where that is not possible, for the
+	// reason NoUpgrade.
+	Upgrader  Upgrader
+	NoUpgrade string
+	// Inherited is what another program of this process handed over; nil begins anew.
+	Inherited *Frozen
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
@@ -184,6 +190,7 @@ type Server struct {
 	started   time.Time
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
+	gate      gate
 	mcp       mcpClients
 	mcpTools  func() http.Handler
 	tasks     tools.Tasks
@@ -237,6 +244,9 @@ func New(cfg Config) *Server {
 	s.base, s.ground = context.WithCancelCause(context.Background())
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
+	}
+	if cfg.Inherited != nil {
+		s.inherit(*cfg.Inherited)
 	}
 	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
 	s.usage = newUsage(s.started)

@@ -72,12 +72,21 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if len(args) > 0 && args[0] == "install" {
 		return install(args[1:])
 	}
-	opts, err := parse(args, env, stderr)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR2) // which does nothing before a program was received
+	defer signal.Stop(signals)
+	args, before, check, err := takeOver(args)
 	if err != nil {
 		return err
 	}
-	if err := awaitStart(ctx, opts.startFIFO); err != nil {
+	opts, err := parse(args, env, stderr)
+	if err != nil || check {
 		return err
+	}
+	if before == nil {
+		if err := awaitStart(ctx, opts.startFIFO); err != nil {
+			return err
+		}
 	}
 	logger := newLogger(stderr, opts)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // what libraries log may quote a web server
@@ -92,7 +101,12 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer func() { _ = actions.Close() }() // every write was checked
+	var inherited *executor.Frozen
+	if before != nil {
+		inherited = before.Executor
+	}
 	exec, err := executor.New(ctx, executor.Config{
+		Inherited:  inherited,
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
@@ -105,7 +119,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
-	return serve(ctx, opts, exec, actions, user, temps, logger)
+	return serve(ctx, opts, exec, actions, user, temps, logger, before, &upgrader{args: args, env: env, dir: opts.stateDir, exec: exec, signals: signals})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -149,12 +163,12 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 
 // serve binds only now that the shell is ready: clients take a bound port for
 // a server that works.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger) error {
+func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
-	srv := server.New(server.Config{
+	cfg := server.Config{
 		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
@@ -169,15 +183,32 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
 		},
-	})
-	listener, err := listen(ctx, opts.addr)
+		NoUpgrade: noUpgrade(opts, owner),
+	}
+	if cfg.NoUpgrade == "" {
+		cfg.Upgrader = up
+	}
+	var listener net.Listener
+	var err error
+	if before != nil {
+		cfg.Inherited = &before.Server
+		listener, err = before.listener()
+	} else {
+		listener, err = listen(ctx, opts.addr)
+	}
 	if err != nil {
 		return err
 	}
+	up.listener = listener
+	srv := server.New(cfg)
+	defer up.onSignals(ctx, srv)()
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
 		logger.WarnContext(ctx, "every client that reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
+	}
+	if before != nil {
+		before.finish(actions, logger)
 	}
 	return srv.Serve(ctx, listener)
 }

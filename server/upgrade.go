@@ -1,0 +1,316 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/handover"
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// Upgrader puts another program in the place of this one, in the same process. Its methods
+// are called one at a time.
+type Upgrader interface {
+	// Receive reads a program and checks it. An *[handover.UnfitError] says why it cannot
+	// be used.
+	Receive(ctx context.Context, r io.Reader) error
+	// Received reports whether there is a program.
+	Received() bool
+	// Unmovable names what runs that would end, beside actions.
+	Unmovable() []string
+	// HandOver executes the program that was received. It returns only where that fails, and then
+	// this program is as it was, but for what it had to end at last.
+	HandOver(ctx context.Context, h Handover) error
+}
+
+// Handover is what another program goes on with.
+type Handover struct {
+	Server Frozen
+	// Force ends what cannot be handed over. Otherwise it is a reason to refuse.
+	Force bool
+	// Actions are the identities of those that run.
+	Actions []string
+	// Settle waits for a moment until the actions are recorded whose programs have ended.
+	Settle func(ctx context.Context)
+	// Conn takes the connection that the new program answers on; nil for none.
+	Conn func() (net.Conn, error)
+}
+
+// Frozen is what another program must know of a Server. It can be written as JSON.
+type Frozen struct {
+	Key   []byte // the SHA-256 of the owner's key; nil without one
+	Owner string
+	// TTL is the time that is left, and Idle the limit; 0 means none.
+	TTL, Idle time.Duration
+}
+
+func (s *Server) freeze() Frozen {
+	f := Frozen{}
+	if who := s.owner.who.Load(); who != nil {
+		f.Key, f.Owner = who.key[:], who.name
+	}
+	l := s.life
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.Idle = l.idle
+	if !l.deadline.IsZero() {
+		f.TTL = max(time.Until(l.deadline), time.Nanosecond)
+	}
+	return f
+}
+
+// inherit takes over from another program.
+func (s *Server) inherit(f Frozen) {
+	if who := (&identity{name: f.Owner}); copy(who.key[:], f.Key) == len(who.key) {
+		s.owner.who.Store(who)
+	}
+	s.life.limit(f.TTL, f.Idle)
+}
+
+// gate keeps requests out that would change something while the server is upgraded.
+type gate struct {
+	upgrading sync.Mutex // held by the upgrade under way
+
+	mu     sync.Mutex
+	closed bool
+	inside int
+}
+
+func (g *gate) close(closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = closed
+}
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+}
+
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside
+}
+
+const upgradePath = "/v1/upgrade"
+
+// gated counts the requests that may change something, and refuses them during an upgrade. What
+// concerns an action that runs goes through: it may be what ends it.
+func (s *Server) gated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasSuffix(r.URL.Path, "/terminal")
+		if reads || r.URL.Path == upgradePath || strings.HasPrefix(r.URL.Path, "/v1/actions/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !s.gate.enter() {
+			s.fail(w, r, refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again"))
+			return
+		}
+		defer s.gate.leave()
+		next.ServeHTTP(w, r)
+	})
+}
+
+const (
+	// defaultUpgradeWait is how long actions have to end before an upgrade.
+	defaultUpgradeWait = 30 * time.Second
+	maxUpgradeWait     = time.Hour
+	// programTime bounds the upload.
+	programTime = 10 * time.Minute
+	// upgradeLook is the pause between looks at what runs.
+	upgradeLook = 20 * time.Millisecond
+)
+
+// upgrade replaces the program of this process by the one in the body. The new program
+// answers.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
+	switch {
+	case s.cfg.Upgrader == nil:
+		return refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
+	case !s.locked():
+		return refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
+	}
+	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
+	if err != nil {
+		return err
+	}
+	force := r.URL.Query().Get("force")
+	if force != "" && force != "true" && force != "false" {
+		return invalid("query.force: must be true or false, got %s", api.Describe(force))
+	}
+	if r.ContentLength > handover.MaxProgram {
+		return httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
+	}
+	if !s.gate.upgrading.TryLock() {
+		return refuse(http.StatusConflict, "Another upgrade is under way")
+	}
+	defer s.gate.upgrading.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), programTime)
+	body := &failingReader{r: r.Body}
+	err = s.cfg.Upgrader.Receive(ctx, body)
+	cancel()
+	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
+		return &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
+	}
+	if body.err != nil {
+		return httpserver.UnreadBody(r, body.err)
+	}
+	if err != nil {
+		return fileError(err, "the program", http.StatusInternalServerError)
+	}
+	var conn net.Conn
+	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force == "true", func() (net.Conn, error) { //nolint:gosec // it is bounded
+		var err error
+		conn, _, err = http.NewResponseController(w).Hijack()
+		return conn, err
+	})
+	if conn == nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	id := httpserver.LogBroken(s.log, r, err)
+	broken := &api.Error{Status: http.StatusInternalServerError, Detail: "The new program could not be executed, and this server goes on: its log says more under " + id}
+	if answer, err := api.Encode(api.NewRefusal(broken, id)); err == nil {
+		_ = WriteAnswer(conn, broken.Status, answer) // the client may have left
+	}
+	return nil
+}
+
+// failingReader remembers the error of a reader.
+type failingReader struct {
+	r   io.Reader
+	err error
+}
+
+func (f *failingReader) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.err = err
+	}
+	return n, err
+}
+
+// WriteAnswer writes a response with a JSON body to a connection that was taken from its
+// server.
+func WriteAnswer(conn net.Conn, status int, body []byte) error {
+	_ = conn.SetWriteDeadline(time.Now().Add(httpserver.StallTime)) // without one it fails as well
+	resp := http.Response{
+		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {httpserver.JSON}},
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Close: true,
+	}
+	return resp.Write(conn)
+}
+
+// Reexecute upgrades to the program that an earlier request brought, and does nothing where
+// there is none.
+func (s *Server) Reexecute(ctx context.Context) {
+	if s.cfg.Upgrader == nil || !s.gate.upgrading.TryLock() {
+		return
+	}
+	defer s.gate.upgrading.Unlock()
+	if !s.cfg.Upgrader.Received() {
+		return
+	}
+	if err := s.handOver(ctx, defaultUpgradeWait, false, nil); err != nil {
+		s.log.WarnContext(ctx, "the server was not upgraded and goes on", "error", err)
+	}
+}
+
+// handOver waits until what runs has ended, and executes the program that was received. It
+// returns only where that fails.
+func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, conn func() (net.Conn, error)) error {
+	s.gate.close(true)
+	defer s.gate.close(false)
+	actions, others := s.awaitRest(ctx, wait)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if left := slices.Concat(actions, others); len(left) > 0 && !force {
+		return refuse(http.StatusConflict, "The server was not upgraded, because these still run: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
+			strings.Join(left[:min(len(left), 10)], ", "))
+	}
+	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: s.freeze(), Force: force, Actions: actions, Conn: conn, Settle: s.settle})
+}
+
+// settleTime bounds how long the record of an action is waited for that has ended.
+const settleTime = 2 * time.Second
+
+// settle waits until all actions are recorded but those of shells, which go on.
+func (s *Server) settle(ctx context.Context) {
+	over := time.NewTimer(settleTime)
+	defer over.Stop()
+	s.flights.mu.Lock()
+	var others []*flight
+	for _, f := range s.flights.all {
+		if f.action.Info().Kind != (api.RunAction{}).Kind() {
+			others = append(others, f)
+		}
+	}
+	s.flights.mu.Unlock()
+	for _, f := range others {
+		select {
+		case <-f.done:
+		case <-over.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitRest waits so long at most until nothing runs, and returns what runs then.
+func (s *Server) awaitRest(ctx context.Context, wait time.Duration) (actions, others []string) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		actions, others = s.underWay()
+		if len(actions) == 0 && len(others) == 0 {
+			return nil, nil
+		}
+		select {
+		case <-time.After(upgradeLook):
+		case <-over.C:
+			return actions, others
+		case <-ctx.Done():
+			return actions, others
+		}
+	}
+}
+
+// underWay returns the identities of actions that run, and names what else does.
+func (s *Server) underWay() (actions, others []string) {
+	s.flights.mu.Lock()
+	for _, f := range s.flights.all {
+		actions = append(actions, f.action.ID())
+	}
+	s.flights.mu.Unlock()
+	slices.Sort(actions)
+	others = s.cfg.Upgrader.Unmovable()
+	if n := s.gate.count(); n > 0 && len(actions) == 0 {
+		others = append(others, fmt.Sprintf("%d requests", n))
+	}
+	return actions, others
+}
