@@ -92,7 +92,7 @@ func TestShellScreen(t *testing.T) {
 		t.Skip("tmux is not installed")
 	}
 	m := newLocalMachine(t)
-	id := strings.TrimSpace(m.ok("create", "--name", "box"))
+	id := strings.TrimSpace(m.ok("create", "--name", "box", "--env", "LC_ALL=C.UTF-8"))
 	work := filepath.Join(m.dir, "local", id, "work")
 	for _, name := range []string{"alpha one/", "alpha.txt", "beta", "漢字.txt"} {
 		if strings.HasSuffix(name, "/") {

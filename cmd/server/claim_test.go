@@ -26,7 +26,7 @@ func claimable(t *testing.T, args ...string) (url string, log *lines, done chan 
 	go func() { done <- run(t.Context(), args, env, io.Discard, log) }()
 	url = "unix://" + socket
 	c := to(t, url, "")
-	for deadline := time.Now().Add(30 * time.Second); c.Ready(t.Context()) != nil; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); c.Ready(t.Context()) != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the program did not come up")
 		}
@@ -116,7 +116,7 @@ func TestChosenPort(t *testing.T) {
 		done <- run(ctx, []string{"--addr", "localhost:0", "--working-dir", t.TempDir()}, env, io.Discard, log)
 	}()
 	port := regexp.MustCompile(`msg=serving addr=((?:127\.0\.0\.1|\[::1\]):[1-9]\d*) `)
-	for deadline := time.Now().Add(30 * time.Second); !port.MatchString(log.String()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !port.MatchString(log.String()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no port in %q", log.String())
 		}

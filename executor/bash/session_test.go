@@ -77,7 +77,7 @@ func config(t *testing.T, program string) bash.Config {
 	}
 	return bash.Config{
 		Program: program, Dir: dir,
-		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm-256color", "LC_ALL=C.UTF-8"},
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm-256color", "LC_ALL=C.UTF-8", treeMark},
 	}
 }
 

@@ -25,6 +25,9 @@ type attack struct {
 	either     bool // it may be either shell
 }
 
+// nobody is the user id of the hostile commands, where the tests run as root.
+const nobody = 65534
+
 // anyStatus is for attacks that do not say what their own status is.
 const anyStatus = -2
 
@@ -197,7 +200,7 @@ func descriptorLimits() (attacks []attack) {
 // possible.
 func TestSurvive(t *testing.T) {
 	t.Parallel()
-	user := &identity.User{Name: "nobody", UID: 65534, GID: 65534, Groups: []uint32{65534}}
+	user := &identity.User{Name: "nobody", UID: nobody, GID: nobody, Groups: []uint32{nobody}}
 	if os.Geteuid() != 0 {
 		user = nil
 	}
