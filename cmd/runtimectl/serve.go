@@ -62,7 +62,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	flags.LeaveOut("name", "key")
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
 	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
-	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which nobody else can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.keySecret, "key-secret", "", "on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
 	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
