@@ -26,16 +26,28 @@ import (
 // one Pod, so a caller that dies does not keep the others from the sandbox. A
 // sandbox that ended is not replaced: ErrConflict says that it is to be removed first.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-	hash, err := d.Check(ctx, &spec)
+	hash, err := d.checkCreation(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}
-	if d.config.ServerImage == "" {
-		return nil, sandbox.Invalid("%s needs an image that brings the server into Pods: make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
+	return d.createWhole(ctx, sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16))), hash, &spec)
+}
+
+// checkCreation is Check, and refuses what lacks the server's image.
+func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
+	if hash, err = d.Check(ctx, spec); err != nil {
+		return "", err
 	}
-	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
+	if d.config.ServerImage == "" {
+		return "", sandbox.Invalid("%s needs an image that brings the server into Pods: make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
+	}
+	return hash, nil
+}
+
+// createWhole is create, repeated while other callers undo what it follows.
+func (d *Driver) createWhole(ctx context.Context, id, hash string, spec *sandbox.Spec) (*sandbox.Sandbox, error) {
 	for {
-		s, err := d.create(ctx, id, hash, &spec)
+		s, err := d.create(ctx, newRecord(id, hash, spec), spec)
 		if !errors.Is(err, errUndone) {
 			return s, err
 		}
@@ -51,9 +63,10 @@ const createPause = 100 * time.Millisecond
 // create makes the sandbox, or goes on with a creation that another caller began. It
 // undoes what it began itself. It fails with errUndone if another caller did that to
 // a creation that this one followed.
-func (d *Driver) create(ctx context.Context, id, hash string, spec *sandbox.Spec) (s *sandbox.Sandbox, err error) {
+func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) (s *sandbox.Sandbox, err error) {
+	id := fresh.ID
 	d.config.Progress(id, sandbox.Pending, "the record of its key")
-	r, mine, err := d.take(ctx, id, hash, spec)
+	r, mine, err := d.take(ctx, fresh, spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +105,15 @@ func (d *Driver) create(ctx context.Context, id, hash string, spec *sandbox.Spec
 
 // pod finds the Pod of a record, or makes it and reports that.
 func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (pod *corev1.Pod, made bool, err error) {
+	if mine && r.From != "" {
+		pod, err = d.adopt(ctx, r, spec)
+		return pod, err == nil, err
+	}
 	if !mine {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if err == nil && pod.Labels[labelID] != r.ID {
+			return nil, false, d.lostClaim(ctx, r)
+		}
 		if !apierrors.IsNotFound(err) {
 			return pod, false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 		}
@@ -123,6 +143,15 @@ func creationError(ctx context.Context, doing string, err error) error {
 func (d *Driver) undo(ctx context.Context, r *record) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
+	if r.From != "" { // the Pod is the pool's until it has the id
+		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && pod.Labels[labelID] != r.ID {
+			return d.forget(ctx, r)
+		}
+		if err != nil {
+			return apiError(ctx, "looking at the Pod "+r.Pod, err)
+		}
+	}
 	return errors.Join(d.deletePod(ctx, r.Pod, ""), d.forget(ctx, r), d.deletePod(ctx, r.Pod, ""))
 }
 
@@ -142,9 +171,13 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		if !s.Deadline.IsZero() {
 			claim.TTL = max(time.Until(s.Deadline), time.Second)
 		}
-		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
 		err = d.whileRunning(ctx, r, func(ctx context.Context) error {
+			if r.Pool != "" {
+				step = "waiting for its shell"
+				return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.Dial, "") })
+			}
+			step = "claiming it"
 			if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.Dial, claim) }); err != nil {
 				return err
 			}

@@ -79,6 +79,7 @@ var (
 	_ sandbox.Pruner    = (*Driver)(nil)
 	_ sandbox.Doctor    = (*Driver)(nil)
 	_ sandbox.Leader    = (*Driver)(nil)
+	_ sandbox.Warmer    = (*Driver)(nil)
 	_ sandbox.KeyKeeper = (*Driver)(nil)
 )
 

@@ -31,17 +31,23 @@ import (
 type agent struct {
 	sandbox.Agent // what is not faked
 
-	mu     sync.Mutex
-	claims []sandbox.Claim
-	ttl    time.Duration   // of the last renewal
-	fail   error           // of the next Ready
-	usage  []sandbox.Stats // of the next calls of Usage
-	hang   func()          // called by the first Ready, which then waits for its context
+	mu       sync.Mutex
+	claims   []sandbox.Claim
+	ttl      time.Duration   // of the last renewal
+	fail     error           // of the next Ready
+	claiming func() error    // called by Claim
+	usage    []sandbox.Stats // of the next calls of Usage
+	hang     func()          // called by the first Ready, which then waits for its context
 }
 
 func (a *agent) Claim(_ context.Context, _ sandbox.DialFunc, c sandbox.Claim) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.claiming != nil {
+		if err := a.claiming(); err != nil {
+			return err
+		}
+	}
 	a.claims = append(a.claims, c)
 	return nil
 }

@@ -33,31 +33,32 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 	if err != nil {
 		return nil, apiError(ctx, "listing the records of sandboxes", err)
 	}
-	records := map[string]*record{} // by the name of the Pod
+	records := map[string]*record{} // by id
 	var errs []error
 	for i := range list.Items {
 		r, err := readRecord(&list.Items[i])
 		errs = append(errs, err)
 		if err == nil {
-			records[r.Pod] = r
+			records[r.ID] = r
 		}
 	}
 	var removed []sandbox.Removal
 	for i := range pods {
 		s := d.sandbox(&pods[i])
-		r := records[s.pod]
-		delete(records, s.pod)
+		r := records[s.ID]
+		if r != nil && r.Pod == s.pod {
+			delete(records, s.ID)
+		} else {
+			r = nil
+		}
 		reason := d.reason(&pods[i], s, r, time.Now())
 		if reason == "" {
 			continue
 		}
 		if !dryRun {
-			err = d.deletePod(ctx, s.pod, s.uid)
-			if err == nil && r != nil {
-				err = d.forget(ctx, r)
-			}
-			if err != nil {
-				errs = append(errs, err)
+			gone, err := d.prune(ctx, &pods[i], s, r)
+			errs = append(errs, err)
+			if err != nil || !gone {
 				continue
 			}
 		}
@@ -74,6 +75,22 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		errs = append(errs, err)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// prune removes a sandbox, and reports whether it did. A Pod without a record, or in a
+// pool, may have been claimed since it was listed.
+func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *record) (bool, error) {
+	if r == nil || s.Pool != "" {
+		if removed, err := d.deleteAsListed(ctx, pod); !removed || err != nil {
+			return false, err
+		}
+	} else if err := d.deletePod(ctx, s.pod, s.uid); err != nil {
+		return false, err
+	}
+	if r != nil {
+		return true, d.forget(ctx, r)
+	}
+	return true, nil
 }
 
 // reason says why a sandbox is to be removed; "" for others.
@@ -101,8 +118,8 @@ func (d *Driver) abandoned(ctx context.Context, r *record) (bool, error) {
 		return false, nil
 	}
 	pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
-		return true, nil
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != r.ID) {
+		return true, nil // the last: a claim that was not made, or the record that the Pod had in its pool
 	}
 	return false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash/fnv"
@@ -34,6 +35,7 @@ const (
 	noteUser     = domain + "user"       // NAME:UID
 	noteRoot     = domain + "allow-root" // "true"; otherwise absent
 	noteImage    = domain + "image"      // as it was asked for
+	notePool     = domain + "pool"       // the warm pool it waits in
 	noteReady    = domain + "ready"      // when the first command ran; absent before
 
 	containerName = "sandbox"
@@ -92,7 +94,7 @@ func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: map[string]string{}, Annotations: notes(s, r)},
+		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: map[string]string{}, Annotations: notesOf(s, r)},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			AutomountServiceAccountToken:  &no,
@@ -218,11 +220,15 @@ func arguments(s *sandbox.Spec, r *record) []string {
 	return append(args, s.Flags...)
 }
 
-// notes are the annotations of a Pod: what is known of its sandbox.
-func notes(s *sandbox.Spec, r *record) map[string]string {
+// notesOf are the annotations of a Pod: what is known of its sandbox.
+func notesOf(s *sandbox.Spec, r *record) map[string]string {
 	all := map[string]string{
 		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec, noteCreated: r.Created.UTC().Format(time.RFC3339Nano),
-		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.ID)), noteImage: s.Image,
+		// The user of a Pod from a pool stays.
+		noteUser: s.User + ":" + strconv.Itoa(userID(s, cmp.Or(r.From, r.ID))), noteImage: s.Image,
+	}
+	if r.Pool != "" {
+		all[notePool] = r.Pool
 	}
 	if s.TTL > 0 {
 		all[noteDeadline] = r.Created.Add(s.TTL).UTC().Format(time.RFC3339Nano)

@@ -33,6 +33,8 @@ type record struct {
 	Owner   string            `json:"owner,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Created time.Time         `json:"created"`
+	Pool    string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
+	From    string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
 
 	uid types.UID // of the Secret
 }
@@ -47,19 +49,24 @@ const secretPrefix = "sandbox-"
 // the caller that began it, or one that removes the sandbox.
 var errUndone = errors.New("another caller undid its creation")
 
-// take makes the record of a key, or finds the one that is there. mine reports that
-// this call made it.
-func (d *Driver) take(ctx context.Context, id, hash string, spec *sandbox.Spec) (r *record, mine bool, err error) {
-	r = &record{
+// newRecord is the record of a sandbox that is to be made.
+func newRecord(id, hash string, spec *sandbox.Spec) *record {
+	return &record{
 		ID: id, Pod: secretPrefix + id + "-" + strings.ToLower(rand.Text()[:8]), Key: cmp.Or(spec.Secret, random.Hex(32)), Ticket: random.Hex(32),
 		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env, Created: time.Now(),
 	}
+}
+
+// take makes the record of a key, or finds the one that is there. mine reports that
+// this call made it.
+func (d *Driver) take(ctx context.Context, r *record, name string) (found *record, mine bool, err error) {
+	id := r.ID
 	if found, err := d.record(ctx, id); err == nil {
-		return follow(found, hash)
+		return follow(found, r.Spec)
 	} else if !errors.Is(err, sandbox.ErrNotFound) {
 		return nil, false, err
 	}
-	if err := d.nameIsFree(ctx, r, spec.Name); err != nil {
+	if err := d.nameIsFree(ctx, r, name); err != nil {
 		return nil, false, err
 	}
 	data, err := json.Marshal(r)
@@ -80,7 +87,7 @@ func (d *Driver) take(ctx context.Context, id, hash string, spec *sandbox.Spec) 
 		if err != nil {
 			return nil, false, err
 		}
-		return follow(found, hash)
+		return follow(found, r.Spec)
 	}
 	if err != nil {
 		// The API server may have made it although its answer did not arrive.

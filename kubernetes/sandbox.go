@@ -38,7 +38,7 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
 	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP}
 	s.Sandbox = &sandbox.Sandbox{
-		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec],
+		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
 		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
 	}
 	s.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
@@ -108,7 +108,7 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 		r, err := d.record(ctx, ref)
 		if err == nil {
 			pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
-			if err == nil && pod.DeletionTimestamp == nil {
+			if err == nil && pod.DeletionTimestamp == nil && pod.Labels[labelID] == ref {
 				return d.sandbox(pod).Sandbox, nil
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -221,7 +221,7 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 		return s.key, nil
 	}
 	r, err := s.driver.record(ctx, s.ID)
-	if errors.Is(err, sandbox.ErrNotFound) || err == nil && r.Pod != s.pod {
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && (r.Pod != s.pod || r.Key == "") {
 		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, fs.ErrNotExist)
 	}
 	if err != nil {

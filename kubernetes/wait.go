@@ -16,6 +16,9 @@ import (
 
 // running returns when the container of the Pod runs, and reports what it waits for.
 func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod) (*corev1.Pod, error) {
+	if _, waiting, err := look(pod); r.From != "" && err == nil && waiting == "" && pod.DeletionTimestamp == nil {
+		return pod, nil // a warm one
+	}
 	said := ""
 	err := d.follow(ctx, r.Pod, func(now *corev1.Pod) (bool, error) {
 		if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {

@@ -4,7 +4,9 @@ package kubernetes_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,8 +31,12 @@ func namespace(t *testing.T) string {
 			t.Error(err)
 		}
 	})
+	lastNamespace = made.Name
 	return made.Name
 }
+
+// lastNamespace is the newest one of a test, for a second driver.
+var lastNamespace string
 
 // open opens a driver for a namespace of its own.
 func open(t *testing.T, direct bool) sandbox.Driver {
@@ -86,5 +92,92 @@ func TestReasons(t *testing.T) {
 	}
 	if left, err := d.List(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Sixteen claimers of two drivers get a sandbox each of a pool of eight, and the eight
+// of the pool go to eight of them.
+func TestPool(t *testing.T) {
+	const size, claimers = 8, 16
+	small := small
+	small.CPUs = 0.5 // so that all fit on a small node
+	first := open(t, true)
+	second, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + lastNamespace, ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pools []*sandbox.Pool
+	for _, d := range []sandbox.Driver{first, second} {
+		pool, err := sandbox.NewPool(t.Context(), d, "shared", small, size, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools = append(pools, pool)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var filling sync.WaitGroup
+	filling.Go(func() { pools[0].Run(ctx, time.Second) })
+	defer filling.Wait()
+	defer stop()
+	for ready := 0; ready < size; {
+		<-time.After(100 * time.Millisecond)
+		all, err := first.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = 0
+		for _, s := range all {
+			if s.Pool == "shared" && s.State == sandbox.Ready {
+				ready++
+			}
+		}
+	}
+	stop()
+	filling.Wait()
+	got, fromPool := make([]*sandbox.Sandbox, claimers), make([]bool, claimers)
+	took := make([]time.Duration, claimers)
+	claim := func(i int) {
+		spec := small
+		spec.Key = fmt.Sprint("claimer ", i)
+		begun := time.Now()
+		var err error
+		if got[i], fromPool[i], err = pools[i%2].Claim(t.Context(), spec); err != nil {
+			t.Errorf("claimer %d: %v", i, err)
+		}
+		took[i] = time.Since(begun)
+	}
+	claim(0) // alone, for the log
+	t.Logf("a claim, with a first command: %v", took[0])
+	var claiming sync.WaitGroup
+	for i := 1; i < claimers; i++ {
+		claiming.Go(func() { claim(i) })
+	}
+	claiming.Wait()
+	owners, warm := map[string]int{}, 0
+	for i, s := range got {
+		if s == nil {
+			continue
+		}
+		if other, taken := owners[s.Instance]; taken {
+			t.Errorf("claimers %d and %d got one sandbox", other, i)
+		}
+		owners[s.Instance] = i
+		if fromPool[i] {
+			warm++
+		}
+		t.Logf("claimer %d: warm %v, %v", i, fromPool[i], took[i])
+	}
+	if len(owners) != claimers || warm != size {
+		t.Errorf("%d sandboxes, %d of them of the pool; want %d and %d", len(owners), warm, claimers, size)
+	}
+	for _, s := range got {
+		if s != nil {
+			if err := first.Delete(context.WithoutCancel(t.Context()), s); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if removed, err := first.(sandbox.Pruner).Prune(t.Context(), true); err != nil || len(removed) != 0 {
+		t.Errorf("left: %+v, %v", removed, err)
 	}
 }

@@ -22,7 +22,7 @@ const onVariable = "ACTIOND_ON"
 const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 
 // notOnKubernetes are the flags that Pods cannot honour.
-var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server", "pool", "warm"}
+var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server"}
 
 // Choose finds out where the sandboxes are from the flags and the variable, and refuses
 // flags of the command that are for other platforms.

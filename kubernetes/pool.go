@@ -1,0 +1,190 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// A warm sandbox is a Pod with a record of its own, whose server nobody has claimed. A
+// claim is a creation whose Pod is there already: the claimer makes the record of its
+// key, which names the Pod and has its ticket, and then gives the Pod its id, if that
+// is still as it was listed. What follows is what follows a Pod that was just made, so
+// other callers with the key go on where a claimer died, and Prune removes what is left.
+
+// errTaken reports that another claimer was faster.
+var errTaken = errors.New("another claimer took the warm sandbox")
+
+// claimTime is how long a caller waits for the claimer of the same key to give the Pod
+// its id, before it takes the claimer for dead.
+const claimTime = 10 * time.Second
+
+// Prepare is [sandbox.Warmer]'s. Nodes get images when Pods are made.
+func (d *Driver) Prepare(context.Context, sandbox.Spec) error { return nil }
+
+// Warm is [sandbox.Warmer]'s.
+func (d *Driver) Warm(ctx context.Context, pool string, spec sandbox.Spec) error {
+	hash, err := d.checkCreation(ctx, &spec)
+	if err != nil {
+		return err
+	}
+	spec.Idle = 0 // a claim sets it
+	r := newRecord(sandbox.ID("\x00pool "+random.Hex(16)), hash, &spec)
+	r.Pool, r.Key = pool, ""
+	_, err = d.create(ctx, r, &spec)
+	return err
+}
+
+// Claim is [sandbox.Warmer]'s.
+func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.Sandbox) (*sandbox.Sandbox, bool, error) {
+	hash, err := d.checkCreation(ctx, &spec)
+	if err != nil {
+		return nil, false, err
+	}
+	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
+	for _, warm := range from {
+		if _, err := d.record(ctx, id); err == nil {
+			s, err := d.createWhole(ctx, id, hash, &spec) // the key has a sandbox, or gets one now
+			return s, false, err
+		} else if !errors.Is(err, sandbox.ErrNotFound) {
+			return nil, false, err
+		}
+		s, err := d.claim(ctx, id, hash, &spec, warm)
+		switch {
+		case err == nil:
+			return s, true, nil
+		case errors.Is(err, errTaken), errors.Is(err, errUndone), errors.Is(err, sandbox.ErrNotFound):
+			continue
+		case ctx.Err() != nil:
+			return nil, false, fmt.Errorf("claiming a warm sandbox: %w", context.Cause(ctx))
+		case errors.Is(err, sandbox.ErrConflict), errors.Is(err, sandbox.ErrUnknown):
+			return nil, false, err
+		}
+		d.config.Logger.WarnContext(ctx, "a warm sandbox could not be claimed", slog.String("sandbox", warm.ID), slog.Any("error", err))
+	}
+	return nil, false, nil
+}
+
+// claim gives the key the warm sandbox. It fails with errTaken if that is no longer in
+// its pool.
+func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec, warm *sandbox.Sandbox) (*sandbox.Sandbox, error) {
+	of, err := instanceOf(warm)
+	if err != nil {
+		return nil, err
+	}
+	old, err := d.record(ctx, warm.ID)
+	if err != nil {
+		return nil, err
+	}
+	if old.Pod != of.pod || old.Pool == "" {
+		return nil, errTaken
+	}
+	r := newRecord(id, hash, spec)
+	r.Pod, r.Ticket, r.From = old.Pod, old.Ticket, warm.ID
+	s, err := d.create(ctx, r, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.forget(ctx, old); err != nil { // Prune removes it later
+		d.config.Logger.WarnContext(ctx, "the record of a warm sandbox is left", slog.String("sandbox", warm.ID), slog.Any("error", err))
+	}
+	return s, nil
+}
+
+// lostClaim waits for the claimer that made a record to give its Pod the id, or removes
+// the record of one that died before it did. The caller tries again.
+func (d *Driver) lostClaim(ctx context.Context, r *record) error {
+	if time.Since(r.Created) < claimTime {
+		return errUndone
+	}
+	if err := d.forget(ctx, r); err != nil {
+		return err
+	}
+	return errUndone
+}
+
+// adopt gives a warm Pod the id of a record. The API server refuses that if the Pod has
+// changed since it was looked at.
+func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*corev1.Pod, error) {
+	for range adoptTries {
+		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != r.From) {
+			return nil, errTaken
+		}
+		if err != nil {
+			return nil, apiError(ctx, "looking at the warm Pod "+r.Pod, err)
+		}
+		notes := map[string]any{notePool: nil, noteReady: nil, noteDeadline: nil, noteIdle: nil}
+		for name, value := range notesOf(spec, r) {
+			notes[name] = value
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelID: r.ID}, "annotations": notes,
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("writing the claim of the Pod %s: %w", pod.Name, err)
+		}
+		claimed, err := d.pods().Patch(ctx, r.Pod, types.MergePatchType, patch, metav1.PatchOptions{})
+		switch {
+		case apierrors.IsConflict(err): // by another claimer, or by the node, which reports on the Pod
+			continue
+		case apierrors.IsNotFound(err):
+			return nil, errTaken
+		}
+		return claimed, apiError(ctx, "claiming the warm Pod "+r.Pod, err)
+	}
+	return nil, errTaken
+}
+
+// adoptTries is how often a claimer tries to take a Pod that changes meanwhile.
+const adoptTries = 3
+
+// Discard is [sandbox.Warmer]'s.
+func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {
+	of, err := instanceOf(s)
+	if err != nil {
+		return err
+	}
+	for range adoptTries {
+		pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && (pod.UID != of.uid || pod.Labels[labelID] != s.ID) {
+			return nil
+		}
+		if err != nil {
+			return apiError(ctx, "looking at the warm Pod "+of.pod, err)
+		}
+		removed, err := d.deleteAsListed(ctx, pod)
+		if removed || err != nil {
+			return err // the Pod's record goes with it
+		}
+	}
+	return nil
+}
+
+// deleteAsListed removes a Pod unless it has changed, as by a claim, since it was looked
+// at, and reports whether it did.
+func (d *Driver) deleteAsListed(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	grace := int64(1)
+	err := d.pods().Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	if apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil, apiError(ctx, "removing the Pod "+pod.Name, err)
+}

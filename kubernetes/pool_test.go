@@ -1,0 +1,315 @@
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/actiond/actiond/sandbox"
+)
+
+// newVersionedWorld is a cluster that refuses changes of a Pod that has changed since it
+// was looked at, as an API server does.
+func newVersionedWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	var mu sync.Mutex
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	conflict := func(name string) error {
+		return apierrors.NewConflict(pods.GroupResource(), name, errors.New("it has changed"))
+	}
+	w.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		patch := action.(clienttesting.PatchAction)
+		found, err := w.Tracker().Get(pods, "agents", patch.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		pod := found.DeepCopyObject().(*corev1.Pod)
+		var changes map[string]any
+		if err := json.Unmarshal(patch.GetPatch(), &changes); err != nil {
+			return true, nil, err
+		}
+		meta := changes["metadata"].(map[string]any)
+		if uid, ok := meta["uid"]; ok && uid != string(pod.UID) {
+			return true, nil, conflict(pod.Name)
+		}
+		if version, ok := meta["resourceVersion"]; ok && version != pod.ResourceVersion {
+			return true, nil, conflict(pod.Name)
+		}
+		merge(pod.Labels, meta["labels"])
+		merge(pod.Annotations, meta["annotations"])
+		version, _ := strconv.Atoi(pod.ResourceVersion)
+		pod.ResourceVersion = strconv.Itoa(version + 1)
+		return true, pod.DeepCopy(), w.Tracker().Update(pods, pod, "agents")
+	})
+	w.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		del := action.(clienttesting.DeleteActionImpl)
+		found, err := w.Tracker().Get(pods, "agents", del.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		if p := del.DeleteOptions.Preconditions; p != nil && p.ResourceVersion != nil && *p.ResourceVersion != found.(*corev1.Pod).ResourceVersion {
+			return true, nil, conflict(del.GetName())
+		}
+		return false, nil, nil
+	})
+	w.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		action.(clienttesting.CreateAction).GetObject().(*corev1.Pod).ResourceVersion = "1"
+		return false, nil, nil
+	})
+	return w
+}
+
+// merge changes a map as a merge patch says.
+func merge(into map[string]string, changes any) {
+	all, _ := changes.(map[string]any)
+	for name, value := range all {
+		if text, ok := value.(string); ok {
+			into[name] = text
+		} else {
+			delete(into, name)
+		}
+	}
+}
+
+// warm fills a pool and returns its members.
+func (w *world) warm(t *testing.T, size int) []*sandbox.Sandbox {
+	t.Helper()
+	bare := spec
+	bare.Key, bare.Name, bare.Env = "", "", nil
+	for range size {
+		if err := w.driver.Warm(t.Context(), "p", bare); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.members(t)
+}
+
+func (w *world) members(t *testing.T) (members []*sandbox.Sandbox) {
+	t.Helper()
+	all, err := w.driver.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Pool == "p" {
+			members = append(members, s)
+		}
+	}
+	return members
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	members := w.warm(t, 2)
+	if len(members) != 2 || members[0].State != sandbox.Ready || len(w.agent.claims) != 0 {
+		t.Fatalf("warm: %+v, %d claims", members, len(w.agent.claims))
+	}
+	if _, err := members[0].Key(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the key of a warm one: %v", err)
+	}
+	s, warm, err := w.driver.Claim(t.Context(), spec, members)
+	if err != nil || !warm || s.ID != sandbox.ID("key") || s.Pool != "" || s.Name != "first" || s.State != sandbox.Ready || s.Instance != members[0].Instance {
+		t.Fatalf("Claim: %+v, %v, %v", s, warm, err)
+	}
+	key, err := s.Key()
+	if err != nil || len(w.agent.claims) != 1 || w.agent.claims[0].Key != key || w.agent.claims[0].Env["A"] != "1" || w.agent.claims[0].TTL <= 0 {
+		t.Errorf("key %q, %v; claims %+v", key, err, w.agent.claims)
+	}
+	again, warm, err := w.driver.Claim(t.Context(), spec, w.members(t))
+	if err != nil || warm || again.Instance != s.Instance || len(w.agent.claims) != 1 {
+		t.Errorf("the same key again: %+v, %v, %v", again, warm, err)
+	}
+	// A claimer with an old list must not remove it, and the other one can be removed.
+	for _, member := range members {
+		if err := w.driver.Discard(t.Context(), member); err != nil {
+			t.Error(err)
+		}
+	}
+	if found, err := w.driver.Get(t.Context(), s.ID); err != nil || found.Instance != s.Instance {
+		t.Errorf("after Discard: %+v, %v", found, err)
+	}
+	if left := w.members(t); len(left) != 0 {
+		t.Errorf("left in the pool: %v", left)
+	}
+	if other, warm, err := w.driver.Claim(t.Context(), sandbox.Spec{Image: "image", Key: "other"}, members); other != nil || warm || err != nil {
+		t.Errorf("claimed of nothing: %+v, %v, %v", other, warm, err)
+	}
+}
+
+// Claimers who know the same list get a sandbox each, until there is none left.
+func TestClaimers(t *testing.T) {
+	t.Parallel()
+	const size, claimers = 4, 8
+	w := newVersionedWorld(t)
+	members := w.warm(t, size)
+	got := make([]*sandbox.Sandbox, claimers)
+	var group sync.WaitGroup
+	for i := range claimers {
+		group.Go(func() {
+			own := spec
+			own.Name, own.Key = "", fmt.Sprint("claimer ", i)
+			var err error
+			if got[i], _, err = w.driver.Claim(t.Context(), own, members); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	owners := map[string]int{}
+	for i, s := range got {
+		if s == nil {
+			continue
+		}
+		if other, taken := owners[s.Instance]; taken {
+			t.Errorf("claimers %d and %d got one sandbox", other, i)
+		}
+		owners[s.Instance] = i
+	}
+	if len(owners) != size {
+		t.Errorf("%d of %d sandboxes were claimed", len(owners), size)
+	}
+	if left := w.left(t); len(left) != 2*size {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A claimer dies in each step. Another caller with its key gets exactly one sandbox, and
+// Prune leaves nothing else.
+func TestClaimAfterCrash(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		verb, resource string
+		nth            int
+	}{
+		"no record": {"create", "secrets", 1}, "record": {"patch", "pods", 1}, "id": {"patch", "secrets", 1}, "owner": {"agent", "claim", 1},
+		"claimed": {"patch", "pods", 2}, "ready": {"delete", "secrets", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newVersionedWorld(t)
+			members := w.warm(t, 1)
+			ctx, die := context.WithCancel(t.Context())
+			defer die()
+			calls, dead, armed := 0, false, true
+			kill := func() bool {
+				if armed {
+					calls++
+				}
+				if armed && calls == tt.nth {
+					die()
+					dead = true
+				}
+				return dead
+			}
+			var mu sync.Mutex
+			w.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if dead || action.Matches(tt.verb, tt.resource) && kill() {
+					return true, nil, context.Canceled
+				}
+				return false, nil, nil
+			})
+			w.agent.claiming = func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				if tt.verb == "agent" && kill() {
+					return context.Canceled
+				}
+				return nil
+			}
+			_, _, err := w.driver.Claim(ctx, spec, members)
+			if err == nil && name != "ready" {
+				t.Fatal("a caller without a cluster claimed a sandbox")
+			}
+			mu.Lock()
+			dead, armed = false, false // another caller
+			mu.Unlock()
+			w.age(t)
+			s, err := w.driver.Create(t.Context(), spec)
+			if err != nil || s.ID != sandbox.ID("key") || s.State != sandbox.Ready || s.Pool != "" {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			for _, member := range w.members(t) {
+				if err := w.driver.Discard(t.Context(), member); err != nil {
+					t.Error(err)
+				}
+			}
+			w.age(t)
+			if _, err := w.driver.Prune(t.Context(), false); err != nil {
+				t.Error(err)
+			}
+			if left := w.left(t); len(left) != 2 || !strings.HasPrefix(left[1], "secret/sandbox-"+s.ID) {
+				t.Errorf("left: %v", left)
+			}
+			if found, err := w.driver.Get(t.Context(), s.ID); err != nil || found.Instance != s.Instance {
+				t.Errorf("after Prune: %+v, %v", found, err)
+			}
+		})
+	}
+}
+
+// age makes all records as old as those of dead callers.
+func (w *world) age(t *testing.T) {
+	t.Helper()
+	secrets := w.CoreV1().Secrets("agents")
+	all, err := secrets.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range all.Items {
+		var r map[string]any
+		if err := json.Unmarshal(secret.Data["record"], &r); err != nil {
+			t.Fatal(err)
+		}
+		r["created"] = time.Now().Add(-time.Hour)
+		if secret.Data["record"], err = json.Marshal(r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secrets.Update(t.Context(), &secret, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A sandbox that is claimed between the two lists of Prune has, by the first list, no
+// record, and stays.
+func TestPruneWhileClaiming(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	members := w.warm(t, 1)
+	before, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := w.driver.Claim(t.Context(), spec, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, before, nil })
+	if removed, err := w.driver.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Fatalf("Prune: %+v, %v; claimed %+v", removed, err, s)
+	}
+	if found, err := w.driver.Get(t.Context(), s.ID); err != nil || found.Instance != s.Instance {
+		t.Errorf("after Prune: %+v, %v", found, err)
+	}
+}
