@@ -110,7 +110,7 @@ func (c census) Collect(metrics chan<- prometheus.Metric) {
 			free[s.State]++
 		}
 	}
-	for _, state := range []sandbox.State{sandbox.Creating, sandbox.Starting, sandbox.Ready, sandbox.Paused, sandbox.Stopped, sandbox.Gone} {
+	for _, state := range []sandbox.State{sandbox.Creating, sandbox.Starting, sandbox.Ready, sandbox.Paused, sandbox.Stopped, sandbox.Unknown, sandbox.Gone} {
 		gauge(sandboxes, free[state], string(state))
 		gauge(poolSandboxes, pooled[state], string(state))
 	}

@@ -152,7 +152,7 @@ func leadsUp(path string) bool {
 // takesRequests says why a sandbox cannot be spoken to, as far as is known.
 func takesRequests(s *sandbox.Sandbox) error {
 	switch s.State {
-	case sandbox.Ready, sandbox.Busy, sandbox.Idle:
+	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Unknown: // the last may be reached
 		return nil
 	case sandbox.Paused:
 		return unavailable("Sandbox %s is paused; resume it", s.ID)

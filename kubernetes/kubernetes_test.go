@@ -634,3 +634,40 @@ func TestStats(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox whose node is lost is unknown, is neither replaced nor pruned, and comes back.
+func TestLostNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(status corev1.ConditionStatus, reason string) {
+		list, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &list.Items[0]
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, Reason: reason}}
+		if _, err := w.CoreV1().Pods("agents").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		status corev1.ConditionStatus
+		reason string
+		want   sandbox.State
+	}{
+		{corev1.ConditionFalse, "", sandbox.Unknown}, {corev1.ConditionFalse, "ContainersNotReady", sandbox.Ready}, {corev1.ConditionTrue, "", sandbox.Ready},
+	} {
+		report(tt.status, tt.reason)
+		again, err := w.driver.Create(t.Context(), spec)
+		if err != nil || again.State != tt.want || again.Instance != s.Instance {
+			t.Errorf("%s, %s: %+v, %v", tt.status, tt.reason, again, err)
+		}
+		if removed, err := w.driver.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+			t.Errorf("Prune: %+v, %v", removed, err)
+		}
+	}
+}

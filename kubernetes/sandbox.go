@@ -67,8 +67,23 @@ func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
 		return state, "waits for " + waiting
 	case pod.Annotations[noteReady] == "":
 		return sandbox.Starting, "on node " + pod.Spec.NodeName
+	case lostNode(pod):
+		return sandbox.Unknown, "node " + pod.Spec.NodeName + " does not report: its Pod goes on there, or ended with it"
 	}
 	return sandbox.Ready, "on node " + pod.Spec.NodeName
+}
+
+// lostNode tells whether the cluster has lost the node of a Pod whose containers run. A
+// Pod that has no readiness probe is not ready, and has running containers, only then:
+// the node lifecycle controller takes its readiness away, and leaves the rest of what
+// the node reported last.
+func lostNode(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
+			return c.Reason != "ContainersNotReady" // the node's own word
+		}
+	}
+	return false
 }
 
 // List is [sandbox.Driver]'s. Pods that are being removed are not among them; those

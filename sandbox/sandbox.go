@@ -31,6 +31,7 @@ const (
 	Idle     State = "idle"     // waits for one
 	Paused   State = "paused"   // frozen in memory; Resume goes on
 	Stopped  State = "stopped"  // no processes, the files are there; Start goes on
+	Unknown  State = "unknown"  // the platform has lost sight of what runs it, which may go on
 	Gone     State = "gone"     // removed, or being removed
 )
 

@@ -26,8 +26,8 @@ func (p *program) ls() *cobra.Command {
 those that wait in a warm pool included.
 
 States are creating, starting, ready, busy (an action runs), idle (none does),
-paused, stopped and gone. A sandbox whose server does not answer within a second
-is ready at best.`,
+paused, stopped, unknown (its node does not report) and gone. A sandbox whose
+server does not answer within a second is ready at best.`,
 		Example: `  runtimectl ls
   runtimectl ls --filter owner=me --filter label=team=a --format '{{.Name}}'
   runtimectl ls -o json | jq -r '.[] | select(.state == "idle") | .id'

@@ -130,7 +130,7 @@ func Client(s *sandbox.Sandbox) (*client.Client, error) {
 // Serves tells whether the sandbox's server runs, and its files may change.
 func Serves(s *sandbox.Sandbox) bool {
 	switch s.State {
-	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Starting:
+	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Starting, sandbox.Unknown:
 		return true
 	}
 	return false
@@ -148,6 +148,8 @@ func Advice(s *sandbox.Sandbox) string {
 		return "start it with 'runtimectl start " + s.ID + "'"
 	case sandbox.Paused:
 		return "resume it with 'runtimectl resume " + s.ID + "'"
+	case sandbox.Unknown:
+		return "wait for its node, or give it up with 'runtimectl rm " + s.ID + "'"
 	case sandbox.Gone:
 		return "remove it with 'runtimectl rm " + s.ID + "'"
 	}
