@@ -183,9 +183,11 @@ func (g *Gateway) newProxy() *httputil.ReverseProxy {
 		Rewrite:        rewrite,
 		Transport:      toSandbox{},
 		ModifyResponse: stripResponseHeaders,
-		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, g.notPassed(r.Context(), err)) },
-		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
-		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			g.fail(w, r, g.notPassed(r.Context(), r.Header.Get(api.IdentityHeader) != "", err))
+		},
+		ErrorLog:   slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
+		BufferPool: &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
 	}
 }
 
@@ -238,12 +240,17 @@ type bare struct{ context.Context } //nolint:containedctx // it is a context
 // Value has none.
 func (bare) Value(any) any { return nil }
 
-// notPassed is the refusal of a request that a sandbox did not answer. 503 makes
+// notPassed is the refusal of a request that a sandbox did not answer; one that is
+// identified runs once, however often it is sent. 503 makes
 // clients send it again, so that is only for what was not sent at all.
-func (g *Gateway) notPassed(ctx context.Context, err error) error {
+func (g *Gateway) notPassed(ctx context.Context, identified bool, err error) error {
 	s := destinationOf(ctx).to.current()
 	if errors.Is(context.Cause(ctx), errStopping) {
-		return refuse(http.StatusInternalServerError, "The gateway is shutting down and did not wait for the outcome, which is unknown")
+		status := http.StatusInternalServerError
+		if identified {
+			status = http.StatusBadGateway // on which a client asks again, through another gateway
+		}
+		return refuse(status, "The gateway is shutting down and did not wait for the outcome, which is unknown")
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
