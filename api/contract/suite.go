@@ -169,16 +169,16 @@ func (s *suite) refusals(t *testing.T) {
 }
 
 func (s *suite) longOutput(t *testing.T) {
-	o := s.run(t, api.RunAction{Command: `seq -f 'Line %g' 1 50000`}, 60)
+	o := s.run(t, api.RunAction{Command: `seq 50000 | sed 's,^,Line ,'`}, 60)
 	has(t, "prefix", o.Metadata.Prefix, "[Previous command outputs are truncated. Showing the last ")
 	for _, part := range []string{"Line 40000\n", "Line 50000", "\n[... Observation truncated due to length ...]\n"} {
 		has(t, "content", o.Content, part)
 	}
-	o = s.run(t, api.RunAction{Command: `seq -f 'Line %g é' 1 5000`}, 60)
+	o = s.run(t, api.RunAction{Command: `seq 5000 | sed 's,.*,Line & é,'`}, 60)
 	if n := len([]rune(o.Content)); n != 30047 || o.Metadata.Prefix != "" {
 		t.Errorf("got %d code points and prefix %q, want 30047 and none", n, o.Metadata.Prefix)
 	}
-	if o = s.run(t, api.RunAction{Command: `seq -f 'Line %g' 1 5000`, Hidden: true}, 60); strings.Contains(o.Content, "truncated") {
+	if o = s.run(t, api.RunAction{Command: `seq 5000 | sed 's,^,Line ,'`, Hidden: true}, 60); strings.Contains(o.Content, "truncated") {
 		t.Error("hidden output was shortened")
 	}
 }

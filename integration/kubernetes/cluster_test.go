@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -288,13 +289,18 @@ func (c *cluster) importImages() error {
 		return fmt.Errorf("building the server: %w: %s", err, out)
 	}
 	busybox := map[string]string{"bin/busybox": "/usr/bin/busybox"}
+	list, err := exec.CommandContext(ctx, "/usr/bin/busybox", "--list").Output()
+	if err != nil {
+		return fmt.Errorf("listing the programs of busybox: %w", err)
+	}
+	applets := slices.DeleteFunc(strings.Fields(string(list)), func(name string) bool { return name == "busybox" })
 	for name, image := range map[string]struct {
 		files      map[string]string
 		links      []string
 		entrypoint []string
 	}{
 		serverImage:  {files: map[string]string{"server": server}, entrypoint: []string{"/server"}},
-		busyboxImage: {files: busybox, links: []string{"sh", "cat", "echo", "sleep", "ls", "true", "id", "kill", "ps", "env", "stty", "wget", "nc", "mkdir", "rm"}},
+		busyboxImage: {files: busybox, links: applets},
 		pauseImage:   {files: busybox, entrypoint: []string{"/bin/busybox", "sleep", "2147483647"}},
 	} {
 		archive := c.path("image.tar")
@@ -312,8 +318,8 @@ func (c *cluster) importImages() error {
 func writeImage(archive, name string, files map[string]string, links, entrypoint []string) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	for _, dir := range []string{"bin/", "etc/", "tmp/", "root/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
+	for dir, mode := range map[string]int64{"bin/": 0o755, "etc/": 0o755, "tmp/": 0o1777, "root/": 0o755} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: mode}); err != nil {
 			return err
 		}
 	}
