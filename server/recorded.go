@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/regex"
 )
 
 const (
@@ -265,7 +267,7 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // actionOutput answers with bytes that an action printed, from an offset on and as far as
-// they follow each other. It does not wait for more.
+// they follow each other, or the lines of these that match. It does not wait for more.
 func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	a, _, err := s.findAction(r)
 	if err != nil {
@@ -278,6 +280,20 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", math.MaxInt64, math.MaxInt64)
 	if err != nil {
 		return err
+	}
+	tail, err := number(r, "tail", math.MaxInt64, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	around, err := number(r, "context", 0, maxContext)
+	if err != nil {
+		return err
+	}
+	var re *regexp.Regexp
+	if text := r.URL.Query().Get("grep"); text != "" {
+		if re, err = regex.Compile(text); err != nil {
+			return invalid("query.grep: %v", err)
+		}
 	}
 	name := r.URL.Query().Get("stream")
 	stream := slices.Index(streamNames[:], name)
@@ -296,15 +312,24 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set(api.OutputTotalHeader, strconv.FormatInt(total, 10))
-	cursor := a.From(offset)
-	defer cursor.Close()
 	place := func(o journal.Output) (at int64, ok bool) {
 		if name == "" {
 			return o.Offset, true
 		}
 		return o.StreamOffset, int(o.Stream) == stream
 	}
-	writeStretch(w, cursor, place, offset, left)
+	part := kept{a: a, place: place, from: offset, to: total}
+	if tail < math.MaxInt64 {
+		part.from = part.lastLines(int64(tail))
+	}
+	if re != nil {
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(part.from, 10))
+		(&search{w: w, re: re, context: int(around), left: left}).run(part) //nolint:gosec // at most maxContext
+		return nil
+	}
+	cursor := a.From(part.from)
+	defer cursor.Close()
+	writeStretch(w, cursor, place, part.from, left)
 	return nil
 }
 

@@ -18,6 +18,12 @@ type OutputPart struct {
 	Stream string
 	// Offset is where to begin, in bytes of the stream.
 	Offset int64
+	// Tail is how many of the last lines are wanted; 0 is all.
+	Tail int64
+	// Grep is an expression of RE2 that lines must match, of those that Tail leaves, and
+	// Context how many lines around each come too, 50 at most; "" is all.
+	Grep    string
+	Context int
 }
 
 // Output writes what an action has printed so far to w, each byte once also where the
@@ -25,6 +31,9 @@ type OutputPart struct {
 // *StatusError of 404 says that there is no such action, one of 410 that it is
 // forgotten, and one of 416 that it did not print so much.
 func (c *Client) Output(ctx context.Context, id string, part OutputPart, w io.Writer) (missed int64, err error) {
+	if part.Grep != "" {
+		return 0, c.searchOutput(ctx, id, part, w)
+	}
 	r := outputReader{c: c, id: id, part: part, end: -1, w: w}
 	err = c.once(ctx, id, &r.written, func(http.Header) error {
 		for r.part.Offset < r.end || r.end < 0 {
@@ -35,6 +44,41 @@ func (c *Client) Output(ctx context.Context, id string, part OutputPart, w io.Wr
 		return nil
 	})
 	return r.missed, err
+}
+
+// searchOutput writes lines that match. What was written is not written again: a connection
+// that breaks then is an error.
+func (c *Client) searchOutput(ctx context.Context, id string, part OutputPart, w io.Writer) error {
+	query := part.query()
+	query.Set("grep", part.Grep)
+	query.Set("context", strconv.Itoa(part.Context))
+	var none uint64
+	return c.once(ctx, id, &none, func(http.Header) error {
+		answer, err := c.send(ctx, http.MethodGet, actionPath(id)+"/output?"+query.Encode(), "", nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Close() }()
+		n, err := io.Copy(callersWriter{w}, answer)
+		switch {
+		case err != nil && n > 0:
+			return fmt.Errorf("reading the answer of %s: %v", answer.path, answer.cause(err)) //nolint:errorlint // it is not sent again
+		case err != nil:
+			return fmt.Errorf("reading the answer of %s: %w", answer.path, answer.cause(err))
+		}
+		return nil
+	})
+}
+
+func (p OutputPart) query() url.Values {
+	query := url.Values{"offset": {strconv.FormatInt(p.Offset, 10)}}
+	if p.Stream != "" {
+		query.Set("stream", p.Stream)
+	}
+	if p.Tail > 0 {
+		query.Set("tail", strconv.FormatInt(p.Tail, 10))
+	}
+	return query
 }
 
 // outputReader reads an output by several requests.
@@ -50,11 +94,7 @@ type outputReader struct {
 
 // read writes the next bytes that follow each other.
 func (r *outputReader) read(ctx context.Context) error {
-	query := url.Values{"offset": {strconv.FormatInt(r.part.Offset, 10)}}
-	if r.part.Stream != "" {
-		query.Set("stream", r.part.Stream)
-	}
-	answer, err := r.c.send(ctx, http.MethodGet, actionPath(r.id)+"/output?"+query.Encode(), "", nil)
+	answer, err := r.c.send(ctx, http.MethodGet, actionPath(r.id)+"/output?"+r.part.query().Encode(), "", nil)
 	if err != nil {
 		return err
 	}
@@ -70,6 +110,9 @@ func (r *outputReader) read(ctx context.Context) error {
 		}
 	}
 	offset = max(min(offset, r.end), r.part.Offset)
+	if r.part.Tail > 0 { // what comes before was not asked for
+		r.part.Offset, r.part.Tail = offset, 0
+	}
 	n, err := io.Copy(callersWriter{r.w}, io.LimitReader(answer, r.end-offset))
 	r.written += uint64(n) //nolint:gosec // not negative
 	if n > 0 || err == nil {

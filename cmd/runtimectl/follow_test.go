@@ -34,6 +34,10 @@ func TestFollow(t *testing.T) {
 		{"--stream stdout --offset 4", "more\n"},
 		{"--offset 10", "more\n"},
 		{"--offset 15", ""},
+		{"--stream stdout --tail 1", "more\n"},
+		{"--stream stdout --grep ^m", "more\n"},
+		{"--stream stdout --grep out -C 1", "out\nmore\n"},
+		{"--grep nothing", ""},
 	} {
 		if got := m.ok(append(append([]string{"output"}, strings.Fields(tt.flags)...), "box", a.ID)...); got != tt.want {
 			t.Errorf("output %s: got %q", tt.flags, got)

@@ -3,6 +3,7 @@ package search
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/regex"
 	"github.com/actiond/actiond/internal/userfile"
 )
 
@@ -153,34 +155,18 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 	return g, nil
 }
 
-// compile bounds the cost of an expression: the program of package regexp grows
-// with the repetitions, and its time with the program.
-func compile(pattern string) (*regexp.Regexp, error) {
-	const longest, largest = 4096, 5000
-	if len(pattern) > longest {
-		return nil, refuse("invalid_argument", "The regular expression is longer than %d bytes.", longest)
-	}
-	re, err := regexp.Compile(pattern)
-	if err == nil && instructions(pattern) > largest {
-		return nil, refuse("invalid_argument", "The regular expression %q repeats too much.", pattern)
-	}
-	if err != nil {
-		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. Use RE2's syntax, without lookaround and back-references; escape ( [ { . * + ? with a backslash to find these characters.", pattern, err)
+// compile makes refusals of the errors of [regex.Compile].
+func compile(text string) (*regexp.Regexp, error) {
+	re, err := regex.Compile(text)
+	switch {
+	case errors.Is(err, regex.ErrLong):
+		return nil, refuse("invalid_argument", "The regular expression is longer than %d bytes.", regex.MaxLen)
+	case errors.Is(err, regex.ErrCostly):
+		return nil, refuse("invalid_argument", "The regular expression %q repeats too much.", text)
+	case err != nil:
+		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. Use RE2's syntax, without lookaround and back-references; escape ( [ { . * + ? with a backslash to find these characters.", text, err)
 	}
 	return re, nil
-}
-
-// instructions returns the size of an expression's program.
-func instructions(pattern string) int {
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return 0
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return 0
-	}
-	return len(program.Inst)
 }
 
 // hasTextEnds reports whether an expression matches the beginning or the end of

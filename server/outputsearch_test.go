@@ -1,0 +1,105 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/server"
+)
+
+// Lines of an output are found from its end and by an expression, of all or of one stream,
+// and what is not kept of it is told to the byte.
+func TestOutputSearch(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	line := func(n int) string { return fmt.Sprintf("line %08d %s\n", n, strings.Repeat("x", 85)) } // of 100 bytes
+	h := newServer(t, func(cfg *server.Config) {
+		var err error
+		if cfg.Journal, err = journal.Open(journal.Config{Dir: t.TempDir(), MaxOutput: 2 * size}); err != nil {
+			t.Fatal(err)
+		}
+		begin := func(id string) *journal.Action {
+			a, _, err := cfg.Journal.Reserve(journal.Intent{ID: id, Kind: "exec"})
+			if err == nil {
+				err = a.Begin()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		small := begin("small")
+		for i, text := range []string{"one\ntw", "o\nthree\r\nfour\nfi", "ve\nsix\nseven"} {
+			small.Output(journal.Stdout, []byte(text))
+			small.Output(journal.Stderr, fmt.Appendf(nil, "e%d\n", i))
+		}
+		large := begin("large")
+		for i := range 100_000 {
+			large.Output(journal.Stdout, []byte(line(i)))
+		}
+		long := begin("long")
+		long.Output(journal.Stdout, []byte(strings.Repeat("a", 40<<10)+"needle"+strings.Repeat("b", 40<<10)+"\nend\n"))
+	})
+	find := func(id, query string) (status int, offset int64, text string) {
+		w := get("/v1/actions/" + id + "/output?" + query).send(h)
+		offset, _ = strconv.ParseInt(w.Header().Get(api.OutputOffsetHeader), 10, 64)
+		return w.Code, offset, w.Body.String()
+	}
+	for _, test := range []struct {
+		query  string
+		offset int64
+		want   string
+	}{
+		{"stream=stdout&tail=1", 29, "seven"},
+		{"stream=stdout&tail=2", 25, "six\nseven"},
+		{"stream=stdout&tail=100", 0, "one\ntwo\nthree\r\nfour\nfive\nsix\nseven"},
+		{"stream=stdout&tail=0", 34, ""},
+		{"stream=stdout&tail=2&limit=4", 25, "six\n"},
+		{"stream=stdout&tail=2&offset=29", 29, "seven"},
+		{"stream=stderr&tail=2", 3, "e1\ne2\n"},
+		{"stream=stdout&grep=" + url.QueryEscape("^t.*e$"), 0, "three\r\n"},
+		{"stream=stdout&grep=seven", 0, "seven\n"},
+		{"stream=stdout&grep=e&tail=3", 20, "five\nseven\n"},
+		{"stream=stdout&grep=" + url.QueryEscape("one|five") + "&context=1", 0, "one\ntwo\n--\nfour\nfive\nsix\n"},
+		{"stream=stdout&grep=" + url.QueryEscape("one|four") + "&context=1", 0, "one\ntwo\nthree\r\nfour\nfive\n"},
+		{"stream=stdout&grep=" + url.QueryEscape("two|four") + "&context=2", 0, "one\ntwo\nthree\r\nfour\nfive\nsix\n"},
+		{"stream=stdout&grep=" + url.QueryEscape("."), 0, "one\ntwo\nthree\r\nfour\nfive\nsix\nseven\n"},
+		{"stream=stdout&grep=o&limit=9", 0, "one\ntwo\n[... the search stopped: go on with offset=15 ...]\n"},
+		{"stream=stdout&grep=o&offset=15", 15, "four\n"},
+		{"stream=stdout&grep=nothing", 0, ""},
+	} {
+		if status, offset, text := find("small", test.query); status != http.StatusOK || offset != test.offset || text != test.want {
+			t.Errorf("%s: got %d, at %d: %q", test.query, status, offset, text)
+		}
+	}
+	for _, query := range []string{"tail=x", "tail=-1", "grep=" + url.QueryEscape("("), "grep=" + strings.Repeat("a", 5000), "grep=" + url.QueryEscape("(x{100}){100}"), "grep=a&context=51"} {
+		if status, _, text := find("small", query); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: got %d, %s", query, status, text)
+		}
+	}
+
+	// Of an output that is too long, the head and the tail are kept.
+	status, _, text := find("large", "stream=stdout&grep="+url.QueryEscape("line 000(00000|99999) "))
+	first, rest, _ := strings.Cut(text, "[... ")
+	missing, last, _ := strings.Cut(rest, " bytes are not kept ...]\n")
+	if n, err := strconv.Atoi(missing); status != http.StatusOK || first != line(0) || last != line(99_999) || err != nil || n < 7*size || n > 9*size {
+		t.Errorf("got %d, %q", status, text)
+	}
+	_, whole, _ := find("large", "offset=5000000")
+	if _, offset, text := find("large", "tail=1000000"); offset != whole || !strings.HasSuffix(text, line(99_999)) || int64(len(text)) != 10_000_000-offset {
+		t.Errorf("the tail begins at %d with %d bytes, what is kept at %d", offset, len(text), whole)
+	}
+	if _, offset, text := find("large", "tail=3"); offset != 9_999_700 || text != line(99_997)+line(99_998)+line(99_999) {
+		t.Errorf("got %d, %q", offset, text)
+	}
+	// A long line is matched in parts.
+	if _, _, text := find("long", "grep=needle"); len(text) != 32<<10+1 || !strings.Contains(text, "aneedleb") {
+		t.Errorf("got %d bytes", len(text))
+	}
+}
