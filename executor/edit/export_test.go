@@ -91,3 +91,6 @@ func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data.
 
 // NumberLines is numberLines.
 var NumberLines = numberLines
+
+// CopyNonZero is copyNonZero.
+var CopyNonZero = copyNonZero

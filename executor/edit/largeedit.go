@@ -557,13 +557,13 @@ func (l *large) rewriteWith(s splicing, mode fs.FileMode, after *hash) error {
 		return err
 	}
 	defer t.Discard()
-	shift := int64(len(s.text)) - s.old
-	err = copyStored(t.File.File, l.read, 0, s.at, 0)
+	shift, sparse := int64(len(s.text))-s.old, onDisk(l.file.info) < l.size
+	err = copyStored(t.File.File, l.read, 0, s.at, 0, sparse)
 	if err == nil {
 		_, err = t.WriteAt(s.text, s.at)
 	}
 	if err == nil {
-		err = copyStored(t.File.File, l.read, s.at+s.old, l.size, shift)
+		err = copyStored(t.File.File, l.read, s.at+s.old, l.size, shift, sparse)
 	}
 	if err == nil {
 		err = t.Truncate(l.size + shift) // it may end in a hole
@@ -597,9 +597,12 @@ func (l *large) rewriteWith(s splicing, mode fs.FileMode, after *hash) error {
 }
 
 // copyStored copies a part of a file to another one, shifted, and leaves holes where it has holes. The kernel copies, and shares
-// blocks where the file system can.
-func copyStored(to, from *os.File, start, end, shift int64) error {
+// blocks where the file system can. Of a sparse file, zeros are left out too: not every file system says where the holes are.
+func copyStored(to, from *os.File, start, end, shift int64, sparse bool) error {
 	return stored(from, start, end, func(start, end int64) error {
+		if sparse {
+			return copyNonZero(to, from, start, end, shift)
+		}
 		if _, err := from.Seek(start, io.SeekStart); err != nil {
 			return err
 		}
@@ -609,6 +612,23 @@ func copyStored(to, from *os.File, start, end, shift int64) error {
 		_, err := io.CopyN(to, from, end-start)
 		return shrunk(err)
 	})
+}
+
+func copyNonZero(to, from *os.File, start, end, shift int64) error {
+	buf, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
+	for start < end {
+		n, err := from.ReadAt(buf[:min(int64(len(buf)), end-start)], start)
+		if n == 0 {
+			return shrunk(err)
+		}
+		if !bytes.Equal(buf[:n], zeros[:n]) {
+			if _, err := to.WriteAt(buf[:n], start+shift); err != nil {
+				return err
+			}
+		}
+		start += int64(n)
+	}
+	return nil
 }
 
 // restorePart undoes an edit of a large file.

@@ -281,3 +281,27 @@ func TestEditLargeFails(t *testing.T) {
 		t.Errorf("got %v, and %s", err, b.names())
 	}
 }
+
+// Where the file system does not say where the holes are, zeros are not copied.
+func TestCopyNonZero(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	text := "begin" + strings.Repeat("\x00", 300<<10) + "end" + strings.Repeat("\x00", 100)
+	from, err := os.Open(b.write("from", text, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.Create(b.path("to"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if err := edit.CopyNonZero(to, from, 2, int64(len(text)), 3); err != nil {
+		t.Fatal(err)
+	}
+	info, err := to.Stat()
+	if want := "\x00\x00\x00\x00\x00" + text[2:]; err != nil || b.content("to") != want || info.Sys().(*syscall.Stat_t).Blocks > 400 {
+		t.Errorf("got %d bytes in %d blocks, want %d", info.Size(), info.Sys().(*syscall.Stat_t).Blocks, len(want))
+	}
+}
