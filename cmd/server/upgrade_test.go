@@ -261,7 +261,7 @@ func TestUpgrade(t *testing.T) {
 	s.want("its command", s.act("run", map[string]any{"command": "", "session": "busy", "timeout": 60}), "on")
 
 	// The end of a shell is seen by the program that did not start it.
-	if got := s.run("exit 5"); !strings.HasSuffix(got, "exit") {
+	if got := s.run("kill $!; exit 5"); !strings.HasSuffix(got, "exit") {
 		t.Errorf("exit: got %q", got)
 	}
 	s.want("the next shell", s.run("echo $PWD"), "/tmp")
