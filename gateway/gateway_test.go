@@ -744,7 +744,7 @@ func TestServeMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := h.Gateway.ServeMetrics(t.Context(), l)
+	stop := h.ServeMetrics(t.Context(), l)
 	for path, want := range map[string]int{"/metrics": 200, "/v1/sandboxes": 404, "/": 404} {
 		response, err := http.Get("http://" + l.Addr().String() + path)
 		if err != nil {
