@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ type wireEvent struct {
 }
 
 // wireOutput is an Output on the wire: its data is text, or in base64 where it is
-// not UTF-8.
+// not UTF-8 or a quarter of it is NUL.
 type wireOutput struct {
 	PID    int     `json:"pid,omitzero"`
 	Stream string  `json:"stream,omitzero"`
@@ -192,7 +193,7 @@ func EncodeEvent(e Event) ([]byte, error) {
 	case Output:
 		head.Seq = e.Seq
 		o := wireOutput{PID: e.PID, Stream: e.Stream, Offset: e.Offset, Missed: e.Missed, Base64: e.Data}
-		if utf8.Valid(e.Data) {
+		if utf8.Valid(e.Data) && 4*bytes.Count(e.Data, []byte{0}) <= len(e.Data) { // JSON has six bytes for a NUL
 			o.Text, o.Base64 = new(string(e.Data)), nil
 		}
 		return Encode(struct {

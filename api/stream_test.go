@@ -18,6 +18,7 @@ var events = []struct {
 	{"missed", api.Output{Offset: 1 << 40, Missed: 5, Data: []byte("x")}, `{"event":"output","offset":1099511627776,"missed":5,"text":"x"}`},
 	{"all missed", api.Output{Offset: 5, Missed: 5, Data: []byte{}}, `{"event":"output","offset":5,"missed":5,"text":""}`},
 	{"bytes", api.Output{Data: []byte{0xff, 'a'}}, `{"event":"output","offset":0,"base64":"/2E="}`},
+	{"NULs", api.Output{Data: []byte("a\x00")}, `{"event":"output","offset":0,"base64":"YQA="}`},
 	{"half a character", api.Output{Data: []byte("\xc3")}, `{"event":"output","offset":0,"base64":"ww=="}`},
 	{"a character sent", api.Output{Data: []byte("\uFFFD")}, `{"event":"output","offset":0,"text":"` + "\uFFFD" + `"}`},
 	{"a program begins", api.Output{PID: 7, Stream: "stdout", Data: []byte{}}, `{"event":"output","pid":7,"stream":"stdout","offset":0,"text":""}`},
