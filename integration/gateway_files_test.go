@@ -67,8 +67,15 @@ func TestGatewayFiles(t *testing.T) {
 	// The user of the sandbox reads and writes, and not the server.
 	runs(`ln -s /etc/shadow new/shadow; ln -s /etc new/etc; mkfifo new/fifo`, "")
 	for _, test := range [][2]string{
-		{"GET", "/etc/shadow"}, {"GET", "/workspace/new/shadow"}, {"PUT", "/workspace/new/shadow"}, {"PUT", "/workspace/new/etc/passwd"},
-		{"DELETE", "/etc/passwd"}, {"GET", "/proc/1/environ"}, {"GET", "/workspace/new/fifo"}, {"PUT", "/workspace/new/fifo"}, {"GET", "/dev/zero"},
+		{"GET", "/etc/shadow"},
+		{"GET", "/workspace/new/shadow"},
+		{"PUT", "/workspace/new/shadow"},
+		{"PUT", "/workspace/new/etc/passwd"},
+		{"DELETE", "/etc/passwd"},
+		{"GET", "/proc/1/environ"},
+		{"GET", "/workspace/new/fifo"},
+		{"PUT", "/workspace/new/fifo"},
+		{"GET", "/dev/zero"},
 	} {
 		if status, answer, err := g.ask(t.Context(), test[0], file(test[1]), ""); err != nil || status < 400 || status >= 500 {
 			t.Errorf("%s %s: got %d %.100q, %v, want a refusal", test[0], test[1], status, answer, err)

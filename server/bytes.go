@@ -66,7 +66,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
-		tag, err := userfile.SHA256(r.Context(), f, info.Size())
+		tag, err := userfile.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
 		if err != nil {
 			return fileError(err, name, http.StatusNotFound)
 		}

@@ -2,7 +2,6 @@ package edit
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -467,7 +466,7 @@ func (w *whole) isOne(hashes []string) (bool, error) {
 
 // hash sets the hash of the file.
 func (w *whole) hash() error {
-	sum, err := userfile.SHA256(context.Background(), w.read, w.file.info.Size())
+	sum, err := userfile.SHA256(w.read, w.file.info.Size(), nil)
 	w.sum = hash(sum)
 	return err
 }

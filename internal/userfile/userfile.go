@@ -6,7 +6,6 @@
 package userfile
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -52,8 +51,8 @@ func Check(f *os.File, flag int) error {
 }
 
 // SHA256 returns the hash of the first size bytes of a file, which may grow meanwhile, in
-// hexadecimal. It stops where ctx ends.
-func SHA256(ctx context.Context, f *os.File, size int64) (string, error) {
+// hexadecimal. It stops with the error that ended returns; nil never ends it.
+func SHA256(f *os.File, size int64, ended func() error) (string, error) {
 	digest, in := sha256.New(), io.NewSectionReader(f, 0, size)
 	buf := make([]byte, min(size+1, 128<<10)) // one byte more shows the end
 	for at := int64(0); ; {
@@ -63,10 +62,11 @@ func SHA256(ctx context.Context, f *os.File, size int64) (string, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return hex.EncodeToString(digest.Sum(nil)), nil
-		case err != nil:
+		case err == nil && ended != nil:
+			err = ended()
+		}
+		if err != nil {
 			return "", err
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
 		}
 	}
 }
