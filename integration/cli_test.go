@@ -79,7 +79,7 @@ func (c cli) runWith(stdin []byte, args ...string) (code int, stdout, stderr str
 	c.t.Helper()
 	line := []string{args[0], "--state-dir", c.stateDir}
 	switch args[0] {
-	case "run", "create", "start":
+	case "run", "create", "start", "upgrade":
 		line = append(line, "--server", c.server)
 	}
 	cmd := exec.Command(c.program, append(line, args[1:]...)...)
@@ -160,6 +160,38 @@ func TestCLI(t *testing.T) {
 
 // TestCLICopy copies both ways, and keeps what a hostile sandbox does with links
 // inside.
+// A server in a container is replaced: its shell, what runs in it, and the record of actions
+// stay, and a program that runs keeps it from being replaced.
+func TestCLIUpgrade(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.ok("create", "--name", "old", image(t, busyboxImage))
+	c.ok("exec", "--session", "main", "old", "eval", "cd /tmp; x=kept; sleep 1000 & echo $! >pid")
+	recorded := c.ok("actions", "-o", "json", "old")
+	var told struct {
+		Sessions int      `json:"sessions"`
+		Ended    []string `json:"ended"`
+	}
+	if got := c.ok("upgrade", "-o", "json", "old"); json.Unmarshal([]byte(got), &told) != nil || told.Sessions != 2 || len(told.Ended) != 0 {
+		t.Errorf("upgrade: %s", got)
+	}
+	if got := c.ok("exec", "--session", "main", "old", "eval", "echo $x in $PWD; kill -0 $(cat pid) && jobs -p | grep -c ."); got != "kept in /tmp\n1\n" {
+		t.Errorf("after the upgrade the shell prints %q", got)
+	}
+	if got := c.ok("actions", "-o", "json", "old"); !strings.Contains(got, strings.Trim(recorded, "[ \n]")[:60]) {
+		t.Errorf("after the upgrade the actions are %s, before %s", got, recorded)
+	}
+	id := strings.TrimSpace(c.ok("exec", "-d", "old", "sleep", "1000"))
+	if code, _, stderr := c.run("upgrade", "--wait", "0s", "old"); code != 5 || !strings.Contains(stderr, id) {
+		t.Errorf("upgrade under a program: exit code %d, %s, want 5 and %s", code, stderr, id)
+	}
+	c.ok("upgrade", "--wait", "0s", "--force", "old")
+	if code, _, stderr := c.run("follow", "old", id); code != 143 {
+		t.Errorf("a program that was ended: exit code %d, %s, want 143", code, stderr)
+	}
+	c.ok("rm", "old")
+}
+
 func TestCLICopy(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

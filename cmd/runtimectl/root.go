@@ -31,6 +31,7 @@ func (p *program) commands() []*cobra.Command {
 		p.cancel(),
 		p.sh(),
 		p.ports(),
+		p.upgrade(),
 		p.portForward(),
 		p.tool(),
 		p.mcp(),

@@ -102,7 +102,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	}
 	if p.Local {
 		return local.Open(local.Config{
-			StateDir: stateDir, Agent: agent.Agent{}, Server: func() (string, error) { return findServer(p.server) },
+			StateDir: stateDir, Agent: agent.Agent{}, Server: func() (string, error) { return FindServer(p.server) },
 		})
 	}
 	ids, err := p.userIDs()
@@ -154,7 +154,7 @@ func (p *Platform) WithServers() (func(*Options), error) {
 	if p.Kubernetes { // an image brings it
 		return func(*Options) {}, nil
 	}
-	program, err := findServer(p.server)
+	program, err := FindServer(p.server)
 	if err != nil {
 		return nil, err
 	}
@@ -194,9 +194,9 @@ func architecture(path string) (string, error) {
 	return "", fmt.Errorf("the server %s is for %v: amd64 and arm64 are known", path, file.Machine)
 }
 
-// findServer returns the server program: the given one, or the one beside this
+// FindServer returns the server program: the given one, or the one beside this
 // program.
-func findServer(given string) (string, error) {
+func FindServer(given string) (string, error) {
 	if given != "" {
 		program, err := filepath.Abs(given)
 		if err != nil {
