@@ -273,6 +273,36 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// A kernel is not handed over: its process ends, and the next cell says why it begins anew.
+func TestUpgradeKernel(t *testing.T) {
+	t.Parallel()
+	user := otherUser(t)
+	if exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ipykernel").Run() != nil {
+		t.Skip("ipykernel is not installed: apt-get install python3-ipykernel")
+	}
+	binary := build(t, "server", ".")
+	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "PATH=/usr/bin:/bin"}, append(user, "--plugins", "jupyter")...)
+	cell := func(code string) string { return s.act("run_ipython", map[string]any{"code": code}) }
+	kernel, _, _ := strings.Cut(cell("import os; x = 41; print(os.getpid())"), "\n")
+	pid, err := strconv.Atoi(kernel)
+	if err != nil {
+		t.Fatalf("the first cell: %q", kernel)
+	}
+	status, u, answer := s.upgrade(binary, "")
+	if status != 200 || fmt.Sprint(u.Ended) != `[the kernel of session "default"]` {
+		t.Fatalf("got %d %s", status, answer)
+	}
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		t.Errorf("the old kernel: %v", err)
+	}
+	if got := cell("print('x' in globals())"); !strings.Contains(got, "False") || !strings.Contains(got, "an upgrade of the server") {
+		t.Errorf("the next cell: %q", got)
+	}
+	if got := cell("print(6 * 7)"); !strings.HasPrefix(got, "42\n") || strings.Contains(got, "upgrade") {
+		t.Errorf("the cell after it: %q", got)
+	}
+}
+
 // A program that is wrong leaves the server as it was, at whichever step that shows.
 func TestUpgradeRefused(t *testing.T) {
 	t.Parallel()
