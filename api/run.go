@@ -68,6 +68,8 @@ type RunObservation struct {
 	Hidden   bool        `json:"hidden"`
 	// Outcome is Ended, Running or NotStarted, "" where it is not known.
 	Outcome Outcome `json:"-"`
+	// Shortened says that Content is not all of the output. It is not sent.
+	Shortened bool `json:"-"`
 }
 
 // RunMetadata says how a command ended and in what state it left the shell.

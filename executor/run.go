@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
 
@@ -333,6 +334,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix
 	}
 	if !o.Hidden {
+		o.Shortened = r.Omitted > 0 || utf8.RuneCountInString(o.Content) > maxContent
 		o.Content = shorten.Middle(o.Content, maxContent/2, maxContent/2, shortened)
 	}
 	return o

@@ -126,9 +126,30 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		if err != nil {
 			return nil, err
 		}
+		if want == formAction {
+			o = sayWhere(o, c.id)
+		}
 		return api.EncodeObservation(o)
 	}
 	return c, c.identify(r, body)
+}
+
+// sayWhere adds to an observation that had to shorten its output where all of that is.
+func sayWhere(o api.Observation, id string) api.Observation {
+	note := fmt.Sprintf("\n[This is not all of the output. GET /v1/actions/%s/output reads what is kept of it, by offset, tail or grep.]", url.PathEscape(id))
+	switch o := o.(type) {
+	case api.RunObservation:
+		if o.Shortened {
+			o.Metadata.Suffix += note
+		}
+		return o
+	case api.ExecObservation:
+		if o.Truncated {
+			o.Content += note
+		}
+		return o
+	}
+	return o
 }
 
 // maxSmallBody bounds the bodies that hold a path or a list of programs.

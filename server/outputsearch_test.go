@@ -103,3 +103,30 @@ func TestOutputSearch(t *testing.T) {
 		t.Errorf("got %d bytes", len(text))
 	}
 }
+
+// An observation of /v1/actions that is not all of the output says where all of it is. On
+// /execute_action it has the text of the protocol.
+func TestShortenedSaysWhere(t *testing.T) {
+	t.Parallel()
+	h := fileServer(t)
+	for kind, want := range map[string]string{"run": "\r\n20000\r\n", "exec": "\n20000\n"} {
+		post := func(path, command string) string {
+			body := fmt.Sprintf(`{"id": "%s?1", "action": {"action": %q, "args": {"command": %q}}}`, kind, kind, command)
+			return request{method: "POST", path: path, contentType: "application/json", body: body}.send(h).Body.String()
+		}
+		where := "/v1/actions/" + kind + "%3F1/output"
+		if got := post("/execute_action", "seq 1 20000"); strings.Contains(got, where) {
+			t.Errorf("%s of the legacy protocol: %.300s", kind, got[max(0, len(got)-300):])
+		}
+		if got := post("/v1/actions", "seq 1 20000"); !strings.Contains(got, "not all of the output. GET "+where+" reads") {
+			t.Errorf("%s: %s", kind, got[max(0, len(got)-600):])
+		}
+		if got := (request{method: "GET", path: where}).send(h).Body.String(); !strings.HasPrefix(got, "1") || !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 20000 {
+			t.Errorf("%s: the output has %d lines: %.50q", kind, strings.Count(got, "\n"), got)
+		}
+	}
+	short := `{"id": "short", "action": {"action": "run", "args": {"command": "seq 1 5"}}}`
+	if got := (request{method: "POST", path: "/v1/actions", contentType: "application/json", body: short}).send(h).Body.String(); strings.Contains(got, "/output") {
+		t.Errorf("a short output: %s", got)
+	}
+}
