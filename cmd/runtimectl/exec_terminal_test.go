@@ -329,8 +329,10 @@ func TestExecDetached(t *testing.T) {
 // Programs that draw a screen work in a real terminal.
 func TestExecScreen(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		t.Skip("tmux is not installed")
+	for _, program := range []string{"tmux", "less", "vi"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed")
+		}
 	}
 	m := newLocalMachine(t)
 	id := strings.TrimSpace(m.ok("create", "--name", "box"))
