@@ -28,8 +28,13 @@ type Frozen struct {
 	MCP      []mcp.Server
 }
 
-// Unmovable names what runs that cannot be handed over, beside actions that are waited for.
+// Unmovable names what runs that cannot be handed over: programs, also those whose action was
+// answered, and cells.
 func (e *Executor) Unmovable() (names []string) {
+	names = e.programs.Running()
+	if e.asRoot != nil {
+		names = append(names, e.asRoot.Running()...)
+	}
 	if e.notebook != nil {
 		for _, k := range e.notebook.Sessions() {
 			if k.State == notebook.Busy {

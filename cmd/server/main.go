@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -234,8 +235,10 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 			return nil, fmt.Errorf("replacing the socket of a server that is gone: %w", err)
 		}
 	}
-	old := syscall.Umask(0o077)
-	defer syscall.Umask(old)
+	config.Control = func(_, _ string, conn syscall.RawConn) (err error) { // the file gets the mode of the socket
+		failed := conn.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o700) })
+		return cmp.Or(failed, err)
+	}
 	return config.Listen(ctx, "unix", path)
 }
 

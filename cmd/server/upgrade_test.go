@@ -202,11 +202,13 @@ func TestUpgrade(t *testing.T) {
 	s.want("version", s.version(), "v1")
 
 	// A program that runs is waited for, and named.
-	s.act("exec", map[string]any{"command": "sleep 1000", "timeout": 0.1}, "Idempotency-Key", "sleeper", "Prefer", "respond-async")
+	s.act("exec", map[string]any{"command": "sleep 1000"}, "Idempotency-Key", "sleeper", "Prefer", "respond-async")
+	answered := s.act("exec", map[string]any{"command": "echo $$; exec sleep 1001", "timeout": 5})
 	status, _, answer := s.upgrade(two, "wait=0")
-	if status != http.StatusConflict || !strings.Contains(answer, "sleeper") {
-		t.Fatalf("with a program: got %d %s", status, answer)
+	if status != http.StatusConflict || !strings.Contains(answer, "sleeper") || !strings.Contains(answer, "exec sleep 1001") {
+		t.Fatalf("with two programs: got %d %s", status, answer)
 	}
+	s.run("kill " + answered)
 	s.want("version", s.version(), "v1")
 	s.want("the shell", s.run("echo $X $$"), "42 "+shell)
 	s.do("DELETE", "/v1/actions/sleeper?wait=30", nil)
@@ -243,10 +245,10 @@ func TestUpgrade(t *testing.T) {
 	s.want("the program", s.act("run", map[string]any{"command": "y", "is_input": true, "session": "full", "timeout": 60}), "left")
 
 	// Force makes what runs unknown, or ends it, and says so.
-	s.act("exec", map[string]any{"command": "sleep 1000", "timeout": 0.1}, "Idempotency-Key", "ended", "Prefer", "respond-async")
+	s.act("exec", map[string]any{"command": "sleep 1000"}, "Idempotency-Key", "ended", "Prefer", "respond-async")
 	s.act("run", map[string]any{"command": "while [ ! -e " + s.work + "/on ]; do sleep 0.01; done; echo on", "session": "busy"}, "Idempotency-Key", "unknown", "Prefer", "respond-async")
 	status, u, answer = s.upgrade(two, "wait=0&force=true")
-	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" {
+	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "sleep 1000") {
 		t.Fatalf("by force: got %d %s", status, answer)
 	}
 	_, answer = s.do("GET", "/v1/actions/unknown", nil)

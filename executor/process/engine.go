@@ -2,11 +2,15 @@ package process
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 // defaultMax is how many programs run at a time.
@@ -137,6 +141,18 @@ func (e *Engine) admit(p *Process) (env []string, err error) {
 	}
 	e.live[p] = true
 	return e.env, nil
+}
+
+// Running names the programs that run, and those that have ended and left their streams to
+// another process.
+func (e *Engine) Running() (names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for p := range e.live {
+		names = append(names, fmt.Sprintf("the program %s", shorten.Quoted(strings.Join(p.command.Argv, " "), 64)))
+	}
+	slices.Sort(names)
+	return names
 }
 
 // users are those that what programs start may run as.
