@@ -53,6 +53,21 @@ func (k kept) each(visit func(at int64, data []byte) bool) {
 	}
 }
 
+// stretch returns where the first bytes are that follow each other, and how many.
+func (k kept) stretch() (begin, length int64) {
+	k.each(func(at int64, data []byte) bool {
+		if length == 0 {
+			begin = at
+		}
+		if at > begin+length {
+			return false
+		}
+		length += int64(len(data))
+		return true
+	})
+	return begin, length
+}
+
 // lastLines returns the offset of the last n lines: of those behind the last bytes that are not kept.
 func (k kept) lastLines(n int64) int64 {
 	begin, end, lines := k.from, k.from, int64(0)

@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -128,5 +129,71 @@ func TestShortenedSaysWhere(t *testing.T) {
 	short := `{"id": "short", "action": {"action": "run", "args": {"command": "seq 1 5"}}}`
 	if got := (request{method: "POST", path: "/v1/actions", contentType: "application/json", body: short}).send(h).Body.String(); strings.Contains(got, "/output") {
 		t.Errorf("a short output: %s", got)
+	}
+}
+
+// A Range header works on what an action printed as on a file, between the bytes that are
+// not kept.
+func TestOutputRange(t *testing.T) {
+	t.Parallel()
+	h := newServer(t, func(cfg *server.Config) {
+		var err error
+		if cfg.Journal, err = journal.Open(journal.Config{Dir: t.TempDir(), MaxOutput: 2 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"small", "large"} {
+			a, _, err := cfg.Journal.Reserve(journal.Intent{ID: id, Kind: "exec"})
+			if err == nil {
+				err = a.Begin()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id == "small" {
+				a.Output(journal.Stdout, []byte("0123456789"))
+				a.Output(journal.Stderr, []byte("abc"))
+			}
+			for i := 0; id == "large" && i < 100_000; i++ {
+				a.Output(journal.Stdout, fmt.Appendf(nil, "%099d\n", i))
+			}
+		}
+	})
+	ask := func(path, asked string) *httptest.ResponseRecorder {
+		return request{method: "GET", path: "/v1/actions/" + path, header: map[string]string{"Range": asked}}.send(h)
+	}
+	for _, tt := range []struct {
+		path, asked string
+		status      int
+		content     string // of Content-Range
+		body        string
+	}{
+		{"small/output", "bytes=2-4", 206, "bytes 2-4/13", "234"},
+		{"small/output", "bytes=8-", 206, "bytes 8-12/13", "89abc"},
+		{"small/output", "bytes=-2", 206, "bytes 11-12/13", "bc"},
+		{"small/output", "bytes=-99", 206, "bytes 0-12/13", "0123456789abc"},
+		{"small/output", "bytes=9-99", 206, "bytes 9-12/13", "9abc"},
+		{"small/output", "bytes=0-9223372036854775807", 206, "bytes 0-12/13", "0123456789abc"},
+		{"small/output?stream=stderr", "bytes=1-1", 206, "bytes 1-1/3", "b"},
+		{"small/output", "bytes=13-", 416, "bytes */13", ""},
+		{"small/output", "bytes=-0", 416, "bytes */13", ""},
+		{"small/output", "bytes=5-4", 200, "", "0123456789abc"},
+		{"small/output", "bytes=0-1,3-4", 200, "", "0123456789abc"},
+		{"small/output", "bytes=a-", 200, "", "0123456789abc"},
+		{"small/output", "bytes=-9223372036854775808", 200, "", "0123456789abc"},
+		{"small/output", "lines=1-2", 200, "", "0123456789abc"},
+		{"small/output?offset=10", "bytes=0-1", 200, "", "abc"},
+		{"large/output", "bytes=5000000-5000000", 416, "bytes */10000000", ""}, // of the middle, which is not kept
+		{"large/output", "bytes=-100", 206, "bytes 9999900-9999999/10000000", fmt.Sprintf("%099d\n", 99_999)},
+	} {
+		w := ask(tt.path, tt.asked)
+		if w.Code != tt.status || w.Header().Get("Content-Range") != tt.content || tt.status != 416 && w.Body.String() != tt.body {
+			t.Errorf("%s of %s: got %d %q %q, want %+v", tt.asked, tt.path, w.Code, w.Header().Get("Content-Range"), w.Body, tt)
+		}
+	}
+	// A range over the gap ends before it, and says so.
+	w := ask("large/output", "bytes=0-9999999")
+	var last int
+	if _, err := fmt.Sscanf(w.Header().Get("Content-Range"), "bytes 0-%d/10000000", &last); err != nil || w.Code != 206 || w.Body.Len() != last+1 || last > 2<<20 {
+		t.Errorf("over the gap: %d %q with %d bytes", w.Code, w.Header().Get("Content-Range"), w.Body.Len())
 	}
 }

@@ -327,10 +327,50 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		(&search{w: w, re: re, context: int(around), left: left}).run(part) //nolint:gosec // at most maxContext
 		return nil
 	}
+	h.Set("Accept-Ranges", "bytes")
+	if begin, end, asked := byteRange(r, total); asked {
+		part.from, part.to = begin, end
+		if part.from, left = part.stretch(); left == 0 {
+			h.Set("Content-Range", fmt.Sprintf("bytes */%d", total))
+			return refuse(http.StatusRequestedRangeNotSatisfiable, "Of the %d bytes that the action printed yet, none of this range is kept", total)
+		}
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.from, part.from+left-1, total))
+		h.Set("Content-Length", strconv.FormatInt(left, 10))
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(part.from, 10))
+		w.WriteHeader(http.StatusPartialContent)
+	}
 	cursor := a.From(part.from)
 	defer cursor.Close()
 	writeStretch(w, cursor, place, part.from, left)
 	return nil
+}
+
+// byteRange returns the interval of so many bytes that the Range header asks for, which may
+// be empty. asked is false where the query says what is wanted, and for what RFC 9110 (14.2)
+// lets a server ignore: several ranges, and conditional ones.
+func byteRange(r *http.Request, total int64) (begin, end int64, asked bool) {
+	spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
+	first, last, single := strings.Cut(spec, "-")
+	query := r.URL.Query()
+	if !ok || !single || r.Header.Get("If-Range") != "" || query.Has("offset") || query.Has("limit") || query.Has("tail") {
+		return 0, 0, false
+	}
+	number := func(text string) int64 {
+		n, err := strconv.ParseUint(text, 10, 63)
+		ok = ok && err == nil
+		return int64(n) //nolint:gosec // 63 bits
+	}
+	switch {
+	case first == "":
+		begin, end = max(0, total-number(last)), total
+	case last == "":
+		begin, end = number(first), total
+	default:
+		begin, end = number(first), number(last)
+		ok = ok && begin <= end
+		end = min(end, total-1) + 1
+	}
+	return begin, end, ok
 }
 
 // writeStretch writes at most left bytes of what a cursor reads: those from offset on, up
