@@ -148,8 +148,9 @@ func sayWhere(o api.Observation, id string) api.Observation {
 			o.Content += note
 		}
 		return o
+	default:
+		return o
 	}
-	return o
 }
 
 // maxSmallBody bounds the bodies that hold a path or a list of programs.
