@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +69,7 @@ func TestGrepLarge(t *testing.T) { //nolint:paralleltest // it measures the memo
 	if err != nil || m.Count != 4 || m.Long != 1 || m.More || m.Cut || len(m.Files) != 1 || !reflect.DeepEqual(m.Files[0].Lines, want) {
 		t.Errorf("got %.3000v, %v", m, err)
 	}
-	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 && !raceDetector() { // which throws away what is pooled
 		t.Errorf("the search of 43 MB took %d bytes of memory", took)
 	}
 	for _, test := range []struct {
@@ -89,15 +91,20 @@ func TestGrepLarge(t *testing.T) { //nolint:paralleltest // it measures the memo
 	}
 }
 
+func raceDetector() bool {
+	info, _ := debug.ReadBuildInfo()
+	return slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
+}
+
 // What an agent makes to hold a searcher up does not: a line without an end, holes, and the end of the caller's patience.
 func TestGrepLargeEnds(t *testing.T) {
 	t.Parallel()
-	path := largeFile(t, map[int]string{5: "needle"})
+	path := largeFile(t, map[int]string{5: "needle", 400_000: "needle before the zero bytes"})
 	if err := os.Truncate(path, 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	s := search.New(search.Config{})
-	query := search.GrepQuery{Path: path, Dir: "/", Pattern: "needle|line 0*400000$", Limit: 100}
+	query := search.GrepQuery{Path: path, Dir: "/", Pattern: "needle", Limit: 100}
 	m, err := s.Grep(t.Context(), query)
 	if err != nil || m.Cut || m.Count != 1 {
 		t.Errorf("got %+v, %v, want the lines up to the zero bytes", m, err)
