@@ -104,16 +104,27 @@ func (p *Pool) fits(s *Sandbox, now time.Time) bool {
 // Run keeps the pool full until ctx ends, and waits for the creations it began.
 // Members of another specification, dead ones and old ones are removed. The
 // pool's sandboxes stay: Drain removes them. While another process fills a pool
-// of this name, Run waits to take over.
+// of this name, Run waits to take over. After an error, and where it lost the lead, it
+// tries again after a pause of every.
 func (p *Pool) Run(ctx context.Context, every time.Duration) {
-	keep := func(ctx context.Context) { p.keepFull(ctx, every) }
-	err := p.warmer.Lead(ctx, "pool-"+p.name, false, keep)
-	if errors.Is(err, ErrConflict) {
-		p.log.InfoContext(ctx, "another process fills the pool: waiting to take over")
-		err = p.warmer.Lead(ctx, "pool-"+p.name, true, keep)
-	}
-	if err != nil && ctx.Err() == nil {
-		p.log.ErrorContext(ctx, "cannot fill the pool", slog.Any("error", err))
+	for wait := false; ; wait = true {
+		err := p.warmer.Lead(ctx, "pool-"+p.name, wait, func(ctx context.Context) { p.keepFull(ctx, every) })
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrConflict) && !wait:
+			p.log.InfoContext(ctx, "another process fills the pool: waiting to take over")
+			continue
+		case err != nil:
+			p.log.ErrorContext(ctx, "cannot fill the pool", slog.Any("error", err))
+		default:
+			p.log.WarnContext(ctx, "lost the lead of the pool: waiting for it")
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
