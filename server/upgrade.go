@@ -117,10 +117,12 @@ func (g *gate) count() int {
 const upgradePath = "/v1/upgrade"
 
 // gated counts the requests that may change something, and refuses them during an upgrade. What
-// concerns an action that runs goes through: it may be what ends it.
+// concerns an action that runs goes through: it may be what ends it. An upgrade does not wait for
+// attached terminals.
 func (s *Server) gated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasSuffix(r.URL.Path, "/terminal")
+		terminal := strings.HasSuffix(r.URL.Path, "/terminal")
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !terminal
 		if reads || r.URL.Path == upgradePath || strings.HasPrefix(r.URL.Path, "/v1/actions/") {
 			next.ServeHTTP(w, r)
 			return
@@ -129,7 +131,11 @@ func (s *Server) gated(next http.Handler) http.Handler {
 			s.fail(w, r, refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again"))
 			return
 		}
-		defer s.gate.leave()
+		if terminal {
+			s.gate.leave()
+		} else {
+			defer s.gate.leave()
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -169,7 +175,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer s.gate.upgrading.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), programTime)
-	body := &failingReader{r: r.Body}
+	body := &failingReader{ctx: ctx, r: http.MaxBytesReader(nil, r.Body, handover.MaxProgram)}
 	err = s.cfg.Upgrader.Receive(ctx, body)
 	cancel()
 	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
@@ -199,14 +205,18 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// failingReader remembers the error of a reader.
+// failingReader remembers the error of a reader, which ends with ctx.
 type failingReader struct {
+	ctx context.Context //nolint:containedctx // of one request
 	r   io.Reader
 	err error
 }
 
 func (f *failingReader) Read(p []byte) (int, error) {
 	n, err := f.r.Read(p)
+	if err == nil {
+		err = context.Cause(f.ctx)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		f.err = err
 	}

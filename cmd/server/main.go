@@ -91,8 +91,10 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	}
 	logger := newLogger(stderr, opts)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // what libraries log may quote a web server
-	user, err := prepare(opts, logger)
-	if err != nil {
+	var user *identity.User
+	if before != nil { // the agent may have changed since what prepare looks at
+		user = before.User
+	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
 	temps := openTemps(opts.stateDir, user, logger)
@@ -120,7 +122,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
-	return serve(ctx, opts, exec, actions, user, temps, logger, before, &upgrader{args: args, env: env, dir: opts.stateDir, exec: exec, signals: signals})
+	return serve(ctx, opts, exec, actions, user, temps, logger, before, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, signals: signals})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has

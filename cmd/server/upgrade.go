@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/server"
 )
 
@@ -32,7 +33,8 @@ type document struct {
 	Listener, Answer int // descriptors; Answer is /dev/null where no client waits
 	Previous         string
 	Ended            []string
-	Actions          []string // that ran
+	Actions          []string       // that ran
+	User             *identity.User // that commands run as
 	Server           server.Frozen
 	Executor         *executor.Frozen
 }
@@ -62,6 +64,7 @@ type upgrader struct {
 	args     []string // of this program, without those of an upgrade
 	env      []string
 	dir      string
+	user     *identity.User
 	exec     *executor.Executor
 	listener net.Listener
 	signals  chan os.Signal
@@ -110,7 +113,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 		return err
 	}
 	defer func() { _ = answer.Close() }()
-	d := document{Format: documentFormat, Previous: version(), Actions: h.Actions, Server: h.Server, Answer: keep(int(answer.Fd()))}
+	d := document{Format: documentFormat, Previous: version(), Actions: h.Actions, User: u.user, Server: h.Server, Answer: keep(int(answer.Fd()))}
 	if err := httpserver.Descriptor(u.listener, func(fd int) error { d.Listener = keep(fd); return nil }); err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 		}
 	}
 	u.exec.EndOthers()
-	h.Settle(context.WithoutCancel(ctx)) // the client is in the hands of the next program
+	h.Settle(context.WithoutCancel(ctx)) // the next program answers the client
 	signal.Ignore(syscall.SIGUSR2)       // also in the next program, until it takes it
 	defer signal.Notify(u.signals, syscall.SIGUSR2)
 	return u.program.Exec(file, u.args, descriptors)

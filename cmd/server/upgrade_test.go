@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
 )
 
@@ -224,6 +225,16 @@ func TestUpgrade(t *testing.T) {
 	}
 	s.want("the shell", s.run("echo $? $X $PWD $$; f; kill -0 $! && echo lives"), "0 42 /tmp "+shell+"\nf\nlives")
 	s.run("(exit 7)")
+	c, err := client.New(client.Config{BaseURL: "unix://" + filepath.Join(s.dir, "s"), Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	terminal, err := c.Terminal(t.Context(), "full", true) // which is not waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
 	status, u, answer := s.upgrade(one, "")
 	if status != 200 || u.Version != "v1" || u.Previous != "v2" || u.Sessions != 3 || len(u.Ended) > 0 || len(u.Unknown) > 0 {
 		t.Fatalf("got %d %s", status, answer)
@@ -273,6 +284,30 @@ func TestUpgrade(t *testing.T) {
 	if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid)); err != nil || !strings.HasPrefix(string(got), strconv.Itoa(s.cmd.Process.Pid)) {
 		t.Errorf("the process: %q, %v", got, err)
 	}
+}
+
+// An agent that fills the pipe of a shell's reports, and takes the working directory's name
+// away, does not keep the server from being upgraded, or from serving on.
+func TestUpgradeHostile(t *testing.T) {
+	t.Parallel()
+	user := otherUser(t)
+	binary := build(t, "server", ".")
+	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, user...)
+	if err := os.Chmod(s.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s.act("run", map[string]any{"session": "full", "timeout": 60, "command": "cat /dev/zero >&11 &"}) // where bash keeps the pipe
+	s.run("cd / && mv " + s.work + " " + s.work + ".away && ln -s /nowhere/at/all " + s.work)
+	status, _, answer := s.upgrade(binary, "wait=0")
+	if status != http.StatusConflict || !strings.Contains(answer, "full") {
+		t.Errorf("got %d %s", status, answer)
+	}
+	s.want("another session", s.run("echo lives"), "lives")
+	if status, _, answer = s.upgrade(binary, "wait=0&force=true"); status != 200 {
+		t.Errorf("by force: got %d %s", status, answer)
+	}
+	s.want("another session", s.run("echo $PWD"), "/")
+	s.run("pkill -U $(id -u) -x cat")
 }
 
 // A kernel is not handed over: its process ends, and the next cell says why it begins anew.

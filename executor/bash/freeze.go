@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -91,7 +92,9 @@ func (s *Session) Freeze(ctx context.Context, keep func(*os.File) (int, error)) 
 				return nil, fmt.Errorf("the shell is still being started: %w", ctx.Err())
 			}
 		}
-		s.lock(sh)
+		if err := s.lock(ctx, sh); err != nil {
+			return nil, err
+		}
 		settled := s.starting == nil && s.shell == sh && (!s.alive || sh.ended == nil)
 		if settled {
 			break
@@ -113,15 +116,27 @@ func (s *Session) Freeze(ctx context.Context, keep func(*os.File) (int, error)) 
 // Resume lets a frozen session go on in this program.
 func (s *Session) Resume() { s.unlock(s.shell) }
 
-// lock keeps everything from happening in a session.
-func (s *Session) lock(sh *shell) {
-	s.pressing.Lock()
-	s.looking.Lock()
+// lock keeps everything from happening in a session. It fails where a reader does not pause
+// until ctx ends: that of the reports has no pause while an agent fills their pipe.
+func (s *Session) lock(ctx context.Context, sh *shell) error {
+	locks := []*sync.Mutex{&s.pressing, &s.looking}
 	if sh != nil {
-		sh.reporting.Lock()
-		sh.reading.Lock()
+		locks = append(locks, &sh.reporting, &sh.reading)
 	}
-	s.mu.Lock()
+	locks = append(locks, &s.mu)
+	for i, lock := range locks {
+		for !lock.TryLock() {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				for _, held := range locks[:i] {
+					held.Unlock()
+				}
+				return fmt.Errorf("the session does not pause: %w", ctx.Err())
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Session) unlock(sh *shell) {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// MaxProgram bounds a program, in bytes: many times the server's.
+	// MaxProgram is the most bytes that a caller should receive: many times the server's.
 	MaxProgram = 256 << 20
 	// checkTime is how long a program has to say its version, or whether it can go on.
 	checkTime = 5 * time.Second
@@ -61,8 +61,8 @@ type Program struct {
 	Version string
 }
 
-// Receive writes the program that r has into a private directory, see
-// [tempfile.OpenPrivate], and checks it: it is for this machine, and says its version. The
+// Receive writes the program that r has, which the caller bounds, into a private directory,
+// see [tempfile.OpenPrivate], and checks it: it is for this machine, and says its version. The
 // error is an *UnfitError where the program is wrong. The caller must call Close.
 func Receive(ctx context.Context, dir string, r io.Reader) (*Program, error) {
 	file, err := store(dir, r)
@@ -93,12 +93,8 @@ func store(dir string, r io.Reader) (*os.File, error) {
 	if err := root.Remove(name); err != nil {
 		return nil, fmt.Errorf("making a file for the program: %w", err)
 	}
-	n, err := io.Copy(file, io.LimitReader(r, MaxProgram+1))
-	if err != nil {
+	if _, err := io.Copy(file, r); err != nil {
 		return nil, fmt.Errorf("receiving the program: %w", err)
-	}
-	if n > MaxProgram {
-		return nil, unfit("the program has more than %d bytes", MaxProgram)
 	}
 	if err := file.Chmod(0o500); err != nil {
 		return nil, fmt.Errorf("making the program executable: %w", err)
