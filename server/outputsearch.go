@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -27,14 +28,17 @@ type kept struct {
 }
 
 // each calls visit with what is kept, in order, until that returns false. Data is valid during the call.
-func (k kept) each(visit func(at int64, data []byte) bool) {
+func (k kept) each(visit func(at int64, data []byte) bool) error {
 	cursor := k.a.From(k.from)
 	defer cursor.Close()
 	buf := make([]byte, journal.ChunkSize)
 	for {
 		o, more, err := cursor.Next(buf)
-		if err != nil || more != nil {
-			return
+		if errors.Is(err, io.EOF) || err == nil && more != nil {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 		at, ok := k.place(o)
 		data := o.Data
@@ -45,17 +49,17 @@ func (k kept) each(visit func(at int64, data []byte) bool) {
 			at, data = k.from, data[k.from-at:]
 		}
 		if at >= k.to {
-			return
+			return nil
 		}
 		if data = data[:min(int64(len(data)), k.to-at)]; !visit(at, data) {
-			return
+			return nil
 		}
 	}
 }
 
 // stretch returns where the first bytes are that follow each other, and how many.
-func (k kept) stretch() (begin, length int64) {
-	k.each(func(at int64, data []byte) bool {
+func (k kept) stretch() (begin, length int64, err error) {
+	err = k.each(func(at int64, data []byte) bool {
 		if length == 0 {
 			begin = at
 		}
@@ -65,14 +69,14 @@ func (k kept) stretch() (begin, length int64) {
 		length += int64(len(data))
 		return true
 	})
-	return begin, length
+	return begin, length, err
 }
 
 // lastLines returns the offset of the last n lines: of those behind the last bytes that are not kept.
-func (k kept) lastLines(n int64) int64 {
+func (k kept) lastLines(n int64) (int64, error) {
 	begin, end, lines := k.from, k.from, int64(0)
 	whole := true // the last line has an end
-	k.each(func(at int64, data []byte) bool {
+	err := k.each(func(at int64, data []byte) bool {
 		if at != end {
 			begin, lines = at, 0
 		}
@@ -84,12 +88,12 @@ func (k kept) lastLines(n int64) int64 {
 		lines++
 	}
 	skip := lines - n
-	if skip <= 0 {
-		return begin
+	if skip <= 0 || err != nil {
+		return begin, err
 	}
 	found := end
 	k.from, k.to = begin, end
-	k.each(func(at int64, data []byte) bool {
+	err = k.each(func(at int64, data []byte) bool {
 		for i, c := range data {
 			if c != '\n' {
 				continue
@@ -101,7 +105,7 @@ func (k kept) lastLines(n int64) int64 {
 		}
 		return true
 	})
-	return found
+	return found, err
 }
 
 // search writes the lines that match an expression, each as it is, and so many lines around
@@ -127,9 +131,11 @@ type search struct {
 func (s *search) run(k kept) {
 	s.begin = k.from
 	deadline := time.Now().Add(searchTime)
-	k.each(func(at int64, data []byte) bool {
+	err := k.each(func(at int64, data []byte) bool {
 		if end := s.begin + int64(len(s.line)); at > end {
-			s.endLine()
+			if s.endLine(); s.err != nil {
+				return false
+			}
 			s.tell(fmt.Sprintf("%d bytes are not kept", at-end))
 			s.begin, s.before, s.after = at, nil, 0
 		}
@@ -150,6 +156,9 @@ func (s *search) run(k kept) {
 		return s.err == nil
 	})
 	s.endLine()
+	if err != nil {
+		s.tell(fmt.Sprintf("the rest from offset %d on cannot be read", s.begin))
+	}
 	if s.err == errStopped { //nolint:errorlint // it is never wrapped
 		s.err = nil
 		s.tell(fmt.Sprintf("the search stopped: go on with offset=%d", s.begin))
@@ -180,7 +189,7 @@ func (s *search) endLine() {
 	for _, line := range s.before {
 		size += int64(len(line))
 	}
-	if size > s.left {
+	if size > s.left && s.written > 0 { // one match is written whatever the limit: a client goes on from there
 		s.err = errStopped
 		return
 	}

@@ -320,7 +320,9 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	}
 	part := kept{a: a, place: place, from: offset, to: total}
 	if tail < math.MaxInt64 {
-		part.from = part.lastLines(int64(tail))
+		if part.from, err = part.lastLines(int64(tail)); err != nil {
+			return fmt.Errorf("reading the output of action %q: %w", a.ID(), err)
+		}
 	}
 	if re != nil {
 		h.Set(api.OutputOffsetHeader, strconv.FormatInt(part.from, 10))
@@ -330,7 +332,10 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Accept-Ranges", "bytes")
 	if begin, end, asked := byteRange(r, total); asked {
 		part.from, part.to = begin, end
-		if part.from, left = part.stretch(); left == 0 {
+		if part.from, left, err = part.stretch(); err != nil {
+			return fmt.Errorf("reading the output of action %q: %w", a.ID(), err)
+		}
+		if left == 0 {
 			h.Set("Content-Range", fmt.Sprintf("bytes */%d", total))
 			return refuse(http.StatusRequestedRangeNotSatisfiable, "Of the %d bytes that the action printed yet, none of this range is kept", total)
 		}
