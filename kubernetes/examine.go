@@ -52,7 +52,7 @@ var metadata = []string{"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "10
 func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip.AddrPort) []string {
 	pod := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox"}}
 	cutOff := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox", labelNetwork: "none"}}
-	stranger := peer{namespace: d.namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": d.namespace + "-other"}}
+	otherPod := peer{namespace: d.namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": d.namespace + "-other"}}
 	var found []string
 	tell := func(from, to peer, port int32, text string) {
 		if admits(policies, from, to, port, corev1.ProtocolTCP) && !slices.Contains(found, text) {
@@ -60,7 +60,7 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 		}
 	}
 	tell(pod, pod, port, "sandboxes reach each other")
-	tell(stranger, pod, port, "Pods of other namespaces reach sandboxes")
+	tell(otherPod, pod, port, "Pods of other namespaces reach sandboxes")
 	for _, at := range servers {
 		tell(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
 	}
@@ -68,7 +68,7 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 		tell(pod, peer{address: netip.MustParseAddr(at)}, 80, "sandboxes reach a cloud's metadata service at "+at)
 	}
 	for _, at := range []string{"192.0.2.1", "2001:db8::1"} { // for documentation
-		tell(cutOff, peer{address: netip.MustParseAddr(at)}, 443, "sandboxes with '--network none' reach the network")
+		tell(cutOff, peer{address: netip.MustParseAddr(at)}, 443, "Pods with the label "+labelNetwork+": none reach the network")
 	}
 	return found
 }
@@ -140,7 +140,7 @@ func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
 	}
 	return sandbox.Finding{
 		Status: "weaker", About: about, So: "use a network plugin that does, such as Calico or Cilium; to be sure, " + so,
-		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services, also with '--network none'",
+		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services",
 	}
 }
 
@@ -179,7 +179,7 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 	if len(without) > 0 {
 		found = append(found, sandbox.Finding{
 			Status: "weaker", About: "user namespaces", Text: "Pods share the user ids of these nodes: " + some(without),
-			So: "'hostUsers: false' needs Kubernetes 1.33 and a container runtime with user namespaces, such as containerd 2",
+			So: "user namespaces need Kubernetes 1.33 and a container runtime such as containerd 2; this driver does not use them yet",
 		})
 	}
 	var unlimited, unknown []string

@@ -65,7 +65,7 @@ func TestExamine(t *testing.T) {
 			{Status: "weaker", About: "network", Text: "Pods of other namespaces reach sandboxes"},
 			{Status: "weaker", About: "network", Text: "sandboxes reach the API server at 10.96.0.1:443"},
 			{Status: "weaker", About: "network", Text: "metadata service at 169.254.169.254"},
-			{Status: "weaker", About: "network", Text: "with '--network none' reach the network"},
+			{Status: "weaker", About: "network", Text: "none reach the network"},
 			{Status: "weaker", About: "network plugin", Text: "no network plugin that enforces policies was found"},
 			{Status: "weaker", About: "user namespaces", Text: "user ids of these nodes: "},
 			{Status: "weaker", About: "processes", Text: "the processes of a Pod: old"},

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// labelNetwork of a Pod is "none" where its creator asked for no network.
+// labelNetwork of a Pod is "none" where an operator takes its network away: the driver does
+// not set it.
 const labelNetwork = domain + "network"
 
 // peer is one side of a connection: a Pod, or another address.

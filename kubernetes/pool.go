@@ -18,7 +18,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// A warm sandbox is a Pod with a record of its own, whose server nobody has claimed. A
+// A warm sandbox is a Pod with a record of its own, whose server is not claimed. A
 // claim is a creation whose Pod is there already: the claimer makes the record of its
 // key, which names the Pod and has its ticket, and then gives the Pod its id, if that
 // is still as it was listed. What follows is what follows a Pod that was just made, so

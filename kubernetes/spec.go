@@ -19,7 +19,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
 		"security options": len(spec.SecurityOpts) > 0,
 		"read-only files":  spec.ReadOnly,
-		"network none, which needs a network policy":            spec.Network == "none",
+		"network none":     spec.Network == "none",
 		"network " + spec.Network + " (Pods know default only)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
 	} {
 		if asked {
