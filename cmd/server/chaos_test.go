@@ -563,6 +563,9 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 			if a.kind == "exec" {
 				printed = strings.Replace(printed, "err\n", "", 1)
 			}
+			if a.cancels {
+				printed = untilKey(printed)
+			}
 			if !strings.HasPrefix(want, printed) {
 				c.Errorf("%s (%s by %s) is unknown with %s", a.word, a.kind, a.via, excerpt(printed, want))
 			}
