@@ -3,6 +3,8 @@ package api
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/go-json-experiment/json"
 )
 
 // MCPAction calls a tool of an MCP server. OpenHands' controllers carry it out
@@ -68,9 +70,9 @@ func checkMessage(body []byte) error {
 	sent := members{}
 	err = scan.object(`an object {"jsonrpc": "2.0", …}`, func(name string) error {
 		switch name {
-		case "jsonrpc", "method", "id":
+		case "jsonrpc", "method", "id", "error":
 			return sent.read(scan, name)
-		case "result", "error": // that it came is all there is to know
+		case "result": // that it came is all there is to know
 			sent[name] = nil
 		}
 		return scan.skip()
@@ -84,11 +86,18 @@ func checkMessage(body []byte) error {
 	v, d := decode(messageShape, "member", sent, true)
 	m := v.(message)
 	_, result := sent["result"]
-	_, failed := sent["error"]
+	failure, failed := sent["error"]
 	id, hasID := sent["id"]
 	hasID = hasID && id.Kind() != 'n'
 	if _, whole := Integral(string(id)); hasID && !whole && id.Kind() != '"' {
 		d.refuse("id", "a string or an integer")
+	}
+	var told struct {
+		Code    int64  `json:"code"`
+		Message string `json:"message"`
+	}
+	if failed && json.Unmarshal(failure, &told) != nil {
+		d.refuse("error", `null or an object {"code": integer, "message": string}`)
 	}
 	switch err := d.check(); {
 	case err != nil:

@@ -15,6 +15,7 @@ func FuzzCheckMCPMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"a","params":{}}`, `{"jsonrpc":"2.0","id":"x","result":{}}`,
 		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}`, `{"jsonrpc":"2.0","id":1.0,"method":"m"}`, `{"jsonrpc":"2.0","id":null,"method":""}`, `[]`,
+		`{"jsonrpc":"2.0","id":0,"error":{"code":""}}`, `{"jsonrpc":"2.0","id":0,"error":"text"}`, `{"jsonrpc":"2.0","id":0,"error":null}`,
 	} {
 		f.Add(seed)
 	}
