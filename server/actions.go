@@ -136,16 +136,16 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 
 // sayWhere adds to an observation that had to shorten its output where all of that is.
 func sayWhere(o api.Observation, id string) api.Observation {
-	note := fmt.Sprintf("\n[This is not all of the output. GET /v1/actions/%s/output reads what is kept of it, by offset, tail or grep.]", url.PathEscape(id))
+	const note = "\n[This is not all of the output. GET /v1/actions/%s/output reads what is kept of it, by offset, tail or grep.]"
 	switch o := o.(type) {
 	case api.RunObservation:
 		if o.Shortened {
-			o.Metadata.Suffix += note
+			o.Metadata.Suffix += fmt.Sprintf(note, url.PathEscape(id))
 		}
 		return o
 	case api.ExecObservation:
 		if o.Truncated {
-			o.Content += note
+			o.Content += fmt.Sprintf(note, url.PathEscape(id))
 		}
 		return o
 	default:

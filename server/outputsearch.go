@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
+	"strconv"
 	"time"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
 )
 
@@ -70,6 +73,29 @@ func (k kept) stretch() (begin, length int64, err error) {
 		return true
 	})
 	return begin, length, err
+}
+
+// write answers with at most left bytes: the first ones, as far as they follow each other.
+// The offset of the first is in a header.
+func (k kept) write(w http.ResponseWriter, left int64) {
+	begun, end := false, k.from
+	_ = k.each(func(at int64, data []byte) bool { // what was read before an error is sent
+		switch {
+		case left == 0 || begun && at > end:
+			return false
+		case !begun:
+			w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10))
+			begun = true
+		}
+		data = data[:min(int64(len(data)), left)]
+		end, left = at+int64(len(data)), left-int64(len(data))
+		_, err := w.Write(data)
+		return err == nil && left > 0 // otherwise the client is gone
+	})
+	if !begun {
+		w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(k.from, 10))
+		w.WriteHeader(http.StatusOK)
+	}
 }
 
 // lastLines returns the offset of the last n lines: of those behind the last bytes that are not kept.

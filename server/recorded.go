@@ -344,9 +344,8 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		h.Set(api.OutputOffsetHeader, strconv.FormatInt(part.from, 10))
 		w.WriteHeader(http.StatusPartialContent)
 	}
-	cursor := a.From(part.from)
-	defer cursor.Close()
-	writeStretch(w, cursor, place, part.from, left)
+	part.to = math.MaxInt64 // also what is printed meanwhile
+	part.write(w, left)
 	return nil
 }
 
@@ -376,44 +375,6 @@ func byteRange(r *http.Request, total int64) (begin, end int64, asked bool) {
 		end = min(end, total-1) + 1
 	}
 	return begin, end, ok
-}
-
-// writeStretch writes at most left bytes of what a cursor reads: those from offset on, up
-// to the first that are not kept. place returns the offset of an output, and whether it is
-// wanted. The offset of the first byte is in a header.
-func writeStretch(w http.ResponseWriter, cursor *journal.Cursor, place func(journal.Output) (at int64, ok bool), offset, left int64) {
-	buf := make([]byte, journal.ChunkSize)
-	begun := false
-	for left > 0 {
-		o, more, err := cursor.Next(buf)
-		if err != nil || more != nil {
-			break
-		}
-		at, ok := place(o)
-		data := o.Data
-		if !ok || at+int64(len(data)) <= offset {
-			continue
-		}
-		if at < offset {
-			at, data = offset, data[offset-at:]
-		}
-		if begun && at > offset {
-			break
-		}
-		if !begun {
-			w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10))
-			begun = true
-		}
-		data = data[:min(int64(len(data)), left)]
-		if _, err := w.Write(data); err != nil {
-			return // the client is gone
-		}
-		offset, left = at+int64(len(data)), left-int64(len(data))
-	}
-	if !begun {
-		w.Header().Set(api.OutputOffsetHeader, strconv.FormatInt(offset, 10))
-		w.WriteHeader(http.StatusOK)
-	}
 }
 
 // waiting returns what the command of an action does; nil where it is not known.
