@@ -93,7 +93,10 @@ type IO struct {
 	WriteBytes uint64 `json:"write_bytes"`
 }
 
-// Upgraded answers /v1/upgrade, from the new program.
+// UpgradePath is where a server takes a new program, which gets its rights.
+const UpgradePath = "/v1/upgrade"
+
+// Upgraded answers [UpgradePath], from the new program.
 type Upgraded struct {
 	Version  string `json:"version"`
 	Previous string `json:"previous"` // version

@@ -26,9 +26,6 @@ const proxyPrefix = "/sandboxes/"
 // server in the sandbox ends an idle tunnel as early.
 const upgradeStall = time.Hour
 
-// upgradePath is where the server of a sandbox takes a new program, which gets its rights.
-const upgradePath = "v1/upgrade"
-
 // tunnelPath matches the tunnels to ports among the paths of a sandbox.
 const tunnelPath = "v1/ports/*/tunnel"
 
@@ -50,7 +47,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 		return g.previewPath(w, r, id, port)
 	}
 	to, err := g.admitTo(r, id, sessionKeys(r, rest))
-	if plain, _ := url.PathUnescape(rest); err == nil && strings.Trim(plain, "/") == upgradePath && !g.operator(r) {
+	if plain, _ := url.PathUnescape(rest); err == nil && "/"+strings.Trim(plain, "/") == api.UpgradePath && !g.operator(r) {
 		err = refuse(http.StatusForbidden, "The key of a session does not upgrade its server: send the gateway's")
 	}
 	if err != nil {

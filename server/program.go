@@ -69,9 +69,9 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	end := r.URL.Query().Get("end")
-	if end != "" && end != "true" && end != "false" {
-		return invalid("query.end: must be true or false, got %s", api.Describe(end))
+	end, err := yes(r, "end")
+	if err != nil {
+		return err
 	}
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
@@ -88,8 +88,8 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	_ = conn.SetReadDeadline(time.Now().Add(inputTime)) // tests have no connection
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 
-	next, err := copyInput(ctx, f.program, r.Body, int64(offset), end == "true", time.Duration(wait)*time.Second) //nolint:gosec // both are bounded
-	answer := api.ProgramInput{Offset: next, Ended: err == nil && end == "true"}
+	next, err := copyInput(ctx, f.program, r.Body, int64(offset), end, time.Duration(wait)*time.Second) //nolint:gosec // both are bounded
+	answer := api.ProgramInput{Offset: next, Ended: err == nil && end}
 	switch {
 	case errors.Is(err, errNotTaken):
 		return httpserver.WriteJSON(w, http.StatusAccepted, answer)

@@ -49,6 +49,15 @@ func preferAsync(r *http.Request) (wait time.Duration, async bool) {
 	return wait, async
 }
 
+// yes returns whether a parameter of the query is true; false where it is missing.
+func yes(r *http.Request, name string) (bool, error) {
+	text := r.URL.Query().Get(name)
+	if text != "" && text != "true" && text != "false" {
+		return false, invalid("query.%s: must be true or false, got %s", name, api.Describe(text))
+	}
+	return text == "true", nil
+}
+
 // number reads a whole number from the query, absent where it is not there.
 func number(r *http.Request, name string, absent, most uint64) (uint64, error) {
 	text := r.URL.Query().Get(name)

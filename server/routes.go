@@ -26,7 +26,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/v1/status", s.status),
 		httpserver.Keyed(http.MethodGet, "/v1/usage", s.usedResources),
 		httpserver.Keyed(http.MethodPost, "/v1/renew", s.renew),
-		httpserver.Keyed(http.MethodPost, upgradePath, s.upgrade),
+		httpserver.Keyed(http.MethodPost, api.UpgradePath, s.upgrade),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
 		httpserver.Keyed(http.MethodPost, "/v1/actions", s.streamAction),

@@ -114,8 +114,6 @@ func (g *gate) count() int {
 	return g.inside
 }
 
-const upgradePath = "/v1/upgrade"
-
 // gated counts the requests that may change something, and refuses them during an upgrade. What
 // concerns an action that runs goes through: it may be what ends it. An upgrade does not wait for
 // attached terminals.
@@ -123,7 +121,7 @@ func (s *Server) gated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		terminal := strings.HasSuffix(r.URL.Path, "/terminal")
 		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !terminal
-		if reads || r.URL.Path == upgradePath || strings.HasPrefix(r.URL.Path, "/v1/actions/") {
+		if reads || r.URL.Path == api.UpgradePath || strings.HasPrefix(r.URL.Path, "/v1/actions/") {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -163,9 +161,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	force := r.URL.Query().Get("force")
-	if force != "" && force != "true" && force != "false" {
-		return invalid("query.force: must be true or false, got %s", api.Describe(force))
+	force, err := yes(r, "force")
+	if err != nil {
+		return err
 	}
 	if r.ContentLength > handover.MaxProgram {
 		return httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
@@ -188,7 +186,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 		return fileError(err, "the program", http.StatusInternalServerError)
 	}
 	var conn net.Conn
-	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force == "true", func() (net.Conn, error) { //nolint:gosec // it is bounded
+	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force, func() (net.Conn, error) { //nolint:gosec // it is bounded
 		var err error
 		conn, _, err = http.NewResponseController(w).Hijack()
 		return conn, err

@@ -241,13 +241,13 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 // tells the version.
 func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
 	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
-	data, err := c.exchange(ctx, http.MethodPost, "/v1/upgrade?"+query.Encode(), "application/octet-stream", program, maxSmall)
+	data, err := c.exchange(ctx, http.MethodPost, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, maxSmall)
 	if err != nil {
 		return api.Upgraded{}, err
 	}
 	var result api.Upgraded
 	if err := json.Unmarshal(data, &result); err != nil {
-		return api.Upgraded{}, fmt.Errorf("reading the answer of /v1/upgrade: %w", err)
+		return api.Upgraded{}, fmt.Errorf("reading the answer of %s: %w", api.UpgradePath, err)
 	}
 	return result, nil
 }
