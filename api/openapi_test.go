@@ -108,7 +108,7 @@ func TestOpenAPIExamples(t *testing.T) {
 		case "/v1/tools/call", "/v1/tools/translate":
 			_, err = api.DecodeToolCall(e.Body)
 		default:
-			t.Errorf("%s: nobody decodes %s", e.Name, e.Route.Path)
+			t.Errorf("%s: no handler decodes %s", e.Name, e.Route.Path)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", e.Name, err)

@@ -56,7 +56,7 @@ func site(t *testing.T) string {
 }
 
 // owner says whose the socket is that is connected on this machine from one
-// address to another: of connections that are over, nobody's any more, there may
+// address to another: closed connections, which no process owns, there may
 // be others from there.
 func owner(from, to string) string {
 	data, _ := os.ReadFile("/proc/net/tcp")

@@ -16,7 +16,7 @@ import (
 )
 
 // The agent's processes own the directory in which the server looks for a
-// kernel's sockets, and put there what leads to somebody else's, such as the
+// kernel's sockets, and put there links to another's, such as the
 // server's own or the engine's. Where the agent is another user the server's
 // rights must not help it: nothing is said there. Where it is the same user it
 // could go there itself; it must learn nothing by sending the server.

@@ -198,7 +198,7 @@ func TestKernelsAreSessions(t *testing.T) {
 	check()
 }
 
-// A kernel has the rights of the sandbox's user and nobody else's, and what it
+// A kernel has the rights of the sandbox's user and no others, and what it
 // has to listen on is that user's alone.
 func TestIPythonUser(t *testing.T) {
 	u := other(t)

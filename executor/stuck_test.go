@@ -41,7 +41,7 @@ func hang(t *testing.T) (dir string) {
 	return dir
 }
 
-// Whatever hangs in a file system holds up nothing but itself, and whoever asked
+// Whatever hangs in a file system holds up nothing but itself, and the caller that asked
 // for it need not wait.
 func TestHangingFiles(t *testing.T) {
 	t.Setenv("PATH", "/bin-without-a-browser")

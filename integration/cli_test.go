@@ -101,7 +101,7 @@ func (c cli) ok(args ...string) string {
 	return stdout
 }
 
-// TestCLI goes the way of somebody who reads the README.
+// TestCLI does what a reader of the README does.
 func TestCLI(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -235,7 +235,7 @@ func TestCLICopy(t *testing.T) {
 	}
 }
 
-// TestCLICopyThroughLink has an agent that puts links where somebody copies to, to
+// TestCLICopyThroughLink has an agent that puts links where a user copies to, to
 // become root: what is written there is written with its own rights, or not at all.
 func TestCLICopyThroughLink(t *testing.T) {
 	t.Parallel()

@@ -523,7 +523,7 @@ func killedBefore(t *testing.T, what string, step int) bool {
 	mine := 0
 	for _, s := range left {
 		if s.Pool != "" {
-			continue // nobody's, and runs nothing yet
+			continue // not claimed, and runs nothing yet
 		}
 		mine++
 		if got, _ := run(t, s, "echo alive"); got != "alive" {

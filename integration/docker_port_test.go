@@ -14,7 +14,7 @@ import (
 )
 
 // A sandbox that is reached by a port is reached by its neighbours on the network
-// too. While it waits in a pool it is nobody's, and must not become theirs.
+// too. While it waits in a pool no controller owns it, and an agent must not take it.
 func TestDockerNeighbourClaims(t *testing.T) {
 	t.Parallel()
 	h := testHost(t, func(c *docker.Config) { c.Transport = "port" })

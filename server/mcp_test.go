@@ -171,7 +171,7 @@ func TestMCPAuthentication(t *testing.T) {
 	}
 }
 
-// Behind a proxy that takes a prefix off, clients are told of it; and nobody can
+// Behind a proxy that takes a prefix off, clients are told of it; and no client can
 // make them send their messages, with the key, to another host.
 func TestMCPBehindAPrefix(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func TestCompletion(t *testing.T) {
 			if m.Content != test.content || !reflect.DeepEqual(m.Calls, test.calls) {
 				t.Errorf("got %q and %+v, want %q and %+v", m.Content, m.Calls, test.content, test.calls)
 			}
-			// The model gets back what it said, also what nobody here knows.
+			// The model gets back what it said, also members unknown here.
 			if back, err := json.Marshal(m); err != nil || string(back) != test.message {
 				t.Errorf("got %s, %v, want %s", back, err, test.message)
 			}

@@ -76,7 +76,7 @@ func TestEdit(t *testing.T) {
 		t.Error("a new file that was not written is there")
 	}
 
-	// Somebody else was faster.
+	// Another process was faster.
 	code, stderr := m.edit("printf theirs >"+shellquote.Word(file)+"; printf mine >", "box", "f")
 	_, kept, found := strings.Cut(strings.TrimSpace(stderr), "; what you wrote is kept in ")
 	if code != command.ExitConflict || !found {

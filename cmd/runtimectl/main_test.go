@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
-// built is where programs put what it built, "" while nobody needed it.
+// built is where programs put what it built, "" until a test needs it.
 var built string
 
 // TestMain keeps temporary directories near the root: tests put sockets there,

@@ -31,7 +31,7 @@ func TestServeUsage(t *testing.T) {
 	}
 }
 
-// The key is made once, is nobody else's, and is not printed.
+// The key is made once, is readable for no other user, and is not printed.
 func TestGatewayKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -383,7 +383,7 @@ func (c *chaos) byClient(ctx context.Context, a *chaosAction) verdict {
 	case err != nil && !errors.Is(err, client.ErrUnknown):
 		if a.own {
 			a.why = err.Error()
-			return toldNothing // it gave up, and nobody else knows the identity
+			return toldNothing // it gave up, and no other client knows the identity
 		}
 		return ""
 	}

@@ -105,8 +105,8 @@ func TestProgramEndsWithItsTime(t *testing.T) {
 	}
 }
 
-// The port that the system chose is in the log, where whoever started the server
-// finds it. Nobody but this machine reaches it, so there is no warning.
+// The port that the system chose is in the log, where the starter of the server
+// finds it. Only this machine reaches it, so there is no warning.
 func TestChosenPort(t *testing.T) {
 	t.Parallel()
 	log, done := &lines{}, make(chan error, 1)

@@ -123,7 +123,7 @@ func TestTerminalRefusals(t *testing.T) {
 	wants(err, http.StatusBadRequest)
 }
 
-// A hundred terminals that nobody reads hold up nothing, not even the end.
+// A hundred terminals that no client reads hold up nothing, not even the end.
 func TestTerminalsUnread(t *testing.T) {
 	t.Parallel()
 	c, _, _ := serveForTest(t)

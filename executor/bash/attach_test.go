@@ -259,7 +259,7 @@ func settle(t *testing.T, s *bash.Session) bash.Result {
 	}
 }
 
-// The size is that of who types and asked last, and goes back when nobody does.
+// The size is that of the client that typed and asked last, and goes back when it leaves.
 func TestAttachSize(t *testing.T) {
 	t.Parallel()
 	s := session(t, "")

@@ -104,7 +104,7 @@ func TestStreamPolls(t *testing.T) {
 	}
 }
 
-// A stream that nobody waits for any more ends nothing, and the next answer
+// A stream that no caller waits for any more ends nothing, and the next answer
 // tells from its beginning.
 func TestStreamReaderLeaves(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func serve(t *testing.T) string {
 			}
 		case "/half": // its picture never comes
 			_, _ = fmt.Fprint(w, `<title>Half</title><h1>Half</h1><img src="/never">`)
-		case "/slow": // its end comes when somebody asks for /slowend
+		case "/slow": // it ends at a request for /slowend
 			w.Header().Set("Content-Disposition", "attachment; filename=slow.bin")
 			_, _ = fmt.Fprint(w, slowly)
 			w.(http.Flusher).Flush()
@@ -362,7 +362,7 @@ func flatten(t *testing.T, nodes []any) string {
 	return out.String()
 }
 
-// The tree as data has the page and its frames, and the bids also where nobody
+// The tree as data has the page and its frames, and the bids also where no one
 // has asked for lines.
 func TestNodes(t *testing.T) {
 	t.Parallel()

@@ -136,7 +136,7 @@ func TestMergeByModel(t *testing.T) {
 	if !strings.HasPrefix(b.content("f"), "somebody else's\n") {
 		t.Errorf("got %q", b.content("f"))
 	}
-	// Nobody is asked about a new file, or about lines at the end.
+	// A new file, and lines at the end, need no question.
 	d.Model = func(string, string) (string, error) { return "", errors.New("asked") }
 	d.Start = -1
 	if _, err := b.Merge(d); err != nil {

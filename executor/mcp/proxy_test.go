@@ -381,7 +381,7 @@ func TestNoisyServer(t *testing.T) {
 	}
 }
 
-// One that hangs, one that dies and one that answers nonsense keep nobody from
+// One that hangs, one that dies and one that answers nonsense keep no other from
 // the tools of the others.
 func TestListWithoutThoseThatFail(t *testing.T) {
 	t.Parallel()

@@ -145,7 +145,7 @@ func serveWell() int {
 		if err := os.WriteFile(text+".begun", nil, 0o600); err != nil {
 			return "", err
 		}
-		f, err := os.Open(text) // a fifo: somebody opens it for writing
+		f, err := os.Open(text) // a fifo: the test opens it for writing
 		if err != nil {
 			return "", err
 		}

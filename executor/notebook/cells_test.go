@@ -212,7 +212,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// The end of a kernel whose cell nobody waited for any more is told of by the
+// The end of a kernel whose cell no caller waited for any more is reported by the
 // next cell.
 func TestEndIsTold(t *testing.T) {
 	t.Parallel()

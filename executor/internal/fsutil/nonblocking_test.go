@@ -67,7 +67,7 @@ func TestFileThatWaits(t *testing.T) {
 	}
 }
 
-// Whoever has a lease on a file would be waited for, for 45 seconds.
+// Opening a file with a lease would wait 45 seconds for the holder.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")

@@ -139,8 +139,8 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// leased is a program that its owner has a lease on, and whoever wants to run it
-// waits. The channel tells that somebody does, and release gives it free.
+// leased is a program that its owner has a lease on, so that running it waits. The
+// channel tells that a process does wait, and release ends the lease.
 func leased(t *testing.T) (program string, wanted <-chan os.Signal, release func()) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "program")

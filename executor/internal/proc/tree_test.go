@@ -50,7 +50,7 @@ func start(t *testing.T, mark, script string) (root int, pids []int) {
 	return cmd.Process.Pid, pids
 }
 
-// gone waits until a process is none any more, or dead and nobody's.
+// gone waits until a process does not exist, or is a zombie without a parent here.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -138,7 +138,7 @@ func TestKillTreeOrphans(t *testing.T) {
 }
 
 // A root that ended takes the rest along, and its number is its own until it is
-// waited for, and nobody's business after that.
+// waited for, and ignored after that.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	root, pids := start(t, "A=b", `sleep 1000 & echo $!; wait`)
@@ -197,7 +197,7 @@ func TestKillMarked(t *testing.T) {
 	}
 }
 
-// Whoever marks this process does not end it, and all its children do end.
+// A process with its own mark does not end itself, and all its children do end.
 func TestKillMarkedSparesItself(t *testing.T) {
 	const name = "ACTIOND_TREE_OF_THE_TEST"
 	mark := name + "=" + os.Getenv(name)
