@@ -25,7 +25,7 @@ import (
 )
 
 // documentFormat is the format of a document. A program goes on with this one only.
-const documentFormat = 1
+const documentFormat = 2
 
 // document is what a server hands over to the program that takes its place.
 type document struct {

@@ -310,6 +310,28 @@ func TestUpgradeHostile(t *testing.T) {
 	s.run("pkill -U $(id -u) -x cat")
 }
 
+// Names and values that are not UTF-8 are the same after an upgrade, also where a shell begins
+// anew with them.
+func TestUpgradeKeepsBytes(t *testing.T) {
+	t.Parallel()
+	user := otherUser(t)
+	binary := build(t, "server", ".")
+	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "FROM_THE_LAUNCHER=\xfe\xff"}, user...)
+	s.run(`d=$(printf 'd\377\303'); mkdir "$d" && cd "$d"; export X=$(printf '\200x\355\240\200')`)
+	const show = `printf '%s|%s|%s' "${PWD##*/}" "$X" "$FROM_THE_LAUNCHER" | od -An -tx1`
+	before := s.run(show)
+	if want := "64 ff c3 7c 80 78 ed a0 80 7c fe ff"; strings.TrimSpace(before) != want {
+		t.Fatalf("before: got %q, want %q", before, want)
+	}
+	for _, end := range []string{"true", "kill -9 $$"} {
+		if status, _, answer := s.upgrade(binary, ""); status != 200 {
+			t.Fatalf("got %d %s", status, answer)
+		}
+		s.run(end)
+		s.want("after "+end, s.run(`X=${X-$(printf '\200x\355\240\200')}; `+show), before)
+	}
+}
+
 // A kernel is not handed over: its process ends, and the next cell says why it begins anew.
 func TestUpgradeKernel(t *testing.T) {
 	t.Parallel()

@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/random"
@@ -214,7 +217,7 @@ func Write(value any) (*os.File, error) {
 		return nil, fmt.Errorf("making a file in memory: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "state")
-	err = json.NewEncoder(file).Encode(value)
+	err = json.MarshalWrite(file, value, form)
 	if err == nil {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, sealed)
 	}
@@ -238,10 +241,40 @@ func Read(fd int, value any) error {
 	if seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&sealed != sealed {
 		return fmt.Errorf("descriptor %d holds no state of a server", fd)
 	}
-	decoder := json.NewDecoder(io.NewSectionReader(file, 0, maxDocument)) // another process may share the position
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(value); err != nil {
+	document := io.NewSectionReader(file, 0, maxDocument) // another process may share the position
+	if err := json.UnmarshalRead(document, value, form, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("reading the state: %w", err)
 	}
 	return nil
 }
+
+// form is that of documents. Names of files and values of variables need not be UTF-8, and
+// JSON has no other text: a byte of a string is the character with its number.
+var form = json.JoinOptions(jsonv1.DefaultOptionsV1(),
+	json.WithMarshalers(json.MarshalToFunc(func(to *jsontext.Encoder, s string) error {
+		characters := make([]rune, len(s))
+		for i := range len(s) {
+			characters[i] = rune(s[i])
+		}
+		return to.WriteToken(jsontext.String(string(characters)))
+	})),
+	json.WithUnmarshalers(json.UnmarshalFromFunc(func(from *jsontext.Decoder, s *string) error {
+		token, err := from.ReadToken()
+		if err != nil {
+			return err
+		}
+		if token.Kind() != '"' {
+			return fmt.Errorf("got %v, want a string", token.Kind())
+		}
+		characters := token.String()
+		buf := make([]byte, 0, len(characters))
+		for _, c := range characters {
+			if c > math.MaxUint8 {
+				return fmt.Errorf("the character %U is no byte", c)
+			}
+			buf = append(buf, byte(c))
+		}
+		*s = string(buf)
+		return nil
+	})),
+)
