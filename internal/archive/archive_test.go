@@ -325,9 +325,13 @@ func TestDeep(t *testing.T) {
 	}
 	defer root.Close()
 	var out bytes.Buffer
-	p := &archive.Packer{Out: tar.NewWriter(&out)}
+	open := openBelow{t: t, dir: dest, to: &out}
+	p := &archive.Packer{Out: tar.NewWriter(&open)}
 	if err := errors.Join(p.Pack(root, "dest", "x"), p.Out.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if open.most == 0 || open.most > 200 {
+		t.Errorf("%d descriptors were open at a time", open.most)
 	}
 	dirs, files := 0, 0
 	for r := tar.NewReader(&out); ; {
@@ -349,6 +353,82 @@ func TestDeep(t *testing.T) {
 	}
 	if dirs != 2*depth+1 || files != 502 {
 		t.Errorf("packed %d directories and %d files", dirs, files)
+	}
+}
+
+// openBelow counts now and then how many descriptors are open below a directory.
+type openBelow struct {
+	t            *testing.T
+	dir          string
+	to           io.Writer
+	writes, most int
+}
+
+func (o *openBelow) Write(data []byte) (int, error) {
+	if o.writes++; o.writes%2000 == 0 {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		count := 0
+		for _, e := range entries {
+			to, err := os.Readlink("/proc/self/fd/" + e.Name())
+			if strings.HasPrefix(to, o.dir+"/") || errors.Is(err, syscall.ENAMETOOLONG) {
+				count++
+			}
+		}
+		o.most = max(o.most, count)
+	}
+	return o.to.Write(data)
+}
+
+// TestWide packs all of a directory once that has more entries than are read at a time, also
+// where the work in those in between is so deep that it has to be opened again.
+func TestWide(t *testing.T) {
+	t.Parallel()
+	dest := t.TempDir()
+	var want []string
+	for i := range 1000 {
+		name := strconv.Itoa(i)
+		want = append(want, "x/"+name)
+		if i%300 != 150 {
+			if err := os.WriteFile(filepath.Join(dest, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(dest, name, strings.Repeat("d/", 200)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for depth := range 200 {
+			want = append(want, "x/"+name+strings.Repeat("/d", depth+1))
+		}
+	}
+	root, err := os.Open(dest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	var out bytes.Buffer
+	p := &archive.Packer{Out: tar.NewWriter(&out)}
+	if err := errors.Join(p.Pack(root, ".", "x"), p.Out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, strings.TrimSuffix(h.Name, "/"))
+	}
+	want = append(want, "x")
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("packed %d names of %d", len(got), len(want))
 	}
 }
 

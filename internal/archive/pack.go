@@ -26,6 +26,8 @@ type Packer struct {
 	// Exclude tells that an open file, or what is in an open directory, is left out, as a
 	// file of the kernel. Default: nothing is.
 	Exclude func(f *os.File) bool
+
+	buf [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
 }
 
 // leftOutRecord is the record of an archive's global headers that says what is left out.
@@ -62,13 +64,18 @@ func (p *Packer) leaveOut(text string) {
 // Pack adds what has the name base in dir, with all that is in it, under another
 // name. Links are packed as links. "." names dir itself.
 func (p *Packer) Pack(dir *os.File, base, name string) error {
-	return p.add(dir, base, path.Clean(name))
+	at := &dirs{root: dir, as: p.as}
+	defer at.abandon()
+	return p.add(at, base, path.Clean(name))
 }
 
-// add packs a file or directory.
-func (p *Packer) add(dir *os.File, base, name string) error {
+// add packs a file or directory of the current directory.
+func (p *Packer) add(at *dirs, base, name string) error {
 	var stat unix.Stat_t
-	err := p.as(func() (err error) { stat, err = statAt(dir, base); return err })
+	dir, err := at.current()
+	if err == nil {
+		err = p.as(func() (err error) { stat, err = statAt(dir, base); return err })
+	}
 	if err != nil {
 		return named(name, err)
 	}
@@ -78,7 +85,7 @@ func (p *Packer) add(dir *os.File, base, name string) error {
 	}
 	switch {
 	case isType(&stat, unix.S_IFDIR):
-		return p.directory(dir, base, name, &stat)
+		return p.directory(at, base, name, &stat)
 	case isType(&stat, unix.S_IFREG):
 		err = p.file(dir, base, name, &stat)
 	case isType(&stat, unix.S_IFLNK):
@@ -117,16 +124,20 @@ func (p *Packer) symlink(dir *os.File, base, name string, stat *unix.Stat_t) err
 	return p.Out.WriteHeader(h)
 }
 
-func (p *Packer) directory(dir *os.File, base, name string, stat *unix.Stat_t) error {
-	var f *os.File
-	err := p.as(func() (err error) { f, err = openDirAt(dir, base); return err })
+func (p *Packer) directory(at *dirs, base, name string, stat *unix.Stat_t) error {
+	depth := len(at.at)
+	err := at.down(base)
 	if p.unreadable(name, err) {
 		return nil
 	}
 	if err != nil {
 		return named(name, err)
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = at.leave(depth) }() // nothing is to be done there
+	f, err := at.current()
+	if err != nil {
+		return named(name, err)
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return named(name, err)
@@ -138,24 +149,45 @@ func (p *Packer) directory(dir *os.File, base, name string, stat *unix.Stat_t) e
 		p.leaveOut(name + " has files of the kernel")
 		return nil
 	}
-	for {
-		// In portions: an agent can make directories that do not fit into memory.
-		// Names alone, because the kind is looked up at a path otherwise.
-		entries, err := f.Readdirnames(1024)
+	for from := int64(0); ; {
+		var entries []string
+		f, err := at.current()
+		if err == nil {
+			entries, from, err = p.entries(f, from)
+		}
+		if err != nil || len(entries) == 0 {
+			return named(name, err)
+		}
 		for _, e := range entries {
 			inside := path.Join(name, e)
-			err := p.add(f, e, inside)
+			err := p.add(at, e, inside)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !p.unreadable(inside, err) { // the first: it was removed meanwhile
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return named(name, err)
-		}
 	}
+}
+
+// entries reads names in a directory from a position on, and returns the next one; none at
+// the end. They come in small portions: an agent can make directories that do not fit into
+// memory, and one in each of two thousand above.
+func (p *Packer) entries(dir *os.File, from int64) (names []string, next int64, err error) {
+	for len(names) == 0 && err == nil { // "." and ".." may be alone in a portion
+		n := 0
+		err = retry(func() error {
+			if _, err := unix.Seek(int(dir.Fd()), from, io.SeekStart); err != nil {
+				return err
+			}
+			n, err = unix.ReadDirent(int(dir.Fd()), p.buf[:])
+			return err
+		})
+		if n <= 0 || err != nil {
+			break
+		}
+		_, _, names = unix.ParseDirent(p.buf[:n], -1, nil)
+		from, err = unix.Seek(int(dir.Fd()), 0, io.SeekCurrent)
+	}
+	return names, from, err
 }
 
 func (p *Packer) file(dir *os.File, base, name string, stat *unix.Stat_t) error {
