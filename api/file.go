@@ -262,9 +262,10 @@ type EditAction struct {
 	NewStr   *string `json:"new_str"`
 	// InsertLine is nil when absent.
 	InsertLine *LineNumber `json:"insert_line"`
-	// Content, Start and End belong to write and to the draft-based edit;
-	// lines are 1-based and inclusive there. Content is nil when absent; the
-	// reference takes no null for it.
+	// Content, Start and End belong to write and to the draft-based edit, Start
+	// and End also to str_replace without a dialect, which searches these lines
+	// alone. Lines are 1-based and inclusive there. Content is nil when absent;
+	// the reference takes no null for it.
 	Content *string `json:"content,omitzero"`
 	Start   int     `json:"start"`
 	End     int     `json:"end"`

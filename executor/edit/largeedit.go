@@ -233,11 +233,11 @@ func stored(f *os.File, from, to int64, do func(from, to int64) error) error {
 // errEnough ends a search.
 var errEnough = errors.New("enough")
 
-// each calls do with the stored text of the file, in parts that share the last keep bytes of one with the beginning of the next one.
-// last says that what follows is a hole or the end. do returns how much of the part is done.
-func (l *large) each(keep int, do func(text []byte, at int64, last bool) (done int, err error)) error {
+// each calls do with the stored text of a part of the file, in pieces that share the last keep bytes of one with the beginning of
+// the next one. last says that what follows is a hole or the end. do returns how much of the piece is done.
+func (l *large) each(from, to int64, keep int, do func(text []byte, at int64, last bool) (done int, err error)) error {
 	buf := make([]byte, largeBuffer+keep)
-	err := stored(l.read, 0, l.size, func(from, to int64) error {
+	err := stored(l.read, from, to, func(from, to int64) error {
 		for kept := 0; from < to; {
 			n, err := l.read.ReadAt(buf[kept:min(int64(len(buf)), int64(kept)+to-from)], from)
 			if n == 0 {
@@ -272,7 +272,7 @@ func (l *large) lineStarts(a, b int) (atA, atB int64, feeds int, err error) {
 	if atA == 0 && atB == 0 {
 		return atA, atB, 0, nil
 	}
-	err = l.each(0, func(text []byte, at int64, _ bool) (int, error) {
+	err = l.each(0, l.size, 0, func(text []byte, at int64, _ bool) (int, error) {
 		if n := bytes.Count(text, []byte("\n")); feeds+n < a || atA >= 0 && feeds+n < b {
 			feeds += n
 			return len(text), nil
@@ -304,13 +304,18 @@ func (l *large) endsOpen() (bool, error) {
 	return err == nil && last[0] != '\n', err
 }
 
-// findText finds the only place of a text. Its line ends match line feeds, or CRLFs, of the file.
-func (l *large) findText(old, replacement string) (splicing, error) {
+// findText finds the only place of a text, in the lines that the command names. Its line ends match line feeds, or CRLFs, of the file.
+func (l *large) findText(c Command, r Replacement) (splicing, error) {
+	old, replacement := r.Old, r.New
 	if len(old) > maxLargeText {
 		return splicing{}, refuse(CodeTooLarge, "Parameter `old_str` has %d bytes. At most %d are searched for in a file of this size.", len(old), maxLargeText)
 	}
 	if old == "" {
 		return splicing{}, missing("old_str", "str_replace")
+	}
+	from, to, line, name, err := l.searched(c)
+	if err != nil {
+		return splicing{}, err
 	}
 	old = lineFeeds(old)
 	forms := [][]byte{[]byte(old)}
@@ -319,9 +324,9 @@ func (l *large) findText(old, replacement string) (splicing, error) {
 	}
 	longest := len(forms[len(forms)-1])
 	s := splicing{text: []byte(bareFeeds(lineFeeds(replacement), l.eol)), lines: strings.Count(old, "\n")}
-	count, line, before := 0, 1, byte(0) // before is the byte before the text
+	count, before := 0, byte(0) // before is the byte before the text
 	var lines []int
-	err := l.each(longest, func(text []byte, at int64, last bool) (int, error) {
+	err = l.each(from, to, longest, func(text []byte, at int64, last bool) (int, error) {
 		end, done := len(text), 0
 		if !last {
 			end = max(0, len(text)-longest+1)
@@ -348,7 +353,10 @@ func (l *large) findText(old, replacement string) (splicing, error) {
 			line += bytes.Count(text[done:end], []byte("\n"))
 			done = end
 		}
-		if done > 0 {
+		switch {
+		case last: // a hole is full of zeros
+			before = 0
+		case done > 0:
 			before = text[done-1]
 		}
 		return done, nil
@@ -357,12 +365,35 @@ func (l *large) findText(old, replacement string) (splicing, error) {
 	case err != nil:
 		return s, err
 	case count == 0:
-		return s, refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.", old, l.shown)
+		return s, refuse(CodeNoMatch, "No replacement was performed, old_str `%s` did not appear verbatim in %s.", old, name)
 	case count > 1:
 		return s, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
 			"Please ensure it is unique.", old, list(lines))
 	}
 	return s, nil
+}
+
+// searched returns the part of the file in which str_replace searches, its first line and its name for messages.
+func (l *large) searched(c Command) (from, to int64, line int, name string, err error) {
+	first, last, err := c.lines()
+	if err != nil {
+		return 0, 0, 0, "", err
+	}
+	behind := last
+	if last == -1 {
+		behind = first - 1
+	}
+	from, to, feeds, err := l.lineStarts(first-1, behind)
+	if err != nil {
+		return 0, 0, 0, "", err
+	}
+	if from < 0 || last > feeds+1 {
+		return 0, 0, 0, "", noSuchLines(first, last, feeds+1)
+	}
+	if last == -1 || to < 0 {
+		to = l.size
+	}
+	return from, to, first, rangeName(first, last, l.shown), nil
 }
 
 // firstOf returns the first place of one of several forms of a text, -1 for none. A form that begins with a line feed does not

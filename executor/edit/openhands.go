@@ -56,9 +56,9 @@ type Command struct {
 	IfSHA256 string
 	// Content is the text of write.
 	Content *string
-	// Start and End are the first and the last line that write replaces, counted from 1 as a whole view numbers them, so
-	// that the empty line after a final line end counts too. 0 means the default: Start 1, End -1, which is the last line.
-	// Start -1 appends.
+	// Start and End are the first and the last line that write replaces, and of those in which str_replace searches, counted
+	// from 1 as a whole view numbers them, so that the empty line after a final line end counts too. 0 means the default:
+	// Start 1, End -1, which is the last line. Start -1 makes write append. Only the dialect OpenHands has them for str_replace.
 	Start, End int
 
 	unrecorded bool // keep the change out of the undo history
@@ -194,6 +194,9 @@ func (c Command) checkUse() error {
 		return refuse(CodeInvalidArgument, "Parameter `fuzzy` is only valid for the command replace of the dialect gemini.")
 	case c.Regex && (c.Dialect != OpenHands || c.Name != "str_replace" || c.Edits != nil):
 		return refuse(CodeInvalidArgument, "Parameter `regex` is for the command str_replace without a dialect, and takes one old_str and new_str.")
+	case c.ranged() && (c.Name == "replace" || c.Name == "str_replace" && (c.Dialect != OpenHands || c.Edits != nil)):
+		return refuse(CodeInvalidArgument, "Parameters `start` and `end` are for the commands write and str_replace without a dialect, "+
+			"and without `edits`.")
 	case c.AllowLarge != nil && *c.AllowLarge && (c.Dialect != OpenHands || c.Regex || c.Edits != nil ||
 		c.Name != "str_replace" && c.Name != "insert" && c.Name != "write"):
 		return refuse(CodeInvalidArgument, "Parameter `allow_large` is for the commands str_replace, insert and write without a dialect, "+
@@ -204,6 +207,9 @@ func (c Command) checkUse() error {
 	}
 	return nil
 }
+
+// ranged reports whether a command names a range of lines that is not the whole file.
+func (c Command) ranged() bool { return c.Start != 0 && c.Start != 1 || c.End != 0 && c.End != -1 }
 
 func (e *Editor) relativePath(d Dialect, path string) *Error {
 	hint := "The path should be an absolute path, starting with `/`."
@@ -341,7 +347,7 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 		edits = []Replacement{c.single()}
 	}
 	if c.Regex {
-		return e.regexReplace(p, edits[0])
+		return e.regexReplace(p, c, edits[0])
 	}
 	for _, r := range edits {
 		if r.Old == r.New {
@@ -349,16 +355,22 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 		}
 	}
 	if e.isLarge(p, c) {
-		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findText(edits[0].Old, edits[0].New) })
+		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findText(c, edits[0]) })
 	}
 	f, t, err := e.open(p)
 	if err != nil {
 		return Result{}, err
 	}
 	if c.Edits != nil {
-		return e.applyEach(p, f, t, edits, func(view string, r Replacement) ([]change, error) { return once(p, view, r) })
+		return e.applyEach(p, f, t, edits, func(view string, r Replacement) ([]change, error) {
+			return once(p, scope{view, 0, len(view), p.shown}, r)
+		})
 	}
-	changes, err := once(p, t.view, edits[0])
+	part, err := c.searched(p, t.view)
+	if err != nil {
+		return Result{}, err
+	}
+	changes, err := once(p, part, edits[0])
 	if err != nil {
 		return Result{}, err
 	}
@@ -387,22 +399,69 @@ func (c Command) single() Replacement {
 	return r
 }
 
+// scope is the part of a view in which a text is searched for.
+type scope struct {
+	view       string
+	start, end int
+	name       string // for messages
+}
+
+// searched returns the lines in which str_replace searches.
+func (c Command) searched(p place, view string) (scope, error) {
+	first, last, err := c.lines()
+	if err != nil {
+		return scope{}, err
+	}
+	if total := strings.Count(view, "\n") + 1; first > total || last > total {
+		return scope{}, noSuchLines(first, last, total)
+	}
+	in := scope{view, lineStart(view, first-1), len(view), rangeName(first, last, p.shown)}
+	if last != -1 {
+		in.end = lineStart(view, last)
+	}
+	return in, nil
+}
+
+// lines returns the first and the last line in which str_replace searches, -1 for the last of the file.
+func (c Command) lines() (first, last int, err error) {
+	first, last = cmp.Or(c.Start, 1), cmp.Or(c.End, -1)
+	if first < 1 || last != -1 && last < first {
+		err = refuse(CodeInvalidRange, "Invalid range for searching: start=%d, end=%d. start must be at least 1, "+
+			"and end at least start, or -1 for the end of the file.", first, last)
+	}
+	return first, last, err
+}
+
+func noSuchLines(first, last, total int) *Error {
+	return refuse(CodeInvalidRange, "Invalid range for searching: start=%d, end=%d. The file has %d lines.", first, last, total)
+}
+
+func rangeName(first, last int, path string) string {
+	switch {
+	case first == 1 && last == -1:
+		return path
+	case last == -1:
+		return fmt.Sprintf("the lines from %d of %s", first, path)
+	}
+	return fmt.Sprintf("the lines %d to %d of %s", first, last, path)
+}
+
 // once finds the only place of a replacement, as OpenHands' editors do.
-func once(p place, view string, r Replacement) ([]change, error) {
-	old, replacement := lineFeeds(r.Old), r.New
-	count, lines := occurrences(view, old)
+func once(p place, in scope, r Replacement) ([]change, error) {
+	text, old, replacement := in.view[in.start:in.end], lineFeeds(r.Old), r.New
+	count, lines := occurrences(text, old)
 	if count == 0 {
 		// Models often get the white space around a passage wrong. Without it the passage must still match exactly once.
 		stripped := strings.TrimFunc(old, isSpace)
 		if stripped == "" {
-			return nil, noMatch(view, old, p.shown)
+			return nil, noMatch(in.view, old, in.name)
 		}
 		old = stripped
 		if p.dialect != OpenHandsV1 {
 			replacement = strings.TrimFunc(replacement, isSpace)
 		}
-		if count, lines = occurrences(view, old); count == 0 {
-			return nil, noMatch(view, old, p.shown)
+		if count, lines = occurrences(text, old); count == 0 {
+			return nil, noMatch(in.view, old, in.name)
 		}
 		if old == lineFeeds(replacement) {
 			return nil, sameStrings(replacement)
@@ -411,12 +470,16 @@ func once(p place, view string, r Replacement) ([]change, error) {
 	if count > 1 {
 		where := ""
 		if p.dialect != OpenHands { // clients compare its recorded answer word by word
-			where = whereabouts(view, old)
+			where = whereabouts(in.view, old)
+		}
+		above := strings.Count(in.view[:in.start], "\n")
+		for i := range lines {
+			lines[i] += above
 		}
 		return nil, refuse(CodeMultipleMatches, "No replacement was performed. Multiple occurrences of old_str `%s` in lines %s. "+
 			"Please ensure it is unique.%s", old, list(lines), where)
 	}
-	at := strings.Index(view, old)
+	at := in.start + strings.Index(text, old)
 	return []change{{at, at + len(old), replacement}}, nil
 }
 

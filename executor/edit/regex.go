@@ -11,7 +11,7 @@ import (
 
 // regexReplace replaces the matches of an expression. A worker finds them, because an expression may take time in the square
 // of the text's length, and cannot be interrupted.
-func (e *Editor) regexReplace(p place, r Replacement) (Result, error) {
+func (e *Editor) regexReplace(p place, c Command, r Replacement) (Result, error) {
 	switch {
 	case r.Old == "":
 		return Result{}, missing("old_str", "str_replace")
@@ -23,21 +23,25 @@ func (e *Editor) regexReplace(p place, r Replacement) (Result, error) {
 	if err != nil {
 		return Result{}, withCost(err, p, "an edit reads the whole file into memory, writes it anew and keeps the old one", "sed -i -E")
 	}
-	found, err := e.workers.Replace(t.view, r.Old, r.New, maxReplacements, int(e.maxRead))
+	in, err := c.searched(p, t.view)
+	if err != nil {
+		return Result{}, err
+	}
+	found, err := e.workers.Replace(in.view[in.start:in.end], r.Old, r.New, maxReplacements, int(e.maxRead))
 	if err != nil {
 		return Result{}, regexError(err)
 	}
 	changes := make([]change, len(found))
 	same := true
 	for i, m := range found {
-		changes[i] = change{m.Start, m.End, string(m.Text)}
-		same = same && t.view[m.Start:m.End] == changes[i].text
+		changes[i] = change{in.start + m.Start, in.start + m.End, string(m.Text)}
+		same = same && t.view[changes[i].start:changes[i].end] == changes[i].text
 	}
-	if err := r.checkCount(p, t.view, changes); err != nil {
+	if err := r.checkCount(in, changes); err != nil {
 		return Result{}, err
 	}
 	if same {
-		return Result{}, refuse(CodeNoChange, "No replacement was performed. Each match of old_str `%s` in %s is already what new_str makes of it.", r.Old, p.shown)
+		return Result{}, refuse(CodeNoChange, "No replacement was performed. Each match of old_str `%s` in %s is already what new_str makes of it.", r.Old, in.name)
 	}
 	count, line := len(changes), 1+strings.Count(t.view[:changes[0].start], "\n")
 	added := strings.Count(lineFeeds(changes[0].text), "\n")
@@ -56,7 +60,7 @@ func (e *Editor) regexReplace(p place, r Replacement) (Result, error) {
 }
 
 // checkCount refuses a number of matches that was not expected.
-func (r Replacement) checkCount(p place, view string, found []change) error {
+func (r Replacement) checkCount(in scope, found []change) error {
 	expected := 1
 	if r.Expected != nil {
 		expected = *r.Expected
@@ -68,7 +72,7 @@ func (r Replacement) checkCount(p place, view string, found []change) error {
 	switch {
 	case len(found) == 0:
 		return refuse(CodeNoMatch, "No replacement was performed, the expression old_str `%s` does not match in %s. "+
-			"^ and $ match at lines with (?m), and a dot matches a line feed with (?s).", r.Old, p.shown)
+			"^ and $ match at lines with (?m), and a dot matches a line feed with (?s).", r.Old, in.name)
 	case len(found) <= maxReplacements && (len(found) == expected || r.AllowMultiple && r.Expected == nil):
 		return nil
 	case len(found) < expected:
@@ -76,7 +80,7 @@ func (r Replacement) checkCount(p place, view string, found []change) error {
 	default:
 		return refuse(CodeMultipleMatches, "No replacement was performed. Expected %d matches of old_str `%s` but found %s, at (line:column) %s. "+
 			"Make it more specific, or say how many to replace with expected_replacements or allow_multiple.",
-			expected, r.Old, count, places(view, found, len(found)))
+			expected, r.Old, count, places(in.view, found, len(found)))
 	}
 }
 
