@@ -212,7 +212,11 @@ func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("the Pod %s: %w", pod.Name, sandbox.ErrNotFound)
 	}
-	return changed, apiError(ctx, "writing the annotations of the Pod "+pod.Name, err)
+	if err != nil {
+		return nil, apiError(ctx, "writing the annotations of the Pod "+pod.Name, err)
+	}
+	d.seen(ctx, changed)
+	return changed, nil
 }
 
 // untilTaken repeats do while it fails because no server listens yet.

@@ -55,3 +55,10 @@ func Rights() map[string][]string {
 	}
 	return all
 }
+
+// Mirrors reports whether the driver mirrors its Pods; the first call also asks for the
+// records, whose mirror may be awaited with the second argument.
+func (d *Driver) Mirrors(records bool) bool { return d.mirrored(records) != nil }
+
+// TrimSecret is for tests.
+var TrimSecret = trimSecret

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,7 @@ type Driver struct {
 	// configz reads the configuration of a node's kubelet.
 	configz func(ctx context.Context, node string) ([]byte, error)
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
+	mirrors atomic.Pointer[mirrors] // nil while no Events runs
 }
 
 var (

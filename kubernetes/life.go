@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -24,45 +23,32 @@ const recordTime = 5 * time.Minute
 // Prune is [sandbox.Pruner]'s. Afterwards each creation whose caller died has left
 // exactly one sandbox or none, and no Secret without a Pod.
 func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
-	// Pods first: each has had its record before it was made.
 	pods, err := d.listPods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
-	if err != nil {
-		return nil, apiError(ctx, "listing the records of sandboxes", err)
+	records, err := d.listRecords(ctx)
+	if records == nil {
+		return nil, err
 	}
-	records := map[string]*record{} // by id
-	var errs []error
-	for i := range list.Items {
-		r, err := readRecord(&list.Items[i])
-		errs = append(errs, err)
-		if err == nil {
-			records[r.ID] = r
-		}
-	}
+	errs := []error{err}
 	var removed []sandbox.Removal
-	for i := range pods {
-		s := d.sandbox(&pods[i])
+	for _, pod := range pods {
+		s := d.sandbox(pod)
 		r := records[s.ID]
 		if r != nil && r.Pod == s.pod {
 			delete(records, s.ID)
 		} else {
 			r = nil
 		}
-		reason := d.reason(&pods[i], s, r, time.Now())
-		if reason == "" {
+		if d.reason(pod, s, r, time.Now()) == "" {
 			continue
 		}
-		if !dryRun {
-			gone, err := d.prune(ctx, &pods[i], s, r)
-			errs = append(errs, err)
-			if err != nil || !gone {
-				continue
-			}
+		removal, err := d.pruneNow(ctx, s, dryRun)
+		if removal != nil {
+			removed = append(removed, *removal)
 		}
-		removed = append(removed, sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason})
+		errs = append(errs, err)
 	}
 	for _, r := range records {
 		gone, err := d.abandoned(ctx, r)
@@ -75,6 +61,51 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		errs = append(errs, err)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// listRecords are the records of sandboxes by id, without their secrets, also beside an
+// error about some of them; nil if they could not be listed.
+func (d *Driver) listRecords(ctx context.Context) (map[string]*record, error) {
+	records := map[string]*record{}
+	var errs []error
+	if err := d.mirrored(true).each(ctx, d.recordSource(), func(object any) error {
+		r, err := readRecord(object.(*corev1.Secret))
+		errs = append(errs, err)
+		if err == nil {
+			records[r.ID] = r
+		}
+		return nil
+	}); err != nil {
+		return nil, apiError(ctx, "listing the records of sandboxes", err)
+	}
+	return records, errors.Join(errs...)
+}
+
+// pruneNow looks again at a sandbox that seemed to be over when it was listed, and
+// removes it if it is: it may have been renewed or claimed since.
+func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*sandbox.Removal, error) {
+	pod, err := d.pods().Get(ctx, listed.pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != listed.uid || pod.DeletionTimestamp != nil) {
+		return nil, nil //nolint:nilnil // another caller removed it
+	}
+	if err != nil {
+		return nil, apiError(ctx, "looking at the Pod "+listed.pod, err)
+	}
+	s := d.sandbox(pod)
+	r, err := d.record(ctx, s.ID)
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && r.Pod != s.pod {
+		r, err = nil, nil
+	}
+	reason := d.reason(pod, s, r, time.Now())
+	if err != nil || reason == "" {
+		return nil, err
+	}
+	if !dryRun {
+		if gone, err := d.prune(ctx, pod, s, r); !gone || err != nil {
+			return nil, err
+		}
+	}
+	return &sandbox.Removal{ID: s.ID, Name: s.Name, Reason: reason}, nil
 }
 
 // prune removes a sandbox, and reports whether it did. A Pod without a record, or in a
@@ -225,71 +256,8 @@ func lost(pod *corev1.Pod) []string {
 	return all
 }
 
-// Events is [sandbox.Watcher]'s. Its words are create, start, die and destroy.
-func (d *Driver) Events(ctx context.Context, each func(sandbox.Event) error) error {
-	last := map[string]string{} // the last word, by the Pod's uid
-	options := metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"}
-	first := true
-	for {
-		list, err := d.pods().List(ctx, options)
-		if err != nil {
-			return apiError(ctx, "listing the sandboxes", err)
-		}
-		for i := range list.Items {
-			event := d.event(&list.Items[i], watch.Modified)
-			if first {
-				last[string(list.Items[i].UID)] = event.What
-			} else if err := report(last, &list.Items[i], event, each); err != nil {
-				return err
-			}
-		}
-		first = false
-		watching := options
-		watching.ResourceVersion = list.ResourceVersion
-		if err := d.watchEvents(ctx, watching, last, each); err != nil {
-			return err
-		}
-	}
-}
-
-// watchEvents reports events until the API server ends the watch.
-func (d *Driver) watchEvents(ctx context.Context, options metav1.ListOptions, last map[string]string, each func(sandbox.Event) error) error {
-	w, err := d.pods().Watch(ctx, options)
-	if err != nil {
-		return apiError(ctx, "watching the sandboxes", err)
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case event, ok := <-w.ResultChan():
-			if !ok || event.Type == watch.Error {
-				return sleep(ctx, createPause)
-			}
-			if pod, isPod := event.Object.(*corev1.Pod); isPod {
-				if err := report(last, pod, d.event(pod, event.Type), each); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// report passes an event on, unless it says nothing new.
-func report(last map[string]string, pod *corev1.Pod, event sandbox.Event, each func(sandbox.Event) error) error {
-	if event.ID == "" || last[string(pod.UID)] == event.What {
-		return nil
-	}
-	last[string(pod.UID)] = event.What
-	if event.What == "destroy" {
-		delete(last, string(pod.UID))
-	}
-	return each(event)
-}
-
-// event says in one word where a Pod is in its life.
-func (d *Driver) event(pod *corev1.Pod, kind watch.EventType) sandbox.Event {
+// podEvent says in one word where a Pod is in its life.
+func podEvent(pod *corev1.Pod, destroyed bool) sandbox.Event {
 	e := sandbox.Event{Time: time.Now(), ID: pod.Labels[labelID], Name: pod.Annotations[noteName], What: "create"}
 	for _, c := range pod.Status.ContainerStatuses {
 		switch {
@@ -303,7 +271,7 @@ func (d *Driver) event(pod *corev1.Pod, kind watch.EventType) sandbox.Event {
 	if pod.Status.Phase == corev1.PodFailed && e.What != "die" {
 		e.What = "die"
 	}
-	if kind == watch.Deleted {
+	if destroyed {
 		e.What, e.Code = "destroy", ""
 	}
 	return e
@@ -347,7 +315,7 @@ var rights = []struct {
 	verbs         []string
 }{
 	{"pods", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
-	{"secrets", "", []string{"create", "get", "list", "patch", "delete"}},
+	{"secrets", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"pods", "log", []string{"get"}},
 	{"pods", "portforward", []string{"create"}},
 	{"events", "", []string{"list"}},

@@ -122,16 +122,25 @@ func (d *Driver) nameIsFree(ctx context.Context, r *record, name string) error {
 			return cmp.Or(err, taken(name))
 		}
 	}
-	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox," + labelName + "=" + nameHash(name)})
+	all, err := d.named(ctx, name)
 	if err != nil {
-		return apiError(ctx, "looking for the name "+name, err)
+		return err
 	}
-	for i := range list.Items {
-		if id := list.Items[i].Labels[labelID]; id != r.ID {
+	for i := range all {
+		if id := all[i].Labels[labelID]; id != r.ID {
 			return taken(id)
 		}
 	}
 	return nil
+}
+
+// named are the Secrets of the records with a name.
+func (d *Driver) named(ctx context.Context, name string) ([]corev1.Secret, error) {
+	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: ours + "," + labelName + "=" + nameHash(name)})
+	if err != nil {
+		return nil, apiError(ctx, "looking for the name "+name, err)
+	}
+	return list.Items, nil
 }
 
 // nameHash is a name as a label can have it.

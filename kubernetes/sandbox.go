@@ -95,7 +95,7 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	}
 	all := make([]*sandbox.Sandbox, len(pods))
 	for i := range pods {
-		all[i] = d.sandbox(&pods[i]).Sandbox
+		all[i] = d.sandbox(pods[i]).Sandbox
 	}
 	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -106,31 +106,37 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	return all, nil
 }
 
-// listPods are the Pods of sandboxes that are not being removed.
-func (d *Driver) listPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := d.pods().List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
-	if err != nil {
+// listPods are the Pods of sandboxes that are not being removed, as trimPod leaves them.
+// Callers must not change them.
+func (d *Driver) listPods(ctx context.Context) (pods []*corev1.Pod, err error) {
+	if err := d.mirrored(false).each(ctx, d.podSource(), func(object any) error {
+		if p := object.(*corev1.Pod); p.DeletionTimestamp == nil && sandbox.IsID(p.Labels[labelID]) {
+			pods = append(pods, p)
+		}
+		return nil
+	}); err != nil {
 		return nil, apiError(ctx, "listing the sandboxes", err)
 	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || !sandbox.IsID(p.Labels[labelID])
-	}), nil
+	return pods, nil
 }
 
 // Get is [sandbox.Driver]'s.
 func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
-	if sandbox.IsID(ref) { // without a look at all others
-		r, err := d.record(ctx, ref)
-		if err == nil {
-			pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
-			if err == nil && pod.DeletionTimestamp == nil && pod.Labels[labelID] == ref {
-				return d.sandbox(pod).Sandbox, nil
-			}
-			if err != nil && !apierrors.IsNotFound(err) {
-				return nil, apiError(ctx, "looking at sandbox "+ref, err)
-			}
-		} else if !errors.Is(err, sandbox.ErrNotFound) {
-			return nil, err
+	// Without a look at all others, if it can be.
+	if pod := d.mirrored(false).podOf(ref); pod != nil {
+		return d.sandbox(pod).Sandbox, nil
+	}
+	r, err := d.recordOf(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if err == nil && pod.DeletionTimestamp == nil && pod.Labels[labelID] == r.ID {
+			return d.sandbox(pod).Sandbox, nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, apiError(ctx, "looking at sandbox "+ref, err)
 		}
 	}
 	all, err := d.List(ctx)
@@ -138,6 +144,22 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 		return nil, err
 	}
 	return sandbox.Find(all, ref)
+}
+
+// recordOf is the record of an id or a name, nil unless there is exactly one.
+func (d *Driver) recordOf(ctx context.Context, ref string) (*record, error) {
+	if sandbox.IsID(ref) {
+		r, err := d.record(ctx, ref)
+		if errors.Is(err, sandbox.ErrNotFound) {
+			return nil, nil //nolint:nilnil // it says so
+		}
+		return r, err
+	}
+	named, err := d.named(ctx, ref)
+	if err != nil || len(named) != 1 {
+		return nil, err
+	}
+	return readRecord(&named[0])
 }
 
 // instanceOf returns what the driver keeps of a sandbox. It fails with ErrNotFound for one
@@ -164,6 +186,7 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	if err := d.deletePod(ctx, of.pod, of.uid); err != nil {
 		return err
 	}
+	d.seenGone(ctx, of.pod, of.uid)
 	if r == nil || r.Pod != of.pod {
 		return nil // the key has another sandbox by now
 	}
