@@ -44,6 +44,14 @@ func (h *Host) own(s *sandbox.Sandbox) (*instance, error) {
 	return of, nil
 }
 
+// lock returns the sandbox with its lock held, until unlock is called.
+func (h *Host) lock(ctx context.Context, box *sandbox.Sandbox) (s *instance, unlock func(), err error) {
+	if s, err = h.own(box); err == nil {
+		unlock, err = h.state.lock(ctx, s.origin)
+	}
+	return s, unlock, err
+}
+
 // sandbox is the sandbox behind a container, or nothing if it is not ours:
 // labels alone do not make it ours, since an image can bring them along and a
 // container made from it by hand must never be touched.
@@ -207,11 +215,7 @@ func (s *instance) status(ctx context.Context) (sandbox.Status, error) {
 // Delete removes the sandbox and what belongs to it, whatever state it is in.
 // That it is gone already is fine.
 func (h *Host) Delete(ctx context.Context, box *sandbox.Sandbox) error {
-	s, err := h.own(box)
-	if err != nil {
-		return err
-	}
-	unlock, err := h.state.lock(ctx, s.origin)
+	s, unlock, err := h.lock(ctx, box)
 	if err != nil {
 		return err
 	}
@@ -292,11 +296,7 @@ func (h *Host) Resume(ctx context.Context, box *sandbox.Sandbox) error {
 // paused one goes on for the moment in which its server is told, a stopped one
 // learns it when it starts.
 func (h *Host) Renew(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) error {
-	s, err := h.own(box)
-	if err != nil {
-		return err
-	}
-	unlock, err := h.state.lock(ctx, s.origin)
+	s, unlock, err := h.lock(ctx, box)
 	if err != nil {
 		return err
 	}
@@ -344,11 +344,7 @@ func (h *Host) tellDeadline(ctx context.Context, s *instance, key string, ttl ti
 // change does work on a sandbox that is in one of the states from, looked at
 // anew under its lock. s is up to date afterwards.
 func (h *Host) change(ctx context.Context, box *sandbox.Sandbox, what string, from []sandbox.State, work func(s *instance) error) error {
-	s, err := h.own(box)
-	if err != nil {
-		return err
-	}
-	unlock, err := h.state.lock(ctx, s.origin)
+	s, unlock, err := h.lock(ctx, box)
 	if err != nil {
 		return err
 	}
