@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // startBrowser starts an executor that finds Chromium.
@@ -166,7 +167,7 @@ func TestBrowseMarks(t *testing.T) {
 // The browser has the rights of the sandbox's user, and so has what it leaves.
 func TestBrowseUser(t *testing.T) {
 	u := other(t)
-	e, dir := startBrowser(t, executor.Config{User: u, WorkingDir: openDir(t)})
+	e, dir := startBrowser(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t)})
 	o := browsed(t, e, api.BrowseAction{URL: site(t) + "/who"})
 	if !strings.Contains(o.Content, fmt.Sprintf("user %d\n", u.UID)) || o.ScreenshotPath == nil {
 		t.Errorf("got %s", o.Content)
@@ -185,7 +186,7 @@ func TestFetch(t *testing.T) {
 	t.Setenv("PATH", "/bin-without-a-browser")
 	cfg := executor.Config{Browser: true, Shell: "/bin/sh"}
 	if os.Geteuid() == 0 {
-		cfg.User, cfg.WorkingDir = other(t), openDir(t)
+		cfg.User, cfg.WorkingDir = other(t), testhelp.PublicDir(t)
 	}
 	e, dir := start(t, cfg)
 	url := site(t)

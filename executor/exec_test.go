@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // execute runs a program to its end.
@@ -27,8 +28,8 @@ func execute(t *testing.T, e *executor.Executor, a api.ExecAction) api.ExecObser
 func TestExecDropsToUser(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	u.Home = openDir(t)
-	dir := openDir(t)
+	u.Home = testhelp.PublicDir(t)
+	dir := testhelp.PublicDir(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("s"), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // The agent's processes own the directory in which the server looks for a
@@ -37,7 +38,7 @@ func plantSocket(t *testing.T, u *identity.User, mode os.FileMode, plant string)
 	if _, err := os.Stat(debianPython); err != nil {
 		t.Skip("there is no " + debianPython)
 	}
-	dir, victimDir := openDir(t), openDir(t)
+	dir, victimDir := testhelp.PublicDir(t), testhelp.PublicDir(t)
 	victim := listenAs(t, victimDir, mode)
 	script := "#!" + debianPython + "\nimport json, os, sys\nvictim = '" + victimDir + "'\n" +
 		"c = json.load(open(sys.argv[3])); d = os.path.dirname(sys.argv[3])\n" +
@@ -48,7 +49,7 @@ func plantSocket(t *testing.T, u *identity.User, mode os.FileMode, plant string)
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	e, _ := start(t, executor.Config{User: u, WorkingDir: openDir(t), Shell: "/bin/sh"})
+	e, _ := start(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t), Shell: "/bin/sh"})
 	_ = cell(t, e, "", api.IPythonAction{Code: "1"}) // in another Python, if there is one
 	if err := e.Close(); err != nil {
 		t.Error(err)

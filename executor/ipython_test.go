@@ -13,6 +13,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // cell runs a cell and returns what its observation says.
@@ -202,7 +203,7 @@ func TestKernelsAreSessions(t *testing.T) {
 // has to listen on is that user's alone.
 func TestIPythonUser(t *testing.T) {
 	u := other(t)
-	e, _ := startNotebook(t, executor.Config{User: u, WorkingDir: openDir(t)})
+	e, _ := startNotebook(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t)})
 	code := "import os, sys; d = os.path.dirname(sys.argv[1])\n" +
 		"print(os.getresuid(), os.getresgid(), 0 in os.getgroups(), os.stat(d).st_uid == os.getuid(), oct(os.stat(d).st_mode & 0o777), oct(os.stat(sys.argv[1]).st_mode & 0o777))\n" +
 		"open('/etc/shadow')"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // callMCP calls a tool of an MCP server.
@@ -24,7 +25,7 @@ func callMCP(t *testing.T, e *executor.Executor, name string) (api.Observation, 
 // it, which takes the user's rights to find.
 func TestMCPServerOfTheUser(t *testing.T) {
 	t.Parallel()
-	user, dir := other(t), openDir(t)
+	user, dir := other(t), testhelp.PublicDir(t)
 	e, dir := start(t, executor.Config{User: user, WorkingDir: dir})
 	if err := e.CheckMCP(); err == nil {
 		t.Error("before any server: no refusal")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // asRoot runs a program as an operator does.
@@ -32,7 +33,7 @@ func asRoot(t *testing.T, e *executor.Executor, a api.ExecAction) api.ExecObserv
 func TestExecRootRefused(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	dir := openDir(t)
+	dir := testhelp.PublicDir(t)
 	closed, _ := start(t, executor.Config{User: u, WorkingDir: dir})
 	open, _ := start(t, executor.Config{User: u, WorkingDir: dir, AllowRoot: true})
 	marker := filepath.Join(dir, "ran")
@@ -60,8 +61,8 @@ func TestExecRootRefused(t *testing.T) {
 func TestExecRootInheritsNothing(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	u.Home = openDir(t)
-	dir := openDir(t)
+	u.Home = testhelp.PublicDir(t)
+	dir := testhelp.PublicDir(t)
 	e, _ := start(t, executor.Config{User: u, WorkingDir: dir, AllowRoot: true, Env: []string{"SESSION_API_KEY=x", "PATH=" + dir, "LD_PRELOAD=" + dir + "/x.so", "BASH_ENV=" + dir + "/x"}})
 	if err := e.Export(t.Context(), map[string]string{"ENV": dir + "/x", "PYTHONPATH": dir, "PATH": dir}); err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func TestOwnedByRoot(t *testing.T) {
 func TestExecRootEnds(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	e, _ := start(t, executor.Config{User: u, WorkingDir: openDir(t), AllowRoot: true})
+	e, _ := start(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t), AllowRoot: true})
 	const line = `(setsid setpriv --reuid 65533 --regid 65533 --clear-groups sh -c 'echo $$; exec sleep 1000' &); sleep 1000`
 	gone := func(what string, o api.ExecObservation) {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // What searches answer with, word by word.
@@ -68,7 +69,7 @@ func TestSearchWords(t *testing.T) {
 func TestSearchHasTheUsersRights(t *testing.T) {
 	t.Parallel()
 	user := other(t)
-	dir := openDir(t)
+	dir := testhelp.PublicDir(t)
 	write := func(name string, mode os.FileMode, text string) {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // hang mounts a file system that answers nothing, as one of a network does whose
 // server is gone. What waits for it is freed with the test.
 func hang(t *testing.T) (dir string) {
 	t.Helper()
-	dir = filepath.Join(openDir(t), "hanging")
+	dir = filepath.Join(testhelp.PublicDir(t), "hanging")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

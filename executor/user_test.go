@@ -9,6 +9,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // nobody is a user that every Debian has.
@@ -26,27 +27,13 @@ func other(t *testing.T) *identity.User {
 	return u
 }
 
-// openDir is a directory that everybody may use, which t.TempDir's are not.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "actiond-test-") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // A server of root's that runs commands as a user: the agent has the user's
 // rights in the shell and in files, and cannot look into the server.
 func TestDropsToUser(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	u.Home = openDir(t)
-	e, _ := start(t, executor.Config{User: u, WorkingDir: openDir(t), Env: []string{"SESSION_API_KEY=x"}})
+	u.Home = testhelp.PublicDir(t)
+	e, _ := start(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t), Env: []string{"SESSION_API_KEY=x"}})
 	if got := run(t, e, "", "id -un; id -u; echo $HOME; tty >/dev/null && echo terminal").Content; got != fmt.Sprintf("%s\n%d\n%s\nterminal", nobody, u.UID, u.Home) {
 		t.Errorf("got %q", got)
 	}

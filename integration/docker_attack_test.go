@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -285,7 +286,7 @@ func TestDockerSwappedMount(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	dir, victim := openDir(t), openDir(t)
+	dir, victim := testhelp.PublicDir(t), testhelp.PublicDir(t)
 	sub := filepath.Join(dir, "sub")
 	if err := errors.Join(os.Mkdir(sub, 0o755), os.Chown(dir, 1000, 1000), os.WriteFile(filepath.Join(victim, "secret"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -354,7 +355,7 @@ func TestDockerMountThroughLink(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	dir, victim := openDir(t), openDir(t)
+	dir, victim := testhelp.PublicDir(t), testhelp.PublicDir(t)
 	if err := errors.Join(os.Chown(dir, 1000, 1000), os.Chown(victim, 1234, 1234), os.Mkdir(filepath.Join(victim, "d"), 0o700), os.Mkdir(filepath.Join(dir, "real"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +399,7 @@ func TestDockerLinkAtTarget(t *testing.T) {
 	t.Parallel()
 	h := testHost(t)
 	ctx := t.Context()
-	dir, inner := openDir(t), openDir(t)
+	dir, inner := testhelp.PublicDir(t), testhelp.PublicDir(t)
 	if err := errors.Join(os.Chown(dir, 1000, 1000), os.Mkdir(filepath.Join(dir, "a"), 0o755), os.Chown(filepath.Join(dir, "a"), 1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -419,21 +420,6 @@ func TestDockerLinkAtTarget(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("Create: got %v, want ErrInvalid", err)
 	}
-}
-
-// openDir is a new directory that all users can enter.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // TestDockerForeign has containers that look like ours and are not.

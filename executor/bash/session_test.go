@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // Waits in these tests are either for something that must happen, and then
@@ -35,7 +36,7 @@ func shells(t *testing.T) map[string]string {
 			t.Fatalf("%s is needed: apt-get install bash dash busybox-static", name)
 		}
 		if name == "busybox" {
-			link := filepath.Join(publicDir(t), "sh")
+			link := filepath.Join(testhelp.PublicDir(t), "sh")
 			if err := os.Symlink(path, link); err != nil {
 				t.Fatal(err)
 			}
@@ -44,18 +45,6 @@ func shells(t *testing.T) map[string]string {
 		found[name] = path
 	}
 	return found
-}
-
-// publicDir is a temporary directory that every user may use.
-func publicDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // session starts a session in a fresh directory, with an empty home.

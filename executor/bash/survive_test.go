@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // unknown is the status of a command that its shell cannot report.
@@ -212,7 +213,7 @@ func TestSurvive(t *testing.T) {
 // In some images sh is bash, which then is in POSIX mode.
 func TestSurviveBashAsSh(t *testing.T) {
 	t.Parallel()
-	sh := filepath.Join(publicDir(t), "sh")
+	sh := filepath.Join(testhelp.PublicDir(t), "sh")
 	if err := os.Symlink("/bin/bash", sh); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ func checkAttacks(t *testing.T, attacks []attack, user *identity.User) {
 			}
 			t.Run(shell+"/"+a.name, func(t *testing.T) {
 				t.Parallel()
-				dir := publicDir(t)
+				dir := testhelp.PublicDir(t)
 				cfg := config(t, program)
 				cfg.Dir, cfg.Env[1], cfg.User = dir, "HOME="+dir, user
 				s, err := bash.Start(t.Context(), cfg)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // nobody is a user that every Debian has.
@@ -27,20 +28,6 @@ func other(t *testing.T) *identity.User {
 		t.Fatal(err)
 	}
 	return u
-}
-
-// openDir is a directory that everybody may use, which t.TempDir's are not.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "actiond-test-") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func TestLookup(t *testing.T) {
@@ -59,7 +46,7 @@ func TestLookup(t *testing.T) {
 func TestDo(t *testing.T) {
 	t.Parallel()
 	u := other(t)
-	dir := openDir(t)
+	dir := testhelp.PublicDir(t)
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)

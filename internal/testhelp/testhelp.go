@@ -62,3 +62,18 @@ func KillAfter(t *testing.T, file string) {
 	}
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 }
+
+// PublicDir is a temporary directory that every user may use, without links in its path.
+func PublicDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := filepath.EvalSymlinks(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o777); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
+}

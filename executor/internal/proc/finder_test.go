@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // which is the oracle: it looks for python each time.
@@ -244,18 +245,6 @@ func TestFinderLostEvents(t *testing.T) {
 	}
 }
 
-// publicDir is a directory of the test that other users can look into.
-func publicDir(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
 // The answer is the user's, who may lack the right to look into a directory.
 func TestFinderRights(t *testing.T) {
 	t.Parallel()
@@ -263,7 +252,7 @@ func TestFinderRights(t *testing.T) {
 		t.Skip("needs root, to look as another user")
 	}
 	user := &identity.User{Name: "agent", UID: 65004, GID: 65004}
-	root := publicDir(t)
+	root := testhelp.PublicDir(t)
 	change(t, root, "mkdir home/bin")
 	change(t, root, "program home/bin/python")
 	f := proc.NewFinder("python", user)
@@ -299,7 +288,7 @@ func TestFinderWithoutWatch(t *testing.T) {
 		t.Skip("needs root, to use up the instances of a user without processes")
 	}
 	user := &identity.User{Name: "agent", UID: 65003, GID: 65003}
-	root := publicDir(t)
+	root := testhelp.PublicDir(t)
 	spare := proc.NewFinder("python", user)
 	defer spare.Close()
 	spare.Find(root, "/")
