@@ -33,13 +33,16 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	return d.createWhole(ctx, sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16))), hash, &spec)
 }
 
-// checkCreation is Check, and refuses what lacks the server's image.
+// checkCreation is Check, and refuses what lacks the server's image or network policies.
 func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
 	if hash, err = d.Check(ctx, spec); err != nil {
 		return "", err
 	}
 	if d.config.ServerImage == "" {
 		return "", sandbox.Invalid("%s needs an image that brings the server into Pods: make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
+	}
+	if spec.Network == "none" {
+		return hash, d.checkIsolation(ctx, spec)
 	}
 	return hash, nil
 }

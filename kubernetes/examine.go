@@ -45,14 +45,28 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 	return append(found, d.examinePlugin(ctx)), nil
 }
 
+// checkIsolation refuses a sandbox without a network where the policies of the namespace
+// leave it one.
+func (d *Driver) checkIsolation(ctx context.Context, spec *sandbox.Spec) error {
+	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		return sandbox.Invalid("network none: the cluster does not allow to look whether network policies of namespace %s isolate it", d.namespace)
+	}
+	if err != nil {
+		return apiError(ctx, "listing the network policies", err)
+	}
+	if what := leak(list.Items, peer{namespace: d.namespace, labels: podLabels(spec, "")}); what != "" {
+		return sandbox.Invalid("network none: the network policies of namespace %s let the sandbox %s; %s", d.namespace, what, policyAdvice)
+	}
+	return nil
+}
+
 // metadata services of clouds, by address.
 var metadata = []string{"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"}
 
 // breaches are the connections that policies let pass and should not.
 func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip.AddrPort) []string {
 	pod := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox"}}
-	cutOff := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox", labelNetwork: "none"}}
-	otherPod := peer{namespace: d.namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": d.namespace + "-other"}}
 	var found []string
 	tell := func(from, to peer, port int32, text string) {
 		if admits(policies, from, to, port, corev1.ProtocolTCP) && !slices.Contains(found, text) {
@@ -60,15 +74,15 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 		}
 	}
 	tell(pod, pod, port, "sandboxes reach each other")
-	tell(otherPod, pod, port, "Pods of other namespaces reach sandboxes")
+	tell(strange(d.namespace), pod, port, "Pods of other namespaces reach sandboxes")
 	for _, at := range servers {
 		tell(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
 	}
 	for _, at := range metadata {
 		tell(pod, peer{address: netip.MustParseAddr(at)}, 80, "sandboxes reach a cloud's metadata service at "+at)
 	}
-	for _, at := range []string{"192.0.2.1", "2001:db8::1"} { // for documentation
-		tell(cutOff, peer{address: netip.MustParseAddr(at)}, 443, "Pods with the label "+labelNetwork+": none reach the network")
+	if what := leak(policies, peer{namespace: d.namespace, labels: podLabels(&sandbox.Spec{Network: "none"}, "")}); what != "" {
+		found = append(found, "sandboxes with --network none "+what)
 	}
 	return found
 }

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -125,4 +126,101 @@ func TestExamineIsNotAllowed(t *testing.T) {
 	if !has(found, "note", "network", "does not allow to look") || !has(found, "note", "nodes", "not yours") {
 		t.Errorf("%+v", found)
 	}
+}
+
+// A sandbox without a network is made where the policies of its namespace isolate it,
+// and refused elsewhere, before anything of it exists.
+func TestNetworkNone(t *testing.T) {
+	t.Parallel()
+	ours := policies(t)
+	for i := range ours {
+		ours[i].Namespace = "agents"
+	}
+	policy := func(name string, spec networkingv1.NetworkPolicySpec) networkingv1.NetworkPolicy {
+		return networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: name}, Spec: spec}
+	}
+	const in, out = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
+	closed := policy("closed", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{in, out}})
+	dns := policy("dns", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{out}, Egress: []networkingv1.NetworkPolicyEgressRule{{
+		Ports: []networkingv1.NetworkPolicyPort{{}},
+	}}})
+	team := policy("team", networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, PolicyTypes: []networkingv1.PolicyType{out}, Egress: []networkingv1.NetworkPolicyEgressRule{{}},
+	})
+	peers := policy("peers", networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}})
+	elsewhere := closed.DeepCopy()
+	elsewhere.Namespace = "other"
+	for _, tt := range []struct {
+		name     string
+		policies []networkingv1.NetworkPolicy
+		labels   map[string]string
+		refused  string // the end of a sentence
+	}{
+		{"those of the manifests", ours, nil, ""},
+		{"one that lets nothing pass", []networkingv1.NetworkPolicy{closed}, nil, ""},
+		{"one about others", []networkingv1.NetworkPolicy{closed, team}, nil, ""},
+		{"none", nil, nil, "reach the network; 'runtimectl manifests' prints policies: apply them to the namespace"},
+		{"those of another namespace", []networkingv1.NetworkPolicy{*elsewhere}, nil, "reach the network;"},
+		{"only for what comes in", []networkingv1.NetworkPolicy{policy("in", networkingv1.NetworkPolicySpec{})}, nil, "reach the network;"},
+		{"only for what goes out", []networkingv1.NetworkPolicy{policy("out", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{out}})}, nil, "be reached by other Pods;"},
+		{"one adds the DNS", append([]networkingv1.NetworkPolicy{dns}, ours...), nil, "reach the network (policy dns);"},
+		{"one adds other sandboxes", append([]networkingv1.NetworkPolicy{peers}, ours...), nil, "be reached by other Pods (policy peers);"},
+		{"one for a label of the creator", append([]networkingv1.NetworkPolicy{team}, ours...), map[string]string{"team": "a"}, "reach the network (policy team);"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for i := range tt.policies {
+				if err := w.Tracker().Add(&tt.policies[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			spec := sandbox.Spec{Image: "image", Network: "none", Labels: tt.labels}
+			if tt.refused != "" {
+				for what, err := range map[string]error{
+					"Create": func() error { _, err := w.driver.Create(t.Context(), spec); return err }(), "Warm": w.driver.Warm(t.Context(), "pool", spec),
+				} {
+					if !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "network none: the network policies of namespace agents let the sandbox "+tt.refused) {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				if left := w.left(t); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+				return
+			}
+			if err := w.driver.Warm(t.Context(), "pool", spec); err != nil {
+				t.Fatal(err)
+			}
+			warm, err := w.driver.List(t.Context())
+			if err != nil || len(warm) != 1 {
+				t.Fatal(warm, err)
+			}
+			claimed, fromPool, err := w.driver.Claim(t.Context(), spec, warm)
+			if err != nil || !fromPool {
+				t.Fatal(fromPool, err)
+			}
+			made, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*sandbox.Sandbox{claimed, made} {
+				pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{LabelSelector: "actiond.dev/id=" + s.ID})
+				if err != nil || len(pods.Items) != 1 || pods.Items[0].Labels["actiond.dev/network"] != "none" {
+					t.Errorf("%+v, %v", pods, err)
+				}
+				if details, err := w.driver.Inspect(t.Context(), s); err != nil || details.Network != "none" {
+					t.Errorf("%+v, %v", details, err)
+				}
+			}
+		})
+	}
+	t.Run("may not look", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.fail("list", "networkpolicies", false, apierrors.NewForbidden(corev1.Resource("networkpolicies"), "", errors.New("not yours")))
+		if _, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", Network: "none"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "does not allow to look") {
+			t.Error(err)
+		}
+	})
 }

@@ -551,7 +551,7 @@ func TestCheck(t *testing.T) {
 		"security options":       func(s *sandbox.Spec) { s.SecurityOpts = []string{"seccomp=unconfined"} },
 		"read-only files":        func(s *sandbox.Spec) { s.ReadOnly = true },
 		"network bridge (Pods":   func(s *sandbox.Spec) { s.Network = "bridge" },
-		"network none":           func(s *sandbox.Spec) { s.Network = "none" },
+		"network none: the net":  func(s *sandbox.Spec) { s.Network = "none" },
 		"mount /etc: ":           func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/etc", Target: "/data"}} },
 		"mount target /.actiond": func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/.actiond"}} },
 		"mount target /var":      func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/var"}} },

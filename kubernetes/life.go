@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,7 +199,7 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 		return nil, apiError(ctx, "looking at sandbox "+s.ID, err)
 	}
 	details := &sandbox.Details{
-		Instance: string(pod.UID), Network: "default", LostProtection: lost(pod),
+		Instance: string(pod.UID), Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
 		WorkDir: argument(pod, "--working-dir"),
 	}
 	for _, ip := range pod.Status.PodIPs {
@@ -246,6 +247,9 @@ func lost(pod *corev1.Pod) []string {
 	all := []string{
 		"processes are limited by the kubelet's podPidsLimit alone",
 		"the seccomp profile is the node's",
+	}
+	if pod.Labels[labelNetwork] == "none" {
+		all = append(all, "the network is taken away by network policies, which the cluster's network plugin may not enforce: 'runtimectl doctor' looks")
 	}
 	if pod.Annotations[noteUser] == "root:0" {
 		all = append(all, "commands run with the server's own user: the agent can stop the server and read its memory")
@@ -341,7 +345,7 @@ func (d *Driver) checkRights(ctx context.Context) (missing []sandbox.Finding, er
 			}
 			if !review.Status.Allowed {
 				status := "missing"
-				if group != "" { // 'serve' and 'doctor' alone use it
+				if group != "" { // only 'serve', 'doctor' and --network none use it
 					status = "note"
 				}
 				what := r.resource

@@ -94,7 +94,7 @@ func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: map[string]string{}, Annotations: notesOf(s, r)},
+		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: podLabels(s, r.ID), Annotations: notesOf(s, r)},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			AutomountServiceAccountToken:  &no,
@@ -114,8 +114,6 @@ func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
 			},
 		},
 	}
-	maps.Copy(pod.Labels, s.Labels)
-	maps.Copy(pod.Labels, map[string]string{labelManaged: "sandbox", labelID: r.ID})
 	if s.Runtime != "" {
 		pod.Spec.RuntimeClassName = &s.Runtime
 	}
@@ -128,6 +126,17 @@ func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
 		*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: m.Target, ReadOnly: m.ReadOnly})
 	}
 	return pod
+}
+
+// podLabels are the labels of a Pod: the creator's and ours.
+func podLabels(s *sandbox.Spec, id string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, s.Labels)
+	maps.Copy(all, map[string]string{labelManaged: "sandbox", labelID: id})
+	if s.Network == "none" {
+		all[labelNetwork] = "none"
+	}
+	return all
 }
 
 func emptyDir(name string, limit resource.Quantity) corev1.Volume {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// labelNetwork of a Pod is "none" where an operator takes its network away: the driver does
-// not set it.
+// labelNetwork of a Pod is "none" if network policies are to take its network away.
 const labelNetwork = domain + "network"
 
 // peer is one side of a connection: a Pod, or another address.
@@ -35,7 +34,7 @@ func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.P
 	isolated := false
 	for i := range policies {
 		p := &policies[i]
-		if pod.namespace != p.Namespace || !matches(&p.Spec.PodSelector, pod.labels) || !hasType(&p.Spec, way) {
+		if !selects(p, pod, way) {
 			continue
 		}
 		isolated = true
@@ -54,6 +53,49 @@ func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.P
 		}
 	}
 	return !isolated
+}
+
+// leak says what the policies of the Pod's namespace let a Pod do that is to have no
+// network, "" if they isolate it. The gateway may reach it. Policies that admit single
+// Pods by their own labels are not recognised.
+func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
+	others := []peer{{namespace: pod.namespace, labels: map[string]string{labelManaged: "sandbox"}}, strange(pod.namespace)}
+	out, in := false, false // isolated in that direction
+	for i := range policies {
+		p := &policies[i]
+		if selects(p, pod, networkingv1.PolicyTypeEgress) {
+			out = true
+			if len(p.Spec.Egress) > 0 {
+				return "reach the network (policy " + p.Name + ")"
+			}
+		}
+		if !selects(p, pod, networkingv1.PolicyTypeIngress) {
+			continue
+		}
+		in = true
+		for _, rule := range p.Spec.Ingress {
+			if slices.ContainsFunc(others, func(other peer) bool { return anyPeer(p.Namespace, rule.From, other) }) {
+				return "be reached by other Pods (policy " + p.Name + ")"
+			}
+		}
+	}
+	switch {
+	case !out:
+		return "reach the network"
+	case !in:
+		return "be reached by other Pods"
+	}
+	return ""
+}
+
+// strange is a Pod of another namespace.
+func strange(namespace string) peer {
+	return peer{namespace: namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": namespace + "-other"}}
+}
+
+// selects tells whether a policy is about a direction of a Pod's connections.
+func selects(p *networkingv1.NetworkPolicy, pod peer, way networkingv1.PolicyType) bool {
+	return pod.namespace == p.Namespace && matches(&p.Spec.PodSelector, pod.labels) && hasType(&p.Spec, way)
 }
 
 // hasType tells whether a policy is about a direction.

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -19,8 +20,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
 		"security options": len(spec.SecurityOpts) > 0,
 		"read-only files":  spec.ReadOnly,
-		"network none":     spec.Network == "none",
-		"network " + spec.Network + " (Pods know default only)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
+		"network " + spec.Network + " (Pods know default and none)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
 	} {
 		if asked {
 			refused = append(refused, what)
@@ -30,7 +30,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		slices.Sort(refused)
 		return "", sandbox.Invalid("%s cannot honour %s", d.Platform(), strings.Join(refused, ", "))
 	}
-	spec.Network = "default"
+	spec.Network = cmp.Or(spec.Network, "default")
 	if err := spec.Complete(); err != nil {
 		return "", err
 	}

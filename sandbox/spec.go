@@ -60,7 +60,8 @@ type Spec struct {
 	// OpenFiles limits the descriptors of each process, the server's too: the
 	// tables that they are in are shared by all sandboxes of a host. Default 2560.
 	OpenFiles int64
-	// Network is "bridge" (the default), "none", or the name of a network.
+	// Network is "none", the name of a network, or the platform's default: "bridge" for
+	// Docker, "default" for Kubernetes.
 	Network string
 	// Labels are the caller's own; none may begin with "dev.actiond.".
 	Labels map[string]string

@@ -54,7 +54,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.Int64Var(&f.pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
 	flags.Int64Var(&f.openFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
-	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made")
+	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made;\non Kubernetes default or none")
 	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
 	flags.BoolVar(&f.allowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
 	flags.StringVar(&f.pull, "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
@@ -68,7 +68,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"pull": words("always", "missing", "never"), "network": words("bridge", "none"), "user": words("agent", "root"),
+		"pull": words("always", "missing", "never"), "network": words("bridge", "default", "none"), "user": words("agent", "root"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
