@@ -169,8 +169,12 @@ func TestManifestGateway(t *testing.T) {
 			}
 		}
 	}
-	if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "metrics" }) || d.Spec.Template.Annotations["prometheus.io/port"] != "8701" {
-		t.Errorf("metrics are not found: %+v, %v", service.Spec.Ports, d.Spec.Template.Annotations)
+	// A Prometheus finds the metrics of each Pod; clients of the Service do not reach them.
+	if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" && p.ContainerPort == 8701 }) || d.Spec.Template.Annotations["prometheus.io/port"] != "8701" {
+		t.Errorf("metrics are not found: %+v, %v", c.Ports, d.Spec.Template.Annotations)
+	}
+	if ports := service.Spec.Ports; len(ports) != 1 || ports[0].Name != "http" || ports[0].TargetPort.StrVal != "http" {
+		t.Errorf("the Service publishes %+v", ports)
 	}
 	for _, o := range objects {
 		if _, ok := o.(*corev1.Secret); ok {
