@@ -13,6 +13,9 @@ const mountUserID = 1000
 // complete fills in the defaults and checks everything that can be checked
 // without looking at the host.
 func complete(s *sandbox.Spec) error {
+	if asked := s.PodOptions(); len(asked) > 0 {
+		return sandbox.Invalid("the Docker engine cannot honour %s", strings.Join(asked, ", "))
+	}
 	s.Network = cmp.Or(s.Network, "bridge")
 	if err := s.Complete(); err != nil {
 		return err

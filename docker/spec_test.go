@@ -427,3 +427,15 @@ func TestProtection(t *testing.T) {
 		t.Errorf("got lost %q, gained %q, want 4 and 3", lost, gained)
 	}
 }
+
+// What only Pods have is refused with its name.
+func TestPodOptions(t *testing.T) {
+	t.Parallel()
+	spec := sandbox.Spec{
+		Image: "image", PullSecrets: []string{"a"}, NodeSelector: map[string]string{"a": "b"}, Tolerations: []string{"a"}, UserNamespace: true,
+	}
+	const want = "the Docker engine cannot honour a node selector, a user namespace, image pull secrets, tolerations"
+	if _, _, err := docker.Plan(spec, "", "", ""); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}

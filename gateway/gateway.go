@@ -36,8 +36,8 @@ type Config struct {
 	// and those that have the key of a sandbox. It is never logged.
 	Key string
 	// Defaults is what a sandbox has that its creator does not ask for. Mounts,
-	// Runtime and SecurityOpts are for all sandboxes, because callers cannot ask
-	// for any.
+	// Runtime, SecurityOpts and the nodes and image pull secrets of Pods are for all
+	// sandboxes, because callers cannot ask for any.
 	Defaults sandbox.Spec
 	// Pool is where sandboxes are taken from that ask for what it has; nil: none.
 	Pool *sandbox.Pool

@@ -193,8 +193,10 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 	if len(without) > 0 {
 		found = append(found, sandbox.Finding{
 			Status: "weaker", About: "user namespaces", Text: "Pods share the user ids of these nodes: " + some(without),
-			So: "user namespaces need Kubernetes 1.33 and a container runtime such as containerd 2; this driver does not use them yet",
+			So: "user namespaces need Kubernetes 1.33 and a container runtime such as containerd 2; --userns private uses them",
 		})
+	} else if len(nodes.Items) > 0 {
+		found = append(found, sandbox.Finding{Status: "ok", About: "user namespaces", Text: "all nodes have them: --userns private gives each sandbox its own"})
 	}
 	var unlimited, unknown []string
 	for _, n := range nodes.Items[:min(len(nodes.Items), maxNodes)] {

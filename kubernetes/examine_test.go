@@ -78,7 +78,8 @@ func TestExamine(t *testing.T) {
 		}}, true, []sandbox.Finding{
 			{Status: "ok", About: "network", Text: "only the gateway reaches sandboxes"},
 			{Status: "ok", About: "network plugin", Text: "kube-system/calico-node enforces"},
-		}, "user namespaces"},
+			{Status: "ok", About: "user namespaces", Text: "--userns private gives each sandbox its own"},
+		}, ""},
 		{"a public API server", []runtime.Object{public, calico}, true, []sandbox.Finding{
 			{Status: "weaker", About: "network", Text: "sandboxes reach the API server at 203.0.113.7:443"},
 		}, ""},

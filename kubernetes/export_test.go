@@ -29,6 +29,9 @@ var Load = load
 // PodOf is the Pod of a specification.
 var PodOf = podFor
 
+// Toleration is for tests.
+var Toleration = toleration
+
 // Record is for tests.
 type Record = record
 

@@ -39,6 +39,9 @@ type Config struct {
 	// ServerImage is the image that brings the server into Pods. [Driver.Create]
 	// needs it.
 	ServerImage string
+	// ServerVolume mounts ServerImage in Pods instead of copying the server from it. The
+	// cluster must have image volumes. Default: copy.
+	ServerVolume bool
 	// Agent speaks to the servers. Required.
 	Agent sandbox.Agent
 	// Progress is called with each step of a creation. It must be safe for concurrent

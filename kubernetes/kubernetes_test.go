@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -504,7 +505,7 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &kubernetes.Record{ID: "0123456789ab", Pod: "p", Key: "the key", Ticket: "the ticket", Created: time.Now()}
-	pod := kubernetes.PodOf(&s, r, "server")
+	pod := kubernetes.PodOf(&s, r, "server", false)
 	data, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)
@@ -530,15 +531,50 @@ func TestPod(t *testing.T) {
 		true:  {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE", "DAC_OVERRIDE", "FOWNER", "FSETID"},
 	} {
 		s.AllowRoot = allow
-		pod := kubernetes.PodOf(&s, r, "server")
+		pod := kubernetes.PodOf(&s, r, "server", false)
 		c := pod.Spec.Containers[0]
 		if !slices.Equal(c.SecurityContext.Capabilities.Add, want) || slices.Contains(c.Command, "--allow-root") != allow || (pod.Annotations["actiond.dev/allow-root"] == "true") != allow {
 			t.Errorf("root is allowed, %t: %q with %v", allow, c.Command, c.SecurityContext.Capabilities.Add)
 		}
 	}
+	if spec.HostUsers != nil || len(spec.InitContainers) != 1 {
+		t.Errorf("without being asked: host users %v, init containers %v", spec.HostUsers, spec.InitContainers)
+	}
 	// An agent's account may not listen where the server does.
 	if len(spec.SecurityContext.Sysctls) != 1 || spec.SecurityContext.Sysctls[0].Value != "1024" || !slices.Contains(spec.Containers[0].Command, "0.0.0.0:1000") {
 		t.Errorf("sysctls %v, command %q", spec.SecurityContext.Sysctls, spec.Containers[0].Command)
+	}
+}
+
+// A user namespace, and the server from a volume: what is sent where the cluster has them.
+func TestPodOfNewerClusters(t *testing.T) {
+	t.Parallel()
+	s := sandbox.Spec{Image: "image", UserNamespace: true}
+	if err := s.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	pod := kubernetes.PodOf(&s, &kubernetes.Record{ID: "0123456789ab", Pod: "p"}, "registry.example/server:1", true)
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		t.Errorf("host users: %v", pod.Spec.HostUsers)
+	}
+	c := pod.Spec.Containers[0]
+	var volume corev1.Volume
+	for _, m := range c.VolumeMounts {
+		for _, v := range pod.Spec.Volumes {
+			if m.Name == v.Name && strings.HasPrefix(c.Command[0], m.MountPath+"/") {
+				volume = v
+				if !m.ReadOnly || c.Command[0] != m.MountPath+"/server" {
+					t.Errorf("%q with %+v", c.Command, m)
+				}
+			}
+		}
+	}
+	if want := (&corev1.ImageVolumeSource{Reference: "registry.example/server:1", PullPolicy: corev1.PullIfNotPresent}); !reflect.DeepEqual(volume.Image, want) || volume.EmptyDir != nil || len(pod.Spec.InitContainers) > 0 {
+		t.Errorf("%+v, init containers %+v", volume, pod.Spec.InitContainers)
+	}
+	s.UserID = 1 << 16
+	if _, err := newWorld(t).driver.Check(t.Context(), &s); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "user id 65536: ") {
+		t.Error(err)
 	}
 }
 
@@ -557,7 +593,10 @@ func TestCheck(t *testing.T) {
 		"mount target /var":      func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "data", Target: "/var"}} },
 		"label a b=":             func(s *sandbox.Spec) { s.Labels = map[string]string{"a b": ""} },
 		"labels of actiond.dev":  func(s *sandbox.Spec) { s.Labels = map[string]string{"actiond.dev/id": "x"} },
-		"labels of k8s.io":       func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
+		`image pull secret "A b" is not the name of a Secret: `:                           func(s *sandbox.Spec) { s.PullSecrets = []string{"A b"} },
+		"node selector disk=a b: a node cannot have this label: ":                         func(s *sandbox.Spec) { s.NodeSelector = map[string]string{"disk": "a b"} },
+		`toleration "gpu:Never": must be KEY[=VALUE][:EFFECT]: the effect must be one of`: func(s *sandbox.Spec) { s.Tolerations = []string{"gpu", "gpu:Never"} },
+		"labels of k8s.io": func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
 	} {
 		s := spec
 		change(&s)
@@ -568,6 +607,60 @@ func TestCheck(t *testing.T) {
 	if left := w.left(t); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// Where a Pod may run, and with which credentials its images are pulled.
+func TestPlacement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := w.driver.Create(t.Context(), sandbox.Spec{
+		Image: "image", PullSecrets: []string{"registry", "other.registry"}, NodeSelector: map[string]string{"kubernetes.io/arch": "amd64"},
+		Tolerations: []string{"gpu", "team=a", "example.com/spot:NoSchedule", "dedicated=agents:NoExecute", "empty="},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{LabelSelector: "actiond.dev/id=" + s.ID})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatal(pods, err)
+	}
+	got := pods.Items[0].Spec
+	want := corev1.PodSpec{
+		ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}, {Name: "other.registry"}}, NodeSelector: map[string]string{"kubernetes.io/arch": "amd64"},
+		Tolerations: []corev1.Toleration{
+			{Key: "gpu", Operator: "Exists"}, {Key: "team", Operator: "Equal", Value: "a"}, {Key: "example.com/spot", Operator: "Exists", Effect: "NoSchedule"},
+			{Key: "dedicated", Operator: "Equal", Value: "agents", Effect: "NoExecute"}, {Key: "empty", Operator: "Equal"},
+		},
+	}
+	if !reflect.DeepEqual(got.ImagePullSecrets, want.ImagePullSecrets) || !reflect.DeepEqual(got.NodeSelector, want.NodeSelector) || !reflect.DeepEqual(got.Tolerations, want.Tolerations) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// What is read as a toleration is the same when it is written again.
+func FuzzToleration(f *testing.F) {
+	for _, seed := range []string{"gpu", "a=b:NoSchedule", "x.y/z=:NoExecute", "=", ":", "a:b:c", "a=b=c", "a:", "*"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, word string) {
+		got, err := kubernetes.Toleration(word)
+		if err != nil {
+			if !errors.Is(err, sandbox.ErrInvalid) {
+				t.Errorf("%q: %v", word, err)
+			}
+			return
+		}
+		again := got.Key
+		if got.Operator == corev1.TolerationOpEqual {
+			again += "=" + got.Value
+		}
+		if got.Effect != "" {
+			again += ":" + string(got.Effect)
+		}
+		if again != word {
+			t.Errorf("%q is %+v", word, got)
+		}
+	})
 }
 
 func TestContexts(t *testing.T) {

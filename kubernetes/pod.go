@@ -67,12 +67,13 @@ var rootCapabilities = []corev1.Capability{"DAC_OVERRIDE", "FOWNER"}
 // rootCapabilities. Pod Security "baseline" admits it, too.
 const installCapability corev1.Capability = "FSETID"
 
-// user ids that are given where nothing else decides: inside the 65,536 of a Pod's
-// user namespace, and above those of accounts.
+// user ids that are given where nothing else decides: inside those of a Pod's user
+// namespace, and above those of accounts.
 const (
-	firstUserID = 40000
-	userIDs     = 20000
-	mountUserID = 1000 // with a volume, whose files keep one owner
+	namespaceIDs = 1 << 16
+	firstUserID  = 40000
+	userIDs      = 20000
+	mountUserID  = 1000 // with a volume, whose files keep one owner
 )
 
 // userID is the one of the commands. The kernel counts inotify instances and pipe
@@ -89,8 +90,9 @@ func userID(s *sandbox.Spec, id string) int {
 	return firstUserID + int(h.Sum32()%userIDs)
 }
 
-// podFor is the Pod of a completed specification. It looks at nothing else.
-func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
+// podFor is the Pod of a completed specification. It looks at nothing else. The server's
+// image is copied into the Pod, or mounted as a volume.
+func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *corev1.Pod {
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
 	pod := &corev1.Pod{
@@ -113,6 +115,21 @@ func podFor(s *sandbox.Spec, r *record, serverImage string) *corev1.Pod {
 				emptyDir("server", serverBytes), emptyDir("state", stateBytes),
 			},
 		},
+	}
+	for _, name := range s.PullSecrets {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	for _, word := range s.Tolerations {
+		t, _ := toleration(word) // Check has read it
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
+	}
+	pod.Spec.NodeSelector = s.NodeSelector
+	if s.UserNamespace {
+		pod.Spec.HostUsers = &no
+	}
+	if asVolume {
+		pod.Spec.InitContainers = nil
+		pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: serverImage, PullPolicy: corev1.PullIfNotPresent}}
 	}
 	if s.Runtime != "" {
 		pod.Spec.RuntimeClassName = &s.Runtime

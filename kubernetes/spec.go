@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/actiond/actiond/sandbox"
@@ -37,7 +38,55 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 	if err := checkMounts(spec.Mounts); err != nil {
 		return "", err
 	}
+	if err := checkPlacement(spec); err != nil {
+		return "", err
+	}
 	return spec.Hash(), checkLabels(spec.Labels)
+}
+
+// checkPlacement refuses words that the API server would not take.
+func checkPlacement(s *sandbox.Spec) error {
+	if s.UserNamespace && s.UserID >= namespaceIDs {
+		return sandbox.Invalid("user id %d: the user namespace of a Pod has the ids below %d", s.UserID, namespaceIDs)
+	}
+	for _, name := range s.PullSecrets {
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return sandbox.Invalid("image pull secret %q is not the name of a Secret: %s", name, problems[0])
+		}
+	}
+	for name, value := range s.NodeSelector {
+		if problems := slices.Concat(validation.IsQualifiedName(name), validation.IsValidLabelValue(value)); len(problems) > 0 {
+			return sandbox.Invalid("node selector %s=%s: a node cannot have this label: %s", name, value, problems[0])
+		}
+	}
+	for _, word := range s.Tolerations {
+		if _, err := toleration(word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// taintEffects are those of Kubernetes.
+var taintEffects = []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
+
+// toleration reads KEY[=VALUE][:EFFECT], as 'kubectl taint' writes a taint. Without a
+// value it tolerates every value of the key, without an effect every effect.
+func toleration(word string) (corev1.Toleration, error) {
+	taint, effect, hasEffect := strings.Cut(word, ":")
+	key, value, hasValue := strings.Cut(taint, "=")
+	problems := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
+	if hasEffect && !slices.Contains(taintEffects, effect) {
+		problems = append(problems, "the effect must be one of "+strings.Join(taintEffects, ", "))
+	}
+	if len(problems) > 0 {
+		return corev1.Toleration{}, sandbox.Invalid("toleration %q: must be KEY[=VALUE][:EFFECT]: %s", word, problems[0])
+	}
+	t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(effect)}
+	if hasValue {
+		t.Operator, t.Value = corev1.TolerationOpEqual, value
+	}
+	return t, nil
 }
 
 // checkMounts refuses everything but claims of the namespace: a Pod with a path of

@@ -103,7 +103,7 @@ const (
 
 // Check is [sandbox.Driver]'s. A process of this machine has no image and no limits.
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
-	var refused []string
+	refused := spec.PodOptions()
 	for what, asked := range map[string]bool{
 		"mounts": len(spec.Mounts) > 0, "a working directory": spec.WorkDir != "", "a memory limit": spec.Memory != 0,
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,

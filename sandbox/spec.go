@@ -82,6 +82,18 @@ type Spec struct {
 	Pull Pull
 	// Flags are further arguments for the server, such as --soft-timeout=30s.
 	Flags []string
+
+	// What follows is for Pods of Kubernetes; other drivers refuse it.
+
+	// PullSecrets name Secrets of the namespace with credentials for registries.
+	PullSecrets []string
+	// NodeSelector are labels that the node must have.
+	NodeSelector map[string]string
+	// Tolerations are taints that the node may have: KEY[=VALUE][:EFFECT].
+	Tolerations []string
+	// UserNamespace gives the Pod user ids that are not those of its node, which must
+	// have user namespaces.
+	UserNamespace bool
 }
 
 // Mount puts a directory or file of the host into the sandbox.
@@ -207,6 +219,21 @@ func IsName(text string) bool { return namePattern.MatchString(text) }
 // ownFlags are the server's flags that drivers set.
 var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
+// PodOptions names what the specification asks for that only Pods of Kubernetes have,
+// sorted.
+func (s *Spec) PodOptions() (asked []string) {
+	for what, is := range map[string]bool{
+		"image pull secrets": len(s.PullSecrets) > 0, "a node selector": len(s.NodeSelector) > 0, "tolerations": len(s.Tolerations) > 0,
+		"a user namespace": s.UserNamespace,
+	} {
+		if is {
+			asked = append(asked, what)
+		}
+	}
+	slices.Sort(asked)
+	return asked
+}
+
 // Hash is the completed specification's identity: two specifications with equal hashes
 // ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor
 // are the values of Env, which must not be guessable from a label.
@@ -221,11 +248,16 @@ func (s *Spec) Hash() string {
 		SecurityOpts, Flags                    []string
 		ReadOnly                               bool
 		TTL, Idle                              time.Duration
-		AllowRoot                              bool `json:",omitzero"` // sandboxes of earlier versions keep their hash
+		// Sandboxes of earlier versions keep their hash.
+		AllowRoot                bool              `json:",omitzero"`
+		PullSecrets, Tolerations []string          `json:",omitempty"`
+		NodeSelector             map[string]string `json:",omitempty"`
+		UserNamespace            bool              `json:",omitzero"`
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace,
 	}
 	// Nothing is nothing, however it is written.
 	if len(s.Mounts) == 0 {

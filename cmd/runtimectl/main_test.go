@@ -148,6 +148,14 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --server-image is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
+			args: "run --toleration gpu debian -- true", code: 125,
+			stderr: "runtimectl: --toleration is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl run --help' for usage.\n",
+		},
+		{
+			args: "create --local --node-selector disk=ssd", code: 2,
+			stderr: "runtimectl: --node-selector is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
 			args: "create --local --allow-root debian", code: 2,
 			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
 		},

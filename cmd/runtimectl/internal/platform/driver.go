@@ -32,12 +32,13 @@ type Platform struct {
 	Local      bool // the sandboxes are processes of this machine
 	Kubernetes bool // they are Pods of a cluster
 
-	on          string
-	stateDir    string
-	server      string
-	uidRange    string
-	cluster     string // CONTEXT[/NAMESPACE], empty: the current ones
-	serverImage string
+	on           string
+	stateDir     string
+	server       string
+	uidRange     string
+	cluster      string // CONTEXT[/NAMESPACE], empty: the current ones
+	serverImage  string
+	serverVolume bool
 }
 
 // AddFlags gives c the flags that say where the sandboxes are.
@@ -53,6 +54,7 @@ func (p *Platform) AddFlags(c *cobra.Command) {
 func (p *Platform) AddServer(c *cobra.Command) {
 	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
 	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
+	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
 }
 
 // AddUserIDs gives c a flag for the user ids of sandboxes.
@@ -93,7 +95,7 @@ type Options struct {
 func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
 		return kubernetes.Open(kubernetes.Config{
-			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
+			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), ServerVolume: p.serverVolume, Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
 		})
 	}
 	stateDir, err := p.StateDir()

@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -24,6 +23,9 @@ const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 // notOnKubernetes are the flags that Pods cannot honour.
 var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server"}
 
+// onlyOnKubernetes are the flags that only Pods can honour.
+var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume"}
+
 // Choose finds out where the sandboxes are from the flags and the variable, and refuses
 // flags of the command that are for other platforms.
 func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
@@ -36,9 +38,13 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 	switch {
 	case p.Local && (on == "docker" || onKubernetes):
 		return fmt.Errorf("--local and --on %s name different platforms: leave one out", on)
-	case !onKubernetes && flags.Changed("server-image"):
-		return errors.New("--server-image is for sandboxes on Kubernetes: leave it out, or use --on kubernetes")
-	case onKubernetes:
+	case !onKubernetes:
+		for _, name := range onlyOnKubernetes {
+			if flags.Changed(name) {
+				return fmt.Errorf("--%s is for sandboxes on Kubernetes: leave it out, or use --on kubernetes", name)
+			}
+		}
+	default:
 		p.Kubernetes, p.cluster = true, cluster
 		for _, name := range notOnKubernetes {
 			if flags.Changed(name) && (name != "state-dir" || command != "serve") { // serve keeps its key there
@@ -46,9 +52,11 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 			}
 		}
 		return nil
-	case on == "", on == "docker":
+	}
+	switch on {
+	case "", "docker":
 		return nil
-	case on == "local":
+	case "local":
 		p.Local = true
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,10 @@ type SpecFlags struct {
 	network, runtime string
 	securityOpts     []string
 	serverFlags      []string
+	pullSecrets      []string
+	nodeSelector     []string
+	tolerations      []string
+	userNamespace    string
 	readOnly         bool
 	allowRoot        bool
 	ttl, idle        time.Duration
@@ -62,13 +67,17 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringVar(&f.runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
 	flags.StringArrayVar(&f.securityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
 	flags.StringArrayVar(&f.serverFlags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
+	flags.StringArrayVar(&f.pullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
+	flags.StringArrayVar(&f.nodeSelector, "node-selector", nil, "on Kubernetes, use nodes with this label, `NAME=VALUE`")
+	flags.StringArrayVar(&f.tolerations, "toleration", nil, "on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
+	flags.StringVar(&f.userNamespace, "userns", "", "on Kubernetes, use the user ids of the node, `host` (the default), or private ones")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
 	flags.DurationVar(&f.idle, "idle", 0, "end the sandbox after this long without an action (default: never)")
 	words := func(allowed ...string) cobra.CompletionFunc {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"pull": words("always", "missing", "never"), "network": words("bridge", "default", "none"), "user": words("agent", "root"),
+		"pull": words("always", "missing", "never"), "network": words("bridge", "default", "none"), "user": words("agent", "root"), "userns": words("host", "private"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
@@ -104,12 +113,19 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, OpenFiles: f.openFiles, Network: f.network,
 		Runtime: f.runtime, SecurityOpts: f.securityOpts, Flags: f.serverFlags, AllowRoot: f.allowRoot, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: sandbox.Pull(f.pull),
+		PullSecrets: f.pullSecrets, Tolerations: f.tolerations, UserNamespace: f.userNamespace == "private",
+	}
+	if !slices.Contains([]string{"", "host", "private"}, f.userNamespace) {
+		return s, fmt.Errorf("--userns %q: must be host or private", f.userNamespace)
 	}
 	var err error
 	if s.Env, err = f.variables(p); err != nil {
 		return s, err
 	}
-	if s.Labels, err = parseLabels(f.labels); err != nil {
+	if s.Labels, err = parseLabels("--label", f.labels); err != nil {
+		return s, err
+	}
+	if s.NodeSelector, err = parseLabels("--node-selector", f.nodeSelector); err != nil {
 		return s, err
 	}
 	for _, v := range f.volumes {
@@ -203,12 +219,12 @@ func AddVariable(word string, getenv func(string) string, env map[string]string)
 	return nil
 }
 
-func parseLabels(words []string) (map[string]string, error) {
+func parseLabels(flag string, words []string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
 		if name == "" {
-			return nil, fmt.Errorf("--label: %q has no name", word)
+			return nil, fmt.Errorf("%s: %q has no name", flag, word)
 		}
 		labels[name] = value
 	}

@@ -37,7 +37,7 @@ func TestSpec(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# comment\n\n  A=from file\r\nB=x=y # z\nHERE\nABSENT\nC=\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bare := sandbox.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}}
+	bare := sandbox.Spec{Image: "image", Env: map[string]string{}, Labels: map[string]string{}, NodeSelector: map[string]string{}}
 	tests := []struct {
 		args string
 		want func(s *sandbox.Spec)
@@ -61,6 +61,11 @@ func TestSpec(t *testing.T) {
 		{"--env-file " + file + " -e A=flag", func(s *sandbox.Spec) {
 			s.Env = map[string]string{"A": "flag", "B": "x=y # z", "HERE": "value", "C": ""}
 		}},
+		{"--image-pull-secret a --image-pull-secret b --node-selector disk=ssd --toleration gpu:NoSchedule", func(s *sandbox.Spec) {
+			s.PullSecrets, s.NodeSelector, s.Tolerations = []string{"a", "b"}, map[string]string{"disk": "ssd"}, []string{"gpu:NoSchedule"}
+		}},
+		{"--userns private", func(s *sandbox.Spec) { s.UserNamespace = true }},
+		{"--userns host", func(*sandbox.Spec) {}},
 		{"--user root", func(s *sandbox.Spec) { s.User = "root" }},
 		{"--user 0", func(s *sandbox.Spec) { s.User = "root" }},
 		{"--user me:1234", func(s *sandbox.Spec) { s.User, s.UserID = "me", 1234 }},
@@ -88,6 +93,8 @@ func TestSpecRefused(t *testing.T) {
 		{"-v /x", `--volume: "/x": must be DIR:PATH or DIR:PATH:ro`},
 		{"-v /x:/y:z", `--volume: "/x:/y:z": after the path there may be ro or rw`},
 		{"-l =b", `--label: "=b" has no name`},
+		{"--userns auto", `--userns "auto": must be host or private`},
+		{"--node-selector =b", `--node-selector: "=b" has no name`},
 		{"-e =secret", `--env: a variable begins with its name: NAME=VALUE, got name ""`},
 		{"--env-file /no/such", "--env-file: open /no/such: no such file or directory"},
 		{"--user 1000", `--user: "1000" is a number: an account needs a name, such as agent:1000`},
