@@ -214,10 +214,14 @@ func (d *directory) changed(id string) {
 	defer d.mu.Unlock()
 	d.changes++
 	d.complete = false
-	for name, s := range d.entries {
-		if id == "" || id == name {
+	if id != "" {
+		if s := d.entries[id]; s != nil {
 			s.stale()
 		}
+		return
+	}
+	for _, s := range d.entries {
+		s.stale()
 	}
 }
 

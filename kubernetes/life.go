@@ -35,14 +35,14 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 	errs := []error{err}
 	var removed []sandbox.Removal
 	for _, pod := range pods {
-		s := d.sandbox(pod)
+		s := pod.instance
 		r := records[s.ID]
 		if r != nil && r.Pod == s.pod {
 			delete(records, s.ID)
 		} else {
 			r = nil
 		}
-		if d.reason(pod, s, r, time.Now()) == "" {
+		if d.reason(pod.Pod, s, r, time.Now()) == "" {
 			continue
 		}
 		removal, err := d.pruneNow(ctx, s, dryRun)

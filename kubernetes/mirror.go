@@ -64,7 +64,7 @@ func (d *Driver) podSource() source {
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return d.pods().Watch(ctx, o)
 		},
-		trim: trimPod,
+		trim: d.listed,
 	}
 }
 
@@ -233,14 +233,14 @@ func (m *mirror) each(ctx context.Context, from source, do func(any) error) erro
 }
 
 // podOf is the Pod of an id, nil unless the mirror has exactly one.
-func (m *mirror) podOf(id string) *corev1.Pod {
+func (m *mirror) podOf(id string) *listed {
 	if m == nil {
 		return nil
 	}
-	var found *corev1.Pod
+	var found *listed
 	objects, _ := m.store.ByIndex(indexID, id) // the index is there
 	for _, object := range objects {
-		pod := object.(*corev1.Pod)
+		pod := object.(*listed)
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
@@ -253,9 +253,9 @@ func (m *mirror) podOf(id string) *corev1.Pod {
 }
 
 // pod is the Pod of a name and a uid, nil for one that is being removed.
-func (m *mirror) pod(namespace, name string, uid types.UID) *corev1.Pod {
+func (m *mirror) pod(namespace, name string, uid types.UID) *listed {
 	object, _, _ := m.store.GetByKey(namespace + "/" + name)
-	pod, ok := object.(*corev1.Pod)
+	pod, ok := object.(*listed)
 	if !ok || pod.UID != uid || pod.DeletionTimestamp != nil {
 		return nil
 	}
@@ -315,12 +315,31 @@ func (d *Driver) mirror(ctx context.Context, handler toolscache.ResourceEventHan
 	return context.Cause(ctx)
 }
 
-// trimPod is what the driver needs of a Pod that it listed.
-func trimPod(object any) (any, error) {
+// listed is what the driver keeps of a Pod that it listed, and the sandbox that it is.
+type listed struct {
+	*corev1.Pod
+
+	instance *instance
+}
+
+// sandbox is a copy for a caller, who may change it.
+func (l *listed) sandbox() *sandbox.Sandbox {
+	s := *l.instance.Sandbox
+	return &s
+}
+
+// listed keeps what is needed of a Pod.
+func (d *Driver) listed(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
+	kept := trimPod(pod)
+	return &listed{kept, d.sandbox(kept)}, nil
+}
+
+// trimPod is what the driver needs of a Pod that it listed.
+func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
 		Labels: pod.Labels, Annotations: map[string]string{},
@@ -339,7 +358,7 @@ func trimPod(object any) (any, error) {
 	}
 	kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 	kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
-	return kept, nil
+	return kept
 }
 
 func trimStatuses(all []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
@@ -378,7 +397,7 @@ func (d *Driver) Events(ctx context.Context, each func(sandbox.Event) error) err
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	report := func(object any, destroyed bool) {
-		if event := podEvent(object.(*corev1.Pod), destroyed); event.ID != "" && ctx.Err() == nil {
+		if event := podEvent(object.(*listed).Pod, destroyed); event.ID != "" && ctx.Err() == nil {
 			if err := each(event); err != nil {
 				end(err)
 			}
@@ -389,7 +408,7 @@ func (d *Driver) Events(ctx context.Context, each func(sandbox.Event) error) err
 		DeleteFunc: func(last any) { report(last, true) },
 		UpdateFunc: func(before, now any) {
 			// A claim gives a Pod of a pool another id.
-			old, new := podEvent(before.(*corev1.Pod), false), podEvent(now.(*corev1.Pod), false)
+			old, new := podEvent(before.(*listed).Pod, false), podEvent(now.(*listed).Pod, false)
 			if old.What != new.What || old.ID != new.ID {
 				report(now, false)
 			}

@@ -95,7 +95,7 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	}
 	all := make([]*sandbox.Sandbox, len(pods))
 	for i := range pods {
-		all[i] = d.sandbox(pods[i]).Sandbox
+		all[i] = pods[i].sandbox()
 	}
 	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -106,11 +106,11 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	return all, nil
 }
 
-// listPods are the Pods of sandboxes that are not being removed, as trimPod leaves them.
-// Callers must not change them.
-func (d *Driver) listPods(ctx context.Context) (pods []*corev1.Pod, err error) {
+// listPods are the Pods of sandboxes that are not being removed. Callers must not change
+// them.
+func (d *Driver) listPods(ctx context.Context) (pods []*listed, err error) {
 	if err := d.mirrored(false).each(ctx, d.podSource(), func(object any) error {
-		if p := object.(*corev1.Pod); p.DeletionTimestamp == nil && sandbox.IsID(p.Labels[labelID]) {
+		if p := object.(*listed); p.DeletionTimestamp == nil && sandbox.IsID(p.Labels[labelID]) {
 			pods = append(pods, p)
 		}
 		return nil
@@ -124,7 +124,7 @@ func (d *Driver) listPods(ctx context.Context) (pods []*corev1.Pod, err error) {
 func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
 	// Without a look at all others, if it can be.
 	if pod := d.mirrored(false).podOf(ref); pod != nil {
-		return d.sandbox(pod).Sandbox, nil
+		return pod.sandbox(), nil
 	}
 	r, err := d.recordOf(ctx, ref)
 	if err != nil {
