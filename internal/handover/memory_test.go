@@ -1,0 +1,116 @@
+package handover
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What was stored last is read, also where it is shorter than what was there.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	m, err := NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var got string
+	if err := m.Load(&got); err == nil || m.Written() {
+		t.Errorf("an empty one has %q, %v", got, err)
+	}
+	fd, err := unix.Dup(int(m.File().Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := OpenMemory(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for i, want := range []string{strings.Repeat("long ", 100_000), "short", "", "no UTF-8: \xff", "last"} {
+		if err := []*Memory{m, other}[i%2].Store(want); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Load(&got); err != nil || got != want || !m.Written() {
+			t.Errorf("got %.20q, %v, want %.20q", got, err, want)
+		}
+	}
+	if err := m.Store(strings.Repeat("x", place)); err == nil {
+		t.Error("too large a value was stored")
+	}
+	if err := m.Store(make(chan int)); err == nil {
+		t.Error("a channel was stored")
+	}
+	if err := m.Load(&got); err != nil || got != "last" {
+		t.Errorf("after values that cannot be stored: %q, %v", got, err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("a program that is executed gets it: %d, %v", flags, err)
+	}
+}
+
+// Only what NewMemory made is taken over.
+func TestOpenMemory(t *testing.T) {
+	t.Parallel()
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	state, err := Write("a document")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	for _, fd := range []int{int(file.Fd()), int(state.Fd()), 1 << 20} {
+		if _, err := OpenMemory(fd); err == nil {
+			t.Errorf("descriptor %d was taken for a memory", fd)
+		}
+	}
+}
+
+// A process that is killed while it writes leaves one whole value.
+func TestMemoryOfTheKilled(t *testing.T) {
+	if os.Getenv("ACTIOND_TEST_WRITES") != "" {
+		m, err := OpenMemory(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := byte(0); ; i++ {
+			if err := m.Store(strings.Repeat(string('a'+rune(i%26)), 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Parallel()
+	m, err := NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for range 20 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestMemoryOfTheKilled$")
+		cmd.Env = append(os.Environ(), "ACTIOND_TEST_WRITES=1")
+		cmd.ExtraFiles = []*os.File{m.File()}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		before := m.current()
+		for m.current() == before { // until it writes
+			time.Sleep(time.Millisecond)
+		}
+		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+		var got string
+		if err := m.Load(&got); err != nil || len(got) != 1<<20 || strings.Trim(got, got[:1]) != "" {
+			t.Fatalf("read %d bytes, %v", len(got), err)
+		}
+	}
+}
