@@ -345,6 +345,14 @@ func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 	return err
 }
 
+// Exported returns the variables of Export, which the caller must not change.
+func (e *Executor) Exported() map[string]string {
+	if owners := e.owners.Load(); owners != nil {
+		return *owners
+	}
+	return nil
+}
+
 func (e *Executor) setEnv(owners map[string]string) {
 	e.owners.Store(&owners)
 	variables := environment(e.cfg.Env, e.cfg.User, owners)

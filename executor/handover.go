@@ -49,10 +49,7 @@ func (e *Executor) Unmovable() (names []string) {
 // file that must stay open, and returns its descriptor; ended names the sessions whose
 // shells will end. Until resume is called, everything that concerns a session waits.
 func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error)) (f *Frozen, ended []string, resume func()) {
-	f = &Frozen{Mark: e.mark, Sessions: map[string]*bash.Frozen{}, MCP: e.mcp.Servers()}
-	if owners := e.owners.Load(); owners != nil {
-		f.Owners = *owners
-	}
+	f = &Frozen{Mark: e.mark, Owners: e.Exported(), Sessions: map[string]*bash.Frozen{}, MCP: e.mcp.Servers()}
 	if e.notebook != nil {
 		f.Kernels = e.notebook.Losses(bash.Upgraded)
 	}

@@ -112,7 +112,7 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 		if !who.has(c.Key) {
 			return refuse(http.StatusConflict, "This sandbox has another owner")
 		}
-		return nil
+		return s.Remember() // which may have failed
 	}
 	if len(c.Env) > 0 {
 		// A caller who goes away must not leave half a claim.
@@ -123,7 +123,7 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 	s.life.limit(seconds(c.TTLSeconds), seconds(c.IdleSeconds))
 	s.owner.set(c.Key, c.Owner)
 	s.log.InfoContext(ctx, "claimed", "owner", c.Owner)
-	return nil
+	return s.Remember()
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

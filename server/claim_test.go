@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
@@ -61,6 +62,40 @@ func TestClaimIsAcceptedOnce(t *testing.T) {
 	}
 	if len(f.exported) != 1 || f.exported[0]["WHO"] != fmt.Sprint(won) {
 		t.Errorf("variables of %v, %d won", f.exported, won)
+	}
+}
+
+// What a server needs after a crash is kept before the claim, or the new limit, is
+// answered. Where that fails, the owner can try again.
+func TestClaimIsRemembered(t *testing.T) {
+	t.Parallel()
+	var kept []server.Frozen
+	var full error
+	s := newServer(t, withClaim, func(cfg *server.Config) {
+		cfg.Remember = func(f server.Frozen) error { kept = append(kept, f); return full }
+	})
+	body := `{"key":"` + ownersKey + `","owner":"a","ttl_seconds":3600,"idle_seconds":60}`
+	renew := post("/v1/renew", `{"ttl_seconds":0}`)
+	renew.key = ownersKey
+	key := sha256.Sum256([]byte(ownersKey))
+	for i, step := range []struct {
+		request
+		full error
+		code int
+		ttl  bool
+	}{
+		{post("/v1/claim", body), errors.New("no memory"), http.StatusInternalServerError, true},
+		{post("/v1/claim", body), nil, http.StatusNoContent, true},
+		{renew, errors.New("no memory"), http.StatusInternalServerError, false},
+		{renew, nil, http.StatusOK, false},
+	} {
+		full = step.full
+		if w := step.send(s); w.Code != step.code || len(kept) != i+1 {
+			t.Fatalf("step %d: status %d: %s, kept %d times", i, w.Code, w.Body, len(kept))
+		}
+		if got := kept[i]; string(got.Key) != string(key[:]) || got.Owner != "a" || got.Idle != time.Minute || (got.TTL > 59*time.Minute) != step.ttl || (got.TTL == 0) == step.ttl {
+			t.Errorf("step %d: kept %+v", i, got)
+		}
 	}
 }
 

@@ -196,5 +196,8 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.life.renew(seconds(renewal.TTLSeconds))
+	if err := s.Remember(); err != nil {
+		return err
+	}
 	return s.status(w, r)
 }

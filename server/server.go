@@ -121,6 +121,9 @@ type Config struct {
 	NoUpgrade string
 	// Inherited is what another program of this process handed over; nil begins anew.
 	Inherited *Frozen
+	// Remember keeps what a server needs that takes this one's place after a crash. It is
+	// called one at a time, before a claim or a new limit is answered; nil keeps nothing.
+	Remember func(Frozen) error
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
@@ -191,6 +194,7 @@ type Server struct {
 	last      atomic.Int64 // start of the last well-formed action, in ns since started
 	draining  atomic.Bool
 	gate      gate
+	memory    sync.Mutex // held while Config.Remember is called
 	mcp       mcpClients
 	mcpTools  func() http.Handler
 	tasks     tools.Tasks

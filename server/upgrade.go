@@ -69,6 +69,16 @@ func (s *Server) freeze() Frozen {
 	return f
 }
 
+// Remember calls [Config].Remember with the claim and the limits as they are.
+func (s *Server) Remember() error {
+	if s.cfg.Remember == nil {
+		return nil
+	}
+	s.memory.Lock()
+	defer s.memory.Unlock()
+	return s.cfg.Remember(s.freeze())
+}
+
 // inherit takes over from another program.
 func (s *Server) inherit(f Frozen) {
 	if who := (&identity{name: f.Owner}); copy(who.key[:], f.Key) == len(who.key) {

@@ -35,6 +35,7 @@ type options struct {
 	claimHash   []byte        // nil: any client may claim
 	startFIFO   string        // empty: start at once
 	ttl, idle   time.Duration // 0: none
+	memoryFD    int           // 0: none
 	softTimeout time.Duration
 	stateDir    string
 	maxSessions int
@@ -86,6 +87,8 @@ the address can run commands.
   --claim-hash SHA256       take a claim only with the ticket of that hash
   --start-fifo FILE         do nothing before a byte can be read from this FIFO;
                             end where it has no writer any more
+  --memory-fd N             given by init: keep there what a server needs that is
+                            started again after a crash
   --ttl DURATION            end after so long (default: never); a claim brings
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
@@ -117,7 +120,8 @@ SIGUSR2 upgrades to the program that came last by POST /v1/upgrade and was not
 executed, and is ignored otherwise.
 
 With init it is PID 1 of a container: it starts the server, passes signals on to
-it, reaps orphans, and ends with the server's status. With install it copies
+it, reaps orphans, starts a server again that crashed, up to 5 times in 10
+minutes, and otherwise ends with the server's status. With install it copies
 itself to FILE and makes each DIR its user's alone (mode 0700).
 
 Variables:
@@ -160,6 +164,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
 	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
+	flags.IntVar(&opts.memoryFD, "memory-fd", 0, "")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
 	flags.DurationVar(&opts.idle, "idle-limit", 0, "")
 	flags.StringVar(&opts.draft.URL, "draft-model-url", "", "")

@@ -7,9 +7,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/handover"
 )
 
 // install copies this program to a file and makes directories its user's alone. A
@@ -43,49 +48,185 @@ func install(args []string) error {
 	return nil
 }
 
-// passedOn are the signals that PID 1 hands to the server.
+// passedOn are the signals that PID 1 hands to the server. All but the last two are to end it.
 var passedOn = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// reap is PID 1 of a sandbox whose platform brings none: it starts this program with
-// args, passes signals on to it, and reaps the orphans of the sandbox. It returns the
-// server's exit status when that ends, 128 and the signal's number if one ended it.
-// All other processes of the container then end with PID 1.
-func reap(args []string) (status int, err error) {
+const (
+	// A server that crashed more often than this in so long a time ends its sandbox.
+	maxRestarts = 5
+	restartTime = 10 * time.Minute
+	// firstPause comes before the first of these restarts, twice as long a one before the next.
+	firstPause = 100 * time.Millisecond
+	// endTime is how long PID 1 waits for processes that it killed; one may hang in the kernel.
+	endTime = 5 * time.Second
+	// crashedStatus is PID 1's where the server crashed too often. Drivers know it.
+	crashedStatus = 70
+	// memoryFD is where the server finds its memory.
+	memoryFD = 3
+	// reasonFile is where Kubernetes reads why a container ended.
+	reasonFile = "/dev/termination-log"
+)
+
+// initProcess is PID 1 of a sandbox whose platform brings none.
+type initProcess struct {
+	args     []string
+	told     chan os.Signal // those that are passed on
+	exits    chan os.Signal // SIGCHLD
+	memory   *handover.Memory
+	stopping bool // the server was told to end
+	crashes  []time.Time
+}
+
+// runInit starts this program with args, passes signals on to it, and reaps the orphans of
+// the sandbox. As PID 1 it starts a server again that crashed after it had begun to serve,
+// with what it kept in its memory. Otherwise it returns the server's exit status when that
+// ends, 128 and the signal's number if one ended it. All other processes of the container
+// end with the server.
+func runInit(args []string) (status int, err error) {
 	// Orphans come to it also where it is not PID 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("taking in orphans: %w", err)
 	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, append(passedOn, syscall.SIGCHLD)...)
-	defer signal.Stop(signals)
-	server, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0]}, args...), &os.ProcAttr{ //nolint:gosec // this program, with its own arguments
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	memory, err := handover.NewMemory()
+	if err != nil {
+		return 0, err
+	}
+	defer memory.Close()
+	p := &initProcess{
+		args: append([]string{os.Args[0]}, args...), memory: memory,
+		told: make(chan os.Signal, 16), exits: make(chan os.Signal, 1),
+	}
+	if os.Getpid() == 1 { // only PID 1 can end all that a dead server leaves
+		p.args = append(p.args, "--memory-fd", strconv.Itoa(memoryFD))
+	}
+	signal.Notify(p.told, passedOn...)
+	defer signal.Stop(p.told)
+	signal.Notify(p.exits, syscall.SIGCHLD)
+	defer signal.Stop(p.exits)
+	for {
+		ended, err := p.serve()
+		p.endOthers()
+		switch {
+		case err != nil && !memory.Written():
+			return 0, err
+		case err != nil:
+		case ended.Signaled():
+			status, err = 128+int(ended.Signal()), fmt.Errorf("the server was ended by signal %d, %v", ended.Signal(), ended.Signal())
+		default:
+			status, err = ended.ExitStatus(), fmt.Errorf("the server ended with status %d", ended.ExitStatus())
+		}
+		if p.stopping || status == 0 || !memory.Written() {
+			giveReason("")
+			return status, nil
+		}
+		pause, again := p.crashed(time.Now())
+		if !again {
+			err = fmt.Errorf("its server crashed %d times within %v, at last: %w", len(p.crashes), restartTime, err)
+			giveReason(err.Error())
+			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
+			return crashedStatus, nil
+		}
+		_, _ = fmt.Fprintf(os.Stderr, "server: %v; it is started again in %v, crash %d of %d within %v\n", err, pause, len(p.crashes), maxRestarts, restartTime)
+		if !p.wait(pause) {
+			giveReason("")
+			return status, nil
+		}
+	}
+}
+
+// serve runs the server until it ends.
+func (p *initProcess) serve() (ended unix.WaitStatus, err error) {
+	server, err := os.StartProcess("/proc/self/exe", p.args, &os.ProcAttr{ //nolint:gosec // this program, with its own arguments
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.File()},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("starting the server: %w", err)
 	}
-	for s := range signals {
-		if s != syscall.SIGCHLD {
+	defer func() { _ = server.Release() }() // it is reaped below
+	for {
+		select {
+		case s := <-p.told:
+			p.note(s)
 			_ = server.Signal(s) // it may have ended just now
-			continue
-		}
-		for {
-			var ended unix.WaitStatus
-			pid, err := unix.Wait4(-1, &ended, unix.WNOHANG, nil)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if pid <= 0 || err != nil {
-				break // SIGCHLD comes with the next one
-			}
-			switch {
-			case pid != server.Pid:
-			case ended.Signaled():
-				return 128 + int(ended.Signal()), nil
-			default:
-				return ended.ExitStatus(), nil
+		case <-p.exits: // of one process or of many
+			for pid := 1; pid > 0; {
+				var status unix.WaitStatus
+				if pid = reapOne(&status); pid == server.Pid {
+					return status, nil
+				}
 			}
 		}
 	}
-	return 0, errors.New("no more signals arrive") // the channel is never closed
+}
+
+// reapOne reaps a process that has ended. pid is 0 where none has, and negative where there
+// are no processes.
+func reapOne(status *unix.WaitStatus) (pid int) {
+	for {
+		pid, err := unix.Wait4(-1, status, unix.WNOHANG, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return pid
+		}
+	}
+}
+
+func (p *initProcess) note(s os.Signal) {
+	p.stopping = p.stopping || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
+}
+
+// endOthers ends what the server left: shells, and all that they started. The kernel does
+// it at once, so no process that forks gets away.
+func (p *initProcess) endOthers() {
+	if os.Getpid() != 1 {
+		return
+	}
+	for until := time.Now().Add(endTime); time.Now().Before(until); {
+		_ = unix.Kill(-1, unix.SIGKILL) // all but this one; there may be none
+		for pid := 1; pid > 0; {
+			if pid = reapOne(nil); pid < 0 {
+				return
+			}
+		}
+		select {
+		case <-p.exits:
+		case s := <-p.told:
+			p.note(s)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// crashed counts a crash, and says after which pause the server is started again, if it is.
+func (p *initProcess) crashed(now time.Time) (pause time.Duration, again bool) {
+	p.crashes = append(slices.DeleteFunc(p.crashes, func(at time.Time) bool { return now.Sub(at) > restartTime }), now)
+	return firstPause << (len(p.crashes) - 1), len(p.crashes) <= maxRestarts
+}
+
+// wait returns false if the server would have been told to end meanwhile.
+func (p *initProcess) wait(pause time.Duration) bool {
+	over := time.NewTimer(pause)
+	defer over.Stop()
+	for !p.stopping {
+		select {
+		case s := <-p.told:
+			p.note(s)
+		case <-over.C:
+			return true
+		}
+	}
+	return false
+}
+
+// giveReason tells the platform why the container ends, and takes away what an agent
+// wrote there. Every user may write to the file, and no other process is left that could.
+func giveReason(text string) {
+	if os.Getpid() != 1 {
+		return
+	}
+	file, err := os.OpenFile(reasonFile, os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return // another platform
+	}
+	_, _ = file.WriteString(text) // it is in the log as well
+	_ = file.Close()
 }

@@ -36,7 +36,7 @@ func main() {
 	// Whatever the launcher left open is not the commands' business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if len(os.Args) > 1 && os.Args[1] == "init" {
-		status, err := reap(os.Args[2:])
+		status, err := runInit(os.Args[2:])
 		if err != nil {
 			_, _ = fmt.Fprintf(os.Stderr, "server: %v\n", err)
 			status = 1
@@ -84,7 +84,11 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil || check {
 		return err
 	}
-	if before == nil {
+	memory, last, err := recall(opts, before != nil)
+	if err != nil {
+		return err
+	}
+	if before == nil && last == nil {
 		if err := awaitStart(ctx, opts.startFIFO); err != nil {
 			return err
 		}
@@ -94,6 +98,8 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	var user *identity.User
 	if before != nil { // the agent may have changed since what prepare looks at
 		user = before.User
+	} else if last != nil {
+		user = last.User
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
@@ -122,7 +128,12 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
-	return serve(ctx, opts, exec, actions, user, temps, logger, before, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, signals: signals})
+	if last != nil && len(last.Env) > 0 {
+		if err := exec.Export(ctx, last.Env); err != nil {
+			return err
+		}
+	}
+	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, signals: signals, memory: memory})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -166,7 +177,7 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 
 // serve binds only now that the shell is ready: clients take a bound port for
 // a server that works.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, up *upgrader) error {
+func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, last *remembered, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
@@ -191,6 +202,12 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	if cfg.NoUpgrade == "" {
 		cfg.Upgrader = up
 	}
+	if up.memory != nil {
+		cfg.Remember = func(f server.Frozen) error { return remember(up.memory, f, user, exec.Exported()) }
+	}
+	if last != nil {
+		cfg.Inherited = &last.Server
+	}
 	var listener net.Listener
 	var err error
 	if before != nil {
@@ -204,6 +221,9 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	}
 	up.listener = listener
 	srv := server.New(cfg)
+	if err := srv.Remember(); err != nil {
+		return err
+	}
 	defer up.onSignals(ctx, srv)()
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))

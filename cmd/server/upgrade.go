@@ -69,6 +69,7 @@ type upgrader struct {
 	listener net.Listener
 	signals  chan os.Signal
 	program  *handover.Program // nil before one was received
+	memory   *handover.Memory  // nil where no init starts a crashed server again
 }
 
 // noUpgrade says why this server cannot be upgraded in place, "" where it can.
@@ -114,6 +115,9 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 	}
 	defer func() { _ = answer.Close() }()
 	d := document{Format: documentFormat, Previous: version(), Actions: h.Actions, User: u.user, Server: h.Server, Answer: keep(int(answer.Fd()))}
+	if u.memory != nil { // under its number, which is among the arguments
+		keep(int(u.memory.File().Fd()))
+	}
 	if err := httpserver.Descriptor(u.listener, func(fd int) error { d.Listener = keep(fd); return nil }); err != nil {
 		return err
 	}

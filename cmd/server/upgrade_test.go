@@ -31,17 +31,26 @@ type upgradable struct {
 	dir, work, state string
 	log              bytes.Buffer
 	client           *http.Client
+	key              string
 }
 
 // startUpgradable starts a server in a directory of its own.
 func startUpgradable(t *testing.T, binary string, env []string, args ...string) *upgradable {
+	t.Helper()
+	s := newUpgradable(t, binary, env, args...)
+	s.start()
+	return s
+}
+
+// newUpgradable is a server that was not started.
+func newUpgradable(t *testing.T, binary string, env []string, args ...string) *upgradable {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "up") //nolint:usetesting // the user of the commands can go there
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &upgradable{T: t, dir: dir, work: filepath.Join(dir, "work"), state: filepath.Join(dir, "state")}
+	s := &upgradable{T: t, key: "k", dir: dir, work: filepath.Join(dir, "work"), state: filepath.Join(dir, "state")}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +60,19 @@ func startUpgradable(t *testing.T, binary string, env []string, args ...string) 
 	}, args...)...)
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = &s.log
+	s.client = &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	return s
+}
+
+// start starts it, and ends it with the test.
+func (s *upgradable) start() {
+	t := s.T
+	t.Helper()
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,17 +83,18 @@ func startUpgradable(t *testing.T, binary string, env []string, args ...string) 
 			t.Log(s.log.String())
 		}
 	})
-	s.client = &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}
+	s.awaitAlive()
+}
+
+// awaitAlive waits until a server answers.
+func (s *upgradable) awaitAlive() {
+	t := s.T
+	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		resp, err := s.client.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
-			return s
+			return
 		}
 		if time.Now().After(until) {
 			t.Fatalf("the server does not answer: %v\n%s", err, &s.log)
@@ -85,7 +108,7 @@ func (s *upgradable) do(method, path string, body io.Reader, header ...string) (
 	if err != nil {
 		s.Fatal(err)
 	}
-	req.Header.Set(api.KeyHeader, "k")
+	req.Header.Set(api.KeyHeader, s.key)
 	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+// inContainer starts a server whose init is PID 1, with the processes of a container.
+func inContainer(t *testing.T, binary string, args ...string) *upgradable {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run commands as another user")
+	}
+	script := filepath.Join(t.TempDir(), "init")
+	text := fmt.Sprintf("#!/bin/sh\nmount -t proc proc /proc && exec '%s' init \"$@\"\n", binary)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
+	s := newUpgradable(t, script, nil, append([]string{"--username", "nobody", "--claim"}, args...)...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
+	s.key = ownerKey
+	s.start()
+	return s
+}
+
+const ownerKey = "the-key-of-the-owner-of-a-sandbox"
+
+// server is the number of the server's process, outside of its container.
+func (s *upgradable) server() int {
+	s.Helper()
+	return slices.Min(children(s.T, s.cmd.Process.Pid))
+}
+
+// crash kills the server, and returns when the next one answers.
+func (s *upgradable) crash() {
+	s.Helper()
+	old := s.server()
+	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+	waitUntil(s.T, func() bool { // the old one leaves children behind for a moment
+		now := children(s.T, s.cmd.Process.Pid)
+		return len(now) > 0 && !slices.Contains(now, old)
+	})
+	s.awaitAlive()
+}
+
+func (s *upgradable) claim(key, more string) (status int) {
+	s.Helper()
+	status, _ = s.do("POST", "/v1/claim", strings.NewReader(`{"key":"`+key+`"`+more+`}`))
+	return status
+}
+
+func (s *upgradable) life() (l api.Life) {
+	s.Helper()
+	status, answer := s.do("GET", "/v1/status", nil)
+	if err := json.Unmarshal([]byte(answer), &l); err != nil || status != http.StatusOK || l.Deadline == nil {
+		s.Fatalf("/v1/status: %d %s", status, answer)
+	}
+	return l
+}
+
+// A server that crashes is started again in its container, with its owner and its limits.
+// What ran is unknown and has ended, and what was done stays.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	one, two := build(t, "one", "-ldflags", "-X main.release=v1", "."), build(t, "two", "-ldflags", "-X main.release=v2", ".")
+	s := inContainer(t, one, "--ttl", "30m")
+
+	// Before the claim.
+	_, answer := s.do("GET", "/v1/status", nil)
+	if !strings.Contains(answer, "no owner") {
+		t.Errorf("unclaimed: %s", answer)
+	}
+	s.crash()
+	if status := s.claim(ownerKey, `,"owner":"me","env":{"TOKEN":"of the owner"},"ttl_seconds":7200,"idle_seconds":3000`); status != http.StatusNoContent {
+		t.Fatalf("the claim: %d", status)
+	}
+	before := s.life()
+
+	s.want("a file", s.run("echo kept >file; echo done", "Idempotency-Key", "first"), "done")
+	// A process that another one takes the place of, again and again.
+	s.run(`cat >hop <<'END'
+sleep 0.01
+setsid sh ./hop &
+END
+setsid sh ./hop </dev/null >/dev/null 2>&1 &`)
+	s.act("run", map[string]any{"command": "echo begins; sleep 1000", "timeout": 1000, "session": "busy"}, "Idempotency-Key", "busy", "Prefer", "respond-async")
+	waitUntil(t, func() bool {
+		_, output := s.do("GET", "/v1/actions/busy/output", nil)
+		return output == "begins\n" || output == "begins\r\n"
+	})
+	s.crash()
+
+	if status := s.claim("another-key-of-someone-who-is-late", ""); status != http.StatusConflict {
+		t.Errorf("another claim: %d", status)
+	}
+	if status := s.claim(ownerKey, `,"ttl_seconds":1`); status != http.StatusNoContent {
+		t.Errorf("the same claim: %d", status)
+	}
+	after := s.life()
+	if moved := after.Deadline.Sub(*before.Deadline).Abs(); after.Owner != "me" || after.IdleSeconds != 3000 || moved > time.Minute {
+		t.Errorf("the life was %+v and is %+v", before, after)
+	}
+	_, record := s.do("GET", "/v1/actions/busy", nil)
+	_, output := s.do("GET", "/v1/actions/busy/output", nil)
+	if !strings.Contains(record, `"state":"unknown"`) || !strings.HasPrefix(output, "begins") {
+		t.Errorf("what ran: %s, output %q", record, output)
+	}
+	s.want("a repeated action", s.run("echo kept >file; echo done", "Idempotency-Key", "first"), "done")
+	s.want("the next action", s.run("cat file; echo $TOKEN; id -un"), "kept\nof the owner\nnobody")
+	s.want("what is left of the dead server", s.run("grep -lE 'slee[p]|ho[p]' /proc/[0-9]*/cmdline; cat /proc/[0-9]*/status | grep -c '^State:.Z'"), "0")
+	// The agent reaches the memory by none of the processes.
+	s.want("descriptors", s.run("ls -l /proc/[0-9]*/fd 2>&1 | grep -c memfd; ls /proc/1/fd /proc/$PPID/fd 2>&1 | grep -c 'ermission denied'"), "0\n2")
+
+	// The limits move when the owner moves them, after an upgrade as well.
+	if status, answer := s.do("POST", "/v1/renew", strings.NewReader(`{"ttl_seconds":36000}`)); status != http.StatusOK {
+		t.Errorf("renew: %d %s", status, answer)
+	}
+	if status, _, answer := s.upgrade(two, ""); status != http.StatusOK {
+		t.Fatalf("upgrade: %d %s", status, answer)
+	}
+	s.want("version", s.version(), "v2")
+	before = s.life()
+	s.crash()
+	s.want("version", s.version(), "v1") // the one that init has
+	if moved := s.life().Deadline.Sub(*before.Deadline).Abs(); moved > time.Minute || before.IdleSeconds != 3000 {
+		t.Errorf("the life after the upgrade was %+v and is %+v", before, s.life())
+	}
+	s.want("after it", s.run("cat file; echo $TOKEN"), "kept\nof the owner")
+
+	// To be told to end is no crash.
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	if got := s.cmd.ProcessState.ExitCode(); got != 0 {
+		t.Errorf("SIGTERM ended it with %d", got)
+	}
+}
+
+// Time goes on while no server runs, and its end is no crash.
+func TestRestartEnds(t *testing.T) {
+	t.Parallel()
+	s := inContainer(t, buildServer(t))
+	if status := s.claim(ownerKey, `,"ttl_seconds":3`); status != http.StatusNoContent {
+		t.Fatalf("the claim: %d", status)
+	}
+	s.crash()
+	_ = s.cmd.Wait()
+	if got := s.cmd.ProcessState.ExitCode(); got != 0 || !strings.Contains(s.log.String(), "its time to live is over") {
+		t.Errorf("it ended with %d:\n%s", got, &s.log)
+	}
+}
+
+// A server that crashes again and again ends its sandbox. A root agent can do that to it.
+func TestRestartBound(t *testing.T) {
+	t.Parallel()
+	s := inContainer(t, buildServer(t))
+	for range maxRestarts {
+		s.crash()
+	}
+	if err := syscall.Kill(s.server(), syscall.SIGSEGV); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	const want = "server: its server crashed 6 times within 10m0s, at last: the server ended with status 2"
+	if got := s.cmd.ProcessState.ExitCode(); got != crashedStatus || !strings.Contains(s.log.String(), want) {
+		t.Errorf("it ended with %d:\n%s", got, &s.log)
+	}
+}
+
+// Crashes count for so long a time, and each pause is longer than the one before.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	var p initProcess
+	now := time.Now()
+	for i, want := range []time.Duration{1, 2, 4, 8, 16} {
+		if pause, again := p.crashed(now.Add(time.Duration(i) * time.Second)); !again || pause != want*firstPause {
+			t.Errorf("crash %d: %v, %v", i, pause, again)
+		}
+	}
+	late := p
+	late.crashes = slices.Clone(p.crashes)
+	if _, again := p.crashed(now.Add(5 * time.Second)); again {
+		t.Error("a sixth crash was forgiven")
+	}
+	if pause, again := late.crashed(now.Add(restartTime + 1500*time.Millisecond)); !again || pause != 8*firstPause {
+		t.Errorf("with two crashes forgotten: %v, %v", pause, again)
+	}
+}
