@@ -201,13 +201,21 @@ func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 }
 
+// crashedStatus is what the server's init ends with that gave the server up, see
+// cmd/server. Every process of a Pod may write the message of the container; with this
+// status it is the init's.
+const crashedStatus = 70
+
 // endedIn says how the sandbox's container ended, in the words of the cluster.
 func endedIn(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if end := c.State.Terminated; c.Name == containerName && end != nil {
 			text := fmt.Sprintf("its server ended with status %d", end.ExitCode)
-			if end.Reason == "OOMKilled" {
+			switch {
+			case end.Reason == "OOMKilled":
 				text = "its memory limit was reached"
+			case end.ExitCode == crashedStatus && end.Message != "":
+				text = fmt.Sprintf("%.300s", strings.TrimSpace(end.Message))
 			}
 			if pod.Status.Reason != "" { // Evicted, for example
 				text += ": " + pod.Status.Reason + ": " + pod.Status.Message

@@ -250,6 +250,13 @@ func TestCreateFails(t *testing.T) {
 	}
 }
 
+// terminated is a Pod whose server ended.
+func terminated(status int32, message string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+		{Name: "sandbox", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: status, Message: message}}},
+	}}
+}
+
 // The words of the cluster reach the caller.
 func TestReasons(t *testing.T) {
 	t.Parallel()
@@ -269,9 +276,8 @@ func TestReasons(t *testing.T) {
 		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
 		{"start", waiting("sandbox", "RunContainerError", "no /bin"), nil, nil, "RunContainerError: no /bin"},
 		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory"}, nil, nil, "Evicted: The node was low on memory"},
-		{"ended", corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
-			{Name: "sandbox", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
-		}}, nil, nil, "its server ended with status 1"},
+		{"ended", terminated(1, "a message of the agent"), nil, nil, "its server ended with status 1\n"},
+		{"given up", terminated(70, "it crashed 6 times\n"), nil, nil, "it crashed 6 times\n"},
 		{"no shell", running, errors.New("no shell"), nil, "waiting for the first command in its shell: no shell"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
