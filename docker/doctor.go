@@ -63,7 +63,7 @@ func engineAddress() string {
 
 // engineAdvice says how to get an engine.
 func engineAdvice() string {
-	const without = "; without one, --local starts servers on this machine, which isolates nothing"
+	const without = "; without one, --on local starts servers on this machine, which isolates nothing"
 	switch {
 	case os.Getenv("DOCKER_HOST") != "":
 		return "start it, or correct DOCKER_HOST" + without

@@ -160,6 +160,6 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 // Examine is [sandbox.Doctor]'s.
 func (d *Driver) Examine(context.Context) ([]sandbox.Finding, error) {
 	return []sandbox.Finding{{
-		Status: "weaker", About: "local", Text: "--local isolates nothing", So: "commands run on this machine with all rights of your user",
+		Status: "weaker", About: "local", Text: "--on local isolates nothing", So: "commands run on this machine with all rights of your user",
 	}}, nil
 }

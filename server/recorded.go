@@ -138,7 +138,7 @@ func (s *Server) findAction(r *http.Request) (*journal.Action, *flight, error) {
 	case err != nil:
 		return nil, nil, err
 	case a == nil:
-		return nil, nil, refuse(http.StatusNotFound, "There is no action %s", api.Describe(id))
+		return nil, nil, refuse(http.StatusNotFound, "There is no action %s", api.Excerpt(id))
 	}
 	return a, s.flights.all[a.N()], nil
 }

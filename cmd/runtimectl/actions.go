@@ -29,8 +29,8 @@ func (p *program) actions() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "actions [flags] SANDBOX",
 		Short: "List the actions of a sandbox",
-		Long: `Actions lists the actions that a sandbox keeps, the newest first, with the
-identities that 'runtimectl follow', 'output', 'wait' and 'cancel' take.
+		Long: `Actions lists the actions that a sandbox keeps, the newest first, with the numbers
+and identities that 'runtimectl follow', 'output', 'wait' and 'cancel' take.
 
 An action is reserved while it waits for its turn, then running, then done; cancelled
 or refused if it did not run, and unknown if the server ended while it ran.`,
@@ -51,7 +51,7 @@ or refused if it did not run, and unknown if the server ended while it ran.`,
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
+		return p.onActions(cmd.Context(), args[0], func(c *client.Client) error {
 			list, err := c.Actions(cmd.Context(), filter)
 			if err != nil {
 				return err
@@ -79,8 +79,8 @@ It exits with 0 when the action has ended, however it did.`,
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
-			a, err := c.Wait(cmd.Context(), args[1])
+		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
+			a, err := c.Wait(cmd.Context(), id)
 			if cmd.Context().Err() != nil {
 				return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the action goes on"}
 			}
@@ -112,8 +112,8 @@ session survives. A file that is being read or written is not cancelled (exit co
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
-			a, err := c.Cancel(cmd.Context(), args[1], cancelTime)
+		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
+			a, err := c.Cancel(cmd.Context(), id, cancelTime)
 			if err != nil {
 				return err
 			}
@@ -126,8 +126,42 @@ session survives. A file that is being read or written is not cancelled (exit co
 	return c
 }
 
-// onAction does work with the client of the sandbox that ref names.
-func (p *program) onAction(ctx context.Context, ref string, work func(c *client.Client) error) error {
+// onAction does work with the client of a sandbox and the identity of an action, both named by args.
+func (p *program) onAction(ctx context.Context, args []string, work func(c *client.Client, id string) error) error {
+	return p.onActions(ctx, args[0], func(c *client.Client) error {
+		id, err := actionID(ctx, c, args[1])
+		if err != nil {
+			return err
+		}
+		return work(c, id)
+	})
+}
+
+// actionID returns the identity of the action that a word names: by its identity, or by its number in the list, in which a
+// window shows no whole identities.
+func actionID(ctx context.Context, c *client.Client, word string) (string, error) {
+	n, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		return word, nil
+	}
+	list, err := c.Actions(ctx, client.ActionFilter{})
+	if err != nil {
+		return "", err
+	}
+	id := word
+	for _, a := range list {
+		if a.ID == word {
+			return word, nil
+		}
+		if a.N == n {
+			id = a.ID
+		}
+	}
+	return id, nil
+}
+
+// onActions does work with the client of the sandbox that ref names.
+func (p *program) onActions(ctx context.Context, ref string, work func(c *client.Client) error) error {
 	return p.On(ctx, ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 		c, err := platform.Client(s)
 		if err != nil {

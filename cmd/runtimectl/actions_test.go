@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -94,10 +95,13 @@ func TestActions(t *testing.T) {
 	if got := <-wait; got.code != 0 || json.Unmarshal([]byte(got.stdout), &ended) != nil || ended.State != api.StateDone || ended.Observation.Extras["exit_code"] != 7.0 {
 		t.Errorf("wait: got %+v", got)
 	}
-	for _, word := range []string{"wait", "cancel"} { // it has ended
-		if got := m.ok(word, "box", a.ID); !strings.Contains(got, a.ID+"   done") {
-			t.Errorf("%s: got %s", word, got)
+	for _, line := range [][]string{{"wait", a.ID}, {"cancel", a.ID}, {"wait", fmt.Sprint(a.N)}} { // it has ended
+		if got := m.ok(line[0], "box", line[1]); !strings.Contains(got, a.ID+"   done") {
+			t.Errorf("%q: got %s", line, got)
 		}
+	}
+	if got := m.ok("output", "box", fmt.Sprint(a.N)); got != "hello\n" {
+		t.Errorf("output by number: got %q", got)
 	}
 }
 
@@ -124,8 +128,9 @@ func TestActionErrors(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{[]string{"wait", "box", "no-such"}, command.ExitNotFound, `There is no action the string "no-such"`},
-		{[]string{"cancel", "box", "no-such"}, command.ExitNotFound, `There is no action the string "no-such"`},
+		{[]string{"wait", "box", "no-such"}, command.ExitNotFound, `There is no action "no-such"`},
+		{[]string{"cancel", "box", "no-such"}, command.ExitNotFound, `There is no action "no-such"`},
+		{[]string{"wait", "box", "99"}, command.ExitNotFound, `There is no action "99"`},
 		{[]string{"wait", "box"}, command.ExitUsage, "an argument is missing: runtimectl wait [flags] SANDBOX ACTION"},
 		{[]string{"wait", "none", "no-such"}, command.ExitNotFound, "no such sandbox"},
 		{[]string{"actions", "--state", "over", "box"}, command.ExitUsage, `--state "over": must be one of reserved, running`},

@@ -32,7 +32,7 @@ With --key it makes at most one sandbox for that key. Given again with the same
 flags, it prints the id of the same sandbox, and starts or resumes it if need be.`,
 		Example: `  runtimectl create debian:bookworm
   runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian
-  runtimectl create --local --name here`,
+  runtimectl create --on local --name here`,
 		Args:              command.Takes(0, 1),
 		ValidArgsFunction: p.CompleteImage,
 	}

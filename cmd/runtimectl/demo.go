@@ -96,7 +96,7 @@ sandbox is removed.
 
 The sandbox is a container of --image, or of the first of these images that is on
 the host or can be pulled: ` + strings.Join(demoImages, ", ") + `.
-If no container can be made, and with --local, it is a process of this machine.
+If no container can be made, and with --on local, it is a process of this machine.
 
 Steps that need python3 or Go are skipped in a sandbox without them. The exit
 code is 1 when a step failed.`,

@@ -37,7 +37,7 @@ func TestDoctor(t *testing.T) {
 	t.Setenv("DOCKER_HOST", gone)
 	code, found = diagnose(t, map[string]string{"DOCKER_HOST": gone}, "--server", server)
 	if got := found["engine"]; code != command.ExitUnavailable || len(got) != 1 || got[0].Status != "missing" ||
-		got[0].Text != "there is no Docker engine at DOCKER_HOST="+gone || !strings.Contains(got[0].So, "--local") {
+		got[0].Text != "there is no Docker engine at DOCKER_HOST="+gone || !strings.Contains(got[0].So, "--on local") {
 		t.Errorf("no engine: exit code %d, %+v", code, found)
 	}
 

@@ -189,7 +189,7 @@ func TestRenewAndPrune(t *testing.T) {
 	if got := m.ok("prune"); !strings.Contains(got, "0123456789ab   -      its creator died") {
 		t.Errorf("prune of what was left half done: %s", got)
 	}
-	const needsEngine = "this needs an engine, and --local does without one"
+	const needsEngine = "this needs an engine, and --on local does without one"
 	for line, want := range map[string]string{
 		"pause stays": needsEngine, "resume stays": needsEngine, "stats": needsEngine, "events": needsEngine, "pool image": needsEngine,
 		"create --pool x": "not supported: the driver of local processes cannot keep sandboxes warm",

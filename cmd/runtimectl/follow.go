@@ -29,9 +29,9 @@ does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
 	}
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
+		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
 			terminal := &terminalOutput{out: p.Stdout}
-			o, err := c.Follow(cmd.Context(), args[1], func(o api.Output) error {
+			o, err := c.Follow(cmd.Context(), id, func(o api.Output) error {
 				if o.Stream != "" {
 					return p.showProgram(o)
 				}

@@ -75,7 +75,7 @@ func (m localMachine) ok(args ...string) string {
 	return stdout
 }
 
-const localWarning = "warning: --local isolates nothing: "
+const localWarning = "warning: --on local isolates nothing: "
 
 func TestLocalLife(t *testing.T) {
 	t.Parallel()
@@ -253,7 +253,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
 	code, stdout, stderr := m.run("run", "debian:bookworm", "--", "sh", "-c", "echo out; exit 3")
-	note := "note: there are no images with --local: debian:bookworm is not used\n"
+	note := "note: there are no images with --on local: debian:bookworm is not used\n"
 	if code != 3 || stdout != "out\n" || !strings.HasPrefix(stderr, localWarning) || !strings.HasSuffix(stderr, note) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}

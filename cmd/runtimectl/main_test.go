@@ -115,6 +115,11 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or fish or zsh?\nRun 'runtimectl completion --help' for usage.\n",
 		},
 		{
+			args: "help exce", code: 2,
+			stderr: "runtimectl: there is no command \"exce\"; did you mean exec?\nRun 'runtimectl help --help' for usage.\n",
+		},
+		{args: "help tool call", stdout: "--session"},
+		{
 			args: "exce --state-dir /tmp box -- ls", code: 2,
 			stderr: "runtimectl: there is no command \"exce\"; did you mean exec?\nRun 'runtimectl --help' for usage.\n",
 		},
@@ -157,7 +162,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "create --local --allow-root debian", code: 2,
-			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
+			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "exec --user daemon box id", code: 125,
@@ -177,7 +182,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "--on local pause box", code: 2,
-			stderr: "runtimectl: this needs an engine, and --local does without one\n",
+			stderr: "runtimectl: this needs an engine, and --on local does without one\n",
 		},
 		{
 			args: "images", code: 2,
@@ -212,7 +217,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "create --local --memory 1g", code: 2,
-			stderr: "runtimectl: --memory cannot be honoured without an engine: leave it out with --local\nRun 'runtimectl create --help' for usage.\n",
+			stderr: "runtimectl: --memory cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
 			args: "create --server /no/such/program debian", code: 1,

@@ -42,8 +42,8 @@ error.`,
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onAction(cmd.Context(), args[0], func(c *client.Client) error {
-			missed, err := c.Output(cmd.Context(), args[1], part, p.Stdout)
+		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
+			missed, err := c.Output(cmd.Context(), id, part, p.Stdout)
 			if err == nil && missed > 0 {
 				p.Complain(fmt.Sprintf("%d bytes of the output are not kept", missed))
 			}

@@ -96,9 +96,24 @@ real server.`,
 	p.AddOn(root)
 	root.AddCommand(p.commands()...)
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = helpTopic
+			c.Short, c.Long, c.Example = "Say how a command is used", "Help says how a command is used, as its flag --help does.", "  runtimectl help exec"
+		}
+	}
 	root.SetFlagErrorFunc(flagError)
 	addDockerWords(root)
 	return root
+}
+
+// helpTopic refuses what is no command.
+func helpTopic(c *cobra.Command, args []string) error {
+	if above, rest, _ := c.Root().Find(args); above.HasSubCommands() && len(rest) > 0 {
+		return noSuchCommand(above, rest)
+	}
+	return nil
 }
 
 // prepare makes c, and every command below it, set begun before it begins: what

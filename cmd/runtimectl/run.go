@@ -30,7 +30,7 @@ when it is not there.`,
 		Example: `  runtimectl run python:3.13 -- python3 -c 'print(1)'
   runtimectl run --network none -v .:/workspace:ro golang:1.26 -- go vet ./...
   runtimectl run -it debian:bookworm
-  runtimectl run --local -- make test`,
+  runtimectl run --on local -- make test`,
 		Annotations:       map[string]string{command.RunsCommands: "yes"},
 		ValidArgsFunction: p.CompleteImage,
 	}

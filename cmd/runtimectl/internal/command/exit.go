@@ -50,7 +50,7 @@ var (
 	ErrNotFound   = errors.New("not found")
 	ErrConflict   = errors.New("conflict")
 	ErrEnded      = errors.New("the sandbox ended before it answered")
-	ErrEngineOnly = errors.New("this needs an engine, and --local does without one")
+	ErrEngineOnly = errors.New("this needs an engine, and --on local does without one")
 )
 
 // kindError is err with the exit code of kind, whose text would say nothing new.

@@ -21,7 +21,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 	if p.Local {
 		p.WarnLocal()
 		if spec.Image != "" {
-			_, _ = fmt.Fprintf(p.Stderr, "note: there are no images with --local: %s is not used\n", output.Clean(spec.Image))
+			_, _ = fmt.Fprintf(p.Stderr, "note: there are no images with --on local: %s is not used\n", output.Clean(spec.Image))
 		}
 	} else {
 		servers, err := p.WithServers()
@@ -68,7 +68,7 @@ func (p *Platform) take(ctx context.Context, driver sandbox.Driver, spec sandbox
 	return s, nil
 }
 
-// OneImage takes the image from the arguments; with --local there need be none.
+// OneImage takes the image from the arguments; with --on local there need be none.
 func (p *Platform) OneImage(args []string) (image string, rest []string, err error) {
 	switch {
 	case len(args) > 0:

@@ -228,7 +228,7 @@ func checkProgram(program, advice string) error {
 	return nil
 }
 
-// WarnLocal says loudly what --local is not.
+// WarnLocal says loudly what --on local is not.
 func (p *Platform) WarnLocal() {
-	_, _ = fmt.Fprintf(p.Stderr, "warning: --local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
+	_, _ = fmt.Fprintf(p.Stderr, "warning: --on local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
 }

@@ -151,12 +151,12 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	return s, nil
 }
 
-// checkLocal refuses flags that --local cannot keep: who gives them counts on
+// checkLocal refuses flags that --on local cannot keep: who gives them counts on
 // them.
 func (f *SpecFlags) checkLocal() error {
 	for _, name := range needEngine {
 		if f.flags.Changed(name) {
-			return fmt.Errorf("--%s cannot be honoured without an engine: leave it out with --local", name)
+			return fmt.Errorf("--%s cannot be honoured without an engine: leave it out with --on local", name)
 		}
 	}
 	return nil
