@@ -20,11 +20,12 @@ type Action struct {
 	lost       bool // something could not be recorded
 	result     place
 	hasResult  bool
-	held       []*segment // files of the log with records of this action
-	inline     []place    // records of output in the log
-	inlined    int        // their bytes
-	own        []*segment // files with the rest of the output
-	files      int        // that were ever made
+	held       []*segment  // files of the log with records of this action
+	firstHeld  [1]*segment // what held lies in while it is one file
+	inline     []place     // records of output in the log
+	inlined    int         // their bytes
+	own        []*segment  // files with the rest of the output
+	files      int         // that were ever made
 	out        extent
 	gone       bool          // forgotten
 	done       chan struct{} // closed at the end; nil where the end was before the start of the process
@@ -101,6 +102,9 @@ func (a *Action) Done() <-chan struct{} {
 func (a *Action) hold(s *segment) {
 	if slices.Contains(a.held, s) {
 		return
+	}
+	if a.held == nil {
+		a.held = a.firstHeld[:0]
 	}
 	a.held = append(a.held, s)
 	s.refs++

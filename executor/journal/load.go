@@ -14,8 +14,8 @@ type loader struct {
 	*Journal
 
 	byN     map[uint64]*Action
-	damaged bool              // records may be missing
-	words   map[string]string // so that equal ones share memory
+	last    *Action // of the last record
+	damaged bool    // records may be missing
 }
 
 // load reads the files of the directory. The error is ErrNewer, or that of a directory
@@ -25,11 +25,12 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
-	var logs, outs []string
+	var logs []fs.DirEntry
+	var outs []string
 	for _, e := range entries { // sorted by name
 		switch name := e.Name(); {
 		case strings.HasPrefix(name, "log-"):
-			logs = append(logs, name)
+			logs = append(logs, e)
 		case strings.HasPrefix(name, "out-"):
 			outs = append(outs, name)
 		}
@@ -37,10 +38,12 @@ func (j *Journal) load() error {
 	if err := j.loadForgotten(); err != nil {
 		return err
 	}
-	l := &loader{Journal: j, byN: map[uint64]*Action{}, words: map[string]string{}}
+	expected := j.expected(logs)
+	j.byID, j.actions = make(map[string]*Action, expected), make([]*Action, 0, expected)
+	l := &loader{Journal: j, byN: make(map[uint64]*Action, expected)}
 	var all []*segment
-	for i, name := range logs {
-		s, err := l.loadLog(name, i == len(logs)-1)
+	for i, e := range logs {
+		s, err := l.loadLog(e.Name(), i == len(logs)-1)
 		if err != nil {
 			return err
 		}
@@ -67,6 +70,18 @@ func (j *Journal) load() error {
 	}
 	j.forgetSome()
 	return nil
+}
+
+// expected returns about how many actions the files have, so that the lists of these need not grow.
+func (j *Journal) expected(logs []fs.DirEntry) int {
+	const smallest = 600 // bytes of an action whose result is short
+	var size int64
+	for _, e := range logs {
+		if info, err := e.Info(); err == nil {
+			size += info.Size()
+		}
+	}
+	return int(min(size/smallest, int64(j.cfg.MaxActions)))
 }
 
 // afterCrash gives an action that did not end its last state. Whether one that is only
@@ -173,7 +188,11 @@ func (j *loader) plausible(r record) bool {
 
 // apply takes over a record.
 func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
-	a := j.byN[r.n]
+	a := j.last // most actions have all of their records in a row
+	if a == nil || a.n != r.n || a.gone {
+		a = j.byN[r.n]
+		j.last = a
+	}
 	if a == nil {
 		if r.kind == kindReserved || r.kind == kindRunning {
 			j.applyIntent(s, r, payload)
@@ -208,7 +227,7 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 }
 
 func (j *loader) applyIntent(s *segment, r record, payload []byte) {
-	in, begin, ok := decodeIntent(payload, j.word)
+	in, begin, ok := decodeIntent(payload)
 	if !ok || j.byID[in.ID] != nil || j.hasForgotten(in.ID) {
 		return
 	}
@@ -219,16 +238,6 @@ func (j *loader) applyIntent(s *segment, r record, payload []byte) {
 	j.byID[in.ID], j.byN[a.n] = a, a
 	j.actions = append(j.actions, a)
 	a.hold(s)
-}
-
-// word returns bytes as a string that equal ones share.
-func (j *loader) word(p []byte) string {
-	kept, ok := j.words[string(p)] // which copies nothing
-	if !ok {
-		kept = string(p)
-		j.words[kept] = kept
-	}
-	return kept
 }
 
 // hasForgotten reports whether an identity is that of a forgotten action.

@@ -216,26 +216,23 @@ func (in Intent) encode(dst []byte, begin int64) []byte {
 	return dst
 }
 
-// decodeIntent reads a payload of encode. word makes strings of what many intents repeat.
-func decodeIntent(p []byte, word func([]byte) string) (in Intent, begin int64, ok bool) {
+// decodeIntent reads a payload of encode. All texts share one copy of it.
+func decodeIntent(p []byte) (in Intent, begin int64, ok bool) {
 	if len(p) < len(in.Digest)+8 {
 		return in, 0, false
 	}
 	p = p[copy(in.Digest[:], p):]
 	begin = int64(binary.LittleEndian.Uint64(p)) //nolint:gosec // written by the same rule
 	p = p[8:]
+	all := string(p)
 	for _, text := range []*string{&in.ID, &in.Kind, &in.Session, &in.Text, &in.Form} {
 		n, size := binary.Uvarint(p)
 		if size <= 0 || n > checkedPayload || int(n) > len(p)-size {
 			return in, 0, false
 		}
-		p = p[size:]
-		if text == &in.ID || text == &in.Text {
-			*text = string(p[:n])
-		} else {
-			*text = word(p[:n])
-		}
-		p = p[n:]
+		end := size + int(n)
+		*text = all[size:end]
+		p, all = p[end:], all[end:]
 	}
 	return in, begin, begin >= 0 && in.ID != "" && len(p) == 0
 }
