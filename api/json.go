@@ -471,9 +471,9 @@ func (d *decoding) unknown() (names []string) {
 	if d.shape.open {
 		return nil
 	}
-	known := d.shape.names()
 	for name := range d.sent {
-		if !slices.Contains(known, name) {
+		isField := slices.ContainsFunc(d.shape.fields(), func(f field) bool { return f.name == name })
+		if !isField && !slices.Contains(d.shape.ignored, name) {
 			names = append(names, name)
 		}
 	}

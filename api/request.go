@@ -163,33 +163,37 @@ func (e *envelope) request() (Request, error) {
 
 // shape finds out which action is meant.
 func (e *envelope) shape() (*shape, error) {
-	var names []string
-	for _, s := range actions {
-		names = append(names, s.kind())
-	}
-	allowed := strings.Join(names, ", ")
 	raw, sent := e.members["action"]
 	if _, ok := e.members["observation"]; ok && !sent {
-		return nil, fmt.Errorf("an observation came where an action is wanted; allowed are %s", allowed)
+		return nil, fmt.Errorf("an observation came where an action is wanted; allowed are %s", actionKinds())
 	}
 	if !sent {
-		return nil, fmt.Errorf(`the action object has no "action"; allowed are %s`, allowed)
+		return nil, fmt.Errorf(`the action object has no "action"; allowed are %s`, actionKinds())
 	}
 	kind, err := text(raw, true)
 	if err != nil {
-		return nil, fmt.Errorf(`"action" must be %w; allowed are %s`, err, allowed)
+		return nil, fmt.Errorf(`"action" must be %w; allowed are %s`, err, actionKinds())
 	}
 	if slices.Contains(elsewhere, kind) {
-		return nil, fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, allowed)
+		return nil, fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, actionKinds())
 	}
 	s := actionShapes[kind]
 	if s == nil {
-		return nil, fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), allowed)
+		return nil, fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), actionKinds())
 	}
 	if args, sent := e.members["args"]; sent && e.inner == nil {
 		return nil, fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(args))
 	}
 	return s, nil
+}
+
+// actionKinds lists the names of the actions for messages.
+func actionKinds() string {
+	var names []string
+	for _, s := range actions {
+		names = append(names, s.kind())
+	}
+	return strings.Join(names, ", ")
 }
 
 // The shapes by the names of actions and observations.
