@@ -45,7 +45,7 @@ type Config struct {
 }
 
 // Editor edits files. Its methods may be called concurrently: edits of one path take turns, edits of different paths do not
-// wait for each other. It owns no goroutines.
+// wait for each other. Close waits for its goroutines, which remove files of the undo history.
 type Editor struct {
 	root    string
 	as      func(func() error) error // runs file system work as the user; tests replace it

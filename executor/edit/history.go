@@ -93,6 +93,8 @@ type history struct {
 	budget int64
 	serial uint64
 	closed bool
+
+	removing sync.WaitGroup // of files of dropped entries; it gets no more once closed is set
 }
 
 // saved is an entry as the history finds it again.
@@ -204,7 +206,7 @@ func (h *history) forget(path string) {
 // dropAll is forget by key. h.mu is held.
 func (h *history) dropAll(key string) {
 	for len(h.paths[key]) > 0 {
-		h.drop(key, h.paths[key][0])
+		h.drop(key, h.paths[key][0])()
 	}
 }
 
@@ -278,6 +280,9 @@ func (h *history) push(path string, en *entry) error {
 	}()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed { // meanwhile: the next editor finds the entry
+		return errHistoryClosed
+	}
 	if err != nil {
 		h.discard(en)
 		h.dropAll(key)
@@ -286,10 +291,10 @@ func (h *history) push(path string, en *entry) error {
 	h.paths[key] = append(h.paths[key], s)
 	h.size += s.size
 	if len(h.paths[key]) > historyDepth {
-		h.drop(key, h.paths[key][0])
+		h.removing.Go(h.drop(key, h.paths[key][0]))
 	}
 	for h.size > h.budget {
-		h.dropOldest()
+		h.removing.Go(h.dropOldest())
 	}
 	return nil
 }
@@ -305,7 +310,7 @@ func (h *history) giveWay(need int64) bool {
 	if len(h.paths) == 0 || h.size+free < need {
 		return false
 	}
-	h.dropOldest()
+	h.dropOldest()()
 	return true
 }
 
@@ -358,7 +363,7 @@ func (h *history) top(path string) (*entry, *saved, error) {
 func (h *history) pop(path string, s *saved) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.drop(historyKey(path), s)
+	h.drop(historyKey(path), s)()
 }
 
 func (h *history) close() error {
@@ -369,24 +374,29 @@ func (h *history) close() error {
 	}
 	h.closed = true
 	h.paths = nil
+	h.removing.Wait() // nothing is dropped from now on
 	if h.root == nil {
 		return nil
 	}
 	return errors.Join(h.kept.Close(), h.root.Close())
 }
 
-// drop forgets an entry. h.mu is held.
-func (h *history) drop(key string, s *saved) {
+// drop forgets an entry and returns a function that removes its files. That may take as long as an edit: the system frees
+// the pages of a kept file. h.mu is held.
+func (h *history) drop(key string, s *saved) (remove func()) {
 	at := slices.Index(h.paths[key], s)
 	if at < 0 {
-		return
+		return func() {}
 	}
 	h.paths[key] = slices.Delete(slices.Clone(h.paths[key]), at, at+1)
 	h.size -= s.size
 	if len(h.paths[key]) == 0 {
 		delete(h.paths, key)
 	}
-	if h.root != nil {
+	return func() {
+		if h.root == nil {
+			return
+		}
 		if s.kept {
 			_ = h.root.Remove(keptDir + "/" + entryName(key, s)) // removed at the next start, otherwise
 		}
@@ -394,15 +404,15 @@ func (h *history) drop(key string, s *saved) {
 	}
 }
 
-// dropOldest makes room. h.mu is held.
-func (h *history) dropOldest() {
+// dropOldest is drop of the oldest entry of all. h.mu is held.
+func (h *history) dropOldest() (remove func()) {
 	key := ""
 	for k, list := range h.paths {
 		if key == "" || list[0].serial < h.paths[key][0].serial {
 			key = k
 		}
 	}
-	h.drop(key, h.paths[key][0])
+	return h.drop(key, h.paths[key][0])
 }
 
 // write puts an entry into a file.

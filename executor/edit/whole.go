@@ -102,38 +102,41 @@ func (in *Incoming) Fill(content io.Reader) error {
 	return err
 }
 
-// copyBuffers are the two buffers of a copy: one is filled while the other is hashed.
-var copyBuffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
+// copyBuffers are the buffers of copies.
+var copyBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
+// maxUnhashed is how many buffers of a copy may wait for their hash: the copy and the flush of a file below a megabyte do not
+// wait for it, because hashing takes about as long as both.
+const maxUnhashed = 8
 
 // copyHashed copies while another goroutine hashes. sum waits for that and must be called.
 func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err error) {
-	buffers := copyBuffers.Get().(*[2][128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
-	full, free := make(chan []byte, len(buffers)), make(chan []byte, len(buffers))
-	for i := range buffers {
-		free <- buffers[i][:]
+	type part struct {
+		buffer *[128 << 10]byte
+		length int
 	}
+	parts := make(chan part, maxUnhashed)
 	digest := sha256.New()
 	var hashing sync.WaitGroup
 	hashing.Go(func() {
-		for b := range full {
-			_, _ = digest.Write(b) // never fails
-			free <- b[:cap(b)]
+		for p := range parts {
+			_, _ = digest.Write(p.buffer[:p.length]) // never fails
+			copyBuffers.Put(p.buffer)
 		}
 	})
 	sum = func() hash {
 		hashing.Wait()
-		copyBuffers.Put(buffers)
 		return hash(hex.EncodeToString(digest.Sum(nil)))
 	}
-	defer close(full)
+	defer close(parts)
 	for {
-		b := <-free
-		n, failed := readUp(from, b)
+		b := copyBuffers.Get().(*[128 << 10]byte) //nolint:forcetypeassert // the pool has nothing else
+		n, failed := readUp(from, b[:])
 		if _, err = to.Write(b[:n]); err != nil {
 			return sum, size, err
 		}
 		size += int64(n)
-		full <- b[:n]
+		parts <- part{b, n}
 		if errors.Is(failed, io.EOF) {
 			return sum, size, nil
 		}
