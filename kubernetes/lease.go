@@ -81,9 +81,17 @@ type noticedLock struct {
 // when it ended.
 func (l *noticedLock) RecordEvent(string) { l.held = true }
 
-// unheld fails with ErrConflict while another process holds the lock.
+// unheld fails with ErrConflict while another process holds the lock. A lock that was
+// just given back is left to processes that wait for it: those ask every retry.
 func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 	record, _, err := lock.Get(ctx)
+	if err == nil && record.HolderIdentity == "" {
+		most := time.Duration((1 + leaderelection.JitterFactor) * 1.2 * float64(d.retry()))
+		if err := sleep(ctx, min(most-time.Since(record.RenewTime.Time), most)); err != nil { // clocks differ
+			return fmt.Errorf("waiting for the Lease %s: %w", lock.LeaseMeta.Name, err)
+		}
+		record, _, err = lock.Get(ctx)
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -95,6 +103,9 @@ func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 	}
 	return nil
 }
+
+// retry is how often a process that waits for a lead asks for it.
+func (d *Driver) retry() time.Duration { return d.config.LeaseTime * 2 / 15 }
 
 // elect calls work once this process leads, and returns when work returned and the
 // lead was given back. Without wait it gives up if another process is faster.
@@ -109,7 +120,7 @@ func (d *Driver) elect(ctx context.Context, lock *noticedLock, wait bool, work f
 		}
 	}
 	defer context.AfterFunc(ctx, giveUp)()
-	retry := d.config.LeaseTime * 2 / 15
+	retry := d.retry()
 	if !wait {
 		defer time.AfterFunc(2*retry, giveUp).Stop()
 	}

@@ -313,3 +313,60 @@ func TestPruneWhileClaiming(t *testing.T) {
 		t.Errorf("after Prune: %+v, %v", found, err)
 	}
 }
+
+// The pool of a process that ends is taken over by one that waits, with its sandboxes;
+// the last process removes them.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	const size = 2
+	w := newVersionedWorld(t)
+	bare := spec
+	bare.Key, bare.Name, bare.Env = "", "", nil
+	type process struct {
+		pool *sandbox.Pool
+		stop func()
+	}
+	start := func() *process {
+		pool, err := sandbox.NewPool(t.Context(), w.other(), "p", bare, size, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { pool.Run(ctx, 100*time.Millisecond) })
+		t.Cleanup(running.Wait)
+		t.Cleanup(cancel)
+		return &process{pool, func() {
+			cancel()
+			running.Wait()
+			if err := pool.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}}
+	}
+	first := start()
+	for len(w.members(t)) < size {
+		<-time.After(10 * time.Millisecond)
+	}
+	names := func() (all []string) {
+		for _, s := range w.members(t) {
+			all = append(all, s.Instance)
+		}
+		return all
+	}
+	before := fmt.Sprint(names())
+	second := start()
+	<-time.After(200 * time.Millisecond) // until it waits
+	first.stop()
+	if after := fmt.Sprint(names()); after != before {
+		t.Errorf("the pool was %s, and is %s after its process ended", before, after)
+	}
+	lease, err := w.CoordinationV1().Leases("agents").Get(t.Context(), "actiond-pool-p", metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		t.Errorf("nobody took the pool over: %+v, %v", lease, err)
+	}
+	second.stop()
+	if left := w.members(t); len(left) > 0 {
+		t.Errorf("left by the last process: %v", left)
+	}
+}

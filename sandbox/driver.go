@@ -143,7 +143,8 @@ type (
 	Leader interface {
 		// Lead calls work while no other process leads what; the context of work ends
 		// when the lead is lost, and with wait work is called again once the lead was
-		// won again. It waits for the lead, or, without wait, fails with [ErrConflict].
+		// won again. It waits for the lead, or, without wait, fails with [ErrConflict] if
+		// another process leads or waits for the lead.
 		Lead(ctx context.Context, what string, wait bool, work func(context.Context)) error
 	}
 	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.

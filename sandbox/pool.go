@@ -178,7 +178,7 @@ func (p *Pool) fill(ctx context.Context) error {
 }
 
 // Drain removes all sandboxes that wait in the pool, unless another process fills
-// it. Run must have ended.
+// it or waits to take it over. Run must have ended.
 func (p *Pool) Drain(ctx context.Context) error {
 	var errs []error
 	err := p.warmer.Lead(ctx, "pool-"+p.name, false, func(ctx context.Context) {
