@@ -59,6 +59,8 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 		status = http.StatusNotFound
 	case is(sandbox.ErrConflict), is(sandbox.ErrClaimed), is(sandbox.ErrAmbiguous), is(sandbox.ErrUnsupported):
 		status = http.StatusConflict
+	case is(sandbox.ErrQuota):
+		status = http.StatusTooManyRequests
 	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), lifeless:
 		status = http.StatusUnprocessableEntity
 	default:

@@ -75,7 +75,8 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 	}
 	defer func() {
 		if errors.Is(err, errUndone) && mine {
-			err = fmt.Errorf("creating sandbox %s: it was removed meanwhile: %w", id, sandbox.ErrNotFound)
+			why := err.Error() // its text: the caller does not try again
+			err = fmt.Errorf("creating sandbox %s: it was removed meanwhile: %w: %s", id, sandbox.ErrNotFound, why)
 		}
 		if err != nil && mine {
 			err = errors.Join(err, d.undo(ctx, r))
@@ -95,7 +96,7 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 		if made && errors.Is(err, errUndone) { // the caller that began the creation does not know of this Pod
 			undoCtx, cancel := settling(ctx)
 			defer cancel()
-			err = errors.Join(err, d.deletePod(undoCtx, pod.Name, pod.UID))
+			err = errors.Join(err, d.deletePod(undoCtx, pod.Name, pod.UID, removeGrace))
 		}
 		return nil, err
 	}
@@ -117,6 +118,9 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 		if err == nil && pod.Labels[labelID] != r.ID {
 			return nil, false, d.lostClaim(ctx, r)
 		}
+		if err == nil && pod.DeletionTimestamp != nil && !leaving(pod) {
+			return nil, false, fmt.Errorf("%w: sandbox %s is gone, %s; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID, removal(pod))
+		}
 		if !apierrors.IsNotFound(err) {
 			return pod, false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 		}
@@ -129,13 +133,22 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 	if apierrors.IsAlreadyExists(err) {
 		pod, err = d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 	}
-	return pod, made, creationError(ctx, "making the Pod of sandbox "+r.ID, err)
+	return pod, made, d.creationError(ctx, "making the Pod of sandbox "+r.ID, err)
 }
 
-// creationError is apiError for what admission may refuse.
-func creationError(ctx context.Context, doing string, err error) error {
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota") {
-		return fmt.Errorf("%s: the quota of the namespace is used up: %w", doing, err)
+// creationError is apiError for what the cluster may refuse, and says what to do.
+func (d *Driver) creationError(ctx context.Context, doing string, err error) error {
+	var refusal apierrors.APIStatus
+	switch {
+	case apierrors.IsNotFound(err) && errors.As(err, &refusal) && refusal.Status().Details != nil && refusal.Status().Details.Kind == "namespaces":
+		return fmt.Errorf("%s: the namespace %s does not exist; make it with 'kubectl create namespace %s', or name another", doing, d.namespace, d.namespace)
+	case !apierrors.IsForbidden(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return fmt.Errorf("%s: the namespace %s is being removed; name another", doing, d.namespace)
+	case strings.Contains(err.Error(), "exceeded quota"):
+		return fmt.Errorf("%s: namespace %s: %w: %w", doing, d.namespace, sandbox.ErrQuota, err)
+	case !lacksRight(err): // a policy of the namespace: its Pod Security, its LimitRange, a webhook
+		return fmt.Errorf("%s: %w: %w", doing, sandbox.ErrInvalid, err)
 	}
 	return apiError(ctx, doing, err)
 }
@@ -155,7 +168,7 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 			return apiError(ctx, "looking at the Pod "+r.Pod, err)
 		}
 	}
-	return errors.Join(d.deletePod(ctx, r.Pod, ""), d.forget(ctx, r), d.deletePod(ctx, r.Pod, ""))
+	return errors.Join(d.deletePod(ctx, r.Pod, "", removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, "", removeGrace))
 }
 
 // bringUp returns when a command ran in the sandbox's shell.
@@ -289,14 +302,20 @@ func eventTime(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// lastWords are the last lines of the server's log.
+// lastWords are the last lines of the server's log, or of what puts the server into the
+// Pod if that is as far as it came.
 func (d *Driver) lastWords(ctx context.Context, pod string) string {
-	lines := int64(20)
-	log, err := d.pods().GetLogs(pod, &corev1.PodLogOptions{Container: containerName, TailLines: &lines}).Stream(ctx)
-	if err != nil {
-		return ""
+	for _, container := range []string{containerName, initName} {
+		lines := int64(20)
+		log, err := d.pods().GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(io.LimitReader(log, 64<<10)) // as far as it goes
+		_ = log.Close()
+		if said := strings.TrimSpace(string(text)); said != "" {
+			return said
+		}
 	}
-	defer func() { _ = log.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(log, 64<<10)) // as far as it goes
-	return strings.TrimSpace(string(text))
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 
 	client "k8s.io/client-go/kubernetes"
 )
@@ -11,6 +12,7 @@ import (
 // New is a driver of a cluster in memory. dial reaches every Pod's server.
 func New(config Config, api client.Interface, dial func(ctx context.Context) (net.Conn, error)) *Driver {
 	d := newDriver(config, api, "agents")
+	d.outage = 300 * time.Millisecond
 	d.configz = func(_ context.Context, node string) ([]byte, error) {
 		return map[string][]byte{
 			"old": []byte(`{"kubeletconfig": {"podPidsLimit": -1}}`), "new": []byte(`{"kubeletconfig": {"podPidsLimit": 1024}}`), "odd": []byte(`{}`),

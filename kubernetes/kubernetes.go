@@ -14,8 +14,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,6 +73,7 @@ type Driver struct {
 	configz func(ctx context.Context, node string) ([]byte, error)
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors atomic.Pointer[mirrors] // nil while no Events runs
+	outage  time.Duration           // is outageTime but in tests
 }
 
 var (
@@ -106,7 +109,9 @@ func Open(config Config) (*Driver, error) {
 		return nil, fmt.Errorf("finding the namespace: %w", err)
 	}
 	access.QPS = -1 // the API server has its own priorities and fairness
-	api, err := client.NewForConfig(access)
+	calling := rest.CopyConfig(access)
+	calling.Wrap(func(calls http.RoundTripper) http.RoundTripper { return bounded{calls} })
+	api, err := client.NewForConfig(calling)
 	if err != nil {
 		return nil, fmt.Errorf("preparing access to the Kubernetes cluster: %w", err)
 	}
@@ -132,8 +137,51 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
-	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod}
+	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime}
 }
+
+// answerTime bounds the wait for the beginning of an answer of the API server, which
+// bounds its own work on a call to a minute.
+const answerTime = 30 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer after %v", answerTime)
+
+// bounded ends calls that are not answered in time. A watch, or a log that is
+// followed, may go on for as long as it likes once it began.
+type bounded struct{ calls http.RoundTripper }
+
+// RoundTrip is [http.RoundTripper]'s.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	timer := time.AfterFunc(answerTime, func() { cancel(errNoAnswer) })
+	response, err := b.calls.RoundTrip(r.WithContext(ctx))
+	if !timer.Stop() && err != nil && r.Context().Err() == nil {
+		err = errNoAnswer
+	}
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	response.Body = &boundedBody{response.Body, func() { cancel(nil) }}
+	return response, nil
+}
+
+// boundedBody frees what a call holds when its answer was read.
+type boundedBody struct {
+	io.ReadCloser
+
+	free func()
+}
+
+// Close is [io.Closer]'s.
+func (b *boundedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.free()
+	return err
+}
+
+// WrappedRoundTripper is for client-go, which looks for its own transport.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.calls } //nolint:ireturn // the library's interface
 
 // errNoCluster reports that no kubeconfig exists, or an empty one.
 var errNoCluster = errors.New("no Kubernetes cluster is configured: set KUBECONFIG to a kubeconfig, or write ~/.kube/config")
@@ -190,7 +238,15 @@ func apiError(ctx context.Context, doing string, err error) error {
 		apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err), errors.As(err, &network):
 		return fmt.Errorf("%s: the API server of Kubernetes does not answer: %w: %w", doing, sandbox.ErrUnknown, err)
 	}
+	if lacksRight(err) {
+		return fmt.Errorf("%s: %w; 'runtimectl doctor' lists the rights that are missing", doing, err)
+	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// lacksRight tells a refusal by the roles of the account from one by a policy.
+func lacksRight(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " in API group ")
 }
 
 // settleTime bounds calls that undo something, whose caller may have gone away.
@@ -205,6 +261,17 @@ func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 // cmd/server. Every process of a Pod may write the message of the container; with this
 // status it is the init's.
 const crashedStatus = 70
+
+// removal says that the Pod is being removed and, where the cluster tells, why: it was
+// evicted, or its node was lost.
+func removal(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return "being removed: " + c.Reason + ": " + c.Message
+		}
+	}
+	return "being removed"
+}
 
 // endedIn says how the sandbox's container ended, in the words of the cluster.
 func endedIn(pod *corev1.Pod) string {

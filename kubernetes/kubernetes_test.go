@@ -222,7 +222,13 @@ func TestCreateFails(t *testing.T) {
 		{"names", "list", "secrets", false, broken, sandbox.ErrUnknown, "looking for the name first"},
 		{"pod", "create", "pods", false, broken, sandbox.ErrUnknown, "making the Pod"},
 		{"pod made", "create", "pods", true, broken, sandbox.ErrUnknown, "making the Pod"},
-		{"quota", "create", "pods", false, quota, nil, "the quota of the namespace is used up"},
+		{"quota", "create", "pods", false, quota, sandbox.ErrQuota, "namespace agents: the quota is used up"},
+		{"policy", "create", "pods", false, apierrors.NewForbidden(pods, "p", errors.New("maximum cpu usage per Container is 1")), sandbox.ErrInvalid, "maximum cpu usage"},
+		{
+			"rights", "create", "pods", false, apierrors.NewForbidden(pods, "p", errors.New(`User "u" cannot create resource "pods" in API group ""`)), nil,
+			"'runtimectl doctor' lists the rights that are missing",
+		},
+		{"no namespace", "create", "secrets", false, apierrors.NewNotFound(corev1.Resource("namespaces"), "agents"), nil, "make it with 'kubectl create namespace agents'"},
 		{"refused", "create", "pods", false, apierrors.NewBadRequest("no such field"), sandbox.ErrInvalid, "no such field"},
 		{"owner", "patch", "secrets", false, broken, sandbox.ErrUnknown, "to its Pod"},
 		{"watch", "watch", "pods", false, broken, sandbox.ErrUnknown, "watching the Pod"},
@@ -768,5 +774,72 @@ func TestLostNode(t *testing.T) {
 		if removed, err := w.driver.Prune(t.Context(), false); err != nil || len(removed) != 0 {
 			t.Errorf("Prune: %+v, %v", removed, err)
 		}
+	}
+}
+
+// A sandbox whose lost node does not carry out its removal is gone and not replaced.
+// Its removal by a caller needs no node.
+func TestRemovalOnLostNode(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(*world, *sandbox.Sandbox) error{
+		"rm":    func(w *world, s *sandbox.Sandbox) error { return w.driver.Delete(t.Context(), s) },
+		"prune": func(w *world, _ *sandbox.Sandbox) error { _, err := w.driver.Prune(t.Context(), false); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := &list.Items[0]
+			pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			pod.Status.Conditions = []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionFalse},
+				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "NoExecute taint"},
+			}
+			if err := w.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, "agents"); err != nil {
+				t.Fatal(err)
+			}
+			const why = "being removed: DeletionByTaintManager: NoExecute taint"
+			if _, err := w.driver.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "is gone, "+why) {
+				t.Errorf("the key again: %v", err)
+			}
+			found, err := w.driver.Get(t.Context(), s.ID)
+			if err != nil || found.State != sandbox.Gone || found.Detail != why {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			var grace *int64
+			w.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				grace = action.(clienttesting.DeleteActionImpl).DeleteOptions.GracePeriodSeconds
+				return false, nil, nil
+			})
+			if err := remove(w, found); err != nil || grace == nil || *grace != 0 || len(w.left(t)) > 0 {
+				t.Errorf("%v, grace %v, left %v", err, grace, w.left(t))
+			}
+		})
+	}
+}
+
+// A creation that waits goes on after the API server was away for a moment.
+func TestCreateOverOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	down := apierrors.NewInternalError(errors.New("down"))
+	watches, gets := 0, 0
+	w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		watches++
+		return watches == 1, nil, down
+	})
+	w.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		gets++
+		return gets == 1, nil, down
+	})
+	if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready || watches < 3 || gets < 2 {
+		t.Errorf("%+v, %v; %d watches, %d looks", s, err, watches, gets)
 	}
 }

@@ -86,7 +86,7 @@ func (d *Driver) listRecords(ctx context.Context) (map[string]*record, error) {
 // removes it if it is: it may have been renewed or claimed since.
 func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*sandbox.Removal, error) {
 	pod, err := d.pods().Get(ctx, listed.pod, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (pod.UID != listed.uid || pod.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != listed.uid || leaving(pod)) {
 		return nil, nil //nolint:nilnil // another caller removed it
 	}
 	if err != nil {
@@ -113,10 +113,10 @@ func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*
 // pool, may have been claimed since it was listed.
 func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *record) (bool, error) {
 	if r == nil || s.Pool != "" {
-		if removed, err := d.deleteAsListed(ctx, pod); !removed || err != nil {
+		if removed, err := d.deleteAsListed(ctx, pod, s.grace()); !removed || err != nil {
 			return false, err
 		}
-	} else if err := d.deletePod(ctx, s.pod, s.uid); err != nil {
+	} else if err := d.deletePod(ctx, s.pod, s.uid, s.grace()); err != nil {
 		return false, err
 	}
 	if r != nil {

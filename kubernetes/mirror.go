@@ -241,7 +241,7 @@ func (m *mirror) podOf(id string) *listed {
 	objects, _ := m.store.ByIndex(indexID, id) // the index is there
 	for _, object := range objects {
 		pod := object.(*listed)
-		if pod.DeletionTimestamp != nil {
+		if leaving(pod.Pod) {
 			continue
 		}
 		if found != nil {
@@ -252,11 +252,11 @@ func (m *mirror) podOf(id string) *listed {
 	return found
 }
 
-// pod is the Pod of a name and a uid, nil for one that is being removed.
+// pod is the Pod of a name and a uid, nil for one that its node is removing.
 func (m *mirror) pod(namespace, name string, uid types.UID) *listed {
 	object, _, _ := m.store.GetByKey(namespace + "/" + name)
 	pod, ok := object.(*listed)
-	if !ok || pod.UID != uid || pod.DeletionTimestamp != nil {
+	if !ok || pod.UID != uid || leaving(pod.Pod) {
 		return nil
 	}
 	return pod
@@ -352,7 +352,7 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept.Spec.NodeName = pod.Spec.NodeName
 	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message, PodIP: pod.Status.PodIP}
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {
+		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled || c.Type == corev1.DisruptionTarget {
 			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}

@@ -165,7 +165,7 @@ func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {
 		if err != nil {
 			return apiError(ctx, "looking at the warm Pod "+of.pod, err)
 		}
-		removed, err := d.deleteAsListed(ctx, pod)
+		removed, err := d.deleteAsListed(ctx, pod, removeGrace)
 		if removed || err != nil {
 			return err // the Pod's record goes with it
 		}
@@ -175,8 +175,7 @@ func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {
 
 // deleteAsListed removes a Pod unless it has changed, as by a claim, since it was looked
 // at, and reports whether it did.
-func (d *Driver) deleteAsListed(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	grace := int64(1)
+func (d *Driver) deleteAsListed(ctx context.Context, pod *corev1.Pod, grace int64) (bool, error) {
 	err := d.pods().Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})

@@ -93,7 +93,7 @@ func (d *Driver) take(ctx context.Context, r *record, name string) (found *recor
 		// The API server may have made it although its answer did not arrive.
 		undoCtx, cancel := settling(ctx)
 		defer cancel()
-		return nil, false, errors.Join(creationError(ctx, "making the record of sandbox "+id, err), d.forget(undoCtx, r))
+		return nil, false, errors.Join(d.creationError(ctx, "making the record of sandbox "+id, err), d.forget(undoCtx, r))
 	}
 	r.uid = made.UID
 	return r, true, nil

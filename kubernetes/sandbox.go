@@ -28,6 +28,7 @@ type instance struct {
 	pod    string // its name
 	uid    types.UID
 	ip     string // empty before it runs
+	lost   bool   // its node is
 
 	mu  sync.Mutex
 	key string // once it was read
@@ -36,7 +37,7 @@ type instance struct {
 // sandbox is the sandbox of a Pod.
 func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
-	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP}
+	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod)}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
 		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
@@ -57,7 +58,7 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 // again.
 func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
 	if pod.DeletionTimestamp != nil {
-		return sandbox.Gone, "being removed"
+		return sandbox.Gone, removal(pod)
 	}
 	state, waiting, err := look(pod)
 	switch {
@@ -86,8 +87,12 @@ func lostNode(pod *corev1.Pod) bool {
 	return false
 }
 
-// List is [sandbox.Driver]'s. Pods that are being removed are not among them; those
-// that ended are gone.
+// leaving tells whether the node of a Pod is removing it. A lost node does not: its Pod
+// is there, and its sandbox gone, until the node is back or a caller removes it.
+func leaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && !lostNode(pod) }
+
+// List is [sandbox.Driver]'s. Pods that their nodes are removing are not among them;
+// those that ended are gone.
 func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	pods, err := d.listPods(ctx)
 	if err != nil {
@@ -106,11 +111,11 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	return all, nil
 }
 
-// listPods are the Pods of sandboxes that are not being removed. Callers must not change
+// listPods are the Pods of sandboxes that their nodes are not removing. Callers must not change
 // them.
 func (d *Driver) listPods(ctx context.Context) (pods []*listed, err error) {
 	if err := d.mirrored(false).each(ctx, d.podSource(), func(object any) error {
-		if p := object.(*listed); p.DeletionTimestamp == nil && sandbox.IsID(p.Labels[labelID]) {
+		if p := object.(*listed); !leaving(p.Pod) && sandbox.IsID(p.Labels[labelID]) {
 			pods = append(pods, p)
 		}
 		return nil
@@ -132,7 +137,7 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 	}
 	if r != nil {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
-		if err == nil && pod.DeletionTimestamp == nil && pod.Labels[labelID] == r.ID {
+		if err == nil && !leaving(pod) && pod.Labels[labelID] == r.ID {
 			return d.sandbox(pod).Sandbox, nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -183,7 +188,7 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	if err := d.deletePod(ctx, of.pod, of.uid); err != nil {
+	if err := d.deletePod(ctx, of.pod, of.uid, of.grace()); err != nil {
 		return err
 	}
 	d.seenGone(ctx, of.pod, of.uid)
@@ -193,10 +198,21 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	return d.forget(ctx, r)
 }
 
+// removeGrace is what a sandbox gets to end by itself, in seconds.
+const removeGrace = 1
+
+// grace is removeGrace, or 0 where the node is lost: nothing else removes that Pod from
+// the cluster. The node ends its processes should it come back.
+func (s *instance) grace() int64 {
+	if s.lost {
+		return 0
+	}
+	return removeGrace
+}
+
 // deletePod removes the Pod of a name, and of a uid unless that is empty. One that no
 // longer exists is not an error.
-func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID) error {
-	grace := int64(1)
+func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID, grace int64) error {
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
 	if uid != "" {
 		options.Preconditions = &metav1.Preconditions{UID: &uid}

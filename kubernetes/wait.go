@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,11 @@ func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod) (*core
 	}
 	said := ""
 	err := d.follow(ctx, r.Pod, func(now *corev1.Pod) (bool, error) {
-		if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
+		if now == nil || now.UID != pod.UID {
 			return false, errUndone
+		}
+		if now.DeletionTimestamp != nil {
+			return false, fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
 		}
 		pod = now
 		state, waiting, err := look(now)
@@ -43,8 +47,11 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, work func(context.
 	go func() { // ends with this function
 		defer close(watched)
 		err := d.follow(watchCtx, r.Pod, func(now *corev1.Pod) (bool, error) {
-			if now == nil || now.DeletionTimestamp != nil {
+			if now == nil {
 				return false, errUndone
+			}
+			if now.DeletionTimestamp != nil {
+				return false, fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
 			}
 			_, _, err := look(now)
 			return false, err
@@ -64,19 +71,36 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, work func(context.
 	return err
 }
 
+// outageTime is how long a creation goes on without the API server, which may be
+// restarted or replaced meanwhile.
+const outageTime = 30 * time.Second
+
 // follow calls each with the Pod as it is and whenever it changes, nil once it is
-// gone, until each returns true or an error.
+// gone, until each returns true or an error, or the API server was silent for
+// outageTime.
 func (d *Driver) follow(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) error {
+	var silent time.Time // since when; zero: it answers
 	for {
-		done, err := d.followOnce(ctx, name, each)
+		done, err := d.followOnce(ctx, name, func(pod *corev1.Pod) (bool, error) {
+			silent = time.Time{}
+			return each(pod)
+		})
+		if errors.Is(err, sandbox.ErrUnknown) {
+			if silent.IsZero() {
+				silent = time.Now()
+			}
+			if time.Since(silent) < d.outage {
+				err = sleep(ctx, createPause)
+			}
+		}
 		if done || err != nil {
 			return err
 		}
 	}
 }
 
-// followOnce is follow until the API server ends the watch. The watch begins before
-// the Pod is looked at, so no change is missed.
+// followOnce is follow until the API server ends the watch or does not answer. The
+// watch begins before the Pod is looked at, so no change is missed.
 func (d *Driver) followOnce(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) (bool, error) {
 	w, err := d.pods().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {

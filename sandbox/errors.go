@@ -16,6 +16,8 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrInvalid: the specification asks for something it may not have.
 	ErrInvalid = errors.New("invalid specification")
+	// ErrQuota: the platform's quota of sandboxes, or of what they use, is reached.
+	ErrQuota = errors.New("the quota is used up")
 	// ErrNoImage: the image is not there and could not be pulled.
 	ErrNoImage = errors.New("no such image")
 	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns it
