@@ -135,7 +135,9 @@ func (e *envelope) request() (Request, error) {
 	if stamp, err := text(e.members["timestamp"], false); err == nil { // it may be anything
 		r.Timestamp = stamp
 	}
-	if e.key != nil && e.key.Kind() == '"' { // others are no identity
+	if isSet(e.key) && e.key.Kind() != '"' {
+		r.keyGot = describe(e.key)
+	} else if isSet(e.key) {
 		if r.Key, err = text(e.key, true); err == nil {
 			err = CheckKey(r.Key)
 		}

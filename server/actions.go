@@ -100,6 +100,17 @@ func (s *Server) enter() (leave func(), err error) {
 	}
 }
 
+// joins takes one of the places for requests that wait for an action which another one
+// carries out; stop gives it back.
+func (s *Server) joins() (stop func(), err error) {
+	select {
+	case s.followers <- struct{}{}:
+		return func() { <-s.followers }, nil
+	default:
+		return nil, refuse(http.StatusTooManyRequests, "%d requests wait for actions of others already: ask for the action without waiting, or try again", maxFollowers)
+	}
+}
+
 // readAction reads the action in a request, with the defaults of /v1/actions or of the
 // legacy protocol.
 func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call, error) {
@@ -115,6 +126,9 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		return nil, err
 	}
 	if want == formAction {
+		if err := req.NoKey(); err != nil {
+			return nil, err
+		}
 		req = req.Native()
 	}
 	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
@@ -271,6 +285,13 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 			s.fly(r.Context(), f, c, leave)
 		default:
 			leave()
+			if f != nil {
+				stop, err := s.joins()
+				if err != nil {
+					return err
+				}
+				defer stop()
+			}
 		}
 		if async && f != nil && !await(r.Context(), f.done, wait) {
 			a.Queue()

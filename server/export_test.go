@@ -60,6 +60,7 @@ const (
 	MaxConns     = maxConns
 	MaxHeader    = maxHeader
 	MaxTunnels   = maxTunnels
+	MaxFollowers = maxFollowers
 )
 
 // SetTunnelIdle sets how long a tunnel may carry nothing.

@@ -155,6 +155,11 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if f != nil && wait > 0 {
+		stop, err := s.joins()
+		if err != nil {
+			return err
+		}
+		defer stop()
 		await(r.Context(), f.done, time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
 	}
 	return s.writeRecorded(w, http.StatusOK, a, f)
@@ -271,6 +276,11 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 	if accepted == "" {
 		accepted = linesType
 	}
+	stop, err := s.joins()
+	if err != nil {
+		return err
+	}
+	defer stop()
 	s.follow(w, r, f, a, after, accepted, nil)
 	return nil
 }

@@ -159,6 +159,8 @@ const (
 	maxHeader = 16 << 10
 	// maxConns leaves most of a container's descriptors to the engines.
 	maxConns = 1024
+	// maxFollowers leaves connections to those who start actions, and cancel them.
+	maxFollowers = 512
 
 	// releaseTime after the last action, the free heap goes back to the system.
 	// The runtime would keep it for minutes, in every sandbox of a host.
@@ -186,6 +188,7 @@ type Server struct {
 	metrics   *metrics
 	usage     *usage
 	actions   chan struct{} // one element per action in flight
+	followers chan struct{} // one element per request that waits for an action of another one
 	terminals chan struct{} // one element per terminal that is attached
 	tunnels   *tunnels
 	hungUp    chan struct{} // closed when terminals, tunnels and MCP clients are to end
@@ -238,6 +241,7 @@ func New(cfg Config) *Server {
 		owner:     owner{reading: make(chan struct{}, 1)},
 		life:      newLife(cfg.TTL, cfg.Idle),
 		actions:   make(chan struct{}, cfg.MaxActions),
+		followers: make(chan struct{}, maxFollowers),
 		started:   time.Now(),
 		terminals: make(chan struct{}, maxTerminals),
 		tunnels:   newTunnels(),

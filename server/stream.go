@@ -53,6 +53,11 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 		go s.fly(s.base, f, c, leave)
 	} else {
 		leave()
+		stop, err := s.joins()
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	s.identified(w, r, a)
 	s.follow(w, r, f, a, 0, accepted, c.reader)
