@@ -27,6 +27,10 @@ var ErrUnknown = errors.New("the result of the action is unknown")
 // again after an error that wraps it, because no server will answer.
 var ErrGone = errors.New("the server does not come back")
 
+// ErrCut reports that the connection broke while an action was asked for, and that none could
+// be made for half a minute: the action may run, and its identity finds it again.
+var ErrCut = errors.New("the connection broke and does not come back")
+
 // unknownPrefix begins the observation of such an action.
 const unknownPrefix = "the result is unknown:"
 
@@ -60,11 +64,11 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 			seen, tries = *progress, 1
 		}
 		if tries >= maxTries || knows && !c.pause(ctx, tries) {
-			return err
+			return fmt.Errorf("%w: %w", ErrCut, err)
 		}
 		for ; !knows; tries++ {
 			if !c.pause(ctx, tries) || tries >= maxTries {
-				return err
+				return fmt.Errorf("%w: %w", ErrCut, err)
 			}
 			_, probe := c.Actions(ctx, ActionFilter{Limit: 1})
 			if knows = probe == nil; !knows && !broken(ctx, probe) && !unanswered(probe) && !refusedForNow(probe) {
@@ -288,7 +292,7 @@ func broken(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.Is(err, ErrGone) || errors.As(err, new(callersError)) {
 		return false
 	}
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))
+	return errors.Is(err, errSilent) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))
 }
 
 // callersError is an error of the caller's own function.

@@ -19,17 +19,22 @@ var ErrTooSlow = errors.New("the answer comes too slowly")
 // answered for a minute.
 var ErrNoAnswer = errors.New("there is no answer")
 
+// errSilent is the cause that ends a stream without an event, not even the heartbeat that
+// servers send every 15 seconds: a connection may break so that no side is told.
+var errSilent = errors.New("nothing more comes")
+
 // limits are how long answers may take.
 type limits struct {
 	quick time.Duration // the whole of a call that every server answers at once
 	grace time.Duration // an answer that has begun, and in addition
 	rate  float64       // so many bytes a second
 	pause time.Duration // before an action is asked for again, at first
+	quiet time.Duration // between two events of a stream
 }
 
 // A server has the whole answer when it sends the first byte, streams aside. A
 // tenth of a mobile connection's rate is enough.
-var defaultLimits = limits{quick: time.Minute, grace: 15 * time.Second, rate: 32 << 10, pause: 100 * time.Millisecond}
+var defaultLimits = limits{quick: time.Minute, grace: 15 * time.Second, rate: 32 << 10, pause: 100 * time.Millisecond, quiet: time.Minute}
 
 // pace cancels the context of a call whose answer comes too slowly. An action
 // may run for days before the first byte, and nothing bounds that.
@@ -37,6 +42,7 @@ type pace struct {
 	limits limits
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // runs while bytes are due
+	quiet  *time.Timer // runs while an event is
 	begun  time.Time
 	bytes  int64
 	hints  int // informational answers
@@ -53,6 +59,8 @@ func (l limits) pace(ctx context.Context) (context.Context, *pace) {
 	p := &pace{limits: l, cancel: cancel}
 	p.timer = time.AfterFunc(time.Hour, func() { cancel(ErrTooSlow) })
 	p.timer.Stop()
+	p.quiet = time.AfterFunc(time.Hour, func() { cancel(errSilent) })
+	p.quiet.Stop()
 	trace := &httptrace.ClientTrace{
 		// The header is due from its first byte on, and after an informational one
 		// nothing is: its server, or a proxy, says that the action goes on.
@@ -87,6 +95,7 @@ func (p *pace) rest() { p.timer.Stop() }
 
 func (p *pace) end() {
 	p.timer.Stop()
+	p.quiet.Stop()
 	p.cancel(nil)
 }
 

@@ -190,11 +190,11 @@ func TestSlowActionIsNoDrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := hostile(t, func(conn net.Conn) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-			for range 5 {
-				time.Sleep(time.Hour)
+			for range 5 * 60 * 2 {
+				time.Sleep(30 * time.Second)
 				_, _ = io.WriteString(conn, `{"event":"heartbeat"}`+"\n")
 			}
-			time.Sleep(time.Hour)
+			time.Sleep(30 * time.Second)
 			_, _ = io.WriteString(conn, `{"event":"observation","observation":`+observation+"}\n")
 		})
 		if o, err := c.Stream(t.Context(), runAction, ignore); err != nil || o != want {

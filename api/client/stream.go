@@ -137,7 +137,10 @@ const linesType = "application/x-ndjson"
 // line reads one line of most bytes, which is due once it has begun; it fails with
 // io.ErrUnexpectedEOF where the stream ends before it.
 func (a *answer) line(r *bufio.Reader, most int64) ([]byte, error) {
-	if _, err := r.Peek(1); err != nil {
+	a.pace.quiet.Reset(a.pace.limits.quiet)
+	_, err := r.Peek(1)
+	a.pace.quiet.Stop()
+	if err != nil {
 		return nil, endOf(err)
 	}
 	a.pace.begin()

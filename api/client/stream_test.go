@@ -3,10 +3,13 @@ package client_test
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
@@ -84,4 +87,36 @@ func TestStream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stream that falls silent is asked for again behind its last event: the connection may have
+// broken without a word.
+func TestStreamFallsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		c := hostile(t, func(conn net.Conn) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+			switch asked++; asked {
+			case 1:
+				_, _ = io.WriteString(conn, `{"event":"output","seq":1,"offset":0,"text":"a"}`+"\n")
+				time.Sleep(24 * time.Hour)
+			case 2: // whether it knows identities
+				_, _ = io.WriteString(conn, `{"actions":[],"next":0}`)
+			default:
+				_, _ = io.WriteString(conn, `{"event":"output","seq":2,"offset":1,"text":"b"}`+"\n"+`{"event":"observation","seq":3,"observation":{"observation":"null","content":"done","extras":{}}}`+"\n")
+			}
+		})
+		got := ""
+		o, err := c.Stream(t.Context(), api.Request{Key: "k", Action: api.RunAction{Command: "x"}}, func(o api.Output) error {
+			got += string(o.Data)
+			return nil
+		})
+		if want := (api.NullObservation{Content: "done"}); err != nil || o != want || got != "ab" {
+			t.Errorf("got %+v, %q, %v", o, got, err)
+		}
+		if asked != 3 {
+			t.Errorf("it asked %d times", asked)
+		}
+	})
 }

@@ -50,6 +50,9 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 		if ctx.Err() != nil {
 			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 		}
+		if errors.Is(err, client.ErrCut) {
+			return fmt.Errorf("%w\nThe command may go on: 'runtimectl follow %s %s' shows what it prints, 'runtimectl cancel %[2]s %[3]s' ends it", err, name, request.Key)
+		}
 		return err
 	}
 	ended, ok := o.(api.ExecObservation)
@@ -147,6 +150,9 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	err = errors.Join(err, tty.disconnect(err != nil))
 	if errors.Is(err, errLeft) {
 		return nil, errLeft
+	}
+	if errors.Is(err, client.ErrCut) {
+		return nil, err
 	}
 	if ended, ok := o.(api.ExecObservation); pid > 0 && (!ok || ended.ExitCode == nil && ended.Signal == nil) && ctx.Err() == nil {
 		stopGroup(ctx, c, user, pid)

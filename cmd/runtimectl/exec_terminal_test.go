@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,7 +116,7 @@ func (y *typist) shows(text string) {
 			return
 		}
 		if time.Now().After(limit) {
-			y.t.Fatalf("got %q, want %q", got, text)
+			y.t.Fatalf("got ...%q, want %q", got[max(0, len(got)-2000):], text)
 		}
 	}
 }
@@ -249,6 +251,153 @@ func TestExecTerminalCut(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
+		})
+	}
+}
+
+// cutter passes connections of a sandbox on, and cuts those that are open.
+type cutter struct {
+	t    *testing.T
+	real string
+
+	mu   sync.Mutex
+	open map[net.Conn]bool
+	cuts int
+	down bool // it takes no connections
+}
+
+// cutConnections puts a cutter between the only sandbox of a machine and its clients.
+func (m localMachine) cutConnections() *cutter {
+	m.t.Helper()
+	socket := filepath.Join(m.dir, "local", strings.TrimSpace(m.ok("ls", "-q")), "socket")
+	c := &cutter{t: m.t, real: socket + "2", open: map[net.Conn]bool{}}
+	if err := os.Rename(socket, c.real); err != nil {
+		m.t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket) //nolint:noctx // it is closed below
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() { c.pass(conn) })
+		}
+	})
+	m.t.Cleanup(func() {
+		_ = l.Close()
+		c.cut()
+		passing.Wait()
+		if err := os.Rename(c.real, socket); err != nil {
+			m.t.Error(err)
+		}
+	})
+	return c
+}
+
+func (c *cutter) pass(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", c.real) //nolint:noctx // both are on this machine
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	c.mu.Lock()
+	if c.down {
+		c.mu.Unlock()
+		return
+	}
+	c.open[client], c.open[server] = true, true
+	c.mu.Unlock()
+	over := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			over <- struct{}{}
+		}()
+	}
+	<-over
+	_, _ = client.Close(), server.Close()
+	<-over
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, client)
+	delete(c.open, server)
+}
+
+// cut ends the connections that are open.
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		_ = conn.Close()
+		c.cuts++
+	}
+}
+
+// takes says whether connections are taken from now on.
+func (c *cutter) takes(connections bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = !connections
+}
+
+// Cut connections are not seen on a terminal: what is typed meanwhile arrives once, and no
+// output is lost or shown twice.
+func TestExecTerminalReconnects(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	c := m.cutConnections()
+	y := m.onTerminal("exec", "-it", "box", "--", "bash", "--norc", "-i")
+	y.types("PS1=; echo $((6*7))\r")
+	y.shows("\r42\r\n")
+	for i := range 20 {
+		y.types(fmt.Sprintf("echo \"<$((%d+1000))>\"", i))
+		c.cut()
+		y.types("\r")
+		y.shows(fmt.Sprintf("<%d>\r\n", i+1000))
+	}
+	y.types("seq 1 30000; echo the''end\r")
+	y.shows("\r1\r\n2\r\n")
+	c.cut()
+	y.shows("theend")
+	y.types("history | grep -c 'echo \"<'\r")
+	y.shows("21\r\n") // with this one
+	y.types("exit 6\r")
+	c.cut()
+	y.ends(6)
+	if c.cuts == 0 {
+		t.Error("nothing was cut")
+	}
+}
+
+// Where no connection comes back, the terminal does, with a sentence that says how to go on.
+func TestExecTerminalStaysCut(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"exec", "-it", "box", "--", "bash", "--norc", "-i"}, {"exec", "-i", "box", "--", "sh"}} {
+		t.Run(args[1], func(t *testing.T) {
+			t.Parallel()
+			m := newLocalMachine(t)
+			m.ok("create", "--name", "box")
+			c := m.cutConnections()
+			y := m.onTerminal(args...)
+			y.types("echo $((6*7))\r")
+			y.shows("42")
+			c.takes(false)
+			c.cut()
+			y.shows("runtimectl follow box ")
+			y.ends(command.ExitOwn)
+			c.takes(true) // what it says is true
+			running := m.listed("--state", "running")
+			if len(running) != 1 {
+				t.Fatalf("running are %+v", running)
+			}
+			m.ok("cancel", "box", running[0].ID)
 		})
 	}
 }
