@@ -16,6 +16,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/shorten"
 )
 
 // Upgrader puts another program in the place of this one, in the same process. Its methods
@@ -38,8 +39,9 @@ type Handover struct {
 	Server Frozen
 	// Force ends what cannot be handed over. Otherwise it is a reason to refuse.
 	Force bool
-	// Actions are the identities of those that run.
-	Actions []string
+	// Actions are the identities of those that run, and Requests names other requests under
+	// way, which end.
+	Actions, Requests []string
 	// Settle waits for a moment until the actions are recorded whose programs have ended.
 	Settle func(ctx context.Context)
 	// Conn takes the connection that the new program answers on; nil for none.
@@ -52,10 +54,16 @@ type Frozen struct {
 	Owner string
 	// TTL is the time that is left, and Idle the limit; 0 means none.
 	TTL, Idle time.Duration
+	Upgrades  Upgrades
 }
 
+// Upgrades counts the upgrades of a process, over all its programs.
+type Upgrades struct{ Done, Refused, Failed uint64 }
+
 func (s *Server) freeze() Frozen {
-	f := Frozen{}
+	s.gate.mu.Lock()
+	f := Frozen{Upgrades: s.gate.upgrades}
+	s.gate.mu.Unlock()
 	if who := s.owner.who.Load(); who != nil {
 		f.Key, f.Owner = who.key[:], who.name
 	}
@@ -85,15 +93,18 @@ func (s *Server) inherit(f Frozen) {
 		s.owner.who.Store(who)
 	}
 	s.life.limit(f.TTL, f.Idle)
+	s.gate.upgrades = f.Upgrades
+	s.gate.upgrades.Done++
 }
 
 // gate keeps requests out that would change something while the server is upgraded.
 type gate struct {
 	upgrading sync.Mutex // held by the upgrade under way
 
-	mu     sync.Mutex
-	closed bool
-	inside int
+	mu       sync.Mutex
+	closed   bool
+	inside   map[string]int // by method and path
+	upgrades Upgrades
 }
 
 func (g *gate) close(closed bool) {
@@ -102,26 +113,57 @@ func (g *gate) close(closed bool) {
 	g.closed = closed
 }
 
-func (g *gate) enter() bool {
+func (g *gate) enter(request string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
-	g.inside++
+	if g.inside == nil {
+		g.inside = map[string]int{}
+	}
+	g.inside[request]++
 	return true
 }
 
-func (g *gate) leave() {
+func (g *gate) leave(request string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inside--
+	if g.inside[request]--; g.inside[request] == 0 {
+		delete(g.inside, request)
+	}
 }
 
-func (g *gate) count() int {
+// requests names those inside, but with beside not those that carry out an action.
+func (g *gate) requests(beside bool) (names []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inside
+	for request, n := range g.inside {
+		_, path, _ := strings.Cut(request, " ")
+		switch {
+		case beside && slices.Contains(actionPaths, path):
+		case n > 1:
+			names = append(names, fmt.Sprintf("%d requests %s", n, request))
+		default:
+			names = append(names, "the request "+request)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// actionPaths are those of requests that carry out an action from their first byte on.
+var actionPaths = []string{"/execute_action", "/v1/actions", "/v1/tools/call"}
+
+// count counts an upgrade that was not done.
+func (g *gate) count(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, refused := errors.AsType[*api.Error](err); refused {
+		g.upgrades.Refused++
+	} else {
+		g.upgrades.Failed++
+	}
 }
 
 // gated counts the requests that may change something, and refuses them during an upgrade. What
@@ -135,14 +177,15 @@ func (s *Server) gated(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !s.gate.enter() {
+		request := r.Method + " " + shorten.Text(r.URL.Path, maxRequestName)
+		if !s.gate.enter(request) {
 			s.fail(w, r, refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again"))
 			return
 		}
 		if terminal {
-			s.gate.leave()
+			s.gate.leave(request)
 		} else {
-			defer s.gate.leave()
+			defer s.gate.leave(request)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -156,30 +199,42 @@ const (
 	programTime = 10 * time.Minute
 	// upgradeLook is the pause between looks at what runs.
 	upgradeLook = 20 * time.Millisecond
+	// maxRequestName bounds the path in the name of a request, in bytes.
+	maxRequestName = 100
 )
 
 // upgrade replaces the program of this process by the one in the body. The new program
 // answers.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
+	answered, err := s.replaceProgram(w, r)
+	s.gate.count(err) // where it is done, the new program counts it
+	if answered {
+		return nil
+	}
+	return err
+}
+
+// replaceProgram is upgrade, and says whether the client was answered. The error is not nil.
+func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) (answered bool, err error) {
 	switch {
 	case s.cfg.Upgrader == nil:
-		return refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
+		return false, refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
 	case !s.locked():
-		return refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
+		return false, refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
 	}
 	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
 	if err != nil {
-		return err
+		return false, err
 	}
 	force, err := yes(r, "force")
 	if err != nil {
-		return err
+		return false, err
 	}
 	if r.ContentLength > handover.MaxProgram {
-		return httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
+		return false, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
 	}
 	if !s.gate.upgrading.TryLock() {
-		return refuse(http.StatusConflict, "Another upgrade is under way")
+		return false, refuse(http.StatusConflict, "Another upgrade is under way")
 	}
 	defer s.gate.upgrading.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), programTime)
@@ -187,13 +242,13 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	err = s.cfg.Upgrader.Receive(ctx, body)
 	cancel()
 	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
-		return &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
+		return false, &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
 	}
 	if body.err != nil {
-		return httpserver.UnreadBody(r, body.err)
+		return false, httpserver.UnreadBody(r, body.err)
 	}
 	if err != nil {
-		return fileError(err, "the program", http.StatusInternalServerError)
+		return false, fileError(err, "the program", http.StatusInternalServerError)
 	}
 	var conn net.Conn
 	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force, func() (net.Conn, error) { //nolint:gosec // it is bounded
@@ -202,7 +257,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 		return conn, err
 	})
 	if conn == nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = conn.Close() }()
 	id := httpserver.LogBroken(s.log, r, err)
@@ -210,7 +265,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if answer, err := api.Encode(api.NewRefusal(broken, id)); err == nil {
 		_ = WriteAnswer(conn, broken.Status, answer) // the client may have left
 	}
-	return nil
+	return true, err
 }
 
 // failingReader remembers the error of a reader, which ends with ctx.
@@ -253,6 +308,7 @@ func (s *Server) Reexecute(ctx context.Context) {
 		return
 	}
 	if err := s.handOver(ctx, defaultUpgradeWait, false, nil); err != nil {
+		s.gate.count(err)
 		s.log.WarnContext(ctx, "the server was not upgraded and goes on", "error", err)
 	}
 }
@@ -262,15 +318,15 @@ func (s *Server) Reexecute(ctx context.Context) {
 func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, conn func() (net.Conn, error)) error {
 	s.gate.close(true)
 	defer s.gate.close(false)
-	actions, others := s.awaitRest(ctx, wait)
+	actions, others, requests := s.awaitRest(ctx, wait)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if left := slices.Concat(actions, others); len(left) > 0 && !force {
+	if left := slices.Concat(actions, others, requests); len(left) > 0 && !force {
 		return refuse(http.StatusConflict, "The server was not upgraded, because these still run: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
 			strings.Join(left[:min(len(left), 10)], ", "))
 	}
-	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: s.freeze(), Force: force, Actions: actions, Conn: conn, Settle: s.settle})
+	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: s.freeze(), Force: force, Actions: actions, Requests: requests, Conn: conn, Settle: s.settle})
 }
 
 // settleTime bounds how long the record of an action is waited for that has ended.
@@ -300,35 +356,31 @@ func (s *Server) settle(ctx context.Context) {
 }
 
 // awaitRest waits so long at most until nothing runs, and returns what runs then.
-func (s *Server) awaitRest(ctx context.Context, wait time.Duration) (actions, others []string) {
+func (s *Server) awaitRest(ctx context.Context, wait time.Duration) (actions, others, requests []string) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		actions, others = s.underWay()
-		if len(actions) == 0 && len(others) == 0 {
-			return nil, nil
+		actions, others, requests = s.underWay()
+		if len(actions)+len(others)+len(requests) == 0 {
+			return nil, nil, nil
 		}
 		select {
 		case <-time.After(upgradeLook):
 		case <-over.C:
-			return actions, others
+			return actions, others, requests
 		case <-ctx.Done():
-			return actions, others
+			return actions, others, requests
 		}
 	}
 }
 
 // underWay returns the identities of actions that run, and names what else does.
-func (s *Server) underWay() (actions, others []string) {
+func (s *Server) underWay() (actions, others, requests []string) {
 	s.flights.mu.Lock()
 	for _, f := range s.flights.all {
 		actions = append(actions, f.action.ID())
 	}
 	s.flights.mu.Unlock()
 	slices.Sort(actions)
-	others = s.cfg.Upgrader.Unmovable()
-	if n := s.gate.count(); n > 0 && len(actions) == 0 {
-		others = append(others, fmt.Sprintf("%d requests", n))
-	}
-	return actions, others
+	return actions, s.cfg.Upgrader.Unmovable(), s.gate.requests(len(actions) > 0)
 }

@@ -132,7 +132,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 	if len(ended) > 0 && !h.Force {
 		return &api.Error{Status: 409, Detail: fmt.Sprintf("The server was not upgraded, because the shells of these sessions cannot be handed over: %q. End what runs in them, or upgrade with force, which ends it", ended)}
 	}
-	d.Executor, d.Ended = state, append(endedTexts(ended, state), u.exec.Unmovable()...)
+	d.Executor, d.Ended = state, slices.Concat(endedTexts(ended, state), u.exec.Unmovable(), h.Requests)
 	file, err := handover.Write(&d)
 	if err != nil {
 		return err

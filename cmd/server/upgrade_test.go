@@ -279,11 +279,43 @@ func TestUpgrade(t *testing.T) {
 	s.want("the program", s.act("run", map[string]any{"command": "y", "is_input": true, "session": "full", "timeout": 60}), "left")
 
 	// Force makes what runs unknown, or ends it, and says so.
+	body, more := io.Pipe()
+	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://sandbox/v1/files?path="+s.work+"/cut", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put.Header.Set(api.KeyHeader, "k")
+	cut := make(chan error, 1)
+	go func() {
+		resp, err := s.client.Do(put)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		cut <- err
+	}()
+	if _, err := io.WriteString(more, "x"); err != nil {
+		t.Fatal(err)
+	}
+	for answer = ""; !strings.Contains(answer, "the request PUT /v1/files"); {
+		if status, _, answer = s.upgrade(two, "wait=0"); status != http.StatusConflict {
+			t.Fatalf("while a file comes: got %d %s", status, answer)
+		}
+	}
 	s.act("exec", map[string]any{"command": "sleep 1000"}, "Idempotency-Key", "ended", "Prefer", "respond-async")
 	s.act("run", map[string]any{"command": "while [ ! -e " + s.work + "/on ]; do sleep 0.01; done; echo on", "session": "busy"}, "Idempotency-Key", "unknown", "Prefer", "respond-async")
 	status, u, answer = s.upgrade(two, "wait=0&force=true")
-	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "sleep 1000") {
+	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "sleep 1000") || !strings.Contains(fmt.Sprint(u.Ended), "the request PUT /v1/files") {
 		t.Fatalf("by force: got %d %s", status, answer)
+	}
+	_ = more.Close() // the transport waits for its body
+	if err := <-cut; err == nil {
+		t.Error("the file that came was answered")
+	}
+	if left := entries(t, s.work); fmt.Sprint(left) != "[go]" {
+		t.Errorf("the working directory has %q", left)
+	}
+	if _, metrics := s.do("GET", "/metrics", nil); !strings.Contains(metrics, `actiond_upgrades_total{result="done"} 3`+"\n") || strings.Contains(metrics, `actiond_upgrades_total{result="refused"} 0`+"\n") {
+		t.Error("the upgrades are not counted")
 	}
 	_, answer = s.do("GET", "/v1/actions/unknown", nil)
 	if !strings.Contains(answer, `"state":"unknown"`) {
