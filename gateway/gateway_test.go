@@ -309,6 +309,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{`{`, 400, "body"},
 		{`{"mounts":[{"source":"/","target":"/host"}],"image":"debian"}`, 400, `\"mounts\" is unknown`},
+		{`{"image":"debian","allow_root":true}`, 400, `\"allow_root\" is unknown`},
 		{`{"image":"debian","network":"host"}`, 400, "network"},
 		{`{}`, 422, "no image is named"},
 		{`{"image":"debian","memory":1}`, 422, "memory"},
@@ -321,6 +322,18 @@ func TestRefusals(t *testing.T) {
 	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian"}`, api.IdempotencyKeyHeader, strings.Repeat("k", 257)), 400, "256")
 	if left := h.engine.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// Whether programs may run as root is the operator's decision, for all sandboxes.
+func TestAllowRoot(t *testing.T) {
+	t.Parallel()
+	for _, allow := range []bool{false, true} {
+		h := newHouse(t, func(_ *house, c *gateway.Config) { c.Defaults.AllowRoot = allow })
+		command := h.engine.Command("actiond-" + h.make(t, `{"image":"debian"}`).ID)
+		if slices.Contains(command, "--allow-root") != allow {
+			t.Errorf("%t: the server is started by %q", allow, command)
+		}
 	}
 }
 

@@ -46,8 +46,8 @@ X-Session-API-Key, that reaches this sandbox and nothing else.
 The flags about sandboxes say what one has that its creator does not ask for, and
 IMAGE from what it is made. With --warm, sandboxes of that kind are kept ready, and
 given away in a moment. What callers cannot ask for, mounts, other networks,
-runtimes, security options and, on Kubernetes, nodes and image pull secrets, only
-these flags give, to every sandbox.
+runtimes, security options, programs of root and, on Kubernetes, nodes and image
+pull secrets, only these flags give, to every sandbox.
 
 It listens on this machine alone. For others, put a proxy with TLS before it and
 name that with --public-url. Interrupted, it undoes creations that are under way
