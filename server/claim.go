@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/ticket"
 )
 
 // owner is the client that may use the sandbox, known by its key.
@@ -65,9 +66,8 @@ const (
 // memory.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 	limit := int64(maxOpenBody)
-	if hash := s.cfg.ClaimHash; hash != nil {
-		sent := sha256.Sum256([]byte(r.Header.Get(api.KeyHeader)))
-		if subtle.ConstantTimeCompare(sent[:], hash) != 1 {
+	if s.cfg.ClaimHash != nil || s.cfg.ClaimKey != nil {
+		if !s.hasTicket(r.Header.Get(api.KeyHeader)) {
 			return refuse(http.StatusForbidden, "Invalid API Key")
 		}
 		httpserver.Trust(r)
@@ -85,6 +85,15 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// hasTicket tells whether the client may claim the sandbox.
+func (s *Server) hasTicket(sent string) bool {
+	if s.cfg.ClaimKey != nil {
+		return ticket.Valid(s.cfg.ClaimKey, s.cfg.ClaimName, sent)
+	}
+	hash := sha256.Sum256([]byte(sent))
+	return subtle.ConstantTimeCompare(hash[:], s.cfg.ClaimHash) == 1
 }
 
 // readClaim reads the body of a claim once all others have been read.

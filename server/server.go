@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,6 +103,10 @@ type Config struct {
 	// ClaimHash is the SHA-256 of a ticket that a claim must bring in the header
 	// of the key. nil: any client that reaches the server may claim it.
 	ClaimHash []byte
+	// ClaimKey, which excludes ClaimHash, asks for a ticket that was signed for ClaimName
+	// instead: for sandboxes that are made from one template.
+	ClaimKey  ed25519.PublicKey
+	ClaimName string
 	// TTL and Idle end Serve: so long after New, and after so long a time
 	// without work. 0 means never. A claim brings its own.
 	TTL, Idle time.Duration

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,7 +33,9 @@ type options struct {
 	evalEnv     string
 	key         string
 	claim       bool
-	claimHash   []byte        // nil: any client may claim
+	claimHash   []byte            // without it and claimKey any client may claim
+	claimKey    ed25519.PublicKey // excludes claimHash
+	claimName   string
 	startFIFO   string        // empty: start at once
 	ttl, idle   time.Duration // 0: none
 	memoryFD    int           // 0: none
@@ -85,6 +88,9 @@ the address can run commands.
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim only with the ticket of that hash
+  --claim-key ED25519       take a claim only with a ticket that the key of this
+                            public key signed for the name of --claim-name
+  --claim-name NAME         what this sandbox is called in its ticket
   --start-fifo FILE         do nothing before a byte can be read from this FIFO;
                             end where it has no writer any more
   --memory-fd N             given by init: keep there what a server needs that is
@@ -163,6 +169,8 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&opts.allowRoot, "allow-root", false, "")
 	flags.BoolVar(&opts.claim, "claim", false, "")
 	flags.Func("claim-hash", "", opts.setClaimHash)
+	flags.Func("claim-key", "", opts.setClaimKey)
+	flags.StringVar(&opts.claimName, "claim-name", "", "")
 	flags.StringVar(&opts.startFIFO, "start-fifo", "", "")
 	flags.IntVar(&opts.memoryFD, "memory-fd", 0, "")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "")
@@ -291,6 +299,10 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim and a session key exclude each other: the owner brings the key")
 	case o.claimHash != nil && !o.claim:
 		return usagef("--claim-hash needs --claim")
+	case (o.claimKey != nil) != (o.claimName != ""):
+		return usagef("--claim-key and --claim-name need each other: a ticket is signed for one sandbox")
+	case o.claimKey != nil && (!o.claim || o.claimHash != nil):
+		return usagef("--claim-key needs --claim, and excludes --claim-hash")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
 	case o.allowRoot && o.key == "" && !o.claim:
@@ -332,6 +344,15 @@ func (o *options) setClaimHash(text string) (err error) {
 	if o.claimHash, err = hex.DecodeString(text); err != nil || len(o.claimHash) != sha256.Size {
 		return fmt.Errorf("want %d hexadecimal digits", 2*sha256.Size)
 	}
+	return nil
+}
+
+func (o *options) setClaimKey(text string) error {
+	key, err := hex.DecodeString(text)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return fmt.Errorf("want %d hexadecimal digits", 2*ed25519.PublicKeySize)
+	}
+	o.claimKey = key
 	return nil
 }
 

@@ -183,7 +183,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
 	cfg := server.Config{
-		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
+		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
 		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
