@@ -109,6 +109,10 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 
 // pod finds the Pod of a record, or makes it and reports that.
 func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (pod *corev1.Pod, made bool, err error) {
+	if r.Claim != "" {
+		pod, err = d.adoptClaimed(ctx, r, spec)
+		return pod, false, err
+	}
 	if mine && r.From != "" {
 		pod, err = d.adopt(ctx, r, spec)
 		return pod, err == nil, err
@@ -168,7 +172,7 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 			return apiError(ctx, "looking at the Pod "+r.Pod, err)
 		}
 	}
-	return errors.Join(d.deletePod(ctx, r.Pod, "", removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, "", removeGrace))
+	return errors.Join(d.releaseClaim(ctx, r.ID, r.Claim), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
 }
 
 // bringUp returns when a command ran in the sandbox's shell.

@@ -48,10 +48,15 @@ func NewPeer(namespace string, within, labels map[string]string, address string)
 // Admits is for tests.
 var Admits = admits
 
-// Rights are the verbs that the driver uses, by resource.
-func Rights() map[string][]string {
+// Rights are the verbs that the driver uses, by resource, or those that agent-sandbox
+// needs besides.
+func Rights(agentSandbox bool) map[string][]string {
 	all := map[string][]string{}
-	for _, r := range rights {
+	of := rights
+	if agentSandbox {
+		of = agentRights
+	}
+	for _, r := range of {
 		name := r.resource
 		if r.sub != "" {
 			name += "/" + r.sub

@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
 	client "k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -67,6 +68,7 @@ type Config struct {
 type Driver struct {
 	config    Config
 	api       client.Interface
+	dynamic   dynamic.Interface // for agent-sandbox
 	namespace string
 	host      string // the API server's address
 	// configz reads the configuration of a node's kubelet.
@@ -74,6 +76,8 @@ type Driver struct {
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors atomic.Pointer[mirrors] // nil while no Events runs
 	outage  time.Duration           // is outageTime but in tests
+
+	agentSandbox atomic.Pointer[agentAPI] // once it was found
 }
 
 var (
@@ -120,6 +124,9 @@ func Open(config Config) (*Driver, error) {
 	}
 	d := newDriver(config, api, namespace)
 	d.host = access.Host
+	if d.dynamic, err = dynamic.NewForConfig(access); err != nil {
+		return nil, fmt.Errorf("preparing access to agent-sandbox: %w", err)
+	}
 	d.configz = func(ctx context.Context, node string) ([]byte, error) {
 		return api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").DoRaw(ctx)
 	}

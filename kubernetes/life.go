@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -33,6 +34,10 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		return nil, err
 	}
 	errs := []error{err}
+	claims := map[string]types.UID{} // of the records, by id
+	for id, r := range records {
+		claims[id] = r.Claim
+	}
 	var removed []sandbox.Removal
 	for _, pod := range pods {
 		s := pod.instance
@@ -61,7 +66,8 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		}
 		errs = append(errs, err)
 	}
-	return removed, errors.Join(errs...)
+	claimed, err := d.pruneClaims(ctx, claims, dryRun)
+	return append(removed, claimed...), errors.Join(append(errs, err)...)
 }
 
 // listRecords are the records of sandboxes by id, without their secrets, also beside an
@@ -112,6 +118,9 @@ func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*
 // prune removes a sandbox, and reports whether it did. A Pod without a record, or in a
 // pool, may have been claimed since it was listed.
 func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *record) (bool, error) {
+	if err := d.releaseClaim(ctx, s.ID, s.claim); err != nil {
+		return false, err
+	}
 	if r == nil || s.Pool != "" {
 		if removed, err := d.deleteAsListed(ctx, pod, s.grace()); !removed || err != nil {
 			return false, err
@@ -289,11 +298,16 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 		return []sandbox.Finding{{Status: "missing", About: "cluster", Text: err.Error(), So: "see 'kubectl version' and the kubeconfig"}}, err
 	}
 	found := []sandbox.Finding{{Status: "ok", About: "cluster", Text: "Kubernetes " + version.GitVersion + ", namespace " + d.namespace}}
-	missing, err := d.checkRights(ctx)
+	missing, err := d.checkRights(ctx, rights)
 	if err != nil {
 		return found, err
 	}
 	found = append(found, missing...)
+	pools, err := d.examineAgentSandbox(ctx)
+	if err != nil {
+		return found, err
+	}
+	found = append(found, pools...)
 	if d.config.ServerImage == "" {
 		found = append(found, sandbox.Finding{
 			Status: "missing", About: "server", Text: "no image brings the server into Pods",
@@ -312,12 +326,15 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	), nil
 }
 
+// right is what the driver does to the objects of one resource.
+type right struct {
+	resource, sub string // with its group
+	verbs         []string
+}
+
 // rights are what the driver does to the objects of its namespace. The Role of the
 // manifests gives the same to a gateway, which forwards no ports.
-var rights = []struct {
-	resource, sub string
-	verbs         []string
-}{
+var rights = []right{
 	{"pods", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"secrets", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"pods", "log", []string{"get"}},
@@ -328,7 +345,7 @@ var rights = []struct {
 }
 
 // checkRights asks the cluster for what it does not allow.
-func (d *Driver) checkRights(ctx context.Context) (missing []sandbox.Finding, err error) {
+func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []sandbox.Finding, err error) {
 	for _, r := range rights {
 		if r.sub == "portforward" && d.config.Direct {
 			continue

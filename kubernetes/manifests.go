@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 
 // base is a base for kustomize, and what [Manifests] prints.
 //
-//go:embed manifests/*.yaml
+//go:embed manifests/*.yaml manifests/agent-sandbox/*.yaml
 var base embed.FS
 
 // ManifestOptions say how the manifests differ from the base. The zero value of a field
@@ -26,6 +27,9 @@ type ManifestOptions struct {
 	Namespace string
 	Image     string // of the gateway, which also brings the server into Pods
 	Replicas  *int   // of the gateway
+	// AgentSandbox adds the gateway's rights to objects of agent-sandbox, which the base
+	// does not give.
+	AgentSandbox bool
 }
 
 // Manifests returns the objects of a gateway and of its namespace as YAML documents,
@@ -37,9 +41,16 @@ func Manifests(o ManifestOptions) ([]byte, error) {
 	if strings.ContainsFunc(o.Image, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, sandbox.Invalid("image %q: it has characters that names of images do not have", o.Image)
 	}
-	files, err := baseFiles()
+	files, err := baseFiles(".")
 	if err != nil {
 		return nil, err
+	}
+	if o.AgentSandbox {
+		more, err := baseFiles("agent-sandbox")
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, more...)
 	}
 	var out bytes.Buffer
 	for _, name := range files {
@@ -71,15 +82,18 @@ func Manifests(o ManifestOptions) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// baseFiles are the files of the base in the order of its kustomization.
-func baseFiles() ([]string, error) {
-	data, err := base.ReadFile("manifests/kustomization.yaml")
+// baseFiles are the files of a directory of the base in the order of its kustomization.
+func baseFiles(dir string) ([]string, error) {
+	data, err := base.ReadFile(path.Join("manifests", dir, "kustomization.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
 	}
 	var kustomization struct{ Resources []string }
 	if err := yaml.Unmarshal(data, &kustomization); err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
+	}
+	for i, name := range kustomization.Resources {
+		kustomization.Resources[i] = path.Join(dir, name)
 	}
 	return kustomization.Resources, nil
 }
@@ -110,12 +124,12 @@ func (o *ManifestOptions) change(object *yaml.Node) {
 
 // set gives the fields at a path another value, where the object has them. A path goes
 // through all elements of a list.
-func set(object *yaml.Node, value string, path ...string) {
-	for _, node := range each(object, path...) {
+func set(object *yaml.Node, value string, at ...string) {
+	for _, node := range each(object, at...) {
 		if node.Kind == yaml.ScalarNode {
 			comment := node.LineComment
 			*node = yaml.Node{Kind: yaml.ScalarNode, LineComment: comment}
-			if _, err := strconv.Atoi(value); err == nil && path[len(path)-1] == "replicas" {
+			if _, err := strconv.Atoi(value); err == nil && at[len(at)-1] == "replicas" {
 				node.Value, node.Tag = value, "!!int"
 			} else {
 				node.SetString(value)
@@ -125,18 +139,18 @@ func set(object *yaml.Node, value string, path ...string) {
 }
 
 // each returns the nodes at a path.
-func each(node *yaml.Node, path ...string) (found []*yaml.Node) {
+func each(node *yaml.Node, at ...string) (found []*yaml.Node) {
 	if node.Kind == yaml.SequenceNode {
 		for _, element := range node.Content {
-			found = append(found, each(element, path...)...)
+			found = append(found, each(element, at...)...)
 		}
 		return found
 	}
-	if len(path) == 0 {
+	if len(at) == 0 {
 		return []*yaml.Node{node}
 	}
-	if child := field(node, path[0]); child != nil {
-		return each(child, path[1:]...)
+	if child := field(node, at[0]); child != nil {
+		return each(child, at[1:]...)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,7 +84,7 @@ func TestManifestsAreTheBase(t *testing.T) {
 	if want := strings.Join(base, "---\n"); string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
-	there, err := filepath.Glob("manifests/*")
+	there, err := filepath.Glob("manifests/*.yaml")
 	if err != nil || len(there) != len(files)+1 {
 		t.Errorf("the kustomization has %v of %v, %v", files, there, err)
 	}
@@ -125,7 +126,7 @@ func TestManifestRights(t *testing.T) {
 		}
 		got[strings.TrimSuffix(rule.Resources[0]+"."+rule.APIGroups[0], ".")] = rule.Verbs
 	}
-	want := kubernetes.Rights()
+	want := kubernetes.Rights(false)
 	delete(want, "pods/portforward") // inside of the cluster Pods are reached by their addresses
 	for resource, verbs := range want {
 		if !slices.Equal(got[resource], verbs) {
@@ -140,6 +141,24 @@ func TestManifestRights(t *testing.T) {
 	binding := only[*rbacv1.RoleBinding](t, objects)
 	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != account.Name || binding.RoleRef.Name != only[*rbacv1.Role](t, objects).Name {
 		t.Errorf("%+v", binding)
+	}
+}
+
+// The rights to objects of agent-sandbox come with an option alone.
+func TestManifestAgentSandbox(t *testing.T) {
+	t.Parallel()
+	all := manifests(t, kubernetes.ManifestOptions{AgentSandbox: true, Namespace: "other"})
+	more := all[len(manifests(t, kubernetes.ManifestOptions{})):]
+	role, binding := only[*rbacv1.Role](t, more), only[*rbacv1.RoleBinding](t, more)
+	got := map[string][]string{}
+	for _, rule := range role.Rules {
+		got[rule.Resources[0]+"."+rule.APIGroups[0]] = rule.Verbs
+	}
+	if want := kubernetes.Rights(true); !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("the Role gives %q, and the driver uses %q", got, want)
+	}
+	if len(more) != 2 || role.Namespace != "other" || binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != "actiond-gateway" || binding.Subjects[0].Namespace != "other" {
+		t.Errorf("%+v\n%+v", role, binding)
 	}
 }
 

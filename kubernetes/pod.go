@@ -90,6 +90,10 @@ func userID(s *sandbox.Spec, id string) int {
 	return firstUserID + int(h.Sum32()%userIDs)
 }
 
+// seed is what the user id of the commands follows from. The user of a Pod from a pool
+// stays.
+func (r *record) seed() string { return cmp.Or(r.Template, r.From, r.ID) }
+
 // podFor is the Pod of a completed specification. It looks at nothing else. The server's
 // image is copied into the Pod, or mounted as a volume.
 func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *corev1.Pod {
@@ -228,11 +232,16 @@ func pullPolicy(p sandbox.Pull) corev1.PullPolicy {
 // arguments start the server. Other Pods may reach its port and other users of the
 // cluster may read them, so only the hash of the ticket is among them.
 func arguments(s *sandbox.Spec, r *record) []string {
-	ticket := sha256.Sum256([]byte(r.Ticket))
 	args := []string{
 		"--addr", "0.0.0.0:" + strconv.Itoa(port), "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(userID(s, r.ID)), "--state-dir", stateDir,
-		"--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+		"--username", s.User, "--user-id", strconv.Itoa(userID(s, r.seed())), "--state-dir", stateDir,
+		"--claim",
+	}
+	if r.claimKey != "" {
+		args = append(args, "--claim-key", r.claimKey, "--claim-name", "$("+podVariable+")")
+	} else {
+		ticket := sha256.Sum256([]byte(r.Ticket))
+		args = append(args, "--claim-hash", hex.EncodeToString(ticket[:]))
 	}
 	if s.TTL > 0 {
 		args = append(args, "--ttl", s.TTL.String())
@@ -250,8 +259,10 @@ func arguments(s *sandbox.Spec, r *record) []string {
 func notesOf(s *sandbox.Spec, r *record) map[string]string {
 	all := map[string]string{
 		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec, noteCreated: r.Created.UTC().Format(time.RFC3339Nano),
-		// The user of a Pod from a pool stays.
-		noteUser: s.User + ":" + strconv.Itoa(userID(s, cmp.Or(r.From, r.ID))), noteImage: s.Image,
+		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.seed())), noteImage: s.Image,
+	}
+	if r.Claim != "" {
+		all[noteClaim] = string(r.Claim)
 	}
 	if r.Pool != "" {
 		all[notePool] = r.Pool

@@ -131,7 +131,7 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 			notes[name] = value
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelID: r.ID}, "annotations": notes,
+			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelManaged: "sandbox", labelID: r.ID}, "annotations": notes,
 		}})
 		if err != nil {
 			return nil, fmt.Errorf("writing the claim of the Pod %s: %w", pod.Name, err)

@@ -36,7 +36,13 @@ type record struct {
 	Pool    string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
 	From    string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
 
-	uid types.UID // of the Secret
+	// Of a sandbox that was got by a SandboxClaim.
+	Claim    types.UID `json:"claim,omitempty"`
+	PodUID   types.UID `json:"podUID,omitempty"`   // its controller makes a Pod of the same name if this one goes
+	Template string    `json:"template,omitempty"` // what the user id follows from
+
+	uid      types.UID // of the Secret
+	claimKey string    // of a template: the public key of tickets
 }
 
 // recordField is the field of the Secret with the record as JSON.
@@ -174,7 +180,7 @@ func readRecord(secret *corev1.Secret) (*record, error) {
 func (d *Driver) forget(ctx context.Context, r *record) error {
 	if r.uid == "" {
 		found, err := d.record(ctx, r.ID)
-		if errors.Is(err, sandbox.ErrNotFound) || err == nil && found.Ticket != r.Ticket {
+		if errors.Is(err, sandbox.ErrNotFound) || err == nil && (found.Ticket != r.Ticket || found.Key != r.Key) {
 			return nil
 		}
 		if err != nil {

@@ -27,8 +27,9 @@ type instance struct {
 	driver *Driver
 	pod    string // its name
 	uid    types.UID
-	ip     string // empty before it runs
-	lost   bool   // its node is
+	ip     string    // empty before it runs
+	lost   bool      // its node is
+	claim  types.UID // of the SandboxClaim that it was got by, or empty
 
 	mu  sync.Mutex
 	key string // once it was read
@@ -37,7 +38,9 @@ type instance struct {
 // sandbox is the sandbox of a Pod.
 func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
-	s := &instance{driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod)}
+	s := &instance{
+		driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod), claim: types.UID(notes[noteClaim]),
+	}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
 		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
@@ -188,6 +191,9 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
+	if err := d.releaseClaim(ctx, s.ID, of.claim); err != nil {
+		return err
+	}
 	if err := d.deletePod(ctx, of.pod, of.uid, of.grace()); err != nil {
 		return err
 	}
@@ -250,6 +256,9 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	// The server first: it may refuse.
 	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, ttl); err != nil {
 		return fmt.Errorf("telling the server of sandbox %s its deadline: %w", s.ID, err)
+	}
+	if err := d.renewClaim(ctx, s.ID, of.claim, deadline); err != nil {
+		return err
 	}
 	if _, err := d.note(ctx, pod, notes); err != nil {
 		return err

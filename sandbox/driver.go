@@ -139,6 +139,19 @@ type (
 		Discard(ctx context.Context, s *Sandbox) error
 		Leader
 	}
+	// PoolKeeper is a Warmer whose platform makes and replaces the sandboxes of a pool
+	// itself: [Pool] does not call Warm, Claim and Discard then.
+	PoolKeeper interface {
+		// KeepPool tells the platform to keep size sandboxes of spec in a pool, in place of
+		// what the pool had. It is called again and again.
+		KeepPool(ctx context.Context, pool string, spec Spec, size int) error
+		// RemovePool removes the sandboxes that wait in a pool, and keeps no others there.
+		RemovePool(ctx context.Context, pool string) error
+		// ClaimFrom returns the sandbox that the key of spec has, or gives the key one of
+		// the pool, and reports whether that was ready; nil where the platform keeps no
+		// sandboxes of spec in the pool.
+		ClaimFrom(ctx context.Context, pool string, spec Spec) (s *Sandbox, warm bool, err error)
+	}
 	// Leader lets one process of several do what they share.
 	Leader interface {
 		// Lead calls work while no other process leads what; the context of work ends

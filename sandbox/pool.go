@@ -15,6 +15,7 @@ import (
 type Pool struct {
 	driver Driver
 	warmer Warmer
+	keeper PoolKeeper // nil: the pool is filled by means of the warmer
 	name   string
 	spec   Spec
 	hash   string // of spec
@@ -36,13 +37,14 @@ func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, lo
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	keeper, _ := d.(PoolKeeper)
 	spec.Key, spec.Secret, spec.Name, spec.Owner, spec.Env = "", "", "", "", nil
 	hash, err := d.Check(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}
 	return &Pool{
-		driver: d, warmer: warmer, name: name, spec: spec, hash: hash, size: size,
+		driver: d, warmer: warmer, keeper: keeper, name: name, spec: spec, hash: hash, size: size,
 		log: logger.With(slog.String("pool", name)), kick: make(chan struct{}, 1),
 	}, nil
 }
@@ -62,27 +64,35 @@ func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err
 		return nil, false, err
 	}
 	if hash == p.hash {
-		members, err := p.members(ctx)
-		if err != nil {
-			return nil, false, err
-		}
-		var fit []*Sandbox
-		for _, member := range members {
-			if p.fits(member, time.Now()) {
-				fit = append(fit, member)
-			}
-		}
-		s, warm, err = p.warmer.Claim(ctx, spec, fit)
-		select {
-		case p.kick <- struct{}{}:
-		default: // Run knows already
-		}
-		if s != nil || err != nil {
+		if s, warm, err = p.claim(ctx, spec); s != nil || err != nil {
 			return s, warm, err
 		}
 	}
 	s, err = p.driver.Create(ctx, spec)
 	return s, false, err
+}
+
+// claim is Claim for the pool's specification, nil if no sandbox waits.
+func (p *Pool) claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
+	if p.keeper != nil {
+		return p.keeper.ClaimFrom(ctx, p.name, spec)
+	}
+	members, err := p.members(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	var fit []*Sandbox
+	for _, member := range members {
+		if p.fits(member, time.Now()) {
+			fit = append(fit, member)
+		}
+	}
+	s, warm, err = p.warmer.Claim(ctx, spec, fit)
+	select {
+	case p.kick <- struct{}{}:
+	default: // Run knows already
+	}
+	return s, warm, err
 }
 
 // members are the sandboxes in the pool.
@@ -155,6 +165,9 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 
 // fill removes members that do not fit and creates missing ones concurrently.
 func (p *Pool) fill(ctx context.Context) error {
+	if p.keeper != nil {
+		return p.keeper.KeepPool(ctx, p.name, p.spec, p.size)
+	}
 	members, err := p.members(ctx)
 	if err != nil {
 		return err
@@ -182,6 +195,10 @@ func (p *Pool) fill(ctx context.Context) error {
 func (p *Pool) Drain(ctx context.Context) error {
 	var errs []error
 	err := p.warmer.Lead(ctx, "pool-"+p.name, false, func(ctx context.Context) {
+		if p.keeper != nil {
+			errs = append(errs, p.keeper.RemovePool(ctx, p.name))
+			return
+		}
 		members, err := p.members(ctx)
 		errs = append(errs, err)
 		for _, s := range members {

@@ -1,0 +1,651 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/internal/ticket"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// The API of agent-sandbox. Objects are read as they come: fields that are missing are
+// empty, and fields that this driver does not know stay what they are.
+const (
+	agentGroup      = "agents.x-k8s.io"
+	extensionsGroup = "extensions.agents.x-k8s.io"
+
+	podNameNote = "agents.x-k8s.io/pod-name" // of a Sandbox: the Pod, where that is called otherwise
+
+	labelPool = domain + "pool"  // of templates and warm pools: the hash of the pool's name
+	noteClaim = domain + "claim" // of a Pod: the uid of the SandboxClaim that it was got by
+
+	// poolKeySecret has the key that tickets of Pods of templates are signed with.
+	poolKeySecret = "actiond-pool-key"
+	// podVariable has the uid of the Pod, which is the name in its ticket.
+	podVariable = "ACTIOND_POD"
+)
+
+// agentVersions are the versions that this driver speaks, the best first. Older ones name
+// no pool in a claim.
+var agentVersions = []string{"v1", "v1beta1"}
+
+// AgentSandbox is a [Driver] whose pools are those of agent-sandbox: its controller makes
+// and replaces the Pods that wait, and a SandboxClaim takes one. Everything else is the
+// Driver's. It may be used concurrently.
+type AgentSandbox struct{ *Driver }
+
+var _ sandbox.PoolKeeper = AgentSandbox{}
+
+// agentAPI are the resources of agent-sandbox in the driver's namespace.
+type agentAPI struct {
+	version                             string // of templates, pools and claims, with their group
+	templates, pools, claims, sandboxes dynamic.ResourceInterface
+}
+
+// agents finds agent-sandbox in the cluster. It fails with ErrUnsupported where that is
+// not served. What was found is kept.
+func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
+	if found := d.agentSandbox.Load(); found != nil {
+		return found, nil
+	}
+	version, err := d.served(ctx, extensionsGroup, "sandboxtemplates", "sandboxwarmpools", "sandboxclaims")
+	if err != nil {
+		return nil, err
+	}
+	core, err := d.served(ctx, agentGroup, "sandboxes")
+	if err != nil {
+		return nil, err
+	}
+	of := func(group, version, resource string) dynamic.ResourceInterface { //nolint:ireturn // the library has no type for it
+		return d.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(d.namespace)
+	}
+	found := &agentAPI{
+		version:   extensionsGroup + "/" + version,
+		templates: of(extensionsGroup, version, "sandboxtemplates"), pools: of(extensionsGroup, version, "sandboxwarmpools"),
+		claims: of(extensionsGroup, version, "sandboxclaims"), sandboxes: of(agentGroup, core, "sandboxes"),
+	}
+	d.agentSandbox.Store(found)
+	return found, nil
+}
+
+// served returns the best version in which the cluster has all the resources.
+func (d *Driver) served(ctx context.Context, group string, resources ...string) (string, error) {
+	for _, version := range agentVersions {
+		list, err := d.api.Discovery().ServerResourcesForGroupVersion(group + "/" + version)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", apiError(ctx, "looking for agent-sandbox", err)
+		}
+		names := make([]string, len(list.APIResources))
+		for i, r := range list.APIResources {
+			names[i] = r.Name
+		}
+		if !slices.ContainsFunc(resources, func(name string) bool { return !slices.Contains(names, name) }) {
+			return version, nil
+		}
+	}
+	return "", fmt.Errorf("%w: the cluster does not serve %s in version v1 or v1beta1: install agent-sandbox with its extensions, or leave out --pool-kind", sandbox.ErrUnsupported, group)
+}
+
+// Prepare is [sandbox.Warmer]'s. It fails where the cluster has no agent-sandbox.
+func (a AgentSandbox) Prepare(ctx context.Context, spec sandbox.Spec) error {
+	if _, err := a.checkCreation(ctx, &spec); err != nil {
+		return err
+	}
+	_, err := a.agents(ctx)
+	return err
+}
+
+// poolKey signs the tickets of Pods that are made from templates.
+func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
+	text, err := d.GatewayKey(ctx, poolKeySecret)
+	if err != nil {
+		return nil, err
+	}
+	seed := sha256.Sum256([]byte("actiond pool\x00" + text))
+	return ed25519.NewKeyFromSeed(seed[:]), nil
+}
+
+// poolTemplate is what the Pods of a pool are made from. Its name, which is also that of
+// the warm pool, follows from its contents.
+func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.PublicKey) (name string, template map[string]any, err error) {
+	spec.TTL, spec.Idle = 0, 0 // a claim brings them
+	r := &record{Template: templateSeed(hash), claimKey: hex.EncodeToString(key)}
+	pod := podFor(&spec, r, d.config.ServerImage, d.config.ServerVolume)
+	pod.Spec.Hostname = ""
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == containerName {
+			c.Env = append(c.Env, corev1.EnvVar{Name: podVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
+			// The controller gives away Pods that are ready first, and a probe that ends
+			// with the start is no work later.
+			c.StartupProbe = &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
+				PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(max(d.config.ReadyTimeout.Seconds(), 1)),
+			}
+		}
+	}
+	made, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
+	if err != nil {
+		return "", nil, fmt.Errorf("writing the template of pool %s: %w", pool, err)
+	}
+	// Labels and annotations of a template stay those of its Pods: what a claim changes
+	// is not among them.
+	labels := map[string]any{}
+	for name, value := range pod.Labels {
+		if name != labelManaged && name != labelID {
+			labels[name] = value
+		}
+	}
+	template = map[string]any{"metadata": map[string]any{"labels": labels}, "spec": made}
+	data, err := json.Marshal(template)
+	if err != nil {
+		return "", nil, fmt.Errorf("writing the template of pool %s: %w", pool, err)
+	}
+	sum := sha256.Sum256(append([]byte(pool+"\x00"), data...))
+	return "actiond-" + hex.EncodeToString(sum[:8]), template, nil
+}
+
+// templateSeed is what the user id of a template's Pods follows from.
+func templateSeed(hash string) string { return "template " + hash }
+
+// object is an object of agent-sandbox.
+func (api *agentAPI) object(kind, name, pool string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": api.version, "kind": kind,
+		"metadata": map[string]any{
+			"name": name, "labels": map[string]any{labelManaged: "pool", labelPool: nameHash(pool)}, "annotations": map[string]any{noteName: pool},
+		},
+		"spec": spec,
+	}}
+}
+
+// KeepPool is [sandbox.PoolKeeper]'s: a SandboxTemplate and a SandboxWarmPool.
+func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Spec, size int) error {
+	hash, err := a.checkCreation(ctx, &spec)
+	if err != nil {
+		return err
+	}
+	api, err := a.agents(ctx)
+	if err != nil {
+		return err
+	}
+	key, err := a.poolKey(ctx)
+	if err != nil {
+		return err
+	}
+	name, template, err := a.poolTemplate(pool, hash, spec, key.Public().(ed25519.PublicKey)) //nolint:errcheck,forcetypeassert // its only type
+	if err != nil {
+		return err
+	}
+	_, err = api.templates.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.templates.Create(ctx, api.object("SandboxTemplate", name, pool, map[string]any{
+			"podTemplate": template,
+			// The policies of the namespace let the gateway in, and hold for all its Pods.
+			"networkPolicyManagement": "Unmanaged",
+		}), metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return creationError(ctx, "making the SandboxTemplate of pool "+pool, err)
+	}
+	found, err := api.pools.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = api.pools.Create(ctx, api.object("SandboxWarmPool", name, pool, map[string]any{
+			"replicas": int64(size), "sandboxTemplateRef": map[string]any{"name": name},
+		}), metav1.CreateOptions{})
+	case err == nil:
+		if has, _, _ := unstructured.NestedInt64(found.Object, "spec", "replicas"); has != int64(size) {
+			_, err = api.pools.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size), metav1.PatchOptions{})
+		}
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return creationError(ctx, "making the SandboxWarmPool of pool "+pool, err)
+	}
+	return api.removePools(ctx, pool, name)
+}
+
+// RemovePool is [sandbox.PoolKeeper]'s.
+func (a AgentSandbox) RemovePool(ctx context.Context, pool string) error {
+	api, err := a.agents(ctx)
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return nil // it went with its definition
+	}
+	if err != nil {
+		return err
+	}
+	return api.removePools(ctx, pool, "")
+}
+
+// removePools removes the warm pools and templates of a pool but one. Sandboxes that
+// were claimed belong to their claims, and stay.
+func (api *agentAPI) removePools(ctx context.Context, pool, except string) error {
+	var errs []error
+	for what, resource := range map[string]dynamic.ResourceInterface{"SandboxWarmPool": api.pools, "SandboxTemplate": api.templates} {
+		list, err := resource.List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=pool," + labelPool + "=" + nameHash(pool)})
+		if err != nil {
+			errs = append(errs, apiError(ctx, "listing what keeps pool "+pool, err))
+			continue
+		}
+		for i := range list.Items {
+			if name := list.Items[i].GetName(); name != except {
+				if err := resource.Delete(ctx, name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+					errs = append(errs, apiError(ctx, "removing the "+what+" "+name, err))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errNoPool reports that nothing keeps sandboxes of the specification.
+var errNoPool = errors.New("no such pool")
+
+// ClaimFrom is [sandbox.PoolKeeper]'s. The SandboxClaim is called after the key, and made
+// first; the record of the key is made once it is known which Pod the claim got. Several
+// callers with one key therefore follow one claim and one record.
+func (a AgentSandbox) ClaimFrom(ctx context.Context, pool string, spec sandbox.Spec) (*sandbox.Sandbox, bool, error) {
+	bare := spec
+	bare.Key, bare.Secret, bare.Name, bare.Owner, bare.Env = "", "", "", "", nil
+	poolHash, err := a.Check(ctx, &bare)
+	if err != nil {
+		return nil, false, err
+	}
+	hash, err := a.checkCreation(ctx, &spec)
+	if err != nil {
+		return nil, false, err
+	}
+	api, err := a.agents(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	key, err := a.poolKey(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	name, _, err := a.poolTemplate(pool, poolHash, bare, key.Public().(ed25519.PublicKey)) //nolint:errcheck,forcetypeassert // its only type
+	if err != nil {
+		return nil, false, err
+	}
+	c := claiming{AgentSandbox: a, api: api, id: sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16))), hash: hash, spec: &spec, pool: name, template: templateSeed(poolHash), key: key}
+	for {
+		s, warm, err := c.try(ctx)
+		if errors.Is(err, errNoPool) {
+			return nil, false, nil
+		}
+		if !errors.Is(err, errUndone) {
+			return s, warm, err
+		}
+		if err := sleep(ctx, createPause); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// claiming is one call of ClaimFrom.
+type claiming struct {
+	AgentSandbox
+
+	api      *agentAPI
+	id, hash string
+	spec     *sandbox.Spec
+	pool     string // the SandboxWarmPool
+	template string // what the user id of its Pods follows from
+	key      ed25519.PrivateKey
+}
+
+// try makes the SandboxClaim, or follows that of another caller with the key.
+func (c *claiming) try(ctx context.Context) (s *sandbox.Sandbox, warm bool, err error) {
+	if _, err := c.record(ctx, c.id); err == nil {
+		s, err := c.createWhole(ctx, c.id, c.hash, c.spec)
+		return s, false, err
+	} else if !errors.Is(err, sandbox.ErrNotFound) {
+		return nil, false, err
+	}
+	if err := c.nameIsFree(ctx, &record{ID: c.id}, c.spec.Name); err != nil {
+		return nil, false, err
+	}
+	claim, mine, err := c.makeClaim(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() {
+		if err != nil && mine {
+			err = errors.Join(err, c.giveUp(ctx, claim.GetUID()))
+		}
+	}()
+	pod, warm, err := c.await(ctx, claim.GetUID())
+	if err != nil {
+		return nil, false, err
+	}
+	r := newRecord(c.id, c.hash, c.spec)
+	r.Pod, r.PodUID, r.Ticket = pod.Name, pod.UID, ticket.Sign(c.key, string(pod.UID))
+	r.Claim, r.Template = claim.GetUID(), c.template
+	if begun, err := time.Parse(time.RFC3339Nano, claim.GetAnnotations()[noteCreated]); err == nil {
+		r.Created = begun // which the end of the claim follows from
+	}
+	s, err = c.create(ctx, r, c.spec)
+	return s, warm && err == nil, err
+}
+
+// makeClaim makes the SandboxClaim of the key, or finds the one that is there.
+func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructured, mine bool, err error) {
+	name, now := secretPrefix+c.id, time.Now()
+	spec := map[string]any{"warmPoolRef": map[string]any{"name": c.pool}}
+	if c.spec.TTL > 0 {
+		spec["lifecycle"] = lifecycle(now.Add(c.spec.TTL))
+	}
+	claim, err = c.api.claims.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": c.api.version, "kind": "SandboxClaim",
+		"metadata": map[string]any{
+			"name": name, "labels": map[string]any{labelManaged: "sandbox", labelID: c.id},
+			"annotations": map[string]any{noteSpec: c.hash, noteCreated: now.UTC().Format(time.RFC3339Nano)},
+		},
+		"spec": spec,
+	}}, metav1.CreateOptions{})
+	if err == nil {
+		return claim, true, nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		// The API server may have made it although its answer did not arrive: Prune
+		// removes what nobody follows.
+		return nil, false, creationError(ctx, "making the SandboxClaim of sandbox "+c.id, err)
+	}
+	claim, err = c.api.claims.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, errUndone
+	case err != nil:
+		return nil, false, apiError(ctx, "reading the SandboxClaim "+name, err)
+	case claim.GetDeletionTimestamp() != nil:
+		return nil, false, errUndone
+	case claim.GetLabels()[labelManaged] != "sandbox":
+		return nil, false, fmt.Errorf("%w: the SandboxClaim %s was not made by this driver and has the name of a sandbox's", sandbox.ErrConflict, name)
+	case claim.GetAnnotations()[noteSpec] != c.hash:
+		return nil, false, fmt.Errorf("%w: sandbox %s has this key and another specification", sandbox.ErrConflict, c.id)
+	}
+	return claim, false, nil
+}
+
+// giveUp removes the claim, unless another caller with the key has gone on with it.
+func (c *claiming) giveUp(ctx context.Context, uid types.UID) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	r, err := c.record(ctx, c.id)
+	if err == nil && r.Claim == uid {
+		return nil
+	}
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	return c.releaseClaim(ctx, c.id, uid)
+}
+
+// lookAgain is how long a claimer waits for news of the claim: the Pod of a Sandbox that
+// is new comes without any.
+const lookAgain = 500 * time.Millisecond
+
+// await returns the Pod that the claim got, and whether it had waited in the pool.
+func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.ReadyTimeout, fmt.Errorf("nothing after %v", c.config.ReadyTimeout))
+	defer cancel()
+	said := ""
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = &sandbox.StartError{ID: c.id, Step: "waiting for agent-sandbox to give it a Pod", Err: context.Cause(ctx), Hint: said}
+		}
+	}()
+	for {
+		w, err := c.api.claims.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + c.id})
+		if err != nil {
+			return nil, false, apiError(ctx, "watching the SandboxClaim of sandbox "+c.id, err)
+		}
+		for open := true; open; {
+			pod, warm, waiting, err := c.look(ctx, uid)
+			if pod != nil || err != nil {
+				w.Stop()
+				return pod, warm, err
+			}
+			if waiting != said {
+				said = waiting
+				c.config.Progress(c.id, sandbox.Pending, "agent-sandbox to give it a Pod: "+waiting)
+			}
+			timer := time.NewTimer(lookAgain)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				w.Stop()
+				return nil, false, context.Cause(ctx)
+			case _, open = <-w.ResultChan():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+		w.Stop()
+		if err := sleep(ctx, createPause); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// look follows the claim to its Sandbox and to the Pod of that, as their owners say. It
+// returns no Pod while there is none, with what the controller says.
+func (c *claiming) look(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, waiting string, err error) {
+	claim, err := c.api.claims.Get(ctx, secretPrefix+c.id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (claim.GetUID() != uid || claim.GetDeletionTimestamp() != nil) {
+		return nil, false, "", errUndone
+	}
+	if err != nil {
+		return nil, false, "", apiError(ctx, "looking at the SandboxClaim of sandbox "+c.id, err)
+	}
+	reason, waiting := readiness(claim)
+	name, _, _ := unstructured.NestedString(claim.Object, "status", "sandbox", "name")
+	if name == "" {
+		if reason == "WarmPoolNotFound" || reason == "TemplateNotFound" {
+			// It may not know the pool yet.
+			if _, err := c.api.pools.Get(ctx, c.pool, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+				return nil, false, "", errNoPool
+			}
+		}
+		return nil, false, waiting, nil
+	}
+	box, err := c.api.sandboxes.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !ownedBy(box, uid) {
+		return nil, false, waiting, nil
+	}
+	if err != nil {
+		return nil, false, "", apiError(ctx, "looking at the Sandbox "+name, err)
+	}
+	podName := cmp.Or(box.GetAnnotations()[podNameNote], name)
+	pod, err = c.pods().Get(ctx, podName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (!ownedBy(pod, box.GetUID()) || pod.DeletionTimestamp != nil) {
+		return nil, false, waiting, nil
+	}
+	if err != nil {
+		return nil, false, "", apiError(ctx, "looking at the Pod "+podName, err)
+	}
+	return pod, name != claim.GetName(), "", nil // a Sandbox that is made for a claim has its name
+}
+
+// readiness is why an object is not ready, as its controller says.
+func readiness(object *unstructured.Unstructured) (reason, text string) {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		if condition, ok := c.(map[string]any); ok && condition["type"] == "Ready" && condition["status"] != "True" {
+			reason, _ = condition["reason"].(string)
+			message, _ := condition["message"].(string)
+			return reason, reason + ": " + message
+		}
+	}
+	return "", "its controller has not answered"
+}
+
+// ownedBy tells whether the controller of an object is the one of a uid.
+func ownedBy(object metav1.Object, uid types.UID) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.UID == uid
+}
+
+// adoptClaimed gives the Pod that a claim got the id of the record. Several callers with
+// the key may do it. A Pod that took the place of another is not taken for it.
+func (d *Driver) adoptClaimed(ctx context.Context, r *record, spec *sandbox.Spec) (*corev1.Pod, error) {
+	for range adoptTries {
+		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && (pod.UID != r.PodUID || pod.DeletionTimestamp != nil) {
+			return nil, fmt.Errorf("%w: the Pod of sandbox %s is gone: remove the sandbox with 'rm' or 'prune', or try again", sandbox.ErrConflict, r.ID)
+		}
+		if err != nil {
+			return nil, apiError(ctx, "looking at the Pod "+r.Pod, err)
+		}
+		if pod.Labels[labelID] == r.ID {
+			return pod, nil
+		}
+		if pod, err = d.adopt(ctx, r, spec); !errors.Is(err, errTaken) {
+			return pod, err
+		}
+	}
+	return nil, errUndone
+}
+
+// releaseClaim removes the SandboxClaim of a sandbox, and with it what its controller
+// would make the Pod again for. Without a uid there is none.
+func (d *Driver) releaseClaim(ctx context.Context, id string, uid types.UID) error {
+	if uid == "" {
+		return nil
+	}
+	api, err := d.agents(ctx)
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return nil // it went with its definition
+	}
+	if err != nil {
+		return err
+	}
+	err = api.claims.Delete(ctx, secretPrefix+id, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return apiError(ctx, "removing the SandboxClaim of sandbox "+id, err)
+}
+
+// lifecycle is when a claim ends, which removes its Pod. Its times are whole seconds.
+func lifecycle(deadline time.Time) map[string]any {
+	return map[string]any{"shutdownTime": deadline.Add(time.Second - 1).UTC().Format(time.RFC3339), "shutdownPolicy": "Delete"}
+}
+
+// renewClaim gives the SandboxClaim of a sandbox another end, the zero time none. Without
+// a uid there is none.
+func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadline time.Time) error {
+	if uid == "" {
+		return nil
+	}
+	api, err := d.agents(ctx)
+	if err != nil {
+		return err
+	}
+	var end any // null takes it away
+	if !deadline.IsZero() {
+		end = lifecycle(deadline)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"lifecycle": end}})
+	if err != nil {
+		return fmt.Errorf("writing the end of sandbox %s: %w", id, err)
+	}
+	_, err = api.claims.Patch(ctx, secretPrefix+id, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return fmt.Errorf("%q: %w", id, sandbox.ErrNotFound)
+	}
+	return apiError(ctx, "giving the SandboxClaim of sandbox "+id+" its end", err)
+}
+
+// pruneClaims removes SandboxClaims that no record names: their claimers died, or the
+// Pods that they got were removed, and the controller has made others. claims are those
+// of the records, by the sandbox's id, listed before.
+func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, dryRun bool) (removed []sandbox.Removal, err error) {
+	api, err := d.agents(ctx)
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := api.claims.List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
+	if apierrors.IsForbidden(err) {
+		return nil, nil // who may not list claims has made none
+	}
+	if err != nil {
+		return nil, apiError(ctx, "listing the SandboxClaims", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		claim := &list.Items[i]
+		id := claim.GetLabels()[labelID]
+		begun := claim.GetCreationTimestamp()
+		// A claimer that is alive gives up before this.
+		if claims[id] == claim.GetUID() || claim.GetDeletionTimestamp() != nil || claim.GetName() != secretPrefix+id ||
+			time.Since(begun.Time) < d.config.ReadyTimeout+recordTime {
+			continue
+		}
+		// The list of records may be a little older than a record.
+		r, err := d.record(ctx, id)
+		if err == nil && r.Claim == claim.GetUID() {
+			continue
+		}
+		if errors.Is(err, sandbox.ErrNotFound) {
+			err = nil
+		}
+		if err == nil && !dryRun {
+			err = d.releaseClaim(ctx, id, claim.GetUID())
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, sandbox.Removal{ID: id, Name: id, Reason: "its SandboxClaim has no record"})
+	}
+	return removed, errors.Join(errs...)
+}
+
+// agentRights are what an [AgentSandbox] does besides.
+var agentRights = []right{
+	{"sandboxtemplates." + extensionsGroup, "", []string{"create", "get", "list", "delete"}},
+	{"sandboxwarmpools." + extensionsGroup, "", []string{"create", "get", "list", "patch", "delete"}},
+	{"sandboxclaims." + extensionsGroup, "", []string{"create", "get", "list", "watch", "patch", "delete"}},
+	{"sandboxes." + agentGroup, "", []string{"get"}},
+}
+
+// examineAgentSandbox tells whether pools of agent-sandbox can be had.
+func (d *Driver) examineAgentSandbox(ctx context.Context) ([]sandbox.Finding, error) {
+	api, err := d.agents(ctx)
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so --pool-kind agent-sandbox is not to be had"}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	missing, err := d.checkRights(ctx, agentRights)
+	if err != nil || len(missing) > 0 {
+		return missing, err
+	}
+	return []sandbox.Finding{{Status: "ok", About: "agent-sandbox", Text: "the cluster serves " + api.version}}, nil
+}
