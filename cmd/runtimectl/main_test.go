@@ -161,6 +161,22 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --node-selector is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
+			args: "pool --on docker --pool-kind agent-sandbox debian", code: 2,
+			stderr: "runtimectl: --pool-kind is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl pool --help' for usage.\n",
+		},
+		{
+			args: "pool --on kubernetes --pool-kind swarm debian", code: 2,
+			stderr: "runtimectl: --pool-kind \"swarm\": pods and agent-sandbox are known\nRun 'runtimectl pool --help' for usage.\n",
+		},
+		{
+			args: "create --on kubernetes --pool-kind agent-sandbox debian", code: 2,
+			stderr: "runtimectl: --pool-kind says who keeps a pool: name one with --pool\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "serve --on kubernetes --pool-kind agent-sandbox debian", code: 2,
+			stderr: "runtimectl: --pool-kind says who keeps a pool: give the pool a size with --warm\nRun 'runtimectl serve --help' for usage.\n",
+		},
+		{
 			args: "create --local --allow-root debian", code: 2,
 			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},

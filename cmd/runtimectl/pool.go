@@ -46,6 +46,7 @@ At its end it removes those that still wait, unless --keep is given.`,
 	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
+	p.AddPoolKind(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := flags.Spec(&p.Platform, args[0])
 		if err != nil {

@@ -74,6 +74,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
+	p.AddPoolKind(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image := ""
 		if len(args) > 0 {

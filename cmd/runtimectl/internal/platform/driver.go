@@ -39,6 +39,7 @@ type Platform struct {
 	cluster      string // CONTEXT[/NAMESPACE], empty: the current ones
 	serverImage  string
 	serverVolume bool
+	poolKind     string // who keeps warm pools: podPool or agentPool
 }
 
 // AddFlags gives c the flags that say where the sandboxes are.
@@ -55,6 +56,18 @@ func (p *Platform) AddServer(c *cobra.Command) {
 	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
 	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
 	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
+}
+
+// Kinds of warm pools on Kubernetes.
+const (
+	podPool   = "pods"
+	agentPool = "agent-sandbox"
+)
+
+// AddPoolKind gives c a flag for who keeps the sandboxes of a pool on Kubernetes.
+func (p *Platform) AddPoolKind(c *cobra.Command) {
+	c.Flags().StringVar(&p.poolKind, "pool-kind", podPool, "on Kubernetes, let the pool be kept by the `KEEPER`: pods (this program) or\nagent-sandbox (the cluster's controller of that name)")
+	_ = c.RegisterFlagCompletionFunc("pool-kind", cobra.FixedCompletions([]string{podPool, agentPool}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // AddUserIDs gives c a flag for the user ids of sandboxes.
@@ -94,9 +107,13 @@ type Options struct {
 // drivers there are.
 func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
-		return kubernetes.Open(kubernetes.Config{
+		driver, err := kubernetes.Open(kubernetes.Config{
 			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), ServerVolume: p.serverVolume, Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
 		})
+		if err == nil && p.poolKind == agentPool {
+			return kubernetes.AgentSandbox{Driver: driver}, nil
+		}
+		return driver, err
 	}
 	stateDir, err := p.StateDir()
 	if err != nil {

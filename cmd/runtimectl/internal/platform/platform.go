@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,7 +25,26 @@ const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server"}
 
 // onlyOnKubernetes are the flags that only Pods can honour.
-var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume"}
+var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume", "pool-kind"}
+
+// checkPoolKind refuses a kind of pools that is not known, and one of none.
+func (p *Platform) checkPoolKind(flags *pflag.FlagSet) error {
+	nothing := func(name, value string) bool {
+		flag := flags.Lookup(name)
+		return flag != nil && flag.Value.String() == value
+	}
+	switch {
+	case flags.Lookup("pool-kind") == nil, p.poolKind == podPool:
+		return nil
+	case p.poolKind != agentPool:
+		return fmt.Errorf("--pool-kind %q: %s and %s are known", p.poolKind, podPool, agentPool)
+	case nothing("pool", ""):
+		return errors.New("--pool-kind says who keeps a pool: name one with --pool")
+	case nothing("warm", "0"):
+		return errors.New("--pool-kind says who keeps a pool: give the pool a size with --warm")
+	}
+	return nil
+}
 
 // Choose finds out where the sandboxes are from the flags and the variable, and refuses
 // flags of the command that are for other platforms.
@@ -51,7 +71,7 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 				return fmt.Errorf("--%s cannot be honoured on Kubernetes: leave it out with --on %s", name, on)
 			}
 		}
-		return nil
+		return p.checkPoolKind(flags)
 	}
 	switch on {
 	case "", "docker":
