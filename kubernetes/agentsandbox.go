@@ -75,7 +75,7 @@ func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := func(group, version, resource string) dynamic.ResourceInterface { //nolint:ireturn // the library has no type for it
+	of := func(group, version, resource string) dynamic.ResourceInterface {
 		return d.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(d.namespace)
 	}
 	found := &agentAPI{
@@ -194,7 +194,7 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 	if err != nil {
 		return err
 	}
-	name, template, err := a.poolTemplate(pool, hash, spec, key.Public().(ed25519.PublicKey)) //nolint:errcheck,forcetypeassert // its only type
+	name, template, err := a.poolTemplate(pool, hash, spec, key.Public().(ed25519.PublicKey))
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (a AgentSandbox) ClaimFrom(ctx context.Context, pool string, spec sandbox.S
 	if err != nil {
 		return nil, false, err
 	}
-	name, _, err := a.poolTemplate(pool, poolHash, bare, key.Public().(ed25519.PublicKey)) //nolint:errcheck,forcetypeassert // its only type
+	name, _, err := a.poolTemplate(pool, poolHash, bare, key.Public().(ed25519.PublicKey))
 	if err != nil {
 		return nil, false, err
 	}
