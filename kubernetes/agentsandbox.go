@@ -207,7 +207,7 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 		}), metav1.CreateOptions{})
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return creationError(ctx, "making the SandboxTemplate of pool "+pool, err)
+		return a.creationError(ctx, "making the SandboxTemplate of pool "+pool, err)
 	}
 	found, err := api.pools.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -221,7 +221,7 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 		}
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return creationError(ctx, "making the SandboxWarmPool of pool "+pool, err)
+		return a.creationError(ctx, "making the SandboxWarmPool of pool "+pool, err)
 	}
 	return api.removePools(ctx, pool, name)
 }
@@ -370,7 +370,7 @@ func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructu
 	if !apierrors.IsAlreadyExists(err) {
 		// The API server may have made it although its answer did not arrive: Prune
 		// removes what nobody follows.
-		return nil, false, creationError(ctx, "making the SandboxClaim of sandbox "+c.id, err)
+		return nil, false, c.creationError(ctx, "making the SandboxClaim of sandbox "+c.id, err)
 	}
 	claim, err = c.api.claims.Get(ctx, name, metav1.GetOptions{})
 	switch {
