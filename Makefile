@@ -18,6 +18,8 @@ PARALLEL ?= $(shell expr 3 '*' $$(nproc))
 # A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
 KUBERNETES := v1.36.3
 CLUSTER    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/actiond/kubernetes-$(KUBERNETES)
+# How many sandboxes 'make scale' measures.
+SCALE      ?= 100 1000 10000
 # Clients must be able to parse the version.
 CLUSTER_LDFLAGS := -s -w \
 	-X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
@@ -28,7 +30,7 @@ CLUSTER_LDFLAGS := -s -w \
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration kubernetes cluster image image-server image-browser image-base vuln clean
+.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +87,9 @@ integration: ## run the tests that need a Docker engine
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
 	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -tags kubernetes ./integration/kubernetes
+
+scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
+	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' $(GO) test -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes
 
 cluster: ## build that cluster as CLUSTER; the first time takes minutes
 	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .

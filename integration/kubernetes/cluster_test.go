@@ -95,7 +95,11 @@ func startCluster() (*cluster, error) {
 			return c, err
 		}
 	}
-	for _, step := range []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.awaitNode} {
+	steps := []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.awaitNode}
+	if controlOnly {
+		steps = steps[:1]
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return c, err
 		}
@@ -150,9 +154,17 @@ func (c *cluster) await(what, log string, ready func(ctx context.Context) error)
 	}
 }
 
+// The ports of the control plane, and more flags for a cluster with many nodes.
+var (
+	etcdURL, etcdPeerURL            = "http://127.0.0.1:23790", "http://127.0.0.1:23800"
+	apiPort                         = "26443"
+	controllerFlags, schedulerFlags []string
+)
+
+// controlOnly leaves the node out.
+var controlOnly bool
+
 const (
-	etcdURL = "http://127.0.0.1:23790"
-	apiPort = "26443"
 	// nodeIP is an address of an interface of its own: a kubelet reports none of the
 	// loopback's, and this one, which lets every client in, is no other machine's business.
 	nodeIP    = "10.244.78.1"
@@ -161,7 +173,7 @@ const (
 )
 
 func (c *cluster) startControl() error {
-	if err := c.start("etcd", c.program, "etcd", c.path("etcd"), etcdURL, "http://127.0.0.1:23800"); err != nil {
+	if err := c.start("etcd", c.program, "etcd", c.path("etcd"), etcdURL, etcdPeerURL); err != nil {
 		return err
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -195,6 +207,7 @@ current-context: test
 	if err != nil {
 		return err
 	}
+	access.QPS = -1
 	if c.api, err = client.NewForConfig(access); err != nil {
 		return err
 	}
@@ -204,11 +217,12 @@ current-context: test
 	}); err != nil {
 		return err
 	}
-	if err := c.start("controllers", c.program, "controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
-		"--service-account-private-key-file", keyFile, "--secure-port", "0"); err != nil {
+	if err := c.start("controllers", c.program, append([]string{"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
+		"--service-account-private-key-file", keyFile, "--secure-port", "0"}, controllerFlags...)...); err != nil {
 		return err
 	}
-	return c.start("scheduler", c.program, "scheduler", "--kubeconfig", c.kubeconfig(), "--leader-elect=false", "--secure-port", "0")
+	return c.start("scheduler", c.program, append([]string{"scheduler", "--kubeconfig", c.kubeconfig(), "--leader-elect=false", "--secure-port", "0"},
+		schedulerFlags...)...)
 }
 
 func (c *cluster) containerdSocket() string { return c.path("containerd.sock") }
@@ -436,7 +450,7 @@ func (c *cluster) awaitNode() error {
 // stop removes all Pods, ends all processes and removes what they left.
 func (c *cluster) stop() error {
 	var errs []error
-	if c.api != nil {
+	if c.api != nil && !controlOnly {
 		now := int64(0)
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -451,6 +465,18 @@ func (c *cluster) stop() error {
 		_ = c.processes[i].Process.Kill()
 		_ = c.processes[i].Wait()
 	}
+	if !controlOnly {
+		errs = append(errs, c.cleanNode())
+	}
+	if os.Getenv("ACTIOND_CLUSTER_KEEP") == "" {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// cleanNode removes what containerd and the kubelet left.
+func (c *cluster) cleanNode() error {
+	var errs []error
 	for name, value := range c.sysctls {
 		errs = append(errs, os.WriteFile("/proc/sys/"+name, value, 0o644))
 	}
@@ -470,9 +496,6 @@ func (c *cluster) stop() error {
 		for _, group := range groups {
 			_ = exec.Command("find", group, "-depth", "-type", "d", "-delete").Run()
 		}
-	}
-	if os.Getenv("ACTIOND_CLUSTER_KEEP") == "" {
-		errs = append(errs, os.RemoveAll(c.dir))
 	}
 	return errors.Join(errs...)
 }
