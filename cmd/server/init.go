@@ -136,7 +136,7 @@ func runInit(args []string) (status int, err error) {
 
 // serve runs the server until it ends.
 func (p *initProcess) serve() (ended unix.WaitStatus, err error) {
-	server, err := os.StartProcess("/proc/self/exe", p.args, &os.ProcAttr{ //nolint:gosec // this program, with its own arguments
+	server, err := os.StartProcess("/proc/self/exe", p.args, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.File()},
 	})
 	if err != nil {
