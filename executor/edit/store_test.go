@@ -3,7 +3,6 @@ package edit_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -222,11 +221,10 @@ func TestSpecialFiles(t *testing.T) {
 	if err := unix.Mkfifo(b.path("fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", b.path("socket"))
-	if err != nil {
+	// A listener's path has at most 107 bytes, and the directory may have more.
+	if err := unix.Mknod(b.path("socket"), unix.S_IFSOCK|0o644, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
 	b.link("null", "/dev/null")
 	for _, name := range []string{"fifo", "socket", "null"} {
 		path := b.path(name)
