@@ -36,7 +36,7 @@ func TestDriver(t *testing.T) {
 	server := drivertest.BuildServer(t)
 	open := func(t *testing.T) (*local.Driver, string) {
 		t.Helper()
-		dir, err := os.MkdirTemp("", "local-") //nolint:usetesting // short: sockets are in it
+		dir, err := os.MkdirTemp("/tmp", "local-") //nolint:usetesting // short: sockets are in it
 		if err != nil {
 			t.Fatal(err)
 		}

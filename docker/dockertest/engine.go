@@ -94,7 +94,7 @@ type Container struct {
 // New starts an engine that has the images, or every image, and ends it with the test.
 func New(tb testing.TB, images ...string) *Engine {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "engine-") // a socket's path must be short
+	dir, err := os.MkdirTemp("/tmp", "engine-") // a socket's path must be short
 	if err != nil {
 		tb.Fatal(err)
 	}
