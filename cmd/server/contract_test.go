@@ -126,5 +126,9 @@ func TestMain(m *testing.M) {
 	if len(os.TempDir()) > 20 {
 		os.Setenv("TMPDIR", "/tmp")
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
 }

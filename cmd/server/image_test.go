@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -255,6 +258,15 @@ func makeImage(t *testing.T, binary string) (root, run string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err := elf.Open(busybox); err != nil {
+		t.Fatal(err)
+	} else if libraries, _ := program.ImportedLibraries(); len(libraries) > 0 {
+		t.Skipf("%s needs libraries, which are not in the image: install busybox-static", busybox)
+	}
 	put := exec.CommandContext(t.Context(), "sh", "-c", `cp "$(command -v busybox)" "$1/bin/busybox" && "$1/bin/busybox" --install -s "$1/bin" && ln -sf busybox "$1/bin/sh"`, "-", root)
 	if out, err := put.CombinedOutput(); err != nil {
 		t.Fatalf("putting BusyBox there: %v\n%s", err, out)
@@ -262,14 +274,33 @@ func makeImage(t *testing.T, binary string) (root, run string) {
 	return root, run
 }
 
-// buildServer builds the server and returns its path.
+// buildServer builds the server, as make build does, and returns its path.
 func buildServer(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the server: %v\n%s", err, out)
+	dir, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return binary
+	return filepath.Join(dir, "server")
 }
+
+// built is the directory of the server, for TestMain to remove, "" where no test wanted it.
+var built string
+
+// It is built once, for all tests.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "server-test-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	if err := os.Chmod(dir, 0o755); err != nil { // other users start it
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the server: %w\n%s", err, out)
+	}
+	return dir, nil
+})

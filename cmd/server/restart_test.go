@@ -74,7 +74,7 @@ func (s *upgradable) life() (l api.Life) {
 // What ran is unknown and has ended, and what was done stays.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	one, two := build(t, "one", "-ldflags", "-X main.release=v1", "."), build(t, "two", "-ldflags", "-X main.release=v2", ".")
+	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
 	s := inContainer(t, one, "--ttl", "30m")
 
 	// Before the claim.

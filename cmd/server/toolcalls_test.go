@@ -286,7 +286,7 @@ func TestExampleAgents(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("the greeter is a Python program")
 	}
-	for _, command := range [][]string{{"go", "run", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
+	for _, command := range [][]string{{"go", "run", "-trimpath", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
 		t.Run(command[0], func(t *testing.T) {
 			t.Parallel()
 			_, dir, socket := serveForTest(t)
@@ -320,7 +320,7 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error": {"message": "no such key"}}`)
 	}))
 	defer srv.Close()
-	for _, command := range [][]string{{"go", "run", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
+	for _, command := range [][]string{{"go", "run", "-trimpath", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
 		for key, want := range map[string]string{testKey: "no such key", "wrong": "Invalid API Key"} {
 			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Hello.")...)
 			agent.Env = append(os.Environ(), "OPENAI_BASE_URL="+srv.URL+"/v1", "MODEL=fake", "SANDBOX_URL="+url, "SESSION_API_KEY="+key)

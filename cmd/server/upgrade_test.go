@@ -174,6 +174,23 @@ func (s *upgradable) upgrade(program, query string) (status int, u api.Upgraded,
 	return status, u, answer
 }
 
+// awaitWriter waits until a program of the working directory waits for a pipe that is full.
+func (s *upgradable) awaitWriter(cmdline string) {
+	s.Helper()
+	for ; s.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+		found, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+		for _, file := range found {
+			dir := filepath.Dir(file)
+			words, _ := os.ReadFile(file) // a process may be gone
+			cwd, _ := os.Readlink(dir + "/cwd")
+			waits, _ := os.ReadFile(dir + "/wchan")
+			if string(words) == cmdline && cwd == s.work && strings.Contains(string(waits), "pipe_write") {
+				return
+			}
+		}
+	}
+}
+
 // version is the server's; "" where it is just being replaced.
 func (s *upgradable) version() string {
 	resp, err := s.client.Get("http://sandbox/server_info")
@@ -186,11 +203,11 @@ func (s *upgradable) version() string {
 	return info.Version
 }
 
-// build builds a program in a directory that all users can read.
-func build(t *testing.T, name string, args ...string) string {
+// build builds a program in a directory that all users can read, with flags of the linker.
+func build(t *testing.T, name, flags, pkg string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), name)
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", binary}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w "+flags, "-o", binary, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -211,7 +228,7 @@ func otherUser(t *testing.T) []string {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
-	one, two := build(t, "one", "-ldflags", "-X main.release=v1", "."), build(t, "two", "-ldflags", "-X main.release=v2", ".")
+	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
 	s := startUpgradable(t, one, []string{"SESSION_API_KEY=k"}, user...)
 	first := s.run("X=42; f() { echo f; }; cd /tmp; sleep 1000 & echo $$", "Idempotency-Key", "first")
 	shell := first[strings.LastIndexByte(first, '\n')+1:]
@@ -346,12 +363,13 @@ func TestUpgrade(t *testing.T) {
 func TestUpgradeHostile(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
-	binary := build(t, "server", ".")
+	binary := buildServer(t)
 	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, user...)
 	if err := os.Chmod(s.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	s.act("run", map[string]any{"session": "full", "timeout": 60, "command": "cat /dev/zero >&11 &"}) // where bash keeps the pipe
+	s.awaitWriter("cat\x00/dev/zero\x00")
 	s.run("cd / && mv " + s.work + " " + s.work + ".away && ln -s /nowhere/at/all " + s.work)
 	status, _, answer := s.upgrade(binary, "wait=0")
 	if status != http.StatusConflict || !strings.Contains(answer, "full") {
@@ -370,7 +388,7 @@ func TestUpgradeHostile(t *testing.T) {
 func TestUpgradeKeepsBytes(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
-	binary := build(t, "server", ".")
+	binary := buildServer(t)
 	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "FROM_THE_LAUNCHER=\xfe\xff"}, user...)
 	s.run(`d=$(printf 'd\377\303'); mkdir "$d" && cd "$d"; export X=$(printf '\200x\355\240\200')`)
 	const show = `printf '%s|%s|%s' "${PWD##*/}" "$X" "$FROM_THE_LAUNCHER" | od -An -tx1`
@@ -394,7 +412,7 @@ func TestUpgradeKernel(t *testing.T) {
 	if exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ipykernel").Run() != nil {
 		t.Skip("ipykernel is not installed: apt-get install python3-ipykernel")
 	}
-	binary := build(t, "server", ".")
+	binary := buildServer(t)
 	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "PATH=/usr/bin:/bin"}, append(user, "--plugins", "jupyter")...)
 	cell := func(code string) string { return s.act("run_ipython", map[string]any{"code": code}) }
 	kernel, _, _ := strings.Cut(cell("import os; x = 41; print(os.getpid())"), "\n")
@@ -421,8 +439,8 @@ func TestUpgradeKernel(t *testing.T) {
 func TestUpgradeRefused(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
-	s := startUpgradable(t, build(t, "server", "."), []string{"SESSION_API_KEY=k"}, user...)
-	fake, err := os.ReadFile(build(t, "fake", "./testdata/fake"))
+	s := startUpgradable(t, buildServer(t), []string{"SESSION_API_KEY=k"}, user...)
+	fake, err := os.ReadFile(build(t, "fake", "", "./testdata/fake"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +493,7 @@ func TestUpgradeRefused(t *testing.T) {
 // Who could be the agent upgrades nothing.
 func TestUpgradeOff(t *testing.T) {
 	t.Parallel()
-	server := build(t, "server", ".")
+	server := buildServer(t)
 	same := startUpgradable(t, server, []string{"SESSION_API_KEY=k"})
 	if status, _, answer := same.upgrade(server, ""); status != http.StatusConflict || !strings.Contains(answer, "same user") {
 		t.Errorf("with one user: got %d %s", status, answer)

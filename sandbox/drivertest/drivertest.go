@@ -48,7 +48,7 @@ func (s Suite) Run(t *testing.T) {
 // BuildServer builds the server program, which is removed with the test.
 func BuildServer(t *testing.T) string {
 	server := filepath.Join(t.TempDir(), "server")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", server, "github.com/actiond/actiond/cmd/server")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", server, "github.com/actiond/actiond/cmd/server")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v\n%s", err, out)
