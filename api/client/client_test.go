@@ -259,7 +259,7 @@ func TestStatusError(t *testing.T) {
 		{"detail", 403, `{"detail":"Invalid API Key"}`, client.StatusError{Status: 403, Detail: "Invalid API Key"}, "403 Forbidden: Invalid API Key"},
 		{"errors", 422, `{"detail":"Invalid","errors":"body: x"}`, client.StatusError{Status: 422, Detail: "Invalid: body: x"}, "422 Unprocessable Entity: Invalid: body: x"},
 		{"starting", 503, `{"status":"starting","waiting_for":"the shell"}`, client.StatusError{Status: 503, Detail: "starting, waiting for the shell"}, "503 Service Unavailable: starting, waiting for the shell"},
-		{"text", 502, "bad gateway\n", client.StatusError{Status: 502, Detail: "bad gateway"}, "502 Bad Gateway: bad gateway"},
+		{"text", 500, "out of order\n", client.StatusError{Status: 500, Detail: "out of order"}, "500 Internal Server Error: out of order"},
 		{"nothing", 500, "", client.StatusError{Status: 500}, "500 Internal Server Error"},
 	}
 	for _, tt := range tests {
