@@ -22,6 +22,9 @@ const (
 	// holdOff is how long the engine is not asked again after it could not be
 	// reached. Requests to known sandboxes go on meanwhile.
 	holdOff = 2 * time.Second
+	// lookTime bounds the wait of requests to known sandboxes for an engine that
+	// accepts connections and does not answer.
+	lookTime = 5 * time.Second
 	// maxIdleConns is how many idle connections to one sandbox are kept.
 	maxIdleConns = 32
 	// poolTime is shorter than the server in a sandbox keeps an idle connection,
@@ -74,7 +77,13 @@ func (d *directory) find(ctx context.Context, id string, trusted bool) (*entry, 
 	if found == nil && complete && !trusted {
 		return nil, errNoSandbox(id)
 	}
-	err := d.look(ctx)
+	lookCtx := ctx
+	if found != nil {
+		var cancel context.CancelFunc
+		lookCtx, cancel = context.WithTimeoutCause(ctx, lookTime, errHangs)
+		defer cancel()
+	}
+	err := d.look(lookCtx)
 	d.mu.Lock()
 	now := d.entries[id]
 	d.mu.Unlock()
@@ -86,6 +95,8 @@ func (d *directory) find(ctx context.Context, id string, trusted bool) (*entry, 
 	}
 	return nil, errNoSandbox(id)
 }
+
+var errHangs = fmt.Errorf("the engine does not answer: %w", sandbox.ErrUnknown)
 
 func errNoSandbox(id string) error { return fmt.Errorf("%.64q: %w", id, sandbox.ErrNotFound) }
 
@@ -119,12 +130,16 @@ func (d *directory) look(ctx context.Context) error {
 	begun := time.Now()
 	all, err := d.driver.List(ctx)
 	if ctx.Err() != nil {
-		return fmt.Errorf("looking for the sandboxes: %w", context.Cause(ctx))
+		err = fmt.Errorf("looking for the sandboxes: %w", context.Cause(ctx))
+		if !errors.Is(err, errHangs) {
+			return err // says nothing of the engine
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.looked, d.failed = begun, err
 	if err != nil {
+		d.looked = time.Now() // it may have taken longer than holdOff
 		return err
 	}
 	there := map[string]bool{}

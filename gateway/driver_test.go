@@ -1,8 +1,13 @@
 package gateway_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/actiond/actiond/gateway"
@@ -29,4 +34,63 @@ func TestBareDriver(t *testing.T) {
 	if w.Code != http.StatusNoContent {
 		t.Errorf("delete: %d, %s", w.Code, w.Body)
 	}
+}
+
+// faulty is a driver whose platform hangs, or has no room.
+type faulty struct {
+	sandbox.Driver
+
+	hangs, full atomic.Bool
+	lists       atomic.Int32
+}
+
+func (f *faulty) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
+	if !f.hangs.Load() {
+		return f.Driver.List(ctx)
+	}
+	f.lists.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (f *faulty) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	if f.full.Load() {
+		return nil, fmt.Errorf("namespace agents: %w", sandbox.ErrQuota)
+	}
+	return f.Driver.Create(ctx, spec)
+}
+
+// Requests to a known sandbox wait for an engine that hangs once for all, and go on
+// without it.
+func TestEngineHangs(t *testing.T) {
+	t.Parallel()
+	var f *faulty
+	h := newHouse(t, func(h *house, c *gateway.Config) { f = &faulty{Driver: h.host}; c.Driver = f })
+	h.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
+	s := h.make(t, `{"image":"debian"}`)
+	f.hangs.Store(true)
+	h.Changed(s.ID)
+	var requests sync.WaitGroup
+	for range 8 {
+		requests.Go(func() {
+			if w := h.through(t, s.ID, "GET", "/x"); w.Code != http.StatusOK || w.Body.String() != "hello" {
+				t.Errorf("got %d %s, want an answer of the sandbox", w.Code, w.Body)
+			}
+		})
+	}
+	requests.Wait()
+	if w := h.through(t, s.ID, "GET", "/x"); w.Code != http.StatusOK || f.lists.Load() != 1 {
+		t.Errorf("got %d; the engine was asked %d times", w.Code, f.lists.Load())
+	}
+}
+
+// A platform without room is one of too many requests.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(h *house, c *gateway.Config) {
+		f := &faulty{Driver: h.host}
+		f.full.Store(true)
+		c.Driver = f
+	})
+	want(t, h.ask(t, http.MethodPost, "/v1/sandboxes", "/v1/sandboxes", `{"image": "debian"}`), http.StatusTooManyRequests, "namespace agents: the quota is used up")
 }

@@ -24,3 +24,6 @@ func (g *Gateway) Pool() *sandbox.Pool { return g.cfg.Pool }
 
 // PublicConns is the share of clients without a key.
 const PublicConns = publicConns
+
+// Changed makes the gateway look again at a sandbox before it uses it.
+func (g *Gateway) Changed(id string) { g.known.changed(id) }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -20,6 +21,11 @@ func New(config Config, api client.Interface, dial func(ctx context.Context) (ne
 	}
 	d.dial = func(ctx context.Context, _ *instance) (net.Conn, error) { return dial(ctx) }
 	return d
+}
+
+// Bounded ends calls that are not answered within a time.
+func Bounded(calls http.RoundTripper, within time.Duration) http.RoundTripper {
+	return bounded{calls, within}
 }
 
 // RecordTime is how long a record may be without its Pod.

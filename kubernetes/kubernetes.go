@@ -114,7 +114,7 @@ func Open(config Config) (*Driver, error) {
 	}
 	access.QPS = -1 // the API server has its own priorities and fairness
 	calling := rest.CopyConfig(access)
-	calling.Wrap(func(calls http.RoundTripper) http.RoundTripper { return bounded{calls} })
+	calling.Wrap(func(calls http.RoundTripper) http.RoundTripper { return bounded{calls, answerTime} })
 	api, err := client.NewForConfig(calling)
 	if err != nil {
 		return nil, fmt.Errorf("preparing access to the Kubernetes cluster: %w", err)
@@ -151,19 +151,20 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 // bounds its own work on a call to a minute.
 const answerTime = 30 * time.Second
 
-var errNoAnswer = fmt.Errorf("no answer after %v", answerTime)
-
 // bounded ends calls that are not answered in time. A watch, or a log that is
 // followed, may go on for as long as it likes once it began.
-type bounded struct{ calls http.RoundTripper }
+type bounded struct {
+	calls  http.RoundTripper
+	within time.Duration
+}
 
 // RoundTrip is [http.RoundTripper]'s.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	timer := time.AfterFunc(answerTime, func() { cancel(errNoAnswer) })
+	timer := time.AfterFunc(b.within, func() { cancel(nil) })
 	response, err := b.calls.RoundTrip(r.WithContext(ctx))
 	if !timer.Stop() && err != nil && r.Context().Err() == nil {
-		err = errNoAnswer
+		err = fmt.Errorf("no answer after %v", b.within)
 	}
 	if err != nil {
 		cancel(nil)

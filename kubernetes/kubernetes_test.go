@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -841,5 +844,42 @@ func TestCreateOverOutage(t *testing.T) {
 	})
 	if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready || watches < 3 || gets < 2 {
 		t.Errorf("%+v, %v; %d watches, %d looks", s, err, watches, gets)
+	}
+}
+
+// A call that the API server does not begin to answer ends. A watch goes on for as long
+// as it likes.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	const within = 200 * time.Millisecond
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/watch" {
+			_ = http.NewResponseController(w).Flush()
+			<-time.After(3 * within)
+			_, _ = io.WriteString(w, "changed")
+			return
+		}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	calls := http.Client{Transport: kubernetes.Bounded(http.DefaultTransport, within)}
+	get := func(path string) (string, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := calls.Do(r)
+		if err != nil {
+			return "", err
+		}
+		text, err := io.ReadAll(answer.Body)
+		return string(text), errors.Join(err, answer.Body.Close())
+	}
+	var network net.Error
+	if _, err := get("/hang"); !errors.As(err, &network) || !strings.Contains(err.Error(), "no answer after 200ms") {
+		t.Errorf("without an answer: %v", err)
+	}
+	if text, err := get("/watch"); err != nil || text != "changed" {
+		t.Errorf("a watch: %q, %v", text, err)
 	}
 }
