@@ -46,9 +46,11 @@ that agents use if they name none: directory, variables and functions are those
 of the commands before it, and stay for those after it. It is on a terminal there:
 what it writes to standard output and standard error comes out together.
 
-Ctrl-C interrupts the command, unless it is typed into a terminal of its own, and
-after --timeout it is interrupted too; two seconds later it is killed. What a command leaves behind when it ends by itself
-lives on.
+Ctrl-C cancels the command, unless it is typed into a terminal of its own, and so
+does the end of --timeout: it and all that it started get SIGINT, two seconds later
+SIGTERM, and after two more SIGKILL. What a command leaves behind when it ends by
+itself lives on. Where the connection breaks and does not come back, the command goes
+on, and the message says how to follow it.
 
 With --user root, in a sandbox created with --allow-root, the command runs as root,
 in / and with nothing in its environment but what --env gives and what root needs.

@@ -4,20 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/local"
 )
 
-// stopProgram interrupts a process group, and kills what is left of it after two seconds.
-// In this form dash, bash and BusyBox take a negative number for a group.
-const stopProgram = `kill -INT "-$0"; for i in 1 2; do sleep 1; kill -0 "-$0" || exit 0; done; kill -KILL "-$0"`
+// byCancel is what ended_by says of a program whose action was cancelled.
+const byCancel = "cancel"
+
+// cancelLimit is how long a program that is cancelled has to end: two seconds after SIGINT, two
+// after SIGTERM, and some for the answer.
+const cancelLimit = 6 * time.Second
 
 // performProgram runs a command as a program without a persistent shell, and returns
 // its exit code as a *exitError unless that is 0.
@@ -37,11 +40,12 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 		request.Action = a
 		return p.startAction(ctx, c, request)
 	}
+	late := make(chan struct{})
 	if opts.timeout > 0 {
-		request.Timeout = new(opts.timeout.Seconds())
+		request.Timeout = new((opts.timeout + cancelLimit).Seconds()) // where the request to cancel it is lost
 	}
 	request.Action = a
-	o, err := p.streamProgram(ctx, c, request, opts.feed, tty)
+	o, err := p.streamProgram(ctx, c, request, opts, tty, late)
 	if errors.Is(err, errLeft) {
 		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl follow %s %s'\n", name, request.Key)
 		return nil
@@ -59,7 +63,11 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 	if !ok {
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
-	return programEnd(ended, fmt.Sprintf("the command was not done after %v", opts.timeout))
+	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
+	if channel.Closed(late) && ended.EndedBy != nil && *ended.EndedBy == byCancel {
+		return &command.ExitError{Code: command.ExitTimeout, Why: why}
+	}
+	return programEnd(ended, why)
 }
 
 // programEnd returns how a program ended, as the end of exec; late is said of one that did not.
@@ -88,40 +96,40 @@ var signalNumbers = map[string]int{
 }
 
 // streamProgram sends an action and shows each stream of its program on ours. When ctx
-// is over the program is interrupted, and what it says to that is shown too. It does not
-// outlive its answer. With feed it reads our standard input, and with tty it is on a
-// terminal, to which ours passes what is typed.
-func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, feed bool, tty *ownTerminal) (api.Observation, error) {
+// is over, or the time of the options, which closes late, the program is cancelled, and what it
+// says to that is shown too. With the options' feed it reads our standard input, and with tty
+// it is on a terminal, to which ours passes what is typed.
+func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, opts execFlags, tty *ownTerminal, late chan struct{}) (api.Observation, error) {
 	streaming, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	cancel := func() { fail(nil) }
 	defer cancel()
 	defer tty.restore()
-	begun, streamed, stopped := make(chan int, 1), make(chan struct{}), make(chan struct{})
-	pid, user := 0, request.Action.(api.ExecAction).User
+	begun, streamed, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var timer *time.Timer
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		limit := time.NewTimer(interruptLimit)
-		defer limit.Stop()
-		select {
-		case began := <-begun:
-			if tty != nil {
+		defer cancel()
+		if !channel.Closed(streamed) {
+			if tty != nil && channel.Closed(begun) {
 				_ = c.Signal(streaming, request.Key, "SIGHUP") // a shell ignores SIGINT
 			}
-			stopGroup(ctx, c, user, began)
-		case <-streamed:
-		case <-limit.C:
+			cancelProgram(ctx, c, request.Key)
 		}
 		select { // the end of the program is on its way
 		case <-streamed:
-		case <-time.After(interruptLimit):
+		case <-time.After(cancelLimit):
 		}
-		cancel()
 	})
 	input := p.Stdin
 	o, err := c.Stream(streaming, request, func(o api.Output) error {
-		if o.PID > 0 && pid == 0 {
-			pid = o.PID
-			begun <- pid
+		if o.PID > 0 && !channel.Closed(begun) {
+			close(begun)
+			if opts.timeout > 0 {
+				timer = time.AfterFunc(opts.timeout, func() {
+					close(late)
+					cancelProgram(ctx, c, request.Key)
+				})
+			}
 			if tty != nil {
 				typed, err := tty.connect(streaming)
 				if err != nil {
@@ -129,7 +137,7 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 				}
 				input = typed
 			}
-			if feed {
+			if opts.feed {
 				go func() { // it is not waited for: a read cannot be ended, and this program ends
 					defer tty.restoreInPanic()
 					if err := c.Feed(streaming, request.Key, input); err != nil && streaming.Err() == nil {
@@ -141,6 +149,9 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 		return p.showProgram(o)
 	})
 	close(streamed)
+	if timer != nil {
+		timer.Stop()
+	}
 	if cause := context.Cause(streaming); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the input failed
 	}
@@ -151,11 +162,8 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	if errors.Is(err, errLeft) {
 		return nil, errLeft
 	}
-	if errors.Is(err, client.ErrCut) {
-		return nil, err
-	}
-	if ended, ok := o.(api.ExecObservation); pid > 0 && (!ok || ended.ExitCode == nil && ended.Signal == nil) && ctx.Err() == nil {
-		stopGroup(ctx, c, user, pid)
+	if err != nil && channel.Closed(begun) && ctx.Err() == nil && !errors.Is(err, client.ErrCut) {
+		cancelProgram(ctx, c, request.Key) // our own output, or input, failed
 	}
 	return o, err
 }
@@ -173,15 +181,25 @@ func (p *program) showProgram(o api.Output) error {
 	return nil
 }
 
-// stopGroup interrupts the process group of a program of a user, even if ctx is over, and does not
-// wait for what comes of it.
-func stopGroup(ctx context.Context, c *client.Client, user string, pid int) {
+// cancelProgram cancels the action of a program, even if ctx is over, and does not wait for its end.
+func cancelProgram(ctx context.Context, c *client.Client, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
 	defer cancel()
-	_, _ = c.Stream(ctx, api.Request{ // the sandbox may be gone; Do cannot act as root
-		Action: api.ExecAction{Argv: []string{"/bin/sh", "-c", stopProgram, strconv.Itoa(pid)}, User: user}, Timeout: new(-1.0),
-	}, func(api.Output) error { return nil })
+	for {
+		_, err := c.Cancel(ctx, id, 0)
+		if _, answered := errors.AsType[*client.StatusError](err); err == nil || answered || errors.Is(err, client.ErrGone) {
+			return
+		}
+		select {
+		case <-time.After(cancelPause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
+
+// cancelPause is how long after a broken connection the next one is tried.
+const cancelPause = 100 * time.Millisecond
 
 // helper runs a program of ours that is done at once.
 func helper(ctx context.Context, c *client.Client, words ...string) error {
