@@ -45,6 +45,8 @@ func TestBadInput(t *testing.T) {
 		{"a line end", member(`"a\r\nSet-Cookie: x"`), 400, "visible"},
 		{"a delete", member(`"a\u007f"`), 400, "visible"},
 		{"a direction", member(`"a\u202eb"`), 400, "visible"},
+		{"what is no name in a path", member(`".."`), 400, "must not be"},
+		{"nor in a header", withID(post("/v1/actions", runTrue), "."), 400, "must not be"},
 		{"a number", member(`7`), 400, "must be a string"},
 		{"a list", member(`["` + huge + `"]`), 400, "must be a string"},
 		{"huge in a path", get("/v1/actions/" + huge), 404, "There is no action"},

@@ -75,6 +75,9 @@ func (p *Process) find(c Command, env []string) (path string, err error) {
 	return path, err
 }
 
+// maxWord is the kernel's bound of an argument or a variable (execve(2), MAX_ARG_STRLEN).
+const maxWord = 32*4096 - 1
+
 // startError makes a StartError of what the kernel says.
 func startError(c Command, err error) error {
 	if err == nil {
@@ -91,6 +94,9 @@ func startError(c Command, err error) error {
 			failed.Code = 127
 		}
 		failed.Reason = fmt.Sprintf("%s: %v", c.Argv[0], at.Err)
+		if errors.Is(at.Err, unix.E2BIG) {
+			failed.Reason += fmt.Sprintf(": a word may have %d bytes; give more as standard input", maxWord)
+		}
 	}
 	return failed
 }

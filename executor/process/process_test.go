@@ -157,7 +157,8 @@ func TestCannotStart(t *testing.T) {
 		{"below a file", []string{"./empty/x"}, dir, 126, "./empty/x: not a directory"},
 		{"no directory", []string{"true"}, dir + "/none", 126, "true: cannot begin in " + dir + "/none: no such file or directory"},
 		{"a file for a directory", []string{"true"}, dir + "/empty", 126, "true: cannot begin in " + dir + "/empty: not a directory"},
-		{"too much", []string{"true", huge, huge, huge, huge}, dir, 126, "true: argument list too long"},
+		{"too much", []string{"true", huge, huge, huge, huge}, dir, 126, "true: argument list too long: a word may have 131071 bytes; give more as standard input"},
+		{"too long a word", []string{"true", huge[:1<<17]}, dir, 126, "true: argument list too long: a word may have 131071 bytes; give more as standard input"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
