@@ -94,7 +94,6 @@ func (s *Server) inherit(f Frozen) {
 	}
 	s.life.limit(f.TTL, f.Idle)
 	s.gate.upgrades = f.Upgrades
-	s.gate.upgrades.Done++
 }
 
 // gate keeps requests out that would change something while the server is upgraded.
@@ -207,7 +206,7 @@ const (
 // answers.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	answered, err := s.replaceProgram(w, r)
-	s.gate.count(err) // where it is done, the new program counts it
+	s.gate.count(err)
 	if answered {
 		return nil
 	}
@@ -326,7 +325,9 @@ func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, c
 		return refuse(http.StatusConflict, "The server was not upgraded, because these still run: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
 			strings.Join(left[:min(len(left), 10)], ", "))
 	}
-	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: s.freeze(), Force: force, Actions: actions, Requests: requests, Conn: conn, Settle: s.settle})
+	next := s.freeze()
+	next.Upgrades.Done++ // where the new program reads it
+	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: next, Force: force, Actions: actions, Requests: requests, Conn: conn, Settle: s.settle})
 }
 
 // settleTime bounds how long the record of an action is waited for that has ended.

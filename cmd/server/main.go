@@ -105,6 +105,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	}
 	temps := openTemps(opts.stateDir, user, logger)
 	defer func() { _ = temps.Close() }() // the files are removed at the next start
+	if before != nil {
+		opts.journal.Lock = os.NewFile(uintptr(before.Lock), "lock")
+	}
 	actions, err := openJournal(opts, lookup(env), logger)
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			return err
 		}
 	}
-	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, signals: signals, memory: memory})
+	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, actions: actions, signals: signals, memory: memory})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has

@@ -31,6 +31,7 @@ const documentFormat = 2
 type document struct {
 	Format           int
 	Listener, Answer int // descriptors; Answer is /dev/null where no client waits
+	Lock             int // of the journal
 	Previous         string
 	Ended            []string
 	Actions          []string       // that ran
@@ -66,6 +67,7 @@ type upgrader struct {
 	dir      string
 	user     *identity.User
 	exec     *executor.Executor
+	actions  *journal.Journal
 	listener net.Listener
 	signals  chan os.Signal
 	program  *handover.Program // nil before one was received
@@ -118,6 +120,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 	if u.memory != nil { // under its number, which is among the arguments
 		keep(int(u.memory.File().Fd()))
 	}
+	d.Lock = keep(int(u.actions.Lock().Fd())) // without a state directory there is no upgrade
 	if err := httpserver.Descriptor(u.listener, func(fd int) error { d.Listener = keep(fd); return nil }); err != nil {
 		return err
 	}

@@ -41,12 +41,43 @@ const (
 // LockBriefly is [Lock] without a context, for a lock that its holders keep for
 // moments only.
 func LockBriefly(root *os.Root, name string) (unlock func(), err error) {
-	return lock(root, name, syscall.LOCK_EX)
+	f, err := lock(root, name, syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	return release(root, name, f), nil
 }
 
 // TryLock is [Lock] without waiting; it fails with [ErrLocked].
 func TryLock(root *os.Root, name string) (unlock func(), err error) {
-	return lock(root, name, syscall.LOCK_EX|syscall.LOCK_NB)
+	_, unlock, err = TryLockFile(root, name)
+	return unlock, err
+}
+
+// TryLockFile is [TryLock] that also returns the lock as an open file. Another program of
+// this process that has its descriptor holds the lock, and goes on with it by [Adopt].
+func TryLockFile(root *os.Root, name string) (f *os.File, unlock func(), err error) {
+	if f, err = lock(root, name, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, nil, err
+	}
+	return f, release(root, name, f), nil
+}
+
+// Adopt goes on with a lock of the program before in this process. It fails where the file is
+// not that of the name.
+func Adopt(root *os.Root, name string, f *os.File) (unlock func(), err error) {
+	if !same(root, name, f) {
+		return nil, fmt.Errorf("the lock %s was replaced", name)
+	}
+	return release(root, name, f), nil
+}
+
+// release returns what releases a lock.
+func release(root *os.Root, name string, f *os.File) func() {
+	return func() {
+		_ = root.Remove(name) // before the release: a waiting caller notices that it holds a removed file
+		_ = f.Close()
+	}
 }
 
 // inheritTime bounds how long the lock of a process that was killed outlives it. A child
@@ -65,7 +96,7 @@ func Outlast(try func() error) error {
 	}
 }
 
-func lock(root *os.Root, name string, how int) (unlock func(), err error) {
+func lock(root *os.Root, name string, how int) (f *os.File, err error) {
 	for {
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
@@ -79,10 +110,7 @@ func lock(root *os.Root, name string, how int) (unlock func(), err error) {
 			return nil, fmt.Errorf("locking %s: %w", name, err)
 		}
 		if same(root, name, f) {
-			return func() {
-				_ = root.Remove(name) // before the release: a waiting caller notices that it holds a removed file
-				_ = f.Close()
-			}, nil
+			return f, nil
 		}
 		_ = f.Close() // the last holder removed it
 	}
