@@ -189,7 +189,7 @@ func (b *boundedBody) Close() error {
 }
 
 // WrappedRoundTripper is for client-go, which looks for its own transport.
-func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.calls } //nolint:ireturn // the library's interface
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.calls }
 
 // errNoCluster reports that no kubeconfig exists, or an empty one.
 var errNoCluster = errors.New("no Kubernetes cluster is configured: set KUBECONFIG to a kubeconfig, or write ~/.kube/config")

@@ -84,7 +84,7 @@ func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
 func lostNode(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-			return c.Reason != "ContainersNotReady" // the node's own word
+			return c.Reason == "" // nodes give one
 		}
 	}
 	return false
