@@ -274,7 +274,7 @@ func (m localMachine) cutConnections() *cutter {
 	if err := os.Rename(socket, c.real); err != nil {
 		m.t.Fatal(err)
 	}
-	l, err := net.Listen("unix", socket) //nolint:noctx // it is closed below
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func (m localMachine) cutConnections() *cutter {
 
 func (c *cutter) pass(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("unix", c.real) //nolint:noctx // both are on this machine
+	server, err := net.Dial("unix", c.real)
 	if err != nil {
 		return
 	}
