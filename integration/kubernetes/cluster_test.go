@@ -68,6 +68,7 @@ type cluster struct {
 	dir       string
 	program   string
 	processes []*exec.Cmd // in the order of their starts
+	named     map[string]*exec.Cmd
 	sysctls   map[string][]byte
 	api       client.Interface
 }
@@ -89,7 +90,7 @@ func startCluster() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir, program: program, sysctls: map[string][]byte{}}
+	c := &cluster{dir: dir, program: program, sysctls: map[string][]byte{}, named: map[string]*exec.Cmd{}}
 	for _, name := range sysctls {
 		if c.sysctls[name], err = os.ReadFile("/proc/sys/" + name); err != nil {
 			return c, err
@@ -116,7 +117,7 @@ func (c *cluster) kubeconfig() string { return c.path("kubeconfig") }
 
 // start starts a program that logs to a file.
 func (c *cluster) start(name, program string, args ...string) error {
-	output, err := os.Create(c.path(name + ".log"))
+	output, err := os.OpenFile(c.path(name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,33 @@ func (c *cluster) start(name, program string, args ...string) error {
 		return fmt.Errorf("starting %s: %w", name, err)
 	}
 	c.processes = append(c.processes, cmd)
+	c.named[name] = cmd
 	return nil
+}
+
+// kill ends a program as a crash does.
+func (c *cluster) kill(t *testing.T, name string) {
+	t.Helper()
+	if err := c.named[name].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.named[name].Wait() // it was killed
+}
+
+// restart starts a program again that was killed.
+func (c *cluster) restart(t *testing.T, name string) {
+	t.Helper()
+	if err := c.start(name, c.named[name].Path, c.named[name].Args[1:]...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// signal sends a signal to a program.
+func (c *cluster) signal(t *testing.T, name string, s os.Signal) {
+	t.Helper()
+	if err := c.named[name].Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // tail is the end of a log.
@@ -218,7 +245,8 @@ current-context: test
 		return err
 	}
 	if err := c.start("controllers", c.program, append([]string{"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
-		"--service-account-private-key-file", keyFile, "--secure-port", "0"}, controllerFlags...)...); err != nil {
+		"--service-account-private-key-file", keyFile, "--secure-port", "0",
+		"--node-monitor-period", "2s", "--node-monitor-grace-period", "30s"}, controllerFlags...)...); err != nil {
 		return err
 	}
 	return c.start("scheduler", c.program, append([]string{"scheduler", "--kubeconfig", c.kubeconfig(), "--leader-elect=false", "--secure-port", "0"},

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -41,11 +42,19 @@ var lastNamespace string
 // open opens a driver for a namespace of its own.
 func open(t *testing.T, direct bool) sandbox.Driver {
 	t.Helper()
-	t.Setenv("KUBECONFIG", shared.kubeconfig())
-	d, err := kubernetes.Open(kubernetes.Config{
-		Cluster: "test/" + namespace(t), ServerImage: serverImage, Agent: agent.Agent{}, Direct: direct,
-		Progress: func(id string, state sandbox.State, waiting string) { t.Logf("%s %s: %s", id, state, waiting) },
-	})
+	return openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + namespace(t), Direct: direct})
+}
+
+// openIn opens a driver with an account, and completes its configuration.
+func openIn(t *testing.T, kubeconfig string, config kubernetes.Config) *kubernetes.Driver {
+	t.Helper()
+	t.Setenv("KUBECONFIG", kubeconfig)
+	config.ServerImage = cmp.Or(config.ServerImage, serverImage)
+	config.Progress = func(id string, state sandbox.State, waiting string) { t.Logf("%s %s: %s", id, state, waiting) }
+	if config.Agent == nil {
+		config.Agent = agent.Agent{}
+	}
+	d, err := kubernetes.Open(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,6 +117,12 @@ func startReplica(t *testing.T, key string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, d, key)
+}
+
+// serve runs a gateway until stop, which also closes its driver.
+func serve(t *testing.T, d *kubernetes.Driver, key string) *replica {
+	t.Helper()
 	g, err := gateway.New(gateway.Config{Driver: d, Key: key, Defaults: small})
 	if err != nil {
 		t.Fatal(err)
@@ -251,6 +257,18 @@ func TestGateway(t *testing.T) {
 		for what, try := range map[string]func() error{
 			"another tenant's Secret": func() error {
 				_, err := own.CoreV1().Secrets(other).Get(t.Context(), "tenant", metav1.GetOptions{})
+				return err
+			},
+			"Secrets of all": func() error {
+				_, err := own.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
+				return err
+			},
+			"another tenant's Secrets": func() error {
+				_, err := own.CoreV1().Secrets(other).List(t.Context(), metav1.ListOptions{})
+				return err
+			},
+			"a Pod elsewhere": func() error {
+				_, err := own.CoreV1().Pods(other).Create(t.Context(), barePod("attack"), metav1.CreateOptions{})
 				return err
 			},
 			"Pods of all": func() error {
