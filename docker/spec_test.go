@@ -282,6 +282,7 @@ func TestSpecHash(t *testing.T) {
 		Image: "j", Env: map[string]string{"A": ""}, Mounts: []sandbox.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, User: "u", UserID: 5, WorkDir: "/w",
 		Memory: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
 		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, AllowRoot: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
+		PullSecrets: []string{"a"}, NodeSelector: map[string]string{"a": "b"}, Tolerations: []string{"a"}, UserNamespace: true,
 	}
 	from := reflect.ValueOf(changed)
 	for i := range from.NumField() {
