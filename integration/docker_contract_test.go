@@ -4,22 +4,13 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/integration/exchanges"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -50,43 +41,11 @@ func TestDockerContract(t *testing.T) {
 // container of our image.
 func TestDockerReplay(t *testing.T) {
 	t.Parallel()
-	shared, err := filepath.Abs("../../shared")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exchanges := filepath.Join(shared, "vectors", "exchanges.json")
-	data, err := os.ReadFile(exchanges)
-	if err != nil {
-		t.Skipf("needs the recorded exchanges, which are not beside this checkout: %v", err)
-	}
-	var scenarios []struct{ ID string }
-	if err := json.Unmarshal(data, &scenarios); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{filepath.Join(shared, "tools", "replay.py"), "", exchanges}
-	want := 0
-	for _, s := range scenarios {
-		kind, _, _ := strings.Cut(s.ID, "/")
-		want++
-		if !slices.Contains(args, kind+"/") {
-			args = append(args, "--only", kind+"/")
-		}
-	}
+	shared := exchanges.Dir(t, "..")
 	s := create(t, testHost(t), sandbox.Spec{Image: image(t, fullImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "sandbox"}) },
-		Transport: transport(s),
-	})
-	defer proxy.Close()
-	args[1] = proxy.URL
-	cmd := exec.CommandContext(t.Context(), "python3", args...)
-	cmd.Env = append(os.Environ(), "SESSION_API_KEY="+key)
-	out, err := cmd.CombinedOutput()
-	if last := fmt.Sprintf("%d passed, 0 failed\n", want); err != nil || want == 0 || !strings.HasSuffix(string(out), last) {
-		t.Errorf("got %v, want %q at the end of\n%s", err, last, out)
-	}
+	exchanges.Replay(t, shared, "http://sandbox", key, transport(s))
 }
