@@ -19,11 +19,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,6 +40,7 @@ const (
 	serverImage  = "actiond.test/server:1"
 	busyboxImage = "actiond.test/busybox:1"
 	pauseImage   = "actiond.test/pause:1"
+	hostImage    = "actiond.test/host:1" // with this machine's programs, where its /usr is mounted
 	adminToken   = "admin"
 	readyTime    = 2 * time.Minute
 )
@@ -69,6 +71,7 @@ type cluster struct {
 	program   string
 	processes []*exec.Cmd // in the order of their starts
 	named     map[string]*exec.Cmd
+	service   net.Listener // of the Service kubernetes
 	sysctls   map[string][]byte
 	api       client.Interface
 }
@@ -96,7 +99,7 @@ func startCluster() (*cluster, error) {
 			return c, err
 		}
 	}
-	steps := []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.awaitNode}
+	steps := []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.serveKubernetes, c.awaitNode}
 	if controlOnly {
 		steps = steps[:1]
 	}
@@ -194,9 +197,12 @@ var controlOnly bool
 const (
 	// nodeIP is an address of an interface of its own: a kubelet reports none of the
 	// loopback's, and this one, which lets every client in, is no other machine's business.
-	nodeIP    = "10.244.78.1"
-	nodeLink  = "actiond-node"
-	podBridge = "actiond-test"
+	nodeIP   = "10.244.78.1"
+	nodeLink = "actiond-node"
+	// apiService is the address that Pods know the API server by. There is no
+	// kube-proxy: the node has the address, and this process passes connections on.
+	apiService = "10.96.0.1"
+	podBridge  = "actiond-test"
 )
 
 func (c *cluster) startControl() error {
@@ -227,7 +233,7 @@ current-context: test
 		"--bind-address", "127.0.0.1", "--secure-port", apiPort, "--cert-dir", c.path("certs"), "--authorization-mode", "RBAC",
 		"--token-auth-file", c.path("tokens"), "--service-account-issuer", "https://kubernetes.test",
 		"--service-account-key-file", keyFile, "--service-account-signing-key-file", keyFile,
-		"--disable-admission-plugins", "ServiceAccount", "--kubelet-preferred-address-types", "InternalIP"); err != nil {
+		"--kubelet-preferred-address-types", "InternalIP"); err != nil {
 		return err
 	}
 	access, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
@@ -245,7 +251,7 @@ current-context: test
 		return err
 	}
 	if err := c.start("controllers", c.program, append([]string{"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
-		"--service-account-private-key-file", keyFile, "--secure-port", "0",
+		"--service-account-private-key-file", keyFile, "--root-ca-file", c.path("certs", "apiserver.crt"), "--secure-port", "0",
 		"--node-monitor-period", "2s", "--node-monitor-grace-period", "30s"}, controllerFlags...)...); err != nil {
 		return err
 	}
@@ -322,27 +328,46 @@ func (c *cluster) ctr(ctx context.Context, args ...string) error {
 
 // importImages makes the images of the tests, where no registry can be reached.
 func (c *cluster) importImages() error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
-	defer cancel()
-	server := c.path("server")
-	build := exec.CommandContext(ctx, "go", "build", "-o", server, "../../cmd/server")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", c.dir, "../../cmd/server", "../../cmd/runtimectl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the server: %w: %s", err, out)
+		return fmt.Errorf("building the programs: %w: %s", err, out)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	defer cancel()
+	programs := map[string]string{"server": c.path("server"), "runtimectl": c.path("runtimectl")}
 	busybox := map[string]string{"bin/busybox": "/usr/bin/busybox"}
 	list, err := exec.CommandContext(ctx, "/usr/bin/busybox", "--list").Output()
 	if err != nil {
 		return fmt.Errorf("listing the programs of busybox: %w", err)
 	}
-	applets := slices.DeleteFunc(strings.Fields(string(list)), func(name string) bool { return name == "busybox" })
+	applets := map[string]string{}
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "busybox" {
+			applets["bin/"+name] = "busybox"
+		}
+	}
+	hostLinks := map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
+	alternatives, err := os.ReadDir("/etc/alternatives")
+	if err != nil {
+		return err
+	}
+	for _, a := range alternatives {
+		if a.Type() != os.ModeSymlink {
+			continue
+		}
+		if hostLinks["etc/alternatives/"+a.Name()], err = os.Readlink("/etc/alternatives/" + a.Name()); err != nil {
+			return err
+		}
+	}
 	for name, image := range map[string]struct {
 		files      map[string]string
-		links      []string
+		links      map[string]string
 		entrypoint []string
 	}{
-		serverImage:  {files: map[string]string{"server": server}, entrypoint: []string{"/server"}},
+		serverImage:  {files: programs, entrypoint: []string{"/server"}},
 		busyboxImage: {files: busybox, links: applets},
+		hostImage:    {links: hostLinks},
 		pauseImage:   {files: busybox, entrypoint: []string{"/bin/busybox", "sleep", "2147483647"}},
 	} {
 		archive := c.path("image.tar")
@@ -357,10 +382,13 @@ func (c *cluster) importImages() error {
 }
 
 // writeImage writes an image of one layer as 'docker save' does.
-func writeImage(archive, name string, files map[string]string, links, entrypoint []string) error {
+func writeImage(archive, name string, files, links map[string]string, entrypoint []string) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	for dir, mode := range map[string]int64{"bin/": 0o755, "etc/": 0o755, "tmp/": 0o1777, "root/": 0o755} {
+		if links[strings.TrimSuffix(dir, "/")] != "" {
+			continue
+		}
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: mode}); err != nil {
 			return err
 		}
@@ -378,8 +406,8 @@ func writeImage(archive, name string, files map[string]string, links, entrypoint
 			return err
 		}
 	}
-	for _, link := range links {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + link, Linkname: "busybox", Mode: 0o777}); err != nil {
+	for link, target := range links {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: target, Mode: 0o777}); err != nil {
 			return err
 		}
 	}
@@ -450,7 +478,10 @@ registerWithTaints: []
 		return err
 	}
 	for _, args := range [][]string{
-		{"link", "add", nodeLink, "type", "bridge"}, {"address", "add", nodeIP + "/32", "dev", nodeLink}, {"link", "set", nodeLink, "up"},
+		{"link", "add", nodeLink, "type", "bridge"},
+		{"address", "add", nodeIP + "/32", "dev", nodeLink},
+		{"address", "add", apiService + "/32", "dev", nodeLink},
+		{"link", "set", nodeLink, "up"},
 	} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", args, err, out)
@@ -458,6 +489,51 @@ registerWithTaints: []
 	}
 	return c.start("kubelet", c.program, "kubelet", "--config", c.path("kubelet.yaml"), "--kubeconfig", c.kubeconfig(),
 		"--root-dir", c.path("kubelet"), "--cert-dir", c.path("kubelet-certs"), "--hostname-override", "node", "--node-ip", nodeIP)
+}
+
+// serveKubernetes is the Service kubernetes.
+func (c *cluster) serveKubernetes() (err error) {
+	c.service, err = forward(apiService+":443", func() (string, error) { return "127.0.0.1:" + apiPort, nil })
+	return err
+}
+
+// forward listens and passes each connection on to the address that pick returns then, as
+// kube-proxy does for a Service.
+func forward(address string, pick func() (string, error)) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	pass := func(in net.Conn) {
+		defer in.Close()
+		to, err := pick()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer out.Close()
+		ended := make(chan struct{}, 2)
+		for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+			go func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				ended <- struct{}{}
+			}()
+		}
+		<-ended
+	}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go pass(in)
+		}
+	}()
+	return l, nil
 }
 
 func (c *cluster) awaitNode() error {
@@ -488,6 +564,9 @@ func (c *cluster) stop() error {
 			}
 		}
 		errs = append(errs, c.awaitContainers(ctx))
+	}
+	if c.service != nil {
+		errs = append(errs, c.service.Close())
 	}
 	for i := len(c.processes) - 1; i >= 0; i-- {
 		_ = c.processes[i].Process.Kill()

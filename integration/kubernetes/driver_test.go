@@ -32,8 +32,20 @@ func namespace(t *testing.T) string {
 			t.Error(err)
 		}
 	})
+	awaitAccount(t, made.Name)
 	lastNamespace = made.Name
 	return made.Name
+}
+
+// awaitAccount waits for the account of a namespace, without which it takes no Pods.
+func awaitAccount(t *testing.T, space string) {
+	t.Helper()
+	if err := shared.await("the account of "+space, "controllers", func(ctx context.Context) error {
+		_, err := shared.api.CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // lastNamespace is the newest one of a test, for a second driver.

@@ -37,13 +37,18 @@ import (
 	"github.com/actiond/actiond/sandbox/agent"
 )
 
-// installed is what the manifests make in a namespace of their own: the kubeconfig of
-// the gateway's account.
+// installed is what the manifests make in a namespace of their own, without gateways,
+// which the test runs: the kubeconfig of the gateway's account.
 func installed(t *testing.T) (space, kubeconfig string) {
 	t.Helper()
+	return install(t, 0)
+}
+
+// install is installed with gateways.
+func install(t *testing.T, replicas int) (space, kubeconfig string) {
+	t.Helper()
 	space = fmt.Sprintf("agents-%d", time.Now().UnixNano())
-	replicas := 0 // the test runs the gateways
-	text, err := kubernetes.Manifests(kubernetes.ManifestOptions{Namespace: space, Replicas: &replicas})
+	text, err := kubernetes.Manifests(kubernetes.ManifestOptions{Namespace: space, Image: serverImage, Replicas: &replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +91,7 @@ func installed(t *testing.T) (space, kubeconfig string) {
 			}
 		}
 	}
+	awaitAccount(t, space)
 	token, err := shared.api.CoreV1().ServiceAccounts(space).CreateToken(t.Context(), "actiond-gateway", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -153,31 +159,11 @@ func service(t *testing.T, first string) (url string, to *atomic.Value) {
 	t.Helper()
 	to = &atomic.Value{}
 	to.Store(first)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := forward("127.0.0.1:0", func() (string, error) { return to.Load().(string), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to.Load().(string))
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-				go func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					_ = in.Close()
-					_ = out.Close()
-				}()
-			}
-		}
-	}()
 	return "http://" + l.Addr().String(), to
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,12 +26,7 @@ type words struct {
 
 func newWords(t *testing.T) *words {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "runtimectl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/runtimectl")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building runtimectl: %v: %s", err, out)
-	}
-	return &words{t, program, append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG="+shared.kubeconfig(),
+	return &words{t, shared.path("runtimectl"), append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG="+shared.kubeconfig(),
 		"ACTIOND_ON=kubernetes:test/"+namespace(t), "ACTIOND_SERVER_IMAGE="+serverImage)}
 }
 
