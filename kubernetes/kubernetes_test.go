@@ -643,8 +643,11 @@ func TestPlacement(t *testing.T) {
 	want := corev1.PodSpec{
 		ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}, {Name: "other.registry"}}, NodeSelector: map[string]string{"kubernetes.io/arch": "amd64"},
 		Tolerations: []corev1.Toleration{
-			{Key: "gpu", Operator: "Exists"}, {Key: "team", Operator: "Equal", Value: "a"}, {Key: "example.com/spot", Operator: "Exists", Effect: "NoSchedule"},
-			{Key: "dedicated", Operator: "Equal", Value: "agents", Effect: "NoExecute"}, {Key: "empty", Operator: "Equal"},
+			{Key: "gpu", Operator: "Exists"},
+			{Key: "team", Operator: "Equal", Value: "a"},
+			{Key: "example.com/spot", Operator: "Exists", Effect: "NoSchedule"},
+			{Key: "dedicated", Operator: "Equal", Value: "agents", Effect: "NoExecute"},
+			{Key: "empty", Operator: "Equal"},
 		},
 	}
 	if !reflect.DeepEqual(got.ImagePullSecrets, want.ImagePullSecrets) || !reflect.DeepEqual(got.NodeSelector, want.NodeSelector) || !reflect.DeepEqual(got.Tolerations, want.Tolerations) {

@@ -141,8 +141,8 @@ func (p *program) onAction(ctx context.Context, args []string, work func(c *clie
 // window shows no whole identities.
 func actionID(ctx context.Context, c *client.Client, word string) (string, error) {
 	n, err := strconv.ParseUint(word, 10, 64)
-	if err != nil {
-		return word, nil
+	if err != nil { // it is an identity
+		return word, nil //nolint:nilerr // see above
 	}
 	list, err := c.Actions(ctx, client.ActionFilter{})
 	if err != nil {

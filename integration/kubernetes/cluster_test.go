@@ -250,9 +250,11 @@ current-context: test
 	}); err != nil {
 		return err
 	}
-	if err := c.start("controllers", c.program, append([]string{"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
+	if err := c.start("controllers", c.program, append([]string{
+		"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
 		"--service-account-private-key-file", keyFile, "--root-ca-file", c.path("certs", "apiserver.crt"), "--secure-port", "0",
-		"--node-monitor-period", "2s", "--node-monitor-grace-period", "30s"}, controllerFlags...)...); err != nil {
+		"--node-monitor-period", "2s", "--node-monitor-grace-period", "30s",
+	}, controllerFlags...)...); err != nil {
 		return err
 	}
 	return c.start("scheduler", c.program, append([]string{"scheduler", "--kubeconfig", c.kubeconfig(), "--leader-elect=false", "--secure-port", "0"},

@@ -53,8 +53,10 @@ func init() {
 // answering is an agent of servers that always answer: those of fake nodes do not run.
 type answering struct{ sandbox.Agent }
 
-func (answering) Ready(context.Context, sandbox.DialFunc, string) error                { return nil }
-func (answering) Claim(context.Context, sandbox.DialFunc, sandbox.Claim) error         { return nil }
+func (answering) Ready(context.Context, sandbox.DialFunc, string) error { return nil }
+
+func (answering) Claim(context.Context, sandbox.DialFunc, sandbox.Claim) error { return nil }
+
 func (answering) Renew(context.Context, sandbox.DialFunc, string, time.Duration) error { return nil }
 
 // TestScale measures what the driver and a gateway cost as the sandboxes of a namespace

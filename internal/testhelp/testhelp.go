@@ -71,7 +71,7 @@ func PublicDir(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o777); err != nil {
+		if err := os.Chmod(d, 0o777); err != nil { //nolint:gosec // for all users
 			tb.Fatal(err)
 		}
 	}
