@@ -28,7 +28,8 @@ var ErrUnknown = errors.New("the result of the action is unknown")
 var ErrGone = errors.New("the server does not come back")
 
 // ErrCut reports that the connection broke while an action was asked for, and that none could
-// be made for half a minute: the action may run, and its identity finds it again.
+// be made for half a minute, or until the context ended: the action may run, and its identity
+// finds it again.
 var ErrCut = errors.New("the connection broke and does not come back")
 
 // unknownPrefix begins the observation of such an action.
@@ -225,8 +226,8 @@ const feedSize = 256 << 10
 
 // Feed writes what r holds to the input of a program that was started with a stream of it, as
 // the program takes it, and ends the input where r ends. It sends again what a broken
-// connection lost. It returns nil where the program takes no more, before it has read all;
-// a read of r is not ended by ctx.
+// connection lost; where none comes back, the error is ErrCut. It returns nil where the program
+// takes no more, before it has read all; a read of r is not ended by ctx.
 func (c *Client) Feed(ctx context.Context, id string, r io.Reader) error {
 	buf := make([]byte, feedSize)
 	for offset := int64(0); ; {
@@ -257,8 +258,10 @@ func (c *Client) feed(ctx context.Context, id string, offset int64, data []byte,
 			offset, data, tries = next, data[taken:], 0
 		case err == nil:
 			return fmt.Errorf("the sandbox says that %d bytes of input were taken, of %d", next, offset+int64(len(data)))
-		case !broken(ctx, err) && !unanswered(err) || tries == maxTries || !c.pause(ctx, tries):
+		case !broken(ctx, err) && !unanswered(err):
 			return err
+		case tries == maxTries || !c.pause(ctx, tries):
+			return fmt.Errorf("%w: %w", ErrCut, err)
 		}
 	}
 }
