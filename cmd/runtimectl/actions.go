@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,27 +138,27 @@ func (p *program) onAction(ctx context.Context, args []string, work func(c *clie
 	})
 }
 
-// actionID returns the identity of the action that a word names: by its identity, or by its number in the list, in which a
-// window shows no whole identities.
+// actionID returns the identity of the action that a word names: by its identity, or where no action has or had that,
+// by its number in the list, in which a window shows no whole identities.
 func actionID(ctx context.Context, c *client.Client, word string) (string, error) {
 	n, err := strconv.ParseUint(word, 10, 64)
 	if err != nil { // it is an identity
 		return word, nil //nolint:nilerr // see above
 	}
+	_, err = c.Action(ctx, word, 0)
+	if failed, ok := errors.AsType[*client.StatusError](err); !ok || failed.Status != http.StatusNotFound {
+		return word, nil
+	}
 	list, err := c.Actions(ctx, client.ActionFilter{})
 	if err != nil {
 		return "", err
 	}
-	id := word
 	for _, a := range list {
-		if a.ID == word {
-			return word, nil
-		}
 		if a.N == n {
-			id = a.ID
+			return a.ID, nil
 		}
 	}
-	return id, nil
+	return word, nil
 }
 
 // onActions does work with the client of the sandbox that ref names.

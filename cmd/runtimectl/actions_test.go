@@ -103,6 +103,10 @@ func TestActions(t *testing.T) {
 	if got := m.ok("output", "box", fmt.Sprint(a.N)); got != "hello\n" {
 		t.Errorf("output by number: got %q", got)
 	}
+	m.ok("act", "box", fmt.Sprintf(`{"id":"%d","action":{"action":"run","args":{"command":"echo mine"}}}`, a.N))
+	if got := m.ok("follow", "box", fmt.Sprint(a.N)); got != "mine\n" {
+		t.Errorf("an identity that looks like a number: got %q", got)
+	}
 }
 
 func TestCancel(t *testing.T) {
