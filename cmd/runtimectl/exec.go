@@ -48,9 +48,9 @@ what it writes to standard output and standard error comes out together.
 
 Ctrl-C cancels the command, unless it is typed into a terminal of its own, and so
 does the end of --timeout: it and all that it started get SIGINT, two seconds later
-SIGTERM, and after two more SIGKILL. What a command leaves behind when it ends by
-itself lives on. Where the connection breaks and does not come back, the command goes
-on, and the message says how to follow it.
+SIGTERM, and after two more SIGKILL. With --session it gets Ctrl-C alone. What a
+command leaves behind when it ends by itself lives on. Where the connection breaks
+and does not come back, the command goes on, and the message says how to follow it.
 
 With --user root, in a sandbox created with --allow-root, the command runs as root,
 in / and with nothing in its environment but what --env gives and what root needs.
@@ -112,6 +112,8 @@ type execFlags struct {
 	feed    bool // standard input is the command's
 	tty     bool // it has a terminal of its own
 	detach  bool // it is not waited for
+
+	ephemeral bool // its sandbox is removed afterwards
 
 	variables map[string]string // those of env; prepare sets it
 	inputDir  string            // where the input is in the sandbox; prepare chooses it

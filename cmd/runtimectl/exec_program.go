@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/actiond/actiond/api"
@@ -18,9 +19,18 @@ import (
 // byCancel is what ended_by says of a program whose action was cancelled.
 const byCancel = "cancel"
 
-// cancelLimit is how long a program that is cancelled has to end: two seconds after SIGINT, two
-// after SIGTERM, and some for the answer.
-const cancelLimit = 6 * time.Second
+const (
+	// cancelLimit is how long a program that is cancelled has to end: two seconds after SIGINT, two
+	// after SIGTERM, and some for the answer.
+	cancelLimit = 6 * time.Second
+	// cancelPause is how long after a request to cancel without an answer the next one is sent.
+	cancelPause = 100 * time.Millisecond
+	// cutLimit is longer than the client tries to make a broken connection again.
+	cutLimit = time.Minute
+)
+
+// errUnreached reports that an interrupted program may go on.
+var errUnreached = errors.New("the request to cancel the command was not answered")
 
 // performProgram runs a command as a program without a persistent shell, and returns
 // its exit code as a *exitError unless that is 0.
@@ -42,25 +52,30 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 	}
 	late := make(chan struct{})
 	if opts.timeout > 0 {
-		request.Timeout = new((opts.timeout + cancelLimit).Seconds()) // where the request to cancel it is lost
+		request.Timeout = new((opts.timeout + cancelLimit + cutLimit).Seconds()) // where it cannot be killed
 	}
 	request.Action = a
 	o, err := p.streamProgram(ctx, c, request, opts, tty, late)
-	if errors.Is(err, errLeft) {
+	switch {
+	case errors.Is(err, errLeft) && opts.ephemeral:
+		_, _ = fmt.Fprintln(p.Stderr, "left; the command ends with its sandbox")
+		return nil
+	case errors.Is(err, errLeft):
 		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl follow %s %s'\n", name, request.Key)
 		return nil
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
-		}
-		if errors.Is(err, client.ErrCut) {
-			return fmt.Errorf("%w\nThe command may go on: 'runtimectl follow %s %s' shows what it prints, 'runtimectl cancel %[2]s %[3]s' ends it", err, name, request.Key)
-		}
-		return err
-	}
+	hint := fmt.Sprintf("'runtimectl follow %[1]s %[2]s' shows what it prints, 'runtimectl cancel %[1]s %[2]s' ends it", name, request.Key)
 	ended, ok := o.(api.ExecObservation)
-	if !ok {
+	switch {
+	case errors.Is(err, errUnreached) && !opts.ephemeral:
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + hint}
+	case !ok && ctx.Err() != nil: // it may have been cancelled before its start
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+	case errors.Is(err, client.ErrCut) && !opts.ephemeral:
+		return fmt.Errorf("%w\nThe command may go on: %s", err, hint)
+	case err != nil:
+		return err
+	case !ok:
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
 	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
@@ -105,15 +120,18 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	defer cancel()
 	defer tty.restore()
 	begun, streamed, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	reached := true // the server by the request to cancel the program
 	var timer *time.Timer
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		defer cancel()
 		if !channel.Closed(streamed) {
+			limited, end := context.WithTimeout(streaming, local.StopTime)
+			defer end()
 			if tty != nil && channel.Closed(begun) {
-				_ = c.Signal(streaming, request.Key, "SIGHUP") // a shell ignores SIGINT
+				_ = c.Signal(limited, request.Key, "SIGHUP") // a shell ignores SIGINT
 			}
-			cancelProgram(ctx, c, request.Key)
+			reached = cancelProgram(limited, c, request.Key, streamed)
 		}
 		select { // the end of the program is on its way
 		case <-streamed:
@@ -127,7 +145,7 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 			if opts.timeout > 0 {
 				timer = time.AfterFunc(opts.timeout, func() {
 					close(late)
-					cancelProgram(ctx, c, request.Key)
+					cancelProgram(streaming, c, request.Key, streamed)
 				})
 			}
 			if tty != nil {
@@ -162,8 +180,13 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 	if errors.Is(err, errLeft) {
 		return nil, errLeft
 	}
-	if err != nil && channel.Closed(begun) && ctx.Err() == nil && !errors.Is(err, client.ErrCut) {
-		cancelProgram(ctx, c, request.Key) // our own output, or input, failed
+	switch {
+	case err != nil && !reached:
+		err = fmt.Errorf("%w: %w", errUnreached, err)
+	case err != nil && channel.Closed(begun) && ctx.Err() == nil && !errors.Is(err, client.ErrCut): // our own output, or input, failed
+		limited, end := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+		defer end()
+		cancelProgram(limited, c, request.Key, nil)
 	}
 	return o, err
 }
@@ -181,25 +204,35 @@ func (p *program) showProgram(o api.Output) error {
 	return nil
 }
 
-// cancelProgram cancels the action of a program, even if ctx is over, and does not wait for its end.
-func cancelProgram(ctx context.Context, c *client.Client, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
-	defer cancel()
+// cancelProgram cancels the action of a program and does not wait for its end. Where no answer comes, or the
+// action has not reached the server yet, it asks again until over is closed or ctx ends. It returns whether
+// the server was reached.
+func cancelProgram(ctx context.Context, c *client.Client, id string, over <-chan struct{}) (reached bool) {
 	for {
-		_, err := c.Cancel(ctx, id, 0)
-		if _, answered := errors.AsType[*client.StatusError](err); err == nil || answered || errors.Is(err, client.ErrGone) {
-			return
+		limited, cancel := context.WithTimeout(ctx, local.StopTime)
+		_, err := c.Cancel(limited, id, 0)
+		cancel()
+		if settled(err) {
+			return true
 		}
 		select {
 		case <-time.After(cancelPause):
+		case <-over:
+			return false
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }
 
-// cancelPause is how long after a broken connection the next one is tried.
-const cancelPause = 100 * time.Millisecond
+// settled reports whether a request to cancel an action, which ended with err, is not to be sent again.
+func settled(err error) bool {
+	if err == nil || errors.Is(err, client.ErrGone) {
+		return true
+	}
+	failed, answered := errors.AsType[*client.StatusError](err)
+	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests && failed.Status < http.StatusInternalServerError
+}
 
 // helper runs a program of ours that is done at once.
 func helper(ctx context.Context, c *client.Client, words ...string) error {

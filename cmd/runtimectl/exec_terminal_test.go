@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -390,6 +391,7 @@ func TestExecTerminalStaysCut(t *testing.T) {
 			y.shows("42")
 			c.takes(false)
 			c.cut()
+			y.types("echo lost\r") // the client gives up its input before its output
 			y.shows("runtimectl follow box ")
 			y.ends(command.ExitOwn)
 			c.takes(true) // what it says is true
@@ -399,6 +401,49 @@ func TestExecTerminalStaysCut(t *testing.T) {
 			}
 			m.ok("cancel", "box", running[0].ID)
 		})
+	}
+}
+
+// Ctrl-C while no connection can be made says that the command may go on.
+func TestExecInterruptedWhileCut(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	c := m.cutConnections()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan ending, 1)
+	go func() {
+		code, stdout, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
+		ended <- ending{code, stdout, stderr}
+	}()
+	a := m.begun("sleep")
+	c.takes(false)
+	c.cut()
+	cancel()
+	got := <-ended
+	if want := "interrupted; the command may go on: 'runtimectl follow box " + a.ID; got.code != command.ExitInterrupted || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+	c.takes(true)
+	if running := m.listed("--state", "running"); len(running) != 1 || running[0].ID != a.ID {
+		t.Errorf("running are %+v", running)
+	}
+	m.ok("cancel", "box", a.ID)
+}
+
+// Ctrl-C before the action has reached the server cancels it as well.
+func TestExecInterruptedAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	code, _, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
+	if code != command.ExitInterrupted {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if running := m.listed("--state", "running"); len(running) != 0 {
+		t.Errorf("running are %+v", running)
 	}
 }
 

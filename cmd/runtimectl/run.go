@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) runCommand() *cobra.Command {
-	var opts execFlags
+	opts := execFlags{ephemeral: true}
 	c := &cobra.Command{
 		Use:   "run [flags] IMAGE -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a sandbox made for it",
