@@ -154,6 +154,7 @@ func TestNoAPIServer(t *testing.T) {
 	t.Log("it is killed while a creation waits")
 	until(t, "the API server answers", func() bool { _, err := d.List(t.Context()); return err == nil })
 	schedulable(t, false)
+	defer schedulable(t, true) // for the tests that follow
 	waiting := make(chan error, 1)
 	go func() {
 		spec := small
@@ -166,11 +167,15 @@ func TestNoAPIServer(t *testing.T) {
 		return err == nil && len(all) == 2 && all[1].State == sandbox.Pending
 	})
 	shared.kill(t, "apiserver")
+	back := sync.OnceFunc(func() {
+		shared.restart(t, "apiserver")
+		until(t, "the API server answers", func() bool { _, err := d.List(t.Context()); return err == nil })
+	})
+	defer back()
 	shell("echo last >>/tmp/file")
 	through()
 	unknown()
-	shared.restart(t, "apiserver")
-	until(t, "the API server answers", func() bool { _, err := d.List(t.Context()); return err == nil })
+	back()
 	schedulable(t, true)
 	if err := <-waiting; err != nil {
 		t.Errorf("the creation that waited: %v", err)
