@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
+	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shellquote"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
@@ -220,7 +221,7 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		}
 	}
 	session := opts.session
-	request := api.Request{Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
+	request := api.Request{Key: random.UUID7(), Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
 	if opts.timeout > 0 {
 		request.Timeout = new(opts.timeout.Seconds())
 	}
@@ -231,6 +232,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	if err != nil {
 		if ctx.Err() != nil {
 			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+		}
+		if errors.Is(err, client.ErrCut) {
+			return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(s.Name, request.Key))
 		}
 		if command.ReaderLeft(err) {
 			interrupt(ctx, c, session)

@@ -64,15 +64,14 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl follow %s %s'\n", name, request.Key)
 		return nil
 	}
-	hint := fmt.Sprintf("'runtimectl follow %[1]s %[2]s' shows what it prints, 'runtimectl cancel %[1]s %[2]s' ends it", name, request.Key)
 	ended, ok := o.(api.ExecObservation)
 	switch {
 	case errors.Is(err, errUnreached) && !opts.ephemeral:
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + hint}
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + followHint(name, request.Key)}
 	case !ok && ctx.Err() != nil: // it may have been cancelled before its start
 		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 	case errors.Is(err, client.ErrCut) && !opts.ephemeral:
-		return fmt.Errorf("%w\nThe command may go on: %s", err, hint)
+		return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(name, request.Key))
 	case err != nil:
 		return err
 	case !ok:
@@ -83,6 +82,11 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 		return &command.ExitError{Code: command.ExitTimeout, Why: why}
 	}
 	return programEnd(ended, why)
+}
+
+// followHint says how to go on with an action whose connection is lost.
+func followHint(name, id string) string {
+	return fmt.Sprintf("'runtimectl follow %[1]s %[2]s' shows what it prints, 'runtimectl cancel %[1]s %[2]s' ends it", name, id)
 }
 
 // programEnd returns how a program ended, as the end of exec; late is said of one that did not.

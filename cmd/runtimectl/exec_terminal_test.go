@@ -380,7 +380,10 @@ func TestExecTerminalReconnects(t *testing.T) {
 // Where no connection comes back, the terminal does, with a sentence that says how to go on.
 func TestExecTerminalStaysCut(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"exec", "-it", "box", "--", "bash", "--norc", "-i"}, {"exec", "-i", "box", "--", "sh"}} {
+	for _, args := range [][]string{
+		{"exec", "-it", "box", "--", "bash", "--norc", "-i"}, {"exec", "-i", "box", "--", "sh"},
+		{"exec", "--session", "s", "box", "--", "sh", "-c", "echo 42; sleep 1000"},
+	} {
 		t.Run(args[1], func(t *testing.T) {
 			t.Parallel()
 			m := newLocalMachine(t)
