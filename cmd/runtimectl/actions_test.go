@@ -109,6 +109,34 @@ func TestActions(t *testing.T) {
 	}
 }
 
+// Ctrl-C while a command waits for its turn in a session ends the wait, and not the command
+// that has the turn.
+func TestExecInterruptedInQueue(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	first := m.background("exec", "--session", "s", "box", "--", "sh", "-c", "until test -e go; do sleep 0.1; done; echo done")
+	m.begun("test -e go")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	second := make(chan ending, 1)
+	go func() {
+		code, stdout, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "--session", "s", "box", "echo", "second")
+		second <- ending{code, stdout, stderr}
+	}()
+	for len(m.listed("--state", "reserved")) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	if got, want := <-second, (ending{command.ExitInterrupted, "", "runtimectl: interrupted\n"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	m.ok("exec", "box", "touch", "go")
+	if got, want := <-first, (ending{0, "done\n", ""}); got != want {
+		t.Errorf("the other command: got %+v, want %+v", got, want)
+	}
+}
+
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)

@@ -242,6 +242,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		return err
 	}
 	run, ok := o.(api.RunObservation)
+	if !ok && ctx.Err() != nil {
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+	}
 	if !ok {
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
@@ -286,7 +289,9 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 	pressed, streamed := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(pressed)
-		interrupt(ctx, c, request.Session)
+		if !dequeue(ctx, c, request.Key) {
+			interrupt(ctx, c, request.Session)
+		}
 		select { // the end of the command is on its way
 		case <-streamed:
 		case <-time.After(interruptLimit):
@@ -345,6 +350,19 @@ func (t *terminalOutput) flush() error {
 	t.held = false
 	_, err := t.out.Write([]byte{'\r'})
 	return err
+}
+
+// dequeue cancels an action that waits for its turn in its session, even if ctx is over, and
+// reports whether it did: a Ctrl-C would reach the command of another action.
+func dequeue(ctx context.Context, c *client.Client, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	a, err := c.Action(ctx, id, 0)
+	if err != nil || a.State != api.StateReserved {
+		return false
+	}
+	_, err = c.Cancel(ctx, id, 0)
+	return err == nil
 }
 
 // interruptLimit is how long an interrupted command has to clean up.
