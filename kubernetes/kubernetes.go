@@ -124,7 +124,7 @@ func Open(config Config) (*Driver, error) {
 	}
 	d := newDriver(config, api, namespace)
 	d.host = access.Host
-	if d.dynamic, err = dynamic.NewForConfig(access); err != nil {
+	if d.dynamic, err = dynamic.NewForConfig(calling); err != nil {
 		return nil, fmt.Errorf("preparing access to agent-sandbox: %w", err)
 	}
 	d.configz = func(ctx context.Context, node string) ([]byte, error) {
@@ -163,8 +163,14 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	timer := time.AfterFunc(b.within, func() { cancel(nil) })
 	response, err := b.calls.RoundTrip(r.WithContext(ctx))
-	if !timer.Stop() && err != nil && r.Context().Err() == nil {
-		err = fmt.Errorf("no answer after %v", b.within)
+	if !timer.Stop() { // an answer that began at that moment cannot be read
+		if err == nil {
+			_ = response.Body.Close()
+			err = context.Canceled
+		}
+		if r.Context().Err() == nil {
+			err = fmt.Errorf("no answer after %v", b.within)
+		}
 	}
 	if err != nil {
 		cancel(nil)

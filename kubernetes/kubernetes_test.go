@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -850,39 +850,56 @@ func TestCreateOverOutage(t *testing.T) {
 	}
 }
 
-// A call that the API server does not begin to answer ends. A watch goes on for as long
-// as it likes.
+// A call that the API server does not begin to answer in time ends. A watch goes on for
+// as long as it likes.
 func TestCallsAreBounded(t *testing.T) {
 	t.Parallel()
-	const within = 200 * time.Millisecond
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/watch" {
-			_ = http.NewResponseController(w).Flush()
-			<-time.After(3 * within)
-			_, _ = io.WriteString(w, "changed")
-			return
+	synctest.Test(t, func(t *testing.T) {
+		const within = time.Minute
+		calls := http.Client{Transport: kubernetes.Bounded(roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Path {
+			case "/hang":
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			case "/late": // as if the answer had begun when the time was over
+				time.Sleep(2 * within)
+			}
+			body, end := io.Pipe()
+			go func() { // ends with the call
+				select {
+				case <-time.After(10 * within):
+					_, _ = io.WriteString(end, "changed")
+					_ = end.Close()
+				case <-r.Context().Done():
+					_ = end.CloseWithError(r.Context().Err())
+				}
+			}()
+			return &http.Response{StatusCode: http.StatusOK, Body: body}, nil
+		}), within)}
+		get := func(path string) (string, error) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster"+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := calls.Do(r)
+			if err != nil {
+				return "", err
+			}
+			text, err := io.ReadAll(answer.Body)
+			return string(text), errors.Join(err, answer.Body.Close())
 		}
-		<-r.Context().Done()
-	}))
-	defer server.Close()
-	calls := http.Client{Transport: kubernetes.Bounded(http.DefaultTransport, within)}
-	get := func(path string) (string, error) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
+		for _, path := range []string{"/hang", "/late"} {
+			var network net.Error
+			if _, err := get(path); !errors.As(err, &network) || !strings.Contains(err.Error(), "no answer after 1m0s") {
+				t.Errorf("%s: %v", path, err)
+			}
 		}
-		answer, err := calls.Do(r)
-		if err != nil {
-			return "", err
+		if text, err := get("/watch"); err != nil || text != "changed" {
+			t.Errorf("a watch: %q, %v", text, err)
 		}
-		text, err := io.ReadAll(answer.Body)
-		return string(text), errors.Join(err, answer.Body.Close())
-	}
-	var network net.Error
-	if _, err := get("/hang"); !errors.As(err, &network) || !strings.Contains(err.Error(), "no answer after 200ms") {
-		t.Errorf("without an answer: %v", err)
-	}
-	if text, err := get("/watch"); err != nil || text != "changed" {
-		t.Errorf("a watch: %q, %v", text, err)
-	}
+	})
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (do roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return do(r) }
