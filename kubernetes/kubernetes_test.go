@@ -611,7 +611,8 @@ func TestCheck(t *testing.T) {
 		`image pull secret "A b" is not the name of a Secret: `:                           func(s *sandbox.Spec) { s.PullSecrets = []string{"A b"} },
 		"node selector disk=a b: a node cannot have this label: ":                         func(s *sandbox.Spec) { s.NodeSelector = map[string]string{"disk": "a b"} },
 		`toleration "gpu:Never": must be KEY[=VALUE][:EFFECT]: the effect must be one of`: func(s *sandbox.Spec) { s.Tolerations = []string{"gpu", "gpu:Never"} },
-		"labels of k8s.io": func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
+		"labels of k8s.io":   func(s *sandbox.Spec) { s.Labels = map[string]string{"x.k8s.io/y": "x"} },
+		"labels of x-k8s.io": func(s *sandbox.Spec) { s.Labels = map[string]string{"agents.x-k8s.io/sandbox-name-hash": "x"} },
 	} {
 		s := spec
 		change(&s)

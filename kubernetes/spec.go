@@ -116,7 +116,7 @@ func checkLabels(labels map[string]string) error {
 			return sandbox.Invalid("label %s=%s: a Pod cannot have it: %s", name, value, problems[0])
 		}
 		domain, _, _ := strings.Cut(name, "/")
-		for _, reserved := range []string{"actiond.dev", "kubernetes.io", "k8s.io"} {
+		for _, reserved := range []string{"actiond.dev", "kubernetes.io", "k8s.io", "x-k8s.io"} {
 			if strings.Contains(name, "/") && (domain == reserved || strings.HasSuffix(domain, "."+reserved)) {
 				return sandbox.Invalid("label %s: labels of %s say what a Pod is", name, reserved)
 			}
