@@ -149,6 +149,11 @@ func TestNetworkNone(t *testing.T) {
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}, PolicyTypes: []networkingv1.PolicyType{out}, Egress: []networkingv1.NetworkPolicyEgressRule{{}},
 	})
 	peers := policy("peers", networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}})
+	from := func(cidr string) networkingv1.NetworkPolicy {
+		return policy("addresses", networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{
+			From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: cidr}}},
+		}}})
+	}
 	elsewhere := closed.DeepCopy()
 	elsewhere.Namespace = "other"
 	for _, tt := range []struct {
@@ -166,6 +171,9 @@ func TestNetworkNone(t *testing.T) {
 		{"only for what goes out", []networkingv1.NetworkPolicy{policy("out", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{out}})}, nil, "be reached by other Pods;"},
 		{"one adds the DNS", append([]networkingv1.NetworkPolicy{dns}, ours...), nil, "reach the network (policy dns);"},
 		{"one adds other sandboxes", append([]networkingv1.NetworkPolicy{peers}, ours...), nil, "be reached by other Pods (policy peers);"},
+		{"one adds a range of addresses", append([]networkingv1.NetworkPolicy{from("10.0.0.0/8")}, ours...), nil, "be reached from a range of addresses (policy addresses);"},
+		{"one adds all addresses", append([]networkingv1.NetworkPolicy{from("::/0")}, ours...), nil, "be reached from a range of addresses (policy addresses);"},
+		{"one adds the address of a gateway", append([]networkingv1.NetworkPolicy{from("192.0.2.1/32")}, ours...), nil, ""},
 		{"one for a label of the creator", append([]networkingv1.NetworkPolicy{team}, ours...), map[string]string{"team": "a"}, "reach the network (policy team);"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -56,8 +56,8 @@ func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.P
 }
 
 // leak says what the policies of the Pod's namespace let a Pod do that is to have no
-// network, "" if they isolate it. The gateway may reach it. Policies that admit single
-// Pods by their own labels are not recognised.
+// network, "" if they isolate it. The gateway may reach it, also from a single address.
+// Policies that admit single Pods by their own labels are not recognised.
 func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 	others := []peer{{namespace: pod.namespace, labels: map[string]string{labelManaged: "sandbox"}}, strange(pod.namespace)}
 	out, in := false, false // isolated in that direction
@@ -77,6 +77,9 @@ func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 			if slices.ContainsFunc(others, func(other peer) bool { return anyPeer(p.Namespace, rule.From, other) }) {
 				return "be reached by other Pods (policy " + p.Name + ")"
 			}
+			if slices.ContainsFunc(rule.From, isRange) {
+				return "be reached from a range of addresses (policy " + p.Name + ")"
+			}
 		}
 	}
 	switch {
@@ -86,6 +89,16 @@ func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 		return "be reached by other Pods"
 	}
 	return ""
+}
+
+// isRange tells whether a rule is about more than one address: Pods may have one of
+// them.
+func isRange(p networkingv1.NetworkPolicyPeer) bool {
+	if p.IPBlock == nil {
+		return false
+	}
+	prefix, err := netip.ParsePrefix(p.IPBlock.CIDR)
+	return err != nil || !prefix.IsSingleIP()
 }
 
 // strange is a Pod of another namespace.
