@@ -13,7 +13,7 @@ import (
 // New is a driver of a cluster in memory. dial reaches every Pod's server.
 func New(config Config, api client.Interface, dial func(ctx context.Context) (net.Conn, error)) *Driver {
 	d := newDriver(config, api, "agents")
-	d.outage = 300 * time.Millisecond
+	d.outage, d.seenLimit = 300*time.Millisecond, time.Minute
 	d.configz = func(_ context.Context, node string) ([]byte, error) {
 		return map[string][]byte{
 			"old": []byte(`{"kubeletconfig": {"podPidsLimit": -1}}`), "new": []byte(`{"kubeletconfig": {"podPidsLimit": 1024}}`), "odd": []byte(`{}`),
@@ -27,6 +27,9 @@ func New(config Config, api client.Interface, dial func(ctx context.Context) (ne
 func Bounded(calls http.RoundTripper, within time.Duration) http.RoundTripper {
 	return bounded{calls, within}
 }
+
+// SetOutage says how long a creation goes on without the API server.
+func (d *Driver) SetOutage(limit time.Duration) { d.outage = limit }
 
 // RecordTime is how long a record may be without its Pod.
 const RecordTime = recordTime

@@ -75,7 +75,9 @@ type Driver struct {
 	configz func(ctx context.Context, node string) ([]byte, error)
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors atomic.Pointer[mirrors] // nil while no Events runs
-	outage  time.Duration           // is outageTime but in tests
+
+	// outageTime and seenTime, but in tests
+	outage, seenLimit time.Duration
 
 	agentSandbox atomic.Pointer[agentAPI] // once it was found
 }
@@ -144,7 +146,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
-	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime}
+	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime, seenLimit: seenTime}
 }
 
 // answerTime bounds the wait for the beginning of an answer of the API server, which

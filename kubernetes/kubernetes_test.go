@@ -836,6 +836,7 @@ func TestRemovalOnLostNode(t *testing.T) {
 func TestCreateOverOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.driver.SetOutage(time.Minute)
 	down := apierrors.NewInternalError(errors.New("down"))
 	watches, gets := 0, 0
 	w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {

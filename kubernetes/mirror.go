@@ -108,7 +108,7 @@ func (d *Driver) newMirror(from source, handler toolscache.ResourceEventHandlerF
 				return nil, err
 			}
 			m.watching.Store(true)
-			return &noticedWatch{w, func() { m.watching.Store(false) }}, nil
+			return &noticedWatch{w, func() { m.watching.Store(false); m.tell() }}, nil
 		},
 	}
 	logger := logr.FromSlogHandler(d.config.Logger.Handler())
@@ -146,8 +146,8 @@ type noticedWatch struct {
 	ended func()
 }
 
-// Stop is [watch.Interface]'s. Whoever watches calls it also when the API server ended
-// the watch.
+// Stop is [watch.Interface]'s. The informer calls it also when the API server ended the
+// watch.
 func (w *noticedWatch) Stop() {
 	w.ended()
 	w.Interface.Stop()
@@ -159,7 +159,7 @@ func (m *mirror) run(ctx context.Context) { m.controller.RunWithContext(ctx) }
 // ready reports whether the mirror is whole, and the API server tells it what changes.
 func (m *mirror) ready() bool { return m.watching.Load() && m.controller.HasSynced() }
 
-// tell wakes those who wait for a change.
+// tell wakes callers of await.
 func (m *mirror) tell() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,16 +171,16 @@ func (m *mirror) tell() {
 // must not stop a creation.
 const seenTime = time.Second
 
-// await returns when the mirror has what holds looks for, after seenTime, or when there
-// is no mirror that is ready.
-func (m *mirror) await(ctx context.Context, holds func() bool) {
-	ctx, cancel := context.WithTimeout(ctx, seenTime)
+// await returns when the mirror has what holds looks for, when it is not ready, or
+// after limit.
+func (m *mirror) await(ctx context.Context, limit time.Duration, holds func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for m.ready() {
+	for {
 		m.mu.Lock()
 		changed := m.changed
 		m.mu.Unlock()
-		if holds() {
+		if !m.ready() || holds() {
 			return
 		}
 		select {
@@ -269,7 +269,7 @@ func (d *Driver) seen(ctx context.Context, pod *corev1.Pod) {
 	if m == nil {
 		return
 	}
-	m.await(ctx, func() bool {
+	m.await(ctx, d.seenLimit, func() bool {
 		kept := m.pod(d.namespace, pod.Name, pod.UID)
 		if kept == nil {
 			return false
@@ -282,7 +282,7 @@ func (d *Driver) seen(ctx context.Context, pod *corev1.Pod) {
 // seenGone returns when the mirror no longer has a Pod that this process removed.
 func (d *Driver) seenGone(ctx context.Context, name string, uid types.UID) {
 	if m := d.mirrored(false); m != nil {
-		m.await(ctx, func() bool { return m.pod(d.namespace, name, uid) == nil })
+		m.await(ctx, d.seenLimit, func() bool { return m.pod(d.namespace, name, uid) == nil })
 	}
 }
 
