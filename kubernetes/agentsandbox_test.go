@@ -440,18 +440,19 @@ func TestAgentSandboxFails(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
+		limit  time.Duration
 		change func(c *controlled)
 		want   string
 	}{
-		{"no answer", func(c *controlled) { c.mute = true }, "waiting for agent-sandbox to give it a Pod: nothing after"},
-		{"another's Pod", func(c *controlled) {
+		{"no answer", 300 * time.Millisecond, func(c *controlled) { c.mute = true }, "waiting for agent-sandbox to give it a Pod: nothing after"},
+		{"another's Pod", 300 * time.Millisecond, func(c *controlled) {
 			c.meet = func(_, pod metav1.Object) { pod.GetOwnerReferences()[0].UID = "someone's" }
 		}, "nothing after"},
-		{"the server does not listen", func(c *controlled) { c.agent.claiming = func() error { return errors.New("broken") } }, "claiming it: broken"},
+		{"the server refuses", time.Minute, func(c *controlled) { c.agent.claiming = func() error { return errors.New("broken") } }, "claiming it: broken"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := newControlled(t, "v1beta1", 300*time.Millisecond)
+			c := newControlled(t, "v1beta1", tt.limit)
 			tt.change(c)
 			c.claimable(t, 1)
 			_, _, err := c.driver.ClaimFrom(t.Context(), "p", spec)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -327,7 +328,10 @@ func TestRollingRestart(t *testing.T) {
 		stop func()
 	}
 	start := func() *process {
-		pool, err := sandbox.NewPool(t.Context(), w.other(), "p", bare, size, nil)
+		// A process that waits asks for the lead within 1.76 s, and one that ends leaves it
+		// for 2.11 s: on a busy machine the difference must not be small.
+		d := kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server", LeaseTime: 6 * time.Second}, w, nil)
+		pool, err := sandbox.NewPool(t.Context(), d, "p", bare, size, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,15 +359,16 @@ func TestRollingRestart(t *testing.T) {
 		return all
 	}
 	before := fmt.Sprint(names())
+	w.ClearActions()
 	second := start()
-	<-time.After(200 * time.Millisecond) // until it waits
+	until(t, "the second process to wait", func() bool { return w.calls("get", "leases") >= 2 }) // the first one renews without a look
 	first.stop()
 	if after := fmt.Sprint(names()); after != before {
 		t.Errorf("the pool was %s, and is %s after its process ended", before, after)
 	}
 	lease, err := w.CoordinationV1().Leases("agents").Get(t.Context(), "actiond-pool-p", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		t.Errorf("nobody took the pool over: %+v, %v", lease, err)
+		t.Errorf("no process took the pool over: %+v, %v", lease, err)
 	}
 	second.stop()
 	if left := w.members(t); len(left) > 0 {

@@ -4,10 +4,12 @@ package kubernetes_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -43,11 +45,22 @@ func TestPlacement(t *testing.T) {
 	fails(t, d, intolerant, "untolerated taint")
 }
 
-// fails makes a sandbox that does not start, for a reason that the error names.
+// fails makes a sandbox in the last namespace that does not start, for a reason that the
+// error names. The caller gives up once the cluster has said it.
 func fails(t *testing.T, d sandbox.Driver, spec sandbox.Spec, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), readyTime)
 	defer cancel()
+	events := shared.api.CoreV1().Events(lastNamespace)
+	go func() { // ends with ctx
+		for ctx.Err() == nil {
+			list, err := events.List(ctx, metav1.ListOptions{})
+			if err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, want) }) {
+				cancel()
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+	}()
 	_, err := d.Create(ctx, spec)
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q in it", err, want)
