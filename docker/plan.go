@@ -175,15 +175,11 @@ func arguments(s *sandbox.Spec, b creation) []string {
 	return append(args, s.Flags...)
 }
 
-// poolAge is how long a warm sandbox waits to be claimed before another takes
-// its place.
-const poolAge = time.Hour
-
 // limits are those that a sandbox is created with. What waits in a pool gets its
 // owner's limits with the claim.
 func limits(s *sandbox.Spec, b creation) (ttl, idle time.Duration) {
 	if b.pool != "" {
-		return poolAge, 0
+		return sandbox.PoolAge, 0
 	}
 	return s.TTL, s.Idle
 }

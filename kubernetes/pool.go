@@ -40,7 +40,7 @@ func (d *Driver) Warm(ctx context.Context, pool string, spec sandbox.Spec) error
 	if err != nil {
 		return err
 	}
-	spec.Idle = 0 // a claim sets it
+	spec.TTL, spec.Idle = sandbox.PoolAge, 0 // a claim sets both
 	r := newRecord(sandbox.ID("\x00pool "+random.Hex(16)), hash, &spec)
 	r.Pool, r.Key = pool, ""
 	_, err = d.create(ctx, r, &spec)

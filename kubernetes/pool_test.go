@@ -315,6 +315,30 @@ func TestPruneWhileClaiming(t *testing.T) {
 	}
 }
 
+// A warm sandbox ends by itself where no process keeps its pool. One that was claimed has
+// the limits of its owner.
+func TestWarmEnds(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	members := w.warm(t, 1)
+	if left := time.Until(members[0].Deadline); left <= 0 || left > sandbox.PoolAge {
+		t.Errorf("it ends in %v", left)
+	}
+	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatal(pods, err)
+	}
+	if command := strings.Join(pods.Items[0].Spec.Containers[0].Command, " "); !strings.Contains(command, " --ttl "+sandbox.PoolAge.String()) {
+		t.Errorf("its server is started by %s", command)
+	}
+	endless := spec
+	endless.TTL = 0
+	s, warm, err := w.driver.Claim(t.Context(), endless, members)
+	if err != nil || !warm || !s.Deadline.IsZero() || w.agent.claims[0].TTL != 0 {
+		t.Errorf("%+v, %v, %v; claims %+v", s, warm, err, w.agent.claims)
+	}
+}
+
 // The pool of a process that ends is taken over by one that waits, with its sandboxes;
 // the last process removes them.
 func TestRollingRestart(t *testing.T) {

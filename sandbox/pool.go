@@ -106,6 +106,11 @@ func (p *Pool) members(ctx context.Context) (members []*Sandbox, err error) {
 	return members, err
 }
 
+// PoolAge is how long a warm sandbox waits to be claimed before another takes its place.
+// Drivers give it to the servers of the pool, which end then also where no process keeps
+// the pool any longer.
+const PoolAge = time.Hour
+
 // fits reports whether the sandbox can be claimed.
 func (p *Pool) fits(s *Sandbox, now time.Time) bool {
 	return s.State == Ready && s.Spec == p.hash && (s.Deadline.IsZero() || now.Before(s.Deadline.Add(-time.Minute)))
