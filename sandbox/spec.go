@@ -217,7 +217,7 @@ func CleanAbsolute(what, p string) error {
 func IsName(text string) bool { return namePattern.MatchString(text) }
 
 // ownFlags are the server's flags that drivers set.
-var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "claim-key", "claim-name", "start-fifo", "ttl", "idle-limit", "allow-root"}
+var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "claim-key", "claim-name", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
 // PodOptions names what the specification asks for that only Pods of Kubernetes have,
 // sorted.
