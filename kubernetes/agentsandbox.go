@@ -369,7 +369,7 @@ func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructu
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		// The API server may have made it although its answer did not arrive: Prune
-		// removes what nobody follows.
+		// removes a claim that no caller follows.
 		return nil, false, c.creationError(ctx, "making the SandboxClaim of sandbox "+c.id, err)
 	}
 	claim, err = c.api.claims.Get(ctx, name, metav1.GetOptions{})
@@ -634,11 +634,11 @@ var agentRights = []right{
 	{"sandboxes." + agentGroup, "", []string{"get"}},
 }
 
-// examineAgentSandbox tells whether pools of agent-sandbox can be had.
+// examineAgentSandbox tells whether pools of agent-sandbox can be used.
 func (d *Driver) examineAgentSandbox(ctx context.Context) ([]sandbox.Finding, error) {
 	api, err := d.agents(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) {
-		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so --pool-kind agent-sandbox is not to be had"}}, nil
+		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so --pool-kind agent-sandbox cannot be used"}}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -216,7 +216,7 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("%d %s", status, answer)
 	}
 	if lease, err := shared.api.CoordinationV1().Leases(space).Get(t.Context(), "actiond-reaper", metav1.GetOptions{}); err != nil || lease.Spec.HolderIdentity == nil {
-		t.Errorf("nobody prunes: %+v, %v", lease, err)
+		t.Errorf("no gateway prunes: %+v, %v", lease, err)
 	}
 	logged(t, second)
 }
