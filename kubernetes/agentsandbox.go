@@ -416,37 +416,46 @@ func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, w
 			err = &sandbox.StartError{ID: c.id, Step: "waiting for agent-sandbox to give it a Pod", Err: context.Cause(ctx), Hint: said}
 		}
 	}()
+	var silent time.Time // since when; zero: the API server answers
 	for {
-		w, err := c.api.claims.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + c.id})
-		if err != nil {
-			return nil, false, apiError(ctx, "watching the SandboxClaim of sandbox "+c.id, err)
-		}
-		for open := true; open; {
-			pod, warm, waiting, err := c.look(ctx, uid)
-			if pod != nil || err != nil {
-				w.Stop()
-				return pod, warm, err
-			}
+		pod, warm, err := c.awaitOnce(ctx, uid, func(waiting string) {
+			silent = time.Time{}
 			if waiting != said {
 				said = waiting
 				c.config.Progress(c.id, sandbox.Pending, "agent-sandbox to give it a Pod: "+waiting)
 			}
-			timer := time.NewTimer(lookAgain)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				w.Stop()
-				return nil, false, context.Cause(ctx)
-			case _, open = <-w.ResultChan():
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
-		w.Stop()
-		if err := sleep(ctx, createPause); err != nil {
-			return nil, false, err
+		})
+		if err = c.outlast(ctx, &silent, err); pod != nil || err != nil {
+			return pod, warm, err
 		}
 	}
+}
+
+// awaitOnce is await until the API server ends the watch or does not answer. It calls
+// each with what the claim waits for.
+func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiting string)) (pod *corev1.Pod, warm bool, err error) {
+	w, err := c.api.claims.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + c.id})
+	if err != nil {
+		return nil, false, apiError(ctx, "watching the SandboxClaim of sandbox "+c.id, err)
+	}
+	defer w.Stop()
+	for open := true; open; {
+		pod, warm, waiting, err := c.look(ctx, uid)
+		if pod != nil || err != nil {
+			return pod, warm, err
+		}
+		each(waiting)
+		timer := time.NewTimer(lookAgain)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, false, context.Cause(ctx)
+		case _, open = <-w.ResultChan():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil, false, sleep(ctx, createPause)
 }
 
 // look follows the claim to its Sandbox and to the Pod of that, as their owners say. It

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -463,6 +464,27 @@ func TestAgentSandboxFails(t *testing.T) {
 				t.Errorf("left: %v, %v", got, c.left(t))
 			}
 		})
+	}
+}
+
+// A claimer that waits goes on after the API server was away for a moment.
+func TestAgentSandboxOverOutage(t *testing.T) {
+	t.Parallel()
+	c := newControlled(t, "v1", 10*time.Second)
+	c.driver.SetOutage(time.Minute)
+	c.claimable(t, 1)
+	down := apierrors.NewInternalError(errors.New("down"))
+	watches, looks := 0, 0
+	c.objects.PrependWatchReactor("sandboxclaims", func(clienttesting.Action) (bool, watch.Interface, error) {
+		watches++
+		return watches == 1, nil, down
+	})
+	c.objects.PrependReactor("get", "sandboxclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		looks++
+		return looks == 1, nil, down
+	})
+	if s, _, err := c.driver.ClaimFrom(t.Context(), "p", spec); err != nil || s.State != sandbox.Ready || watches < 3 || looks < 2 {
+		t.Errorf("%+v, %v; %d watches, %d looks", s, err, watches, looks)
 	}
 }
 

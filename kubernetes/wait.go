@@ -85,18 +85,25 @@ func (d *Driver) follow(ctx context.Context, name string, each func(*corev1.Pod)
 			silent = time.Time{}
 			return each(pod)
 		})
-		if errors.Is(err, sandbox.ErrUnknown) {
-			if silent.IsZero() {
-				silent = time.Now()
-			}
-			if time.Since(silent) < d.outage {
-				err = sleep(ctx, createPause)
-			}
-		}
-		if done || err != nil {
+		if err = d.outlast(ctx, &silent, err); done || err != nil {
 			return err
 		}
 	}
+}
+
+// outlast returns the error of a wait that is to end. While the API server does not
+// answer, it pauses instead, until that was so for outageTime. silent is since when.
+func (d *Driver) outlast(ctx context.Context, silent *time.Time, err error) error {
+	if !errors.Is(err, sandbox.ErrUnknown) {
+		return err
+	}
+	if silent.IsZero() {
+		*silent = time.Now()
+	}
+	if time.Since(*silent) >= d.outage {
+		return err
+	}
+	return sleep(ctx, createPause)
 }
 
 // followOnce is follow until the API server ends the watch or does not answer. The
