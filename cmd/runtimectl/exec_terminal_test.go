@@ -381,7 +381,8 @@ func TestExecTerminalReconnects(t *testing.T) {
 func TestExecTerminalStaysCut(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"exec", "-it", "box", "--", "bash", "--norc", "-i"}, {"exec", "-i", "box", "--", "sh"},
+		{"exec", "-it", "box", "--", "bash", "--norc", "-i"},
+		{"exec", "-i", "box", "--", "sh"},
 		{"exec", "--session", "s", "box", "--", "sh", "-c", "echo 42; sleep 1000"},
 	} {
 		t.Run(args[1], func(t *testing.T) {
