@@ -68,6 +68,7 @@ func TestAskedForAgain(t *testing.T) {
 		return fmt.Sprintf(`{"event":"output","seq":%d,"offset":0,"text":"%s"}`+"\n", seq, text)
 	}
 	stream := event(1, "one ") + event(2, "two") + `{"event":"observation","seq":3,"observation":` + fmt.Sprintf(observation, "done") + "}\n"
+	const heartbeat = `{"event":"heartbeat"}` + "\n"
 	long := ""
 	for i := range 20 {
 		long += event(i+1, "x")
@@ -101,6 +102,7 @@ func TestAskedForAgain(t *testing.T) {
 		{"a tool call", &cutting{cuts: 1, at: 20, answer: fmt.Sprintf(observation, "done")}, call, "", "done", nil},
 		{"in a stream", &cutting{cuts: 2, at: len(event(1, "one ")) + 10, answer: stream}, follow, "", "one two", nil},
 		{"in a stream, again and again", &cutting{cuts: 14, at: len(event(1, "x")), answer: long}, follow, "", strings.Repeat("x", 20), nil},
+		{"in a stream that is silent for long", &cutting{cuts: 14, at: len(heartbeat), answer: heartbeat + stream}, follow, "", "one two", nil},
 		{"a request that was cut", &cutting{refuses: []string{"400 The body ended too early", "400 400 Bad Request", "499 gone", "502 no server"}, answer: fmt.Sprintf(observation, "done")}, do, "", "done", nil},
 		{"refused for load when it was sent again", &cutting{cuts: 1, refuses: []string{"429 many", "503 many"}, answer: fmt.Sprintf(observation, "done")}, do, "", "done", nil},
 		{"unknown", &cutting{cuts: 1, answer: fmt.Sprintf(observation, "the result is unknown: it died")}, do, "", "", client.ErrUnknown},

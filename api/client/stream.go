@@ -26,9 +26,9 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 		return nil, err
 	}
 	var o api.Observation
-	var last uint64
-	err = c.once(ctx, r.Key, &last, func(identity http.Header) (err error) {
-		o, err = c.follow(ctx, identity, body, &last, c.maxAnswer(r), output)
+	var at position
+	err = c.once(ctx, r.Key, &at.events, func(identity http.Header) (err error) {
+		o, err = c.follow(ctx, identity, body, &at, c.maxAnswer(r), output)
 		return err
 	})
 	if err != nil {
@@ -58,24 +58,30 @@ func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error
 	return r.Key, err
 }
 
-// follow sends an action and reads its events. Those up to last were told before, and the
-// rest of an action that printed something is asked for alone.
-func (c *Client) follow(ctx context.Context, header http.Header, body []byte, last *uint64, most int64, output func(api.Output) error) (api.Observation, error) {
+// position is how far the events of an action were read.
+type position struct {
+	last   uint64 // the number of the last one with output; those up to it were told
+	events uint64 // how many new ones came, heartbeats too: while any come, the server is there
+}
+
+// follow sends an action and reads its events from a position on. The rest of an action
+// that printed something is asked for alone.
+func (c *Client) follow(ctx context.Context, header http.Header, body []byte, at *position, most int64, output func(api.Output) error) (api.Observation, error) {
 	const path = "/v1/actions"
 	header.Set("Accept", linesType)
 	var answer *answer
 	var err error
-	if *last > 0 {
-		rest := fmt.Sprintf("%s/%s/events?after=%d", path, url.PathEscape(header.Get(api.IdentityHeader)), *last)
+	if at.last > 0 {
+		rest := fmt.Sprintf("%s/%s/events?after=%d", path, url.PathEscape(header.Get(api.IdentityHeader)), at.last)
 		answer, err = c.sendWith(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
-	if failed, ok := errors.AsType[*StatusError](err); *last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
+	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
 		answer, err = c.sendWith(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return answer.events(last, most, output)
+	return answer.events(at, most, output)
 }
 
 // Follow calls output for what an action printed and prints, from its beginning to its end,
@@ -83,14 +89,14 @@ func (c *Client) follow(ctx context.Context, header http.Header, body []byte, la
 // of 404 says that there is no such action, one of 410 that it is forgotten.
 func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) error) (api.Observation, error) {
 	var o api.Observation
-	var last uint64
-	err := c.once(ctx, id, &last, func(http.Header) error {
+	var at position
+	err := c.once(ctx, id, &at.events, func(http.Header) error {
 		header := http.Header{"Accept": {linesType}}
-		answer, err := c.sendWith(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), last), "", nil)
+		answer, err := c.sendWith(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), at.last), "", nil)
 		if err != nil {
 			return err
 		}
-		o, err = answer.events(&last, c.maxResponse, output)
+		o, err = answer.events(&at, c.maxResponse, output)
 		return err
 	})
 	if err != nil {
@@ -99,9 +105,8 @@ func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) 
 	return known(o)
 }
 
-// events reads the events of an action to the last and closes the answer. Those up to
-// last were told before.
-func (a *answer) events(last *uint64, most int64, output func(api.Output) error) (api.Observation, error) {
+// events reads the events of an action from a position to the last, and closes the answer.
+func (a *answer) events(at *position, most int64, output func(api.Output) error) (api.Observation, error) {
 	defer func() { _ = a.Close() }()
 	lines := bufio.NewReaderSize(a, 64<<10)
 	for {
@@ -115,14 +120,18 @@ func (a *answer) events(last *uint64, most int64, output func(api.Output) error)
 		}
 		switch e := event.(type) {
 		case api.Output:
-			if e.Seq > 0 && e.Seq <= *last {
+			if e.Seq > 0 && e.Seq <= at.last {
 				continue
 			}
-			*last = e.Seq
+			if e.Seq > 0 {
+				at.last = e.Seq
+				at.events++
+			}
 			if err := output(e); err != nil {
 				return nil, callersError{err}
 			}
 		case api.Heartbeat:
+			at.events++
 		case api.Finished:
 			return e.Observation, nil
 		case api.Failed:
