@@ -212,11 +212,10 @@ func (p *Program) Exec(document *os.File, args []string, descriptors []int) erro
 // Write returns a document with a value, in a file in memory that cannot be changed any
 // more. The caller closes it.
 func Write(value any) (*os.File, error) {
-	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := memoryFile("state")
 	if err != nil {
-		return nil, fmt.Errorf("making a file in memory: %w", err)
+		return nil, err
 	}
-	file := os.NewFile(uintptr(fd), "state")
 	err = json.MarshalWrite(file, value, form)
 	if err == nil {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, sealed)
@@ -226,6 +225,20 @@ func Write(value any) (*os.File, error) {
 		return nil, fmt.Errorf("writing the state: %w", err)
 	}
 	return file, nil
+}
+
+// memoryFile makes a file in memory that can be sealed and not executed. Linux 6.3 and later
+// seal it with F_SEAL_EXEC for that; with vm.memfd_noexec they do so unasked, or refuse others.
+func memoryFile(name string) (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL

@@ -28,14 +28,14 @@ const (
 
 // NewMemory makes one without a value. The caller closes it.
 func NewMemory() (*Memory, error) {
-	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := memoryFile("memory")
 	if err != nil {
-		return nil, fmt.Errorf("making a file in memory: %w", err)
+		return nil, err
 	}
-	m := &Memory{os.NewFile(uintptr(fd), "memory")}
-	err = m.file.Truncate(3 * place)
+	m := &Memory{file}
+	err = file.Truncate(3 * place)
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, memorySeals)
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, memorySeals)
 	}
 	if err != nil {
 		m.Close()
@@ -46,7 +46,7 @@ func NewMemory() (*Memory, error) {
 
 // OpenMemory takes a descriptor over that another process made by NewMemory.
 func OpenMemory(fd int) (*Memory, error) {
-	if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || seals != memorySeals {
+	if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || seals&^unix.F_SEAL_EXEC != memorySeals {
 		return nil, fmt.Errorf("descriptor %d is not the memory of a server", fd)
 	}
 	unix.CloseOnExec(fd)

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -71,6 +72,25 @@ func TestOpenMemory(t *testing.T) {
 		if _, err := OpenMemory(fd); err == nil {
 			t.Errorf("descriptor %d was taken for a memory", fd)
 		}
+	}
+	// The kernel may add a seal, see vm.memfd_noexec.
+	for _, flags := range []int{0, unix.MFD_NOEXEC_SEAL} {
+		fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+		if flags != 0 && errors.Is(err, unix.EINVAL) {
+			continue // before Linux 6.3
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, memorySeals)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := OpenMemory(fd)
+		if err != nil {
+			t.Errorf("with flags %#x: %v", flags, err)
+			continue
+		}
+		m.Close()
 	}
 }
 
