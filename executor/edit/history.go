@@ -290,11 +290,19 @@ func (h *history) push(path string, en *entry) error {
 	}
 	h.paths[key] = append(h.paths[key], s)
 	h.size += s.size
+	var removals []func()
 	if len(h.paths[key]) > historyDepth {
-		h.removing.Go(h.drop(key, h.paths[key][0]))
+		removals = append(removals, h.drop(key, h.paths[key][0]))
 	}
 	for h.size > h.budget {
-		h.removing.Go(h.dropOldest())
+		removals = append(removals, h.dropOldest())
+	}
+	if len(removals) > 0 {
+		h.removing.Go(func() { // one by one: a large entry may take the place of thousands, and each removal needs a thread
+			for _, remove := range removals {
+				remove()
+			}
+		})
 	}
 	return nil
 }
@@ -304,9 +312,10 @@ func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(e
 // giveWay drops the oldest entry on a full file system, unless all entries together
 // would not free the needed bytes.
 func (h *history) giveWay(need int64) bool {
-	free, _ := h.space()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.removing.Wait() // which frees space
+	free, _ := h.space()
 	if len(h.paths) == 0 || h.size+free < need {
 		return false
 	}
