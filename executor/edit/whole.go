@@ -109,6 +109,9 @@ var copyBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 // wait for it, because hashing takes about as long as both.
 const maxUnhashed = 8
 
+// unhashed has an element for each such buffer of all copies, which take 8 MiB at most.
+var unhashed = make(chan struct{}, 64)
+
 // copyHashed copies while another goroutine hashes. sum waits for that and must be called.
 func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err error) {
 	type part struct {
@@ -122,6 +125,7 @@ func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err 
 		for p := range parts {
 			_, _ = digest.Write(p.buffer[:p.length]) // never fails
 			copyBuffers.Put(p.buffer)
+			<-unhashed
 		}
 	})
 	sum = func() hash {
@@ -136,6 +140,7 @@ func copyHashed(to io.Writer, from io.Reader) (sum func() hash, size int64, err 
 			return sum, size, err
 		}
 		size += int64(n)
+		unhashed <- struct{}{} // hashing waits for nothing
 		parts <- part{b, n}
 		if errors.Is(failed, io.EOF) {
 			return sum, size, nil

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -279,6 +280,28 @@ func TestPutOfACutBody(t *testing.T) {
 			t.Errorf("left in the directory: %v", entries)
 		}
 	}
+}
+
+// Contents that arrive at once share a number of buffers, and each gets its own hash.
+func TestPutsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	e := newEditor(t, edit.Config{})
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			in, err := e.Stage(filepath.Join(dir, fmt.Sprint(i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer in.Discard()
+			content := strings.Repeat(fmt.Sprintf("%02d", i), 1<<19)
+			if err := in.Fill(strings.NewReader(content)); err != nil || in.SHA256 != sha(content) {
+				t.Errorf("content %d: got %s, %v", i, in.SHA256, err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestPutOverWhatIsNoFile(t *testing.T) {
