@@ -101,13 +101,13 @@ func (s *Server) enter() (leave func(), err error) {
 }
 
 // joins takes one of the places for requests that wait for an action which another one
-// carries out; stop gives it back.
+// carries out; stop gives it back, once.
 func (s *Server) joins() (stop func(), err error) {
 	select {
 	case s.followers <- struct{}{}:
-		return func() { <-s.followers }, nil
+		return sync.OnceFunc(func() { <-s.followers }), nil
 	default:
-		return nil, refuse(http.StatusTooManyRequests, "%d requests wait for actions of others already: ask for the action without waiting, or try again", maxFollowers)
+		return nil, refuse(http.StatusTooManyRequests, "%d requests already wait for running actions: ask for the action without waiting, or try again", maxFollowers)
 	}
 }
 
@@ -262,8 +262,9 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 	if async && c.form != formAction && c.form != formTool {
 		async = false
 	}
-	ran := false
+	ran, stop := false, func() {}
 	defer func() {
+		stop()
 		if !ran && c.unused != nil {
 			c.unused()
 		}
@@ -285,12 +286,12 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 			s.fly(r.Context(), f, c, leave)
 		default:
 			leave()
-			if f != nil {
-				stop, err := s.joins()
+			if f != nil && (!async || wait > 0) {
+				joined, err := s.joins()
 				if err != nil {
 					return err
 				}
-				defer stop()
+				stop = joined
 			}
 		}
 		if async && f != nil && !await(r.Context(), f.done, wait) {
@@ -301,6 +302,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		}
 		body, again, err := s.outcome(r.Context(), f, a, c.form)
 		if again && !mine {
+			stop() // this request may carry it out
 			continue // it was refused when it ran for another caller
 		}
 		if err != nil {

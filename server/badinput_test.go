@@ -114,7 +114,8 @@ func TestTenThousandFollowers(t *testing.T) { //nolint:paralleltest // it measur
 	begun, goOn, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	j, err := journal.Open(journal.Config{})
 	must(t, err)
-	s := newServer(t, func(c *server.Config) { c.Journal = j }, withExecutor(&fake{stream: func(_ context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
+	// All of them may be on their way to the action at a time.
+	s := newServer(t, func(c *server.Config) { c.Journal, c.MaxActions = j, followers+2 }, withExecutor(&fake{stream: func(_ context.Context, req api.Request, output func(api.Output)) (api.Observation, error) {
 		if run, ok := req.Action.(api.RunAction); ok && run.Command == "other" {
 			return api.ErrorObservation{Content: "other"}, nil
 		}
@@ -141,7 +142,7 @@ func TestTenThousandFollowers(t *testing.T) { //nolint:paralleltest // it measur
 			w := q.send(s)
 			text := w.Body.String()
 			switch {
-			case w.Code == http.StatusTooManyRequests && strings.Contains(text, "wait for actions of others already"):
+			case w.Code == http.StatusTooManyRequests && strings.Contains(text, "already wait for running actions"):
 				if refused.Add(1) == followers-server.MaxFollowers {
 					close(every)
 				}
@@ -163,6 +164,11 @@ func TestTenThousandFollowers(t *testing.T) { //nolint:paralleltest // it measur
 	}
 	if w := get("/v1/actions/k").send(s); w.Code != 200 || !strings.Contains(w.Body.String(), `"running"`) {
 		t.Errorf("a look at it: got %d %s", w.Code, w.Body)
+	}
+	async := withID(post("/v1/actions", runTrue), "k")
+	async.header["Prefer"] = "respond-async"
+	if w := async.send(s); w.Code != 202 {
+		t.Errorf("a repeated request that does not wait: got %d %s", w.Code, w.Body)
 	}
 	close(goOn)
 	close(end)
