@@ -174,10 +174,11 @@ func (s *upgradable) upgrade(program, query string) (status int, u api.Upgraded,
 	return status, u, answer
 }
 
-// awaitWriter waits until a program of the working directory waits for a pipe that is full.
+// awaitWriter waits until a program of the working directory waits for a pipe that is full. It
+// gives up where the kernel does not say for what a program waits, as to root without SYS_PTRACE.
 func (s *upgradable) awaitWriter(cmdline string) {
 	s.Helper()
-	for ; s.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		found, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 		for _, file := range found {
 			dir := filepath.Dir(file)
@@ -189,6 +190,7 @@ func (s *upgradable) awaitWriter(cmdline string) {
 			}
 		}
 	}
+	s.Logf("no %q was seen to wait for a pipe", cmdline)
 }
 
 // version is the server's; "" where it is just being replaced.
