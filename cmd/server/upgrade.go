@@ -29,7 +29,7 @@ const documentFormat = 2
 
 // document is what a server hands over to the program that takes its place.
 type document struct {
-	Format           int
+	Format           int // the first: takeOver needs it where the rest cannot be read
 	Listener, Answer int // descriptors; Answer is /dev/null where no client waits
 	Lock             int // of the journal
 	Previous         string
@@ -51,11 +51,15 @@ func takeOver(args []string) (rest []string, state *document, check bool, err er
 		return nil, nil, false, usagef("%s is for the server itself", handover.Command)
 	}
 	state = &document{}
-	if err := handover.Read(fd, state); err != nil {
-		return nil, nil, false, err
-	}
-	if state.Format != documentFormat || state.Executor == nil {
+	err = handover.Read(fd, state)
+	if state.Format != documentFormat && (err == nil || state.Format != 0) {
 		return nil, nil, false, fmt.Errorf("the state has format %d, and this server goes on with %d only", state.Format, documentFormat)
+	}
+	if err == nil && state.Executor == nil {
+		err = errors.New("the state of the sessions is missing")
+	}
+	if err != nil {
+		return nil, nil, false, err
 	}
 	return args[3:], state, args[1] == handover.Check, nil
 }

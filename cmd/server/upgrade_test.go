@@ -19,9 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/handover"
 )
 
 // upgradable is a server process whose commands run as another user.
@@ -531,6 +534,32 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 	if left := entries(t, s.work); len(left) > 0 {
 		t.Errorf("the working directory has %q", left)
+	}
+}
+
+// A state of another format is refused by its number, also where the rest cannot be read: format
+// 1 has names in UTF-8.
+func TestTakeOverFormat(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]string{
+		`{"Format":1,"Previous":"\u4e2d"}`: "format 1, and this server goes on with 2 only",
+		`{"Format":3,"More":{}}`:           "format 3, and this server goes on with 2 only",
+		`{"Format":2}`:                     "sessions is missing",
+		`{"Format":2,"Previous":"\u4e2d"}`: "U+4E2D",
+		`{}`:                               "format 0",
+	} {
+		file, err := handover.Write(json.RawMessage(state))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		_ = file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := takeOver([]string{handover.Command, handover.Check, strconv.Itoa(fd)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", state, err, want)
+		}
 	}
 }
 
