@@ -117,6 +117,14 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if before != nil {
 		inherited = before.Executor
 	}
+	var listener net.Listener
+	if last != nil {
+		// The shell reads files that the agent may have written: what they start must not
+		// answer in the place of the server, whose clients send it the key.
+		if listener, err = listen(ctx, opts.addr); err != nil {
+			return err
+		}
+	}
 	exec, err := executor.New(ctx, executor.Config{
 		Inherited:  inherited,
 		WorkingDir: opts.workingDir, User: user, Env: env,
@@ -136,7 +144,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			return err
 		}
 	}
-	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, actions: actions, signals: signals, memory: memory})
+	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, actions: actions, listener: listener, signals: signals, memory: memory})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -178,8 +186,8 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 	return temps
 }
 
-// serve binds only now that the shell is ready: clients take a bound port for
-// a server that works.
+// serve binds only now that the shell is ready, unless a server is started again: clients
+// take a bound port for a server that works.
 func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, last *remembered, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
@@ -211,12 +219,12 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	if last != nil {
 		cfg.Inherited = &last.Server
 	}
-	var listener net.Listener
+	listener := up.listener
 	var err error
 	if before != nil {
 		cfg.Inherited = &before.Server
 		listener, err = before.listener()
-	} else {
+	} else if listener == nil {
 		listener, err = listen(ctx, opts.addr)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // inContainer starts a server whose init is PID 1, with the processes of a container.
@@ -164,6 +165,32 @@ func TestRestartEnds(t *testing.T) {
 	log := s.log.String()
 	if got := s.cmd.ProcessState.ExitCode(); got != 0 || !strings.Contains(log, "it is started again") || !strings.Contains(log, "its time to live is over") {
 		t.Errorf("it ended with %d:\n%s", got, &s.log)
+	}
+}
+
+// The next server has its address before it starts a shell, which reads files of the agent: what
+// they start cannot answer in its place.
+func TestRestartBindsFirst(t *testing.T) { //nolint:paralleltest // it sets a variable
+	dir := testhelp.PublicDir(t)
+	text := fmt.Sprintf("#!/bin/sh\nif grep -q \"${PWD%%/work}/s\\$\" /proc/net/unix; then echo bound; else echo free; fi >>%s/seen\nexec /bin/bash \"$@\"\n", dir)
+	if err := os.WriteFile(filepath.Join(dir, "bash"), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s := inContainer(t, buildServer(t))
+	seen := func() string {
+		text, err := os.ReadFile(filepath.Join(dir, "seen"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if got := seen(); !strings.HasPrefix(got, "free\n") {
+		t.Errorf("the first shell saw %q", got)
+	}
+	s.crash()
+	if got := seen(); !strings.HasSuffix(got, "\nbound\n") {
+		t.Errorf("the next shell saw %q", got)
 	}
 }
 
