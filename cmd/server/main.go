@@ -100,6 +100,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		user = before.User
 	} else if last != nil {
 		user = last.User
+		makeAgain(opts.workingDir, user, logger)
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}

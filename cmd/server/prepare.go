@@ -101,6 +101,14 @@ func notRoot(name string) error {
 	return fmt.Errorf("the account %q has the user id of root: commands run as root with --username root only", name)
 }
 
+// makeAgain makes the working directory where the agent removed it, with the rights of the
+// user, who can make what it could remove. Without it no shell starts.
+func makeAgain(dir string, user *identity.User, logger *slog.Logger) {
+	if err := user.Do(func() error { _, err := makeDir(dir); return err }); err != nil {
+		logger.Warn("the working directory is missing", slog.Any("error", err))
+	}
+}
+
 // makeDir makes the directory and those above it, and reports whether dir was not there
 // before.
 func makeDir(dir string) (made bool, err error) {

@@ -168,6 +168,21 @@ func TestRestartEnds(t *testing.T) {
 	}
 }
 
+// An agent that takes its working directory away does not keep the next server from starting.
+func TestRestartMakesDirectory(t *testing.T) {
+	t.Parallel()
+	s := inContainer(t, buildServer(t))
+	if err := os.Chmod(s.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if status := s.claim(ownerKey, ""); status != http.StatusNoContent {
+		t.Fatalf("the claim: %d", status)
+	}
+	s.run("cd / && mv " + s.work + " " + s.work + ".away")
+	s.crash()
+	s.want("the directory", s.run("pwd; stat -c %U ."), s.work+"\nnobody")
+}
+
 // The next server has its address before it starts a shell, which reads files of the agent: what
 // they start cannot answer in its place.
 func TestRestartBindsFirst(t *testing.T) { //nolint:paralleltest // it sets a variable
