@@ -15,8 +15,8 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// Identities, numbers and offsets of no sense are refused with a sentence that does not repeat
-// them, run nothing, and change nothing of what is recorded.
+// Identities, numbers and offsets that make no sense are refused with a sentence that does not
+// repeat them, run nothing, and change no record.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	f, ran := counted()
@@ -107,8 +107,8 @@ func TestCancelAgain(t *testing.T) {
 	}
 }
 
-// Of ten thousand followers of one action as many as there is room for get all of its output, the
-// others an answer, and it is not held up; there is room for who starts and cancels actions.
+// Of ten thousand followers of one action, as many as are admitted get all of its output, and the
+// others a refusal; the action is not held up, and other actions are started.
 func TestTenThousandFollowers(t *testing.T) { //nolint:paralleltest // it measures the heap
 	const followers, printed = 10_000, 100
 	begun, goOn, end := make(chan struct{}), make(chan struct{}), make(chan struct{})

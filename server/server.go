@@ -164,7 +164,7 @@ const (
 	maxHeader = 16 << 10
 	// maxConns leaves most of a container's descriptors to the engines.
 	maxConns = 1024
-	// maxFollowers leaves connections to those who start actions, and cancel them.
+	// maxFollowers leaves connections to clients that start or cancel actions.
 	maxFollowers = 512
 
 	// releaseTime after the last action, the free heap goes back to the system.
@@ -193,7 +193,7 @@ type Server struct {
 	metrics   *metrics
 	usage     *usage
 	actions   chan struct{} // one element per action in flight
-	followers chan struct{} // one element per request that waits for an action of another one
+	followers chan struct{} // one element per request that waits for an action which another one carries out
 	terminals chan struct{} // one element per terminal that is attached
 	tunnels   *tunnels
 	hungUp    chan struct{} // closed when terminals, tunnels and MCP clients are to end

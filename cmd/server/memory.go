@@ -54,7 +54,7 @@ func remember(memory *handover.Memory, f server.Frozen, user *identity.User, env
 	return memory.Store(remembered{now, user, f, env})
 }
 
-// sinceBoot is the clock that all processes share and nobody sets.
+// sinceBoot is a clock that all processes share and that cannot be set.
 func sinceBoot() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
