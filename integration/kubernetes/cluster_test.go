@@ -20,6 +20,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"os"
@@ -99,6 +100,11 @@ func startCluster() (*cluster, error) {
 			return c, err
 		}
 	}
+	if !controlOnly {
+		if err := c.joinPods(); err != nil {
+			return c, err
+		}
+	}
 	steps := []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.serveKubernetes, c.awaitNode}
 	if controlOnly {
 		steps = steps[:1]
@@ -113,6 +119,21 @@ func startCluster() (*cluster, error) {
 
 func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
+}
+
+// joinPods lets the packets between Pods pass: a Docker engine on this machine sends what
+// crosses a bridge through its packet filter, which drops what is not its own.
+func (c *cluster) joinPods() (err error) {
+	const filtered = "net/bridge/bridge-nf-call-iptables"
+	c.sysctls[filtered], err = os.ReadFile("/proc/sys/" + filtered)
+	if errors.Is(err, fs.ErrNotExist) { // there is no such filter
+		delete(c.sysctls, filtered)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("/proc/sys/"+filtered, []byte("0"), 0o644)
 }
 
 // kubeconfig is the file for kubectl and for the driver.

@@ -57,7 +57,10 @@ func TestExchanges(t *testing.T) {
 	recorded := exchanges.Dir(t, "../..")
 	space, kubeconfig := installed(t)
 	t.Setenv("KUBECONFIG", kubeconfig)
-	spec := sandbox.Spec{Image: hostImage, Mounts: []sandbox.Mount{programs(t, space)}, Env: map[string]string{"LANG": "C.UTF-8"}}
+	spec := sandbox.Spec{
+		Image: hostImage, Mounts: []sandbox.Mount{programs(t, space)}, Env: map[string]string{"LANG": "C.UTF-8"},
+		Flags: []string{"--no-enable-browser"}, // as it was recorded
+	}
 	r := startReplica(t, "the key of a gateway in a test")
 	t.Setenv("KUBECONFIG", shared.kubeconfig())
 	outside, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + space, ServerImage: serverImage, Agent: agent.Agent{}})
