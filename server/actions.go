@@ -302,7 +302,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		}
 		body, again, err := s.outcome(r.Context(), f, a, c.form)
 		if again && !mine {
-			stop() // this request may carry it out
+			stop()   // this request may carry it out
 			continue // it was refused when it ran for another caller
 		}
 		if err != nil {
