@@ -62,7 +62,13 @@ func openIn(t *testing.T, kubeconfig string, config kubernetes.Config) *kubernet
 	t.Helper()
 	t.Setenv("KUBECONFIG", kubeconfig)
 	config.ServerImage = cmp.Or(config.ServerImage, serverImage)
-	config.Progress = func(id string, state sandbox.State, waiting string) { t.Logf("%s %s: %s", id, state, waiting) }
+	told := config.Progress
+	config.Progress = func(id string, state sandbox.State, waiting string) {
+		t.Logf("%s %s: %s", id, state, waiting)
+		if told != nil {
+			told(id, state, waiting)
+		}
+	}
 	if config.Agent == nil {
 		config.Agent = agent.Agent{}
 	}

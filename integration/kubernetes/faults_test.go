@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -73,7 +74,17 @@ func schedulable(t *testing.T, yes bool) {
 // Without the API server actions go on, and what needs it fails in time and says so.
 // With it nothing was lost.
 func TestNoAPIServer(t *testing.T) {
-	d := open(t, true).(*kubernetes.Driver)
+	var full atomic.Bool // no node takes Pods
+	noNode := make(chan struct{})
+	waits := sync.OnceFunc(func() { close(noNode) })
+	d := openIn(t, shared.kubeconfig(), kubernetes.Config{
+		Cluster: "test/" + namespace(t), Direct: true,
+		Progress: func(_ string, _ sandbox.State, waiting string) {
+			if full.Load() && strings.HasPrefix(waiting, "a node") {
+				waits()
+			}
+		},
+	})
 	spec := small
 	spec.Key = "first"
 	s, err := d.Create(t.Context(), spec)
@@ -155,6 +166,7 @@ func TestNoAPIServer(t *testing.T) {
 	until(t, "the API server answers", func() bool { _, err := d.List(t.Context()); return err == nil })
 	schedulable(t, false)
 	defer schedulable(t, true) // for the tests that follow
+	full.Store(true)
 	waiting := make(chan error, 1)
 	go func() {
 		spec := small
@@ -162,10 +174,11 @@ func TestNoAPIServer(t *testing.T) {
 		_, err := d.Create(t.Context(), spec)
 		waiting <- err
 	}()
-	until(t, "the creation waits for a node", func() bool {
-		all, err := d.List(t.Context())
-		return err == nil && len(all) == 2 && all[1].State == sandbox.Pending
-	})
+	select {
+	case <-noNode:
+	case err := <-waiting:
+		t.Fatalf("the creation did not wait for a node: %v", err)
+	}
 	shared.kill(t, "apiserver")
 	back := sync.OnceFunc(func() {
 		shared.restart(t, "apiserver")
