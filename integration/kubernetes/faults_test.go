@@ -31,15 +31,7 @@ import (
 // shellOf is a function that runs commands in a sandbox and returns their output.
 func shellOf(t *testing.T, s *sandbox.Sandbox) func(command string) string {
 	t.Helper()
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := agent.Client(s.Dial, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c := clientOf(t, s)
 	return func(command string) string {
 		t.Helper()
 		o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: command}})

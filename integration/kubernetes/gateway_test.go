@@ -167,6 +167,42 @@ func service(t *testing.T, first string) (url string, to *atomic.Value) {
 	return "http://" + l.Addr().String(), to
 }
 
+// sandboxBehind makes a sandbox, and returns a client of it through a service that leads to
+// the first gateway, until another address is stored in to.
+func sandboxBehind(t *testing.T, first *replica) (s *sandbox.Sandbox, c *actiond.Client, to *atomic.Value) {
+	t.Helper()
+	s, err := first.driver.Create(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, to := service(t, first.addr)
+	c, err = actiond.New(actiond.Config{BaseURL: url + "/sandboxes/" + s.ID, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return s, c, to
+}
+
+// clientOf returns a client of a sandbox without a gateway.
+func clientOf(t *testing.T, s *sandbox.Sandbox) *actiond.Client {
+	t.Helper()
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := agent.Client(s.Dial, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
 // TestGateway runs gateways with the account of the manifests: the contract of actions
 // holds through them, an action survives the end of the gateway that took it, and the
 // account can do no more than that.
@@ -182,20 +218,7 @@ func TestGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := startReplica(t, key), startReplica(t, key)
-	s, err := first.driver.Create(t.Context(), small)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessionKey, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, to := service(t, first.addr)
-	c, err := actiond.New(actiond.Config{BaseURL: url + "/sandboxes/" + s.ID, Key: sessionKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	s, c, to := sandboxBehind(t, first)
 
 	t.Run("contract", func(t *testing.T) { contract.Suite(t, c.Do, "/workspace") })
 	t.Run("rolling restart", func(t *testing.T) {
@@ -209,11 +232,7 @@ func TestGateway(t *testing.T) {
 			}
 			result <- err
 		}()
-		direct, err := agent.Client(s.Dial, sessionKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer direct.Close()
+		direct := clientOf(t, s)
 		shell := func(command string) {
 			if _, err := direct.Do(t.Context(), api.Request{Session: "other", Action: api.RunAction{Command: command}}); err != nil {
 				t.Fatal(err)
@@ -305,16 +324,7 @@ func TestContractByPortForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := agent.Client(s.Dial, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	contract.Suite(t, c.Do, "/workspace")
+	contract.Suite(t, clientOf(t, s).Do, "/workspace")
 }
 
 // Doctor says that the network of this node enforces no policies.

@@ -17,7 +17,6 @@ import (
 	"github.com/actiond/actiond/api"
 	actiond "github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/sandbox"
-	"github.com/actiond/actiond/sandbox/agent"
 )
 
 // containerOf is the container of a sandbox's Pod.
@@ -67,15 +66,7 @@ func testCrashes(t *testing.T, direct bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := agent.Client(s.Dial, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := clientOf(t, s)
 	run := func(want, command string) {
 		t.Helper()
 		o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: command}})

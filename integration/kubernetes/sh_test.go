@@ -132,20 +132,7 @@ func TestShellThroughGateways(t *testing.T) {
 	_, kubeconfig := installed(t)
 	t.Setenv("KUBECONFIG", kubeconfig)
 	first, second := startReplica(t, key), startReplica(t, key)
-	s, err := first.driver.Create(t.Context(), small)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessionKey, err := s.Key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, to := service(t, first.addr)
-	c, err := actiond.New(actiond.Config{BaseURL: url + "/sandboxes/" + s.ID, Key: sessionKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	s, c, to := sandboxBehind(t, first)
 	attach := func() (*actiond.Terminal, *screen, chan struct{}) {
 		t.Helper()
 		terminal, err := c.NamedTerminal(t.Context(), "", s.Name, false)

@@ -178,6 +178,21 @@ func unpack(tb testing.TB, data io.Reader, dest string, change ...func(*archive.
 	return u.Unpack(tar.NewReader(data), nil)
 }
 
+// headersOf returns the headers of an archive's members.
+func headersOf(t *testing.T, data io.Reader) (all []*tar.Header) {
+	t.Helper()
+	for r := tar.NewReader(data); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+}
+
 // TestUnpackHostile unpacks each attack beside a file that must stay as it is.
 func TestUnpackHostile(t *testing.T) {
 	t.Parallel()
@@ -334,14 +349,7 @@ func TestDeep(t *testing.T) {
 		t.Errorf("%d descriptors were open at a time", open.most)
 	}
 	dirs, files := 0, 0
-	for r := tar.NewReader(&out); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, h := range headersOf(t, &out) {
 		switch {
 		case h.Typeflag == tar.TypeReg:
 			files++
@@ -415,14 +423,7 @@ func TestWide(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for r := tar.NewReader(&out); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, h := range headersOf(t, &out) {
 		got = append(got, strings.TrimSuffix(h.Name, "/"))
 	}
 	want = append(want, "x")
@@ -638,14 +639,7 @@ func TestPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for r := tar.NewReader(&out); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, h := range headersOf(t, &out) {
 		if h.Uid != 7 || h.Gid != 8 || h.Uname != "" {
 			t.Errorf("%s belongs to %d:%d %q", h.Name, h.Uid, h.Gid, h.Uname)
 		}
