@@ -60,7 +60,7 @@ type Request struct {
 	// (no waiting at all), and may be more than a time.Duration holds.
 	Timeout *float64
 
-	keyGot string // what came in the place of an identity and is none: /execute_action ignores that
+	keyGot string // what came in place of an identity and cannot be one: /execute_action ignores it
 }
 
 // NoKey refuses what came in the place of an identity and cannot be one, such as a number: its

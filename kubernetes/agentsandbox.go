@@ -459,7 +459,7 @@ func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiti
 }
 
 // look follows the claim to its Sandbox and to the Pod of that, as their owners say. It
-// returns no Pod while there is none, with what the controller says.
+// returns no Pod before the controller has made one, with what the controller says.
 func (c *claiming) look(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, waiting string, err error) {
 	claim, err := c.api.claims.Get(ctx, secretPrefix+c.id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (claim.GetUID() != uid || claim.GetDeletionTimestamp() != nil) {
@@ -538,7 +538,7 @@ func (d *Driver) adoptClaimed(ctx context.Context, r *record, spec *sandbox.Spec
 }
 
 // releaseClaim removes the SandboxClaim of a sandbox, and with it what its controller
-// would make the Pod again for. Without a uid there is none.
+// would make the Pod again for. A sandbox without a uid of a claim has no claim.
 func (d *Driver) releaseClaim(ctx context.Context, id string, uid types.UID) error {
 	if uid == "" {
 		return nil
@@ -562,8 +562,8 @@ func lifecycle(deadline time.Time) map[string]any {
 	return map[string]any{"shutdownTime": deadline.Add(time.Second - 1).UTC().Format(time.RFC3339), "shutdownPolicy": "Delete"}
 }
 
-// renewClaim gives the SandboxClaim of a sandbox another end, the zero time none. Without
-// a uid there is none.
+// renewClaim gives the SandboxClaim of a sandbox another end; the zero time takes the end
+// away. A sandbox without a uid of a claim has no claim.
 func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadline time.Time) error {
 	if uid == "" {
 		return nil

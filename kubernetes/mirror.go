@@ -27,7 +27,7 @@ import (
 // While Events runs, the driver mirrors the Pods of its sandboxes in memory, and once
 // Prune was called their records, too: List, Get, the claimers of a pool and Prune then
 // ask the API server for nothing that has not changed. A mirror may be a moment old, so
-// who changes a Pod waits until it is seen, and who removes one looks at it again.
+// a caller that changes a Pod waits until it is seen, and one that removes a Pod looks again.
 
 // ours selects the objects of sandboxes.
 const ours = labelManaged + "=sandbox"
@@ -368,8 +368,8 @@ func trimStatuses(all []corev1.ContainerStatus) (kept []corev1.ContainerStatus) 
 	return kept
 }
 
-// trimSecret is a Secret without what is secret. One that is no record has no data
-// left, and is therefore none.
+// trimSecret returns a Secret without what is secret. Where no record can be read, no data is
+// left, and its reader is told.
 func trimSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {

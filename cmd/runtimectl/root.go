@@ -108,7 +108,7 @@ real server.`,
 	return root
 }
 
-// helpTopic refuses what is no command.
+// helpTopic refuses words that name no command.
 func helpTopic(c *cobra.Command, args []string) error {
 	if above, rest, _ := c.Root().Find(args); above.HasSubCommands() && len(rest) > 0 {
 		return noSuchCommand(above, rest)

@@ -35,7 +35,7 @@ func recall(opts *options, upgraded bool) (memory *handover.Memory, last *rememb
 	if err := memory.Load(last); err != nil {
 		return nil, nil, err
 	}
-	if last.Server.TTL > 0 { // 0 is none
+	if last.Server.TTL > 0 { // 0 means no limit
 		now, err := sinceBoot()
 		if err != nil {
 			return nil, nil, err
