@@ -16,6 +16,9 @@ import (
 // sources are the allowed values of an action's source.
 var sources = []string{"agent", "user", "environment"}
 
+// wantAction shows the form that is easy to get wrong: the action is an object in the body.
+const wantAction = `must be an object such as {"action": "run", "args": {"command": "ls"}}`
+
 // DecodeRequest reads the body of an execute_action call, {"action": {…}}.
 // Every error is an *[Error] and nothing was done: 422 where the body is not JSON
 // or holds no action object, 400 where that object is wrong. Members of the
@@ -72,9 +75,9 @@ func scanRequest(body []byte) (*envelope, error) {
 	case err != nil:
 		return nil, fmt.Errorf("body: %w", err)
 	case e == nil && other == nil:
-		return nil, fmt.Errorf("body.action: missing, must be an object")
+		return nil, errors.New("body.action: missing, " + wantAction)
 	case e == nil:
-		return nil, fmt.Errorf("body.action: must be an object, got %s", describe(other))
+		return nil, fmt.Errorf("body.action: %s, got %s", wantAction, describe(other))
 	}
 	e.key = key
 	return e, nil
