@@ -170,7 +170,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		mark = len("\ufeff")
 		content = strings.TrimPrefix(content, "\ufeff")
 	}
-	t := newText(f.data, mark, utf8Charset, string(f.data[mark:]))
+	t := newText(f.data, mark, utf8Charset, textOf(f.data[mark:]))
 	r, _, err := e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff)
 	return r, err
 }
@@ -178,7 +178,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 // writeExact replaces a range of lines, or everything, by content as it is.
 func (e *Editor) writeExact(p place, f *file, content string, start, end int) (Result, error) {
 	if start != 0 || end != -1 {
-		t := newText(f.data, 0, utf8Charset, string(f.data))
+		t := newText(f.data, 0, utf8Charset, textOf(f.data))
 		change := t.lineRange(start, end, content)
 		at := t.offsets(change.start, change.end)
 		content = t.body[:at[0]] + content + t.body[at[1]:]
@@ -190,7 +190,7 @@ func (e *Editor) writeExact(p place, f *file, content string, start, end int) (R
 	if err != nil {
 		return Result{}, err
 	}
-	r.Diff = patchDiff(p.shown, string(f.data), content, true)
+	r.Diff = patchDiff(p.shown, textOf(f.data), content, true)
 	return r, nil
 }
 

@@ -47,7 +47,7 @@ func (t *text) splice(changes []change) (raw []byte, view string, err error) {
 	}
 	raw = append(raw, t.raw[done:]...)
 	if t.charset.coding == nil {
-		view = string(raw[t.mark:])
+		view = textOf(raw[t.mark:])
 	} else {
 		view = t.spliceBody(inBody, texts)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
 	"golang.org/x/text/encoding"
 	utf16 "golang.org/x/text/encoding/unicode"
@@ -26,7 +27,7 @@ type text struct {
 	eol     string // the most frequent line end, LF by default
 }
 
-// charset is an encoding with its name. A nil coding is UTF-8: body is then a copy of the bytes, which may contain invalid
+// charset is an encoding with its name. A nil coding is UTF-8: body is then the bytes themselves, which may contain invalid
 // UTF-8.
 type charset struct {
 	name   string
@@ -73,7 +74,13 @@ func decode(raw []byte) (*text, error) {
 			return newText(raw, 0, guess, body), nil
 		}
 	}
-	return newText(raw, mark, utf8Charset, string(raw[mark:])), nil
+	return newText(raw, mark, utf8Charset, textOf(raw[mark:])), nil
+}
+
+// textOf returns bytes as a text without a copy of them. They must not change any more: the bytes of a file do not once
+// they were read or spliced.
+func textOf(raw []byte) string {
+	return unsafe.String(unsafe.SliceData(raw), len(raw)) //nolint:gosec // a copy of a megabyte takes as long as a search in it
 }
 
 func newText(raw []byte, mark int, c charset, body string) *text {
@@ -95,7 +102,7 @@ func (t *text) withEnds() *text {
 func (t *text) next(raw []byte) *text {
 	body, ok := t.charset.decode(raw[t.mark:])
 	if !ok { // UTF-8 with invalid bytes
-		body = string(raw[t.mark:])
+		body = textOf(raw[t.mark:])
 	}
 	n := newText(raw, t.mark, t.charset, body)
 	if t.exact {
@@ -126,7 +133,7 @@ func isBinary(raw []byte, valid bool) bool {
 // decode returns the text of bytes, and whether encode returns exactly these bytes.
 func (c charset) decode(raw []byte) (string, bool) {
 	if c.coding == nil {
-		return string(raw), utf8.Valid(raw)
+		return textOf(raw), utf8.Valid(raw)
 	}
 	body, err := c.coding.NewDecoder().Bytes(raw)
 	if err != nil {
