@@ -354,19 +354,9 @@ func (s *Session) forget(cur *running) {
 // wait waits for the end of cur or of one of the limits. own says that cur is the command
 // of this Run, which ends where it is cancelled.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (Outcome, error) {
-	var asks <-chan time.Time
 	pause := firstAsk
-	ask := time.NewTimer(pause)
-	defer ask.Stop()
-	if c.AwaitsInput != nil {
-		asks = ask.C
-	}
-	var soft <-chan time.Time
-	quiet := time.NewTimer(c.Soft)
-	defer quiet.Stop()
-	if c.Soft > 0 {
-		soft = quiet.C
-	}
+	asks := after(c.AwaitsInput != nil, pause)
+	soft := after(c.Soft > 0, c.Soft)
 	for {
 		select {
 		case <-cur.done:
@@ -378,7 +368,7 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 			if left <= 0 {
 				return Silent, nil
 			}
-			quiet.Reset(left)
+			soft = time.After(left)
 		case <-asks:
 			switch silence := s.silence(c.began); {
 			case silence < firstAsk:
@@ -388,7 +378,7 @@ func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (
 			default:
 				pause = min(2*pause, max(firstAsk, silence/2), maxAsk)
 			}
-			ask.Reset(pause)
+			asks = time.After(pause)
 		case <-c.Cancelled:
 			if !own {
 				return Abandoned, nil
@@ -464,9 +454,6 @@ func (s *Session) reported(sh *shell, r report) {
 // end ends a command. The caller holds mu of the session.
 func (c *running) end(status, pid int) {
 	c.status, c.pid = status, pid
-	if c.watch.timer != nil {
-		c.watch.timer.Stop()
-	}
 	close(c.done)
 }
 

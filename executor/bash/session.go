@@ -171,6 +171,8 @@ type Session struct {
 	sized      []*Attachment   // who asked for a size, the last one last
 	listener   *outputListener // of the Run that has the turn, nil where it has none
 	more       chan struct{}   // closed at the next change, nil unless a reader waits
+	lookTimer  *time.Timer     // calls lookDue at lookAt, which is zero while it does not run
+	lookAt     time.Time
 }
 
 // ErrClosed says that the session was closed.

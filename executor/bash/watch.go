@@ -38,8 +38,8 @@ import (
 // The first look comes after firstLook and each further one after twice the time,
 // at most maxLook. Input and further requests start again with firstLook.
 type watchState struct {
-	timer *time.Timer   // guarded by Session.mu
-	next  time.Duration // how long until the look after the next one; guarded by Session.mu
+	due  time.Time     // when the next look is; guarded by Session.mu
+	next time.Duration // how long until the look after the next one; guarded by Session.mu
 
 	// Session.looking guards the rest.
 	questions int
@@ -75,14 +75,43 @@ const (
 func (s *Session) lookSoon(cur *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case cur.ended() || cur != s.current:
-	case cur.watch.timer == nil:
-		cur.watch.next = 2 * firstLook
-		cur.watch.timer = time.AfterFunc(firstLook, func() { s.look(cur) })
-	default:
-		cur.watch.next = 2 * firstLook
-		cur.watch.timer.Reset(firstLook)
+	cur.watch.next = 2 * firstLook
+	s.lookIn(cur, firstLook)
+}
+
+// lookIn has the next look at a command come after d. The timer is the session's, and goes on
+// where it fires earlier: each new timer that is the earliest of all wakes a thread, which
+// takes longer than many commands. The caller holds mu.
+func (s *Session) lookIn(cur *running, d time.Duration) {
+	if cur.ended() || cur != s.current {
+		return
+	}
+	cur.watch.due = time.Now().Add(d)
+	if !s.lookAt.IsZero() && s.lookAt.Before(cur.watch.due) {
+		return
+	}
+	s.lookAt = cur.watch.due
+	if s.lookTimer == nil {
+		s.lookTimer = time.AfterFunc(d, s.lookDue)
+	} else {
+		s.lookTimer.Reset(d)
+	}
+}
+
+// lookDue looks at the current command if it is time.
+func (s *Session) lookDue() {
+	s.mu.Lock()
+	s.lookAt = time.Time{}
+	cur := s.current
+	if cur != nil {
+		if left := time.Until(cur.watch.due); left > 0 {
+			s.lookIn(cur, left)
+			cur = nil
+		}
+	}
+	s.mu.Unlock()
+	if cur != nil {
+		s.look(cur)
 	}
 }
 
@@ -151,10 +180,8 @@ func (s *Session) look(cur *running) {
 	if soon {
 		w.next = firstLook
 	}
-	if !cur.ended() {
-		w.timer.Reset(w.next)
-		w.next = min(2*w.next, maxLook)
-	}
+	s.lookIn(cur, w.next)
+	w.next = min(2*w.next, maxLook)
 }
 
 // retire ends a shell that can take no further command. Its end ends its command.
