@@ -28,8 +28,11 @@ func (s *Session) cancel(ctx context.Context, cur *running) error {
 	s.mu.Lock()
 	sh, since := s.shell, s.reportedAt
 	s.mu.Unlock()
+	// Bash takes the terminal back where a part of a pipe dies of a key before it became its
+	// program; what is left keeps the group.
+	group := sh.foreground()
 	signal := func(what unix.Signal) bool {
-		return proc.SignalYounger(sh.process.Pid, sh.foreground(), since, what)
+		return proc.SignalYounger(sh.process.Pid, []int{group, sh.foreground()}, since, what)
 	}
 	grace := cancelGrace
 	for _, step := range []struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,15 +76,15 @@ func KillYounger(leader int, since time.Duration) {
 const tick = 10 * time.Millisecond
 
 // SignalYounger sends a signal to the processes that descend from root, or are of its
-// session, and are in a process group or were started later than since, but not to root, and
-// reports whether there was one.
+// session, and are in one of the process groups or were started later than since, but not to
+// root, and reports whether there was one.
 // since is a time as [Uptime] returns it; of a process that was started in the same
 // hundredth of a second nothing is known. The caller makes sure that root was not waited
 // for.
-func SignalYounger(root, group int, since time.Duration, what unix.Signal) (reached bool) {
+func SignalYounger(root int, groups []int, since time.Duration, what unix.Signal) (reached bool) {
 	all := processes()
 	for pid, seen := range all {
-		if pid != root && (seen.Group == group || seen.startedSince(since+tick)) && descends(all, pid, root) {
+		if pid != root && (slices.Contains(groups, seen.Group) || seen.startedSince(since+tick)) && descends(all, pid, root) {
 			reached = signal(pid, seen, what) || reached
 		}
 	}

@@ -107,19 +107,19 @@ func TestKillYounger(t *testing.T) {
 	}
 }
 
-// Of a session, the group and what was started since a time get the signal, and the root does
+// Of a session, the groups and what was started since a time get the signal, and the root does
 // not; and the caller learns whether there was any such process.
 func TestSignalYounger(t *testing.T) {
 	t.Parallel()
 	root, pids := start(t, "A=1", "sleep 1000 & echo $$ $!; read x; exec sleep 1000")
-	if proc.SignalYounger(root, 0, proc.Uptime()+time.Second, syscall.SIGKILL) || !alive(pids[1]) {
+	if proc.SignalYounger(root, nil, proc.Uptime()+time.Second, syscall.SIGKILL) || !alive(pids[1]) {
 		t.Error("a process got the signal that is of another group and older")
 	}
-	if !proc.SignalYounger(root, root, proc.Uptime()+time.Second, syscall.SIGKILL) {
+	if !proc.SignalYounger(root, []int{0, root}, proc.Uptime()+time.Second, syscall.SIGKILL) {
 		t.Error("no process of the group got the signal")
 	}
 	gone(t, pids[1])
-	if proc.SignalYounger(root, root, 0, syscall.SIGKILL) || !alive(root) {
+	if proc.SignalYounger(root, []int{root}, 0, syscall.SIGKILL) || !alive(root) {
 		t.Error("the root got the signal")
 	}
 }
