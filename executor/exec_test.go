@@ -58,9 +58,7 @@ func TestExecDropsToUser(t *testing.T) {
 	}
 	// What is chosen for the program is not obeyed with the rights of the server.
 	probe := filepath.Join(dir, "probe")
-	if err := os.WriteFile(probe, []byte("#!/bin/sh\nid -u >>"+dir+"/ran\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, probe, "#!/bin/sh\nid -u >>"+dir+"/ran\n")
 	o := execute(t, e, api.ExecAction{Argv: []string{"probe"}, Env: api.Variables{"PATH": dir + ":/usr/bin:/bin", "BASH_ENV": probe, "ENV": probe, "LD_PRELOAD": probe}})
 	ran, err := os.ReadFile(dir + "/ran")
 	if err != nil || strings.Trim(string(ran), fmt.Sprintf("%d\n", u.UID)) != "" {

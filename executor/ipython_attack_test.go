@@ -45,9 +45,7 @@ func plantSocket(t *testing.T, u *identity.User, mode os.FileMode, plant string)
 		"open('" + dir + "/key', 'w').write(c['key'])\n" +
 		"try: " + plant + "\nexcept OSError: pass\n" + // the system may refuse the link
 		"os.write(3, b'ready /planted\\n')\nimport time; time.sleep(300)\n"
-	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(dir, "python3"), script)
 	t.Setenv("PATH", dir)
 	e, _ := start(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t), Shell: "/bin/sh"})
 	_ = cell(t, e, "", api.IPythonAction{Code: "1"}) // in another Python, if there is one

@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // program writes a script of a shell.
@@ -19,9 +20,7 @@ func program(t *testing.T, path, script string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, path, "#!/bin/sh\n"+script+"\n")
 }
 
 // The limit of an action covers the start of what it needs: the answer comes when

@@ -68,9 +68,7 @@ func TestExecRootInheritsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"id", "ls", "sh"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho owned\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\necho owned\n")
 	}
 	o := asRoot(t, e, api.ExecAction{Argv: []string{"env"}, Env: api.Variables{"GIVEN": "by the operator"}})
 	for line := range strings.Lines(o.Stdout) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // demoMachine runs demos as processes, with a state directory of its own.
@@ -108,9 +109,7 @@ func toolbox(t *testing.T, names ...string) string {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	tools := t.TempDir()
-	if err := os.WriteFile(filepath.Join(tools, "python3"), []byte("#!/bin/sh\necho 'Enter your name: Hello, TestUser!'\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(tools, "python3"), "#!/bin/sh\necho 'Enter your name: Hello, TestUser!'\n")
 	m := newDemoMachine(t, tools+":"+os.Getenv("PATH"))
 	code, stdout, stderr := m.run(t)
 	if code != 0 || !strings.Contains(stdout, "\n15 steps: 15 ok, 0 failed, 0 skipped;") {
@@ -149,9 +148,7 @@ func TestDemoWithoutTools(t *testing.T) {
 func TestDemoFailsWithAStep(t *testing.T) {
 	t.Parallel()
 	tools := toolbox(t, "bash", "chmod", "sleep")
-	if err := os.WriteFile(filepath.Join(tools, "python3"), []byte("#!/bin/sh\necho Bonjour\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(tools, "python3"), "#!/bin/sh\necho Bonjour\n")
 	m := newDemoMachine(t, tools)
 	code, stdout, stderr := m.run(t)
 	const want = "the output has no \"Enter your name: Hello, TestUser!\"\n"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/internal/shellquote"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestImage builds with a docker command that has only some images and pulls
@@ -55,7 +56,7 @@ func TestImage(t *testing.T) {
 			t.Parallel()
 			path := toolbox(t, "sh", "cat")
 			built := filepath.Join(t.TempDir(), "built")
-			write(t, filepath.Join(path, "docker"), `#!/bin/sh
+			testhelp.WriteProgram(t, filepath.Join(path, "docker"), `#!/bin/sh
 case "$1" in
 version) `+map[bool]string{true: "echo no engine >&2; exit 1", false: "echo 1"}[tt.down]+` ;;
 image) case "`+tt.has+`" in *" $3 "*) ;; *) exit 1 ;; esac ;;
@@ -63,9 +64,6 @@ pull) case "`+tt.pulls+`" in *" $2 "*) ;; *) echo no registry >&2; exit 1 ;; esa
 build) echo "$@" >`+shellquote.Word(built)+`; cat >>`+shellquote.Word(built)+` ;;
 esac
 `)
-			if err := os.Chmod(filepath.Join(path, "docker"), 0o755); err != nil {
-				t.Fatal(err)
-			}
 			cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), append([]string{"image", "-f", dockerfile}, tt.args...)...)
 			cmd.Env = []string{"PATH=" + path}
 			var out, errs bytes.Buffer

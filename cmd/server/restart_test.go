@@ -24,9 +24,7 @@ func inContainer(t *testing.T, binary string, args ...string) *upgradable {
 	}
 	script := filepath.Join(t.TempDir(), "init")
 	text := fmt.Sprintf("#!/bin/sh\nmount -t proc proc /proc && exec '%s' init \"$@\"\n", binary)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, script, text)
 	s := newUpgradable(t, script, nil, append([]string{"--username", "nobody", "--claim"}, args...)...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 	s.key = ownerKey
@@ -188,9 +186,7 @@ func TestRestartMakesDirectory(t *testing.T) {
 func TestRestartBindsFirst(t *testing.T) { //nolint:paralleltest // it sets a variable
 	dir := testhelp.PublicDir(t)
 	text := fmt.Sprintf("#!/bin/sh\nif grep -q \"${PWD%%/work}/s\\$\" /proc/net/unix; then echo bound; else echo free; fi >>%s/seen\nexec /bin/bash \"$@\"\n", dir)
-	if err := os.WriteFile(filepath.Join(dir, "bash"), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(dir, "bash"), text)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := inContainer(t, buildServer(t))
 	seen := func() string {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/browse"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // pages are served to the browser.
@@ -728,9 +729,7 @@ func TestHostileBrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "chromium"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteProgram(t, filepath.Join(dir, "chromium"), "#!/bin/sh\n"+script+"\n")
 			b := browse.New(browse.Config{Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}, Dir: dir})
 			ctx := t.Context()
 			if name == "talks nonsense" { // the others end by themselves
@@ -755,9 +754,7 @@ func TestCloseAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mute := "#!/bin/sh\ntouch " + dir + "/started\ncat <&3 >/dev/null\n"
-	if err := os.WriteFile(filepath.Join(dir, "chromium"), []byte(mute), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(dir, "chromium"), mute)
 	b := browse.New(browse.Config{Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}, Dir: dir})
 	done := make(chan error, 1)
 	go func() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/executor/browse"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A browser that ends at once is started again without its own sandbox, however
@@ -23,8 +24,8 @@ func TestStartsAgainWithoutSandbox(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	starts := filepath.Join(dir, "starts")
 	script := "#!/bin/sh\nfor a; do [ \"$a\" = --no-sandbox ] && free=free; done\necho start $free >>" + starts + "\necho Failed to move to new namespace >&2\nexit 1\n"
-	err = errors.Join(os.WriteFile(filepath.Join(dir, "chromium"), []byte(script), 0o755),
-		os.WriteFile(starts, nil, 0o666), os.Chmod(starts, 0o666), os.Chmod(dir, 0o755))
+	testhelp.WriteProgram(t, filepath.Join(dir, "chromium"), script)
+	err = errors.Join(os.WriteFile(starts, nil, 0o666), os.Chmod(starts, 0o666), os.Chmod(dir, 0o755))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // fakeKernel is a kernel without Python in its cells: it does what their code
@@ -130,9 +131,7 @@ func fakeConfig(t *testing.T, script string, cfg notebook.Config) *notebook.Note
 		t.Skip("there is no " + python)
 	}
 	program := filepath.Join(t.TempDir(), "fake")
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, program, script)
 	cfg.Programs = []string{program}
 	n := notebook.New(cfg)
 	t.Cleanup(n.Close)

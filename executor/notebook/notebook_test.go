@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // patience is for what must come to its end, however slow the machine is.
@@ -403,9 +404,7 @@ func TestAbsent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fake := filepath.Join(dir, "python3")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho absent ModuleNotFoundError: here is none >&3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, fake, "#!/bin/sh\necho absent ModuleNotFoundError: here is none >&3\n")
 	n := notebook.New(notebook.Config{Programs: []string{filepath.Join(dir, "missing"), fake}})
 	defer n.Close()
 	for range 30 { // its words and its end come together
@@ -431,9 +430,7 @@ func TestHostileKernel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fake := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
-			if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteProgram(t, fake, "#!/bin/sh\n"+script+"\n")
 			n := notebook.New(notebook.Config{Programs: []string{fake}})
 			defer n.Close()
 			_, err := n.Run(t.Context(), "", notebook.Cell{Code: "1", Timeout: -1})
@@ -474,9 +471,7 @@ for t in listening: t.start()
 os.write(3, b"ready /garbage\n")
 for t in listening: t.join()
 `
-	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, fake, script)
 	n := notebook.New(notebook.Config{Programs: []string{fake}})
 	defer n.Close()
 	if r, err := n.Run(t.Context(), "", notebook.Cell{Code: "1", Timeout: -1}); err == nil {

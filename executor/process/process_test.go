@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/process"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // long is more than any of these programs takes.
@@ -72,9 +73,7 @@ func all(t *testing.T, text process.Text) string {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\necho tool $0\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(dir, "tool"), "#!/bin/sh\necho tool $0\n")
 	for _, test := range []struct {
 		name           string
 		command        process.Command
@@ -135,9 +134,7 @@ func TestCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "lost"), []byte("#!/no/such/interpreter\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, filepath.Join(dir, "lost"), "#!/no/such/interpreter\n")
 	huge := strings.Repeat("x", 1<<20)
 	e := engine(t)
 	for _, test := range []struct {

@@ -48,6 +48,20 @@ func Tree(tb testing.TB, dir string) []string {
 	return all
 }
 
+// WriteProgram writes a program that the test runs, for all users. A process that is started
+// meanwhile would inherit the open file, and the kernel runs no file that is open for writing.
+func WriteProgram(tb testing.TB, file, text string) {
+	tb.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o755); err != nil { //nolint:gosec // for all users
+		tb.Fatal(err)
+	}
+}
+
 // KillAfter ends the process whose number a file holds at the end of the test: it left
 // the sandbox's process tree.
 func KillAfter(t *testing.T, file string) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // What runs has what it would have from cmd.Start, and nothing of ours.
@@ -144,9 +145,7 @@ func TestStartFails(t *testing.T) {
 func leased(t *testing.T) (program string, wanted <-chan os.Signal, release func()) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testhelp.WriteProgram(t, program, "#!/bin/sh\n")
 	file, err := os.Open(program)
 	if err != nil {
 		t.Fatal(err)
