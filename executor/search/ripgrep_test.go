@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/search"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // largeTree is enough text for ripgrep to be started: two megabytes, with
@@ -70,28 +71,28 @@ func TestRipgrepMayBeAnything(t *testing.T) {
 		{"fails", "exit 2"},
 		{"is killed", "kill -9 $$"},
 		{"prints without end", "while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done"},
-		{"leaves a child with its output", "sleep 1000 & exit 2"},
+		{"leaves a child with its output", "sleep 1000 & echo $! >$0.child; exit 2"},
 		{"prints other names", `for i in 1 2 3; do printf '/etc/passwd\0'; done; for a; do printf '%s\0' "$a"; done`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			fake := filepath.Join(t.TempDir(), "rg")
-			if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testhelp.WriteProgram(t, fake, "#!/bin/sh\n"+tt.script+"\n")
 			got, err := search.New(search.Config{Ripgrep: fake}).Grep(t.Context(), search.GrepQuery{Dir: root, Pattern: "needle", Limit: 1000})
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, %v, want %+v", got, err, want)
+			}
+			text, _ := os.ReadFile(fake + ".child")
+			for pid := strings.TrimSpace(string(text)); pid != "" && lives(pid); {
+				time.Sleep(time.Millisecond)
 			}
 		})
 	}
 	t.Run("hangs", func(t *testing.T) {
 		t.Parallel()
 		fake := filepath.Join(t.TempDir(), "rg")
-		if err := os.WriteFile(fake, []byte("#!/bin/sh\nsleep 1000 & wait\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testhelp.WriteProgram(t, fake, "#!/bin/sh\nsleep 1000 & wait\n")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		got, err := search.New(search.Config{Ripgrep: fake}).Grep(ctx, search.GrepQuery{Dir: root, Pattern: "needle", Limit: 1000})
@@ -99,6 +100,12 @@ func TestRipgrepMayBeAnything(t *testing.T) {
 			t.Errorf("got %+v, %v, want it cut", got, err)
 		}
 	})
+}
+
+// lives reports whether a process has not ended.
+func lives(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 // The text that ripgrep looks for is in every match.
