@@ -132,40 +132,52 @@ func TestFinderRandom(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "python"}
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	name := func() string {
-		at := root
+	name := func() (at string) {
 		for range 1 + random.IntN(3) {
 			at = filepath.Join(at, names[random.IntN(len(names))])
 		}
 		return at
 	}
+	files, err := os.OpenRoot(root) // a link that is moved may lead out of the directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
 	f := proc.NewFinder("python", nil)
 	defer f.Close()
 	kept, found, log := 0, 0, []string{}
-	for range 5_000 {
+	for i := range 5_000 {
+		if i%250 == 0 { // in some trees hardly any change is possible
+			for _, entry := range names {
+				if err := files.RemoveAll(entry); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log = append(log, "rm -r *")
+		}
 		at, other := name(), name()
 		var err error
 		var what string
 		switch random.IntN(8) {
 		case 0, 1:
-			what, err = "mkdir "+at, os.Mkdir(at, 0o755)
+			what, err = "mkdir "+at, files.Mkdir(at, 0o755)
 		case 2:
-			what, err = "write "+at, os.WriteFile(at, nil, 0o755)
+			what, err = "write "+at, files.WriteFile(at, nil, 0o755)
 		case 3:
 			mode := []os.FileMode{0o755, 0o644}[random.IntN(2)]
-			if info, err := os.Stat(at); err == nil && info.IsDir() && os.Getuid() != 0 {
+			if info, err := files.Stat(at); err == nil && info.IsDir() && os.Getuid() != 0 {
 				mode = 0o755 // an ordinary user would lock itself out of everything in it
 			}
-			what, err = fmt.Sprint("chmod ", at, mode), os.Chmod(at, mode)
+			what, err = fmt.Sprint("chmod ", at, mode), files.Chmod(at, mode)
 		case 4:
-			what, err = "mv "+at+" "+other, os.Rename(at, other)
+			what, err = "mv "+at+" "+other, files.Rename(at, other)
 		case 5:
-			what, err = "rm "+at, os.Remove(at)
+			what, err = "rm "+at, files.Remove(at)
 		case 6:
 			target, _ := filepath.Rel(filepath.Dir(at), other)
-			what, err = "ln "+at+" "+target, os.Symlink(target, at)
+			what, err = "ln "+at+" "+target, files.Symlink(target, at)
 		case 7:
-			what, err = "hardlink "+at+" "+other, os.Link(at, other)
+			what, err = "hardlink "+at+" "+other, files.Link(at, other)
 		}
 		if err != nil {
 			continue // most tries are of something that is not there

@@ -44,6 +44,12 @@ var watchable = []string{
 	"tmpfs", "ramfs", "rootfs", "squashfs", "erofs", "iso9660",
 }
 
+// watchableTypes are those of them that have a type of their own (statfs(2)).
+var watchableTypes = []int64{
+	unix.OVERLAYFS_SUPER_MAGIC, unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.SQUASHFS_MAGIC, unix.EROFS_SUPER_MAGIC_V1, unix.ISOFS_SUPER_MAGIC,
+}
+
 // watch reports changes to the way to files: to the directories and links that a
 // path leads through, and to what is mounted. It is not safe for concurrent use.
 type watch struct {
@@ -182,7 +188,15 @@ func (w *watch) checkMount(path string) error {
 	if w.local == nil {
 		w.local = localMounts()
 	}
-	if !w.local[stat.Mnt_id] {
+	local, listed := w.local[stat.Mnt_id]
+	if !listed { // the root of a chroot lies in it
+		var system unix.Statfs_t
+		if err := unix.Statfs(path, &system); err != nil {
+			return err
+		}
+		local = slices.Contains(watchableTypes, system.Type)
+	}
+	if !local {
 		return errUnwatchable
 	}
 	return nil
