@@ -54,7 +54,7 @@ func Check(f *os.File, flag int) error {
 // hexadecimal. It stops with the error that ended returns; nil never ends it.
 func SHA256(f *os.File, size int64, ended func() error) (string, error) {
 	digest, in := sha256.New(), io.NewSectionReader(f, 0, size)
-	buf := make([]byte, min(size+1, 128<<10)) // one byte more shows the end
+	buf := make([]byte, min(size+1, 32<<10)) // one byte more shows the end; larger ones leave the cache
 	for at := int64(0); ; {
 		n, err := in.ReadAt(buf, at)
 		_, _ = digest.Write(buf[:n]) // never fails
