@@ -8,39 +8,62 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/actiond/actiond/executor/journal"
 )
 
-// openJournal opens the journal of actions below the state directory, or one of its own
-// for this working directory and address. If no directory was asked for and none can be
-// used, the journal is in memory, and /readyz says so.
-func openJournal(opts *options, env func(string) string, logger *slog.Logger) (*journal.Journal, error) {
+// beginJournal takes the directory of the journal of actions: below the state directory, or
+// one of its own for this working directory and address. opened returns the journal once it
+// was read, which goes on meanwhile. If no directory was asked for and none can be used, the
+// journal is in memory, and /readyz says so.
+func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), err error) {
 	cfg := opts.journal
 	if opts.stateDir != "" {
 		cfg.Dir = filepath.Join(opts.stateDir, "journal")
+	} else if cfg.Dir = ownJournal(opts, env); cfg.Dir == "" {
+		cfg.MaxBytes = 0
+	}
+	inMemory := func(err error) (*journal.Journal, error) {
+		if opts.stateDir != "" || errors.Is(err, journal.ErrNewer) {
+			return nil, err
+		}
+		logger.Warn("actions are recorded in memory only", slog.Any("error", err))
+		cfg.Dir, cfg.MaxBytes = "", 0
 		return journal.Open(cfg)
 	}
+	j, load, err := journal.Begin(cfg)
+	if err != nil {
+		j, err = inMemory(err)
+		return func() (*journal.Journal, error) { return j, nil }, err
+	}
+	var reading sync.WaitGroup
+	var failed error
+	reading.Go(func() {
+		if failed = load(); failed != nil {
+			j, failed = inMemory(failed)
+		}
+	})
+	return func() (*journal.Journal, error) {
+		reading.Wait()
+		return j, failed
+	}, nil
+}
+
+// ownJournal returns the directory of a journal without a state directory, "" for none.
+func ownJournal(opts *options, env func(string) string) string {
 	base := "/var/lib/actiond"
 	if os.Geteuid() != 0 {
-		base = ""
 		if dir := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 			base = filepath.Join(dir, "actiond")
 		} else if home := env("HOME"); filepath.IsAbs(home) {
 			base = filepath.Join(home, ".local", "state", "actiond")
+		} else {
+			return ""
 		}
 	}
-	if base != "" {
-		place := sha256.Sum256([]byte(opts.workingDir + "\x00" + opts.addr))
-		cfg.Dir = filepath.Join(base, fmt.Sprintf("%x", place[:8]), "journal")
-		j, err := journal.Open(cfg)
-		if err == nil || errors.Is(err, journal.ErrNewer) {
-			return j, err
-		}
-		logger.Warn("actions are recorded in memory only", slog.Any("error", err))
-	}
-	cfg.Dir, cfg.MaxBytes = "", 0
-	return journal.Open(cfg)
+	place := sha256.Sum256([]byte(opts.workingDir + "\x00" + opts.addr))
+	return filepath.Join(base, fmt.Sprintf("%x", place[:8]), "journal")
 }
 
 // lookup returns the values of variables in an environment.

@@ -22,7 +22,7 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 	var logs bytes.Buffer
 	open := func(dir, env string) (*journal.Journal, error) {
 		opts := &options{workingDir: dir, addr: "127.0.0.1:1", journal: journal.Config{MaxAge: time.Hour}}
-		return openJournal(opts, func(string) string { return env }, slog.New(slog.NewTextHandler(&logs, nil)))
+		return openJournal(opts, env, slog.New(slog.NewTextHandler(&logs, nil)))
 	}
 	for _, tt := range []struct{ name, dir, env, problem string }{
 		{"first", "/a", state, ""},
@@ -41,7 +41,7 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 		}
 	}
 	opts := &options{stateDir: state}
-	j, err := openJournal(opts, nil, slog.New(slog.DiscardHandler))
+	j, err := openJournal(opts, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,16 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 	if _, err := os.Stat(filepath.Join(state, "journal", "lock")); err != nil {
 		t.Error(err)
 	}
-	if _, err := openJournal(opts, nil, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := openJournal(opts, "", slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("two servers share a state directory")
 	}
+}
+
+// openJournal opens the journal of a server whose variables have the value env.
+func openJournal(opts *options, env string, logger *slog.Logger) (*journal.Journal, error) {
+	opened, err := beginJournal(opts, func(string) string { return env }, logger)
+	if err != nil {
+		return nil, err
+	}
+	return opened()
 }

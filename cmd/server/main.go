@@ -109,11 +109,20 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if before != nil {
 		opts.journal.Lock = os.NewFile(uintptr(before.Lock), "lock")
 	}
-	actions, err := openJournal(opts, lookup(env), logger)
+	opened, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
 	if err != nil {
 		return err
 	}
-	defer func() { _ = actions.Close() }() // every write was checked
+	defer func() {
+		if actions, err := opened(); err == nil {
+			_ = actions.Close() // every write was checked
+		}
+	}()
+	if before != nil || last != nil { // a refusal comes before the shells are taken over, and before the port is bound
+		if _, err := opened(); err != nil {
+			return err
+		}
+	}
 	var inherited *executor.Frozen
 	if before != nil {
 		inherited = before.Executor
@@ -144,6 +153,10 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		if err := exec.Export(ctx, last.Env); err != nil {
 			return err
 		}
+	}
+	actions, err := opened()
+	if err != nil {
+		return err
 	}
 	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, actions: actions, listener: listener, signals: signals, memory: memory})
 }

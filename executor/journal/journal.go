@@ -129,23 +129,36 @@ type log struct {
 // ErrLocked or ErrNewer where the directory must not be used; a damaged journal is read
 // as far as possible, and [Journal.Problem] tells. The caller must call Close.
 func Open(cfg Config) (*Journal, error) {
+	j, load, err := Begin(cfg)
+	if err == nil {
+		err = load()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// Begin is the first half of [Open], after which the directory is this process's. The
+// journal is not used before load, the second half, has read the files and returned nil.
+func Begin(cfg Config) (j *Journal, load func() error, err error) {
 	inMemory := cfg.Dir == ""
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, map[bool]int64{false: 256 << 20, true: 32 << 20}[inMemory])
 	cfg.MaxActions = cmp.Or(cfg.MaxActions, 10_000)
 	cfg.MaxAge = cmp.Or(cfg.MaxAge, 7*24*time.Hour)
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, 16<<20)
 	cfg.MaxForgotten = cmp.Or(cfg.MaxForgotten, 100_000)
-	j := &Journal{
+	j = &Journal{
 		cfg: cfg, unlock: func() {}, next: 1, log: &log{},
 		byID: map[string]*Action{}, forgotten: map[idHash]struct{}{},
 	}
 	j.text = j.log
 	if inMemory {
-		return j, nil
+		return j, func() error { return nil }, nil
 	}
 	root, err := openDir(cfg.Dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	j.lock = cfg.Lock
 	unlock, err := adopt(root, cfg.Lock)
@@ -158,9 +171,9 @@ func Open(cfg Config) (*Journal, error) {
 	if err != nil {
 		_ = root.Close()
 		if errors.Is(err, filelock.ErrLocked) {
-			return nil, fmt.Errorf("%s: %w", cfg.Dir, ErrLocked)
+			return nil, nil, fmt.Errorf("%s: %w", cfg.Dir, ErrLocked)
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	j.unlock = func() {
 		unlock()
@@ -170,11 +183,13 @@ func Open(cfg Config) (*Journal, error) {
 	if cfg.NoText {
 		j.text = &log{}
 	}
-	if err := j.load(); err != nil {
-		j.unlock()
-		return nil, fmt.Errorf("opening the journal %s: %w", cfg.Dir, err)
-	}
-	return j, nil
+	return j, func() error {
+		if err := j.load(); err != nil {
+			j.unlock()
+			return fmt.Errorf("opening the journal %s: %w", cfg.Dir, err)
+		}
+		return nil
+	}, nil
 }
 
 // adopt goes on with a lock, which it closes where it cannot.
