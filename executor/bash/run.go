@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -445,7 +444,7 @@ func (s *Session) reported(sh *shell, r report) {
 	if r.dir != "" {
 		s.dir = r.dir
 	}
-	s.reportedAt = proc.Uptime()
+	s.reportedAt = r.at
 	s.flags, s.status, s.path, s.jobPID = r.flags, max(r.progress.status, 0), r.path, r.background
 	c.end(r.progress.status, r.background)
 	s.changed()

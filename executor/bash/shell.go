@@ -60,6 +60,7 @@ type report struct {
 	dir        string
 	flags      string
 	path       string
+	at         time.Duration // when it was read, as [proc.Uptime] returns it
 }
 
 // progress is the value of progressVar.
@@ -109,6 +110,7 @@ type shell struct {
 	listener  listener
 	reporting sync.Mutex // held from a read of the reports until its messages are delivered
 	pending   []byte     // what was read of the reports and not delivered; guarded by reporting
+	late      int        // how many bytes of them were read after the last moment to wait for more
 	reading   sync.Mutex // held from a read of the terminal until its bytes are delivered
 	buffer    [16 << 10]byte
 	readers   sync.WaitGroup
@@ -503,9 +505,7 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 			r.sh.reporting.Lock()
 			locked = true
 		}
-		for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
-			n, err = unix.Read(int(fd), p)
-		}
+		n, err = readPipe(fd, p)
 		if errors.Is(err, unix.EAGAIN) {
 			r.sh.reporting.Unlock()
 			locked = false
@@ -515,6 +515,10 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 	})
 	if !locked {
 		r.sh.reporting.Lock()
+	}
+	if errors.Is(over, os.ErrDeadlineExceeded) && r.sh.late < maxPipe { // what lies in the pipe is read however late it is
+		over = raw.Control(func(fd uintptr) { n, err = readPipe(fd, p) })
+		r.sh.late += max(n, 0)
 	}
 	switch {
 	case over != nil:
@@ -528,6 +532,14 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// readPipe is read(2) that no signal interrupts.
+func readPipe(fd uintptr, p []byte) (n int, err error) {
+	for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
+		n, err = unix.Read(int(fd), p)
+	}
+	return n, err
+}
+
 func (sh *shell) deliverBegin(f []string) {
 	if seq, err := strconv.ParseInt(f[0], 10, 64); err == nil {
 		sh.listener.began(sh, seq)
@@ -535,7 +547,7 @@ func (sh *shell) deliverBegin(f []string) {
 }
 
 func (sh *shell) deliverReport(f []string) {
-	r := report{progress: parseProgress(f[1]), flags: f[3], path: f[4], dir: f[5], background: -1}
+	r := report{progress: parseProgress(f[1]), flags: f[3], path: f[4], dir: f[5], background: -1, at: proc.Uptime()}
 	if !sh.isBash {
 		r.dir = strings.TrimSuffix(r.dir, "\n") // from pwd
 	}
@@ -585,6 +597,9 @@ func readField(in *bufio.Reader) (string, error) {
 // lastReportTime is how long reports are waited for once the shell is gone: they
 // lie in the pipe, and only a process that a trap left behind keeps it open.
 const lastReportTime = 200 * time.Millisecond
+
+// maxPipe is how much a pipe holds at most (pipe(7)), where its user is not root.
+const maxPipe = 1 << 20
 
 // wait is the one place where the process is waited for. What it reported and
 // wrote before its end is delivered before its end is.

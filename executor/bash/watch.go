@@ -58,6 +58,10 @@ const (
 	// patience is many times what a shell takes to read a line, also on an
 	// overloaded machine.
 	patience = 3 * time.Second
+	// lateReport is how long a report may lie unread on an overloaded machine, while the
+	// shell goes on to its prompt. What it started before is killed only where the shell
+	// would be.
+	lateReport = time.Second
 	// maxQuestions is how many questions a shell may leave unanswered.
 	// It reads a question only after it did what the one before it says.
 	maxQuestions = 4
@@ -166,6 +170,9 @@ func (s *Session) look(cur *running) {
 	case program != w.program:
 		w.program, w.programAt = program, now
 	case program == sh.process.Pid && now.Sub(w.programAt) > promptTime:
+		if now.Sub(w.since) > patience/2 {
+			reportedAt -= lateReport
+		}
 		proc.KillYounger(program, reportedAt) // a substitution in a prompt
 		w.program, soon = 0, true
 	case program > 1 && program != sh.process.Pid && (now.Sub(w.programAt) > promptTime || keyed):
