@@ -199,10 +199,12 @@ func TestExecStops(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
 	m.ok("create", "--name", "box")
-	code, stdout, stderr := m.run("exec", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; echo $$; while :; do sleep 0.1; done")
-	pid := strings.TrimSpace(stdout)
-	if code != command.ExitTimeout || pid == "" {
-		t.Fatalf("got %d, %q, %q", code, stdout, stderr)
+	pid := ""
+	for limit := time.Second; pid == ""; limit *= 2 { // until the command begins in time
+		code, stdout, stderr := m.run("exec", "--timeout", limit.String(), "box", "sh", "-c", "trap '' INT; echo $$; while :; do sleep 0.1; done")
+		if pid = strings.TrimSpace(stdout); code != command.ExitTimeout || pid == "" && limit > time.Minute {
+			t.Fatalf("got %d, %q, %q", code, stdout, stderr)
+		}
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -112,13 +113,19 @@ func TestChosenPort(t *testing.T) {
 	log, done := &lines{}, make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	host := "localhost"
+	if _, err := net.DefaultResolver.LookupHost(t.Context(), host); err != nil {
+		host = "127.0.0.1" // there is no /etc/hosts
+	}
 	go func() {
-		done <- run(ctx, []string{"--addr", "localhost:0", "--working-dir", t.TempDir()}, env, io.Discard, log)
+		done <- run(ctx, []string{"--addr", host + ":0", "--working-dir", t.TempDir()}, env, io.Discard, log)
 	}()
 	port := regexp.MustCompile(`msg=serving addr=((?:127\.0\.0\.1|\[::1\]):[1-9]\d*) `)
-	for deadline := time.Now().Add(5 * time.Minute); !port.MatchString(log.String()); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no port in %q", log.String())
+	for !port.MatchString(log.String()) {
+		select {
+		case err := <-done:
+			t.Fatalf("it ended with %v and logged %q", err, log)
+		case <-time.After(time.Millisecond):
 		}
 	}
 	if err := to(t, "http://"+port.FindStringSubmatch(log.String())[1], "").Ready(t.Context()); err != nil {
