@@ -22,6 +22,9 @@ type Config struct {
 	// Lock is that of the directory where the program before in this process held it: see
 	// [Journal.Lock]. Open closes it after an error.
 	Lock *os.File
+	// Living are the actions that go on from the program before in this process: see
+	// [Action.Freeze].
+	Living []Frozen
 	// Sync makes records survive a loss of power: Begin and End return when they are on
 	// the disk.
 	Sync bool
@@ -154,6 +157,7 @@ func Begin(cfg Config) (j *Journal, load func() error, err error) {
 	}
 	j.text = j.log
 	if inMemory {
+		j.revive(nil)
 		return j, func() error { return nil }, nil
 	}
 	root, err := openDir(cfg.Dir)

@@ -863,3 +863,92 @@ func TestDamageFreesNoIdentity(t *testing.T) {
 		})
 	}
 }
+
+// An action goes on in another journal of its directory, wherever its records are: its output
+// follows at its offsets, and what waits for its end sees it. One that is not there is unknown.
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	for _, noText := range []bool{false, true} {
+		t.Run(fmt.Sprintf("no text %t", noText), func(t *testing.T) {
+			t.Parallel()
+			cfg := journal.Config{Dir: t.TempDir(), NoText: noText}
+			j := open(t, cfg)
+			large, small, queued, unwritten, dead := reserve(t, j, "large"), reserve(t, j, "small"), reserve(t, j, "queued"), reserve(t, j, "unwritten"), reserve(t, j, "dead")
+			for _, a := range []*journal.Action{large, small, dead} {
+				if err := a.Begin(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			queued.Queue()
+			var want [2]strings.Builder
+			line := 0
+			grow := func(actions ...*journal.Action) {
+				for i, a := range actions {
+					for range []int{5000, 5}[i] {
+						line++
+						text := fmt.Sprintf("line %d of %40d\n", line, i)
+						a.Output(journal.Stdout, []byte(text))
+						want[i].WriteString(text)
+					}
+				}
+			}
+			var before [2]string
+			for range 3 {
+				grow(large, small)
+				small.Skip(journal.Stdout, 7)
+				cfg.Living = nil
+				for _, a := range []*journal.Action{large, small, queued, unwritten} {
+					cfg.Living = append(cfg.Living, a.Freeze())
+				}
+				infos := fmt.Sprint(large.Info(), small.Info(), queued.Info(), unwritten.Info())
+				if err := j.Close(); err != nil {
+					t.Fatal(err)
+				}
+				j = open(t, cfg)
+				for _, a := range []**journal.Action{&large, &small, &queued, &unwritten} {
+					*a, _ = j.Lookup((*a).ID())
+				}
+				if got := fmt.Sprint(large.Info(), small.Info(), queued.Info(), unwritten.Info()); got != infos {
+					t.Fatalf("got %s\nwant %s", got, infos)
+				}
+				if noText {
+					before = [2]string{want[0].String(), want[1].String()} // was in memory
+				}
+			}
+			grow(large, small)
+			for i, a := range []*journal.Action{large, small} {
+				if got := strings.ReplaceAll(printed(t, a, 0), "[7]", ""); got != strings.TrimPrefix(want[i].String(), before[i]) {
+					t.Errorf("%s printed %d bytes, want %d: %.200s", a.ID(), len(got), want[i].Len()-len(before[i]), got)
+				}
+			}
+			if err := queued.Begin(); err != nil {
+				t.Error(err)
+			}
+			for _, a := range []*journal.Action{large, small, queued, unwritten} {
+				select {
+				case <-a.Done():
+					t.Errorf("%s has ended", a.ID())
+				default:
+				}
+				a.End(journal.Done, []byte("result"))
+				<-a.Done()
+			}
+			cfg.Living = nil
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			j = open(t, cfg)
+			for id, state := range map[string]string{"large": "done", "small": "done", "queued": "done", "unwritten": "done", "dead": "unknown"} {
+				if got := known(t, j, id); !strings.HasPrefix(got, state) {
+					t.Errorf("%s is %.40s, want %s", id, got, state)
+				}
+			}
+			if a := reserve(t, j, "next"); a.N() != 6 {
+				t.Errorf("the next number is %d", a.N())
+			}
+			if counts := j.Stats().States; counts[journal.Done] != 4 || counts[journal.Running] != 0 || counts[journal.Unknown] != 1 {
+				t.Errorf("counted %v", counts)
+			}
+		})
+	}
+}

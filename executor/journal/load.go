@@ -57,8 +57,9 @@ func (j *Journal) load() error {
 			return err
 		}
 	}
+	j.revive(l.byN)
 	for _, a := range j.actions {
-		if !a.gone {
+		if !a.gone && a.done == nil {
 			l.afterCrash(a)
 		}
 	}
@@ -205,6 +206,7 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 	case kindOutput:
 		if r.length > 0 { // otherwise it is a length alone
 			a.inline = append(a.inline, place{segment: s, at: at, seq: r.seq, offset: r.at})
+			a.inlined += recordHeader + r.length
 		}
 		a.out.grow(r)
 	case kindEnded:

@@ -111,7 +111,7 @@ func (a *Action) append(stream Stream, p []byte) {
 func (a *Action) ownFile(r record, more int) (*segment, error) {
 	d := a.j.text.dir
 	if n := len(a.own); n > 0 {
-		if last := a.own[n-1]; last.size+int64(more) <= ownSize {
+		if last := a.own[n-1]; last.size+int64(more) <= ownSize && last.file != nil { // else it is from before an upgrade
 			return last, nil
 		}
 	}
