@@ -51,6 +51,12 @@ const (
 // Watch hears how an action goes on. Fields that are nil are not called; the others are
 // called one after another, and not after the action was answered.
 type Watch struct {
+	// ID is the identity of the action, by which it can be handed over to another program of
+	// this process; empty: it cannot.
+	ID string
+	// Resumed says that the program before in this process handed the action over: it goes
+	// on, and does not begin again.
+	Resumed bool
 	// Queue is called before the action waits for its turn in its session.
 	Queue func()
 	// Begin is called before the action does anything. If it returns an error, the

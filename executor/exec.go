@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/process"
 )
 
 // exec starts a program, tells its output unless w.Output is nil, and waits for its end as
 // long as the request says.
 func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
-	begun := time.Now()
-	command := e.programOf(a)
-	if w.Output != nil {
-		command.Output = func(c process.Chunk) {
-			w.Output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
-		}
+	until := never
+	if l, ok := limit(req); ok {
+		until = deadline(l)
 	}
+	command := e.programOf(a)
+	command.Output = programOutput(w)
 	engine, err := e.engineFor(a, w)
 	if err != nil {
 		return nil, err
@@ -48,12 +49,43 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	if err != nil {
 		return nil, err
 	}
+	return e.awaitProgram(ctx, p, until, w)
+}
+
+// resumeExec goes on with a program that was handed over.
+func (e *Executor) resumeExec(ctx context.Context, f FrozenAction, w api.Watch) (api.Observation, error) {
+	engine := e.programs
+	if f.Root {
+		engine = cmp.Or(e.asRoot, engine)
+	}
+	p, err := engine.Restore(f.Program)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Leave()
+	p.Attend(programOutput(w))
+	return e.awaitProgram(ctx, p, f.Until, w)
+}
+
+// programOutput returns what tells the output of a program; nil where that is not wanted.
+func programOutput(w api.Watch) func(process.Chunk) {
+	if w.Output == nil {
+		return nil
+	}
+	return func(c process.Chunk) {
+		w.Output(api.Output{PID: c.PID, Stream: streamNames[c.Stream], Offset: c.Offset, Data: c.Data})
+	}
+}
+
+// awaitProgram waits until a program has ended, or until a time as [proc.Uptime] returns it.
+func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until time.Duration, w api.Watch) (api.Observation, error) {
+	defer e.moving.enter(w.ID, movable{until: until, program: p})()
 	if w.Program != nil {
 		w.Program(program{p})
 	}
 	wait := time.Duration(-1)
-	if l, ok := limit(req); ok {
-		wait = max(0, l-time.Since(begun))
+	if until != never {
+		wait = max(0, until-proc.Uptime())
 	}
 	defer onCancel(w, p.Cancel)()
 	w.CanLook(func() *api.Waiting { return e.look(programPlace(p)) })

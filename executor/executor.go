@@ -94,6 +94,7 @@ type Executor struct {
 	looker   *waiting.Looker
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
+	moving   moving
 	mark     string                            // in the environment of all processes
 	owners   atomic.Pointer[map[string]string] // variables of Export
 }
@@ -179,6 +180,9 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 // actions begin at once. Cells do not wait for their
 // output to be told, and a slow one is told what it missed.
 func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	if w.Resumed {
+		return e.resume(ctx, req, w)
+	}
 	run, isRun := req.Action.(api.RunAction)
 	_, isCell := req.Action.(api.IPythonAction)
 	if !isCell && (!isRun || run.Reset) {

@@ -5,15 +5,20 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/mcp"
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/executor/process"
 )
 
 // Frozen is the state of an Executor on its way to another program of the same process:
@@ -26,15 +31,81 @@ type Frozen struct {
 	Kernels  map[string]string // how they ended, by session
 	Browser  map[string]string
 	MCP      []mcp.Server
+	Actions  map[string]FrozenAction // by identity
+	// Programs are those that no action waits for, RootPrograms those of root's.
+	Programs, RootPrograms []*process.Frozen
 }
 
-// Unmovable names what runs that cannot be handed over: programs, also those whose action was
-// answered, and cells.
-func (e *Executor) Unmovable() (names []string) {
-	names = e.programs.Running()
-	if e.asRoot != nil {
-		names = append(names, e.asRoot.Running()...)
+// FrozenAction is an action under way.
+type FrozenAction struct {
+	Until   time.Duration // the end of its wait, as [proc.Uptime] returns it; negative for none
+	Program *process.Frozen
+	Root    bool // the program is root's
+}
+
+// never is the end of a wait without a limit.
+const never = time.Duration(-1)
+
+// deadline returns the time, as [proc.Uptime] returns it, after a limit.
+func deadline(after time.Duration) time.Duration {
+	if until := proc.Uptime() + after; until >= 0 {
+		return until
 	}
+	return never // it does not fit
+}
+
+// moving are the actions under way that can be handed over.
+type moving struct {
+	mu  sync.Mutex // held from Freeze on: none of them ends meanwhile
+	all map[string]movable
+}
+
+// movable is the state of an action under way.
+type movable struct {
+	until   time.Duration
+	program *process.Process
+}
+
+// enter adds an action, and leave removes it. Nothing is added for an empty identity.
+func (m *moving) enter(id string, a movable) (leave func()) {
+	if id == "" {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[string]movable{}
+	}
+	m.all[id] = a
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.all, id)
+	}
+}
+
+// Movable returns the identities of the actions that can go on in another program now.
+func (e *Executor) Movable() map[string]bool {
+	e.moving.mu.Lock()
+	defer e.moving.mu.Unlock()
+	ids := map[string]bool{}
+	for id := range e.moving.all {
+		ids[id] = true
+	}
+	return ids
+}
+
+// resume goes on with an action that was handed over.
+func (e *Executor) resume(ctx context.Context, _ api.Request, w api.Watch) (api.Observation, error) {
+	f, ok := e.cfg.Inherited.Actions[w.ID]
+	if !ok {
+		return nil, fmt.Errorf("the action %q was not handed over", w.ID)
+	}
+	return e.resumeExec(ctx, f, w)
+}
+
+// Unmovable names what runs, beside actions, that cannot be handed over: cells.
+func (e *Executor) Unmovable() (names []string) {
 	if e.notebook != nil {
 		for _, k := range e.notebook.Sessions() {
 			if k.State == notebook.Busy {
@@ -45,51 +116,78 @@ func (e *Executor) Unmovable() (names []string) {
 	return names
 }
 
-// Freeze stops all sessions and returns the state of the executor. keep is called for each
-// file that must stay open, and returns its descriptor; ended names the sessions whose
-// shells will end. Until resume is called, everything that concerns a session waits.
-func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error)) (f *Frozen, ended []string, resume func()) {
-	f = &Frozen{Mark: e.mark, Owners: e.Exported(), Sessions: map[string]*bash.Frozen{}, MCP: e.mcp.Servers()}
+// Freeze stops all sessions and programs and returns the state of the executor. keep is called
+// for each file that must stay open, and returns its descriptor; ended names what
+// will end, which end does. Until resume is called, everything that concerns a session or a
+// program waits.
+func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error)) (f *Frozen, ended []string, end, resume func()) {
+	f = &Frozen{Mark: e.mark, Owners: e.Exported(), Sessions: map[string]*bash.Frozen{}, MCP: e.mcp.Servers(), Actions: map[string]FrozenAction{}}
 	if e.notebook != nil {
 		f.Kernels = e.notebook.Losses(bash.Upgraded)
 	}
 	if e.browser != nil {
 		f.Browser = e.browser.Losses(bash.Upgraded)
 	}
-	var frozen []*bash.Session
+	var resumes []func()
 	for _, s := range e.sessions.shells.List() {
 		if !s.Live {
 			continue
 		}
 		state, err := s.Value.Freeze(ctx, keep)
 		if err == nil {
-			frozen = append(frozen, s.Value)
+			resumes = append(resumes, s.Value.Resume)
 			f.Sessions[s.Name] = state
 		}
 		if err != nil || state.Lost {
-			ended = append(ended, s.Name)
+			ended = append(ended, fmt.Sprintf("the shell of session %q", s.Name))
 		}
 	}
+	// Before the programs: their actions end only with this lock.
+	e.moving.mu.Lock()
+	resumes = append(resumes, e.moving.mu.Unlock)
+	var waited, stuck []*process.Process
+	for _, a := range e.moving.all {
+		waited = append(waited, a.program)
+	}
+	for _, engine := range []*process.Engine{e.programs, e.asRoot} {
+		if engine == nil {
+			continue
+		}
+		programs, others, resume := engine.Freeze(ctx, waited, keep)
+		resumes = append(resumes, resume)
+		stuck = append(stuck, others...)
+		left := maps.Clone(programs)
+		for id, a := range e.moving.all {
+			if state := programs[a.program]; state != nil {
+				f.Actions[id] = FrozenAction{Until: a.until, Program: state, Root: engine == e.asRoot}
+				delete(left, a.program)
+			}
+		}
+		if engine == e.asRoot {
+			f.RootPrograms = slices.Collect(maps.Values(left))
+		} else {
+			f.Programs = slices.Collect(maps.Values(left))
+		}
+	}
+	for _, p := range stuck {
+		ended = append(ended, fmt.Sprintf("the program %q", p.Name()))
+	}
 	slices.Sort(ended)
-	return f, ended, func() {
-		for _, s := range frozen {
-			s.Resume()
+	return f, ended, func() { process.End(stuck) }, func() {
+		for _, resume := range slices.Backward(resumes) {
+			resume()
 		}
 	}
 }
 
 // EndOthers ends what is not handed over but can be started again: kernels, the browser and
-// MCP servers, and all programs. The next use of each is told. The executor works on.
+// MCP servers. The next use of each is told. The executor works on.
 func (e *Executor) EndOthers() {
 	if e.notebook != nil {
 		e.notebook.StopAll(bash.Upgraded)
 	}
 	if e.browser != nil {
 		e.browser.StopAll(bash.Upgraded)
-	}
-	e.programs.EndAll()
-	if e.asRoot != nil {
-		e.asRoot.EndAll()
 	}
 	if servers := e.mcp.Servers(); len(servers) > 0 { // unchanged ones would keep running
 		_, err := e.mcp.Update(nil)
@@ -121,6 +219,11 @@ func (e *Executor) inherit(f *Frozen) {
 		}
 		e.sessions.shells.Adopt(name, shell)
 	}
+	for _, a := range f.Actions { // which the server goes on with
+		adopted[a.Program.PID] = true
+	}
+	e.adopt(e.programs, f.Programs, adopted)
+	e.adopt(cmp.Or(e.asRoot, e.programs), f.RootPrograms, adopted)
 	for name, how := range f.Kernels {
 		if e.notebook != nil {
 			e.notebook.Lose(name, how)
@@ -144,5 +247,19 @@ func (e *Executor) inherit(f *Frozen) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 			go proc.Reap(pid) // ends with the process, which no signal may reach
 		}
+	}
+}
+
+// adopt goes on with programs that no action waits for.
+func (e *Executor) adopt(engine *process.Engine, programs []*process.Frozen, adopted map[int]bool) {
+	for _, f := range programs {
+		p, err := engine.Restore(f)
+		if err != nil {
+			e.cfg.Logger.Error("a program could not be taken over", slog.Any("error", err))
+			continue
+		}
+		adopted[f.PID] = true
+		p.Attend(nil)
+		p.Leave()
 	}
 }

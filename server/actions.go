@@ -27,17 +27,19 @@ import (
 
 // call is one action as it came in a request, of any protocol.
 type call struct {
-	id     string // its identity
-	given  bool   // the client knows it
-	stays  bool   // it goes on without its caller
-	digest [sha256.Size]byte
-	kind   string
-	req    api.Request
-	form   form
-	reader *pace                                                  // of a program's stream; nil for none
-	run    func(ctx context.Context, w api.Watch) ([]byte, error) // returns the encoded answer
-	unused func()                                                 // called where run is not; nil for nothing
-	status func(h http.Header, body []byte) int                   // of the answer; nil for 200
+	id      string // its identity
+	given   bool   // the client knows it
+	stays   bool   // it goes on without its caller
+	resumed bool   // it was handed over by another program
+	digest  [sha256.Size]byte
+	kind    string
+	req     api.Request
+	form    form
+	answer  api.ToolAnswer                                         // of a tool, without the result of its action
+	reader  *pace                                                  // of a program's stream; nil for none
+	run     func(ctx context.Context, w api.Watch) ([]byte, error) // returns the encoded answer
+	unused  func()                                                 // called where run is not; nil for nothing
+	status  func(h http.Header, body []byte) int                   // of the answer; nil for 200
 }
 
 // form is what an answer looks like.
@@ -135,17 +137,22 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		want = formHidden
 	}
 	c := &call{req: req, kind: req.Action.Kind(), form: want}
-	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
-		o, err := s.cfg.Executor.Watch(ctx, req, w)
+	c.run = s.runAction(c)
+	return c, c.identify(r, body)
+}
+
+// runAction returns what runs the action of a call, but not that of a tool.
+func (s *Server) runAction(c *call) func(ctx context.Context, w api.Watch) ([]byte, error) {
+	return func(ctx context.Context, w api.Watch) ([]byte, error) {
+		o, err := s.cfg.Executor.Watch(ctx, c.req, w)
 		if err != nil {
 			return nil, err
 		}
-		if want == formAction {
+		if c.form == formAction {
 			o = sayWhere(o, c.id)
 		}
 		return api.EncodeObservation(o)
 	}
-	return c, c.identify(r, body)
 }
 
 // sayWhere adds to an observation that had to shorten its output where all of that is.
@@ -263,15 +270,17 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		async = false
 	}
 	ran, stop := false, func() {}
+	var waits *flight
 	defer func() {
 		stop()
+		s.part(waits)
 		if !ran && c.unused != nil {
 			c.unused()
 		}
 	}()
 	for {
 		f, a, mine, err := s.take(c)
-		ran = mine
+		ran, waits = mine, f
 		if err != nil {
 			leave()
 			return s.untaken(w, c, err)
@@ -279,11 +288,11 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		replayed := f == nil
 		switch {
 		case mine && async:
-			go s.fly(s.base, f, c, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
+			go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
 		case mine && c.stays:
-			s.fly(s.base, f, c, leave) //nolint:contextcheck // it outlasts its caller
+			s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller
 		case mine:
-			s.fly(r.Context(), f, c, leave)
+			s.fly(r.Context(), f, leave)
 		default:
 			leave()
 			if f != nil && (!async || wait > 0) {
@@ -297,12 +306,14 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		if async && f != nil && !await(r.Context(), f.done, wait) {
 			a.Queue()
 			s.identified(w, r, a)
+			s.name(f)
 			w.Header().Set("Preference-Applied", "respond-async")
 			return s.writeRecorded(w, http.StatusAccepted, a, f)
 		}
 		body, again, err := s.outcome(r.Context(), f, a, c.form)
 		if again && !mine {
-			stop()   // this request may carry it out
+			stop() // this request may carry it out
+			s.part(waits)
 			continue // it was refused when it ran for another caller
 		}
 		if err != nil {
@@ -325,6 +336,9 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 // flight is an action that this process carries out.
 type flight struct {
 	action    *journal.Action
+	call      *call
+	named     bool                                // a client knows the identity; the lock of the flights
+	requests  int                                 // that came with an action and wait for this one; the same lock
 	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
 	giveUp    context.CancelCauseFunc             // ends its wait; nil before it has begun to; the same lock
 	started   chan struct{}                       // closed once its program was started
@@ -354,10 +368,36 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 		return nil, nil, false, err
 	}
 	if mine {
-		s.flights.all[a.N()] = &flight{action: a, cancelled: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{})}
-		s.work.Add(1)
+		s.board(&flight{action: a, call: c, named: c.given})
 	}
-	return s.flights.all[a.N()], a, mine, nil
+	if f = s.flights.all[a.N()]; f != nil {
+		f.requests++
+	}
+	return f, a, mine, nil
+}
+
+// board adds a flight, which fly then carries out. The caller holds the lock of the flights.
+func (s *Server) board(f *flight) {
+	f.cancelled, f.started, f.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.flights.all[f.action.N()] = f
+	s.work.Add(1)
+}
+
+// part says that a request of take no longer waits for a flight, which may be nil.
+func (s *Server) part(f *flight) {
+	if f == nil {
+		return
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	f.requests--
+}
+
+// name says that a client is told the identity of a flight.
+func (s *Server) name(f *flight) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	f.named = true
 }
 
 // maxText bounds the text of an action that the journal keeps, in bytes.
@@ -423,8 +463,8 @@ func errForgotten(id string) *api.Error {
 }
 
 // fly carries out an action and records its end. ctx bounds it.
-func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
-	begun := time.Now()
+func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
+	c, begun := f.call, time.Now()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	defer s.work.Done()
@@ -435,7 +475,10 @@ func (s *Server) fly(ctx context.Context, f *flight, c *call, leave func()) {
 	}
 	s.flights.mu.Unlock()
 	w := f.watch(ctx, c.reader)
-	w.Operator = c.form == formAction
+	w.Operator, w.Resumed = c.form == formAction, c.resumed
+	if c.stays {
+		w.ID = c.id
+	}
 	f.body, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause

@@ -21,6 +21,7 @@ type pace struct {
 	ahead int64         // bytes that the reader has not taken
 	moved chan struct{} // closed when it takes some
 	over  bool          // there is no reader
+	held  bool          // no program waits
 }
 
 func newPace() *pace { return &pace{moved: make(chan struct{})} }
@@ -34,7 +35,7 @@ func (p *pace) add(ctx context.Context, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead += int64(n)
-	for !p.over && p.ahead > paceWindow && ctx.Err() == nil {
+	for !p.over && !p.held && p.ahead > paceWindow && ctx.Err() == nil {
 		moved := p.moved
 		p.mu.Unlock()
 		timer := time.NewTimer(paceTime)
@@ -57,6 +58,17 @@ func (p *pace) take(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead -= n
+	p.change()
+}
+
+// hold has no program wait, or again.
+func (p *pace) hold(held bool) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = held
 	p.change()
 }
 

@@ -279,6 +279,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // closes l. The error is nil after either end. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
+	if s.cfg.Inherited != nil {
+		for _, a := range s.cfg.Inherited.Actions {
+			if err := s.resume(&a); err != nil {
+				s.log.ErrorContext(ctx, "an action could not be taken over", "error", err)
+			}
+		}
+	}
 	ctx, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()

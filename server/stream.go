@@ -49,8 +49,9 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 		leave()
 		return s.untaken(w, c, err)
 	}
+	defer s.part(f)
 	if mine {
-		go s.fly(s.base, f, c, leave)
+		go s.fly(s.base, f, leave)
 	} else {
 		leave()
 		stop, err := s.joins()
@@ -60,6 +61,9 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 		defer stop()
 	}
 	s.identified(w, r, a)
+	if f != nil {
+		s.name(f) // the header comes before the events
+	}
 	s.follow(w, r, f, a, 0, accepted, c.reader)
 	return nil // it was told in the stream
 }

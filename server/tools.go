@@ -59,17 +59,24 @@ func (s *Server) toolCall(sent api.ToolCall) *call {
 	} else {
 		c.kind = req.Action.Kind()
 	}
-	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
-		if req.Action == nil {
-			answer.Observation = s.tasks.Answer(sent.Session, answer.Observation)
+	c.answer = answer
+	c.run = s.runCall(c)
+	return c
+}
+
+// runCall returns what runs the call of a tool.
+func (s *Server) runCall(c *call) func(ctx context.Context, w api.Watch) ([]byte, error) {
+	return func(ctx context.Context, w api.Watch) ([]byte, error) {
+		answer := c.answer
+		if c.req.Action == nil {
+			answer.Observation = s.tasks.Answer(c.req.Session, answer.Observation)
 		}
-		answer, err := s.runTool(ctx, req, answer, w)
+		answer, err := s.runTool(ctx, c.req, answer, w)
 		if err != nil {
 			return nil, err
 		}
 		return api.EncodeToolAnswer(answer)
 	}
-	return c
 }
 
 // runTool runs the action of a tool call, unless the answer has its observation already.

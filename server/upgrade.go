@@ -27,11 +27,21 @@ type Upgrader interface {
 	Receive(ctx context.Context, r io.Reader) error
 	// Received reports whether there is a program.
 	Received() bool
+	// Movable returns the identities of the actions that can go on in the new program now.
+	Movable() map[string]bool
 	// Unmovable names what runs that would end, beside actions.
 	Unmovable() []string
 	// HandOver executes the program that was received. It returns only where that fails, and then
-	// this program is as it was, but for what it had to end at last.
+	// this program is as it was, but for what it had to end at last. An *UnsettledError says
+	// that something runs that would end.
 	HandOver(ctx context.Context, h Handover) error
+}
+
+// UnsettledError names what runs and cannot be handed over.
+type UnsettledError struct{ What []string }
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("these cannot be handed over: %s", strings.Join(e.What, ", "))
 }
 
 // Handover is what another program goes on with.
@@ -39,10 +49,10 @@ type Handover struct {
 	Server Frozen
 	// Force ends what cannot be handed over. Otherwise it is a reason to refuse.
 	Force bool
-	// Actions are the identities of those that run, and Requests names other requests under
-	// way, which end.
-	Actions, Requests []string
-	// Settle waits for a moment until the actions are recorded whose programs have ended.
+	// Actions returns the actions that go on, once nothing of those that can changes any more,
+	// the identities of the others, and the names of requests under way, which end.
+	Actions func(movable map[string]bool) (on []FrozenAction, others, requests []string, err error)
+	// Settle waits for a moment until actions are recorded that do not go on.
 	Settle func(ctx context.Context)
 	// Conn takes the connection that the new program answers on; nil for none.
 	Conn func() (net.Conn, error)
@@ -55,6 +65,7 @@ type Frozen struct {
 	// TTL is the time that is left, and Idle the limit; 0 means none.
 	TTL, Idle time.Duration
 	Upgrades  Upgrades
+	Actions   []FrozenAction
 }
 
 // Upgrades counts the upgrades of a process, over all its programs.
@@ -133,20 +144,28 @@ func (g *gate) leave(request string) {
 	}
 }
 
-// requests names those inside, but with beside not those that carry out an action.
-func (g *gate) requests(beside bool) (names []string) {
+// requests names those inside, but of those that carry out an action only so many as there are
+// beyond that number.
+func (g *gate) requests(flying int) (names []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for request, n := range g.inside {
-		_, path, _ := strings.Cut(request, " ")
+	name := func(request string, n int) {
 		switch {
-		case beside && slices.Contains(actionPaths, path):
 		case n > 1:
 			names = append(names, fmt.Sprintf("%d requests %s", n, request))
-		default:
+		case n > 0:
 			names = append(names, "the request "+request)
 		}
 	}
+	actions := -flying
+	for request, n := range g.inside {
+		if _, path, _ := strings.Cut(request, " "); slices.Contains(actionPaths, path) {
+			actions += n
+		} else {
+			name(request, n)
+		}
+	}
+	name("with an action or for its answer", actions)
 	slices.Sort(names)
 	return names
 }
@@ -312,35 +331,69 @@ func (s *Server) Reexecute(ctx context.Context) {
 	}
 }
 
-// handOver waits until what runs has ended, and executes the program that was received. It
-// returns only where that fails.
+// handOver waits until what cannot be handed over has ended, and executes the program that was
+// received. It returns only where that fails.
 func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, conn func() (net.Conn, error)) error {
 	s.gate.close(true)
 	defer s.gate.close(false)
-	actions, others, requests := s.awaitRest(ctx, wait)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for late := false; ; {
+		forced := late && force
+		_, actions, requests := s.underWay(s.cfg.Upgrader.Movable(), forced)
+		left := slices.Concat(actions, s.cfg.Upgrader.Unmovable(), requests)
+		if len(left) == 0 || forced {
+			err := s.tryHandOver(ctx, forced, conn)
+			unsettled, ok := errors.AsType[*UnsettledError](err)
+			if !ok {
+				return err
+			}
+			left = unsettled.What
+		}
+		if late {
+			return refuse(http.StatusConflict, "The server was not upgraded, because these still run and cannot be handed over: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
+				strings.Join(left[:min(len(left), 10)], ", "))
+		}
+		select {
+		case <-time.After(upgradeLook):
+		case <-over.C:
+			late = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	if left := slices.Concat(actions, others, requests); len(left) > 0 && !force {
-		return refuse(http.StatusConflict, "The server was not upgraded, because these still run: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
-			strings.Join(left[:min(len(left), 10)], ", "))
-	}
+}
+
+// tryHandOver executes the program that was received, and returns where that fails.
+func (s *Server) tryHandOver(ctx context.Context, force bool, conn func() (net.Conn, error)) error {
+	s.holdPaces(true) // what is to stop may wait for a reader
+	defer s.holdPaces(false)
 	next := s.freeze()
 	next.Upgrades.Done++ // where the new program reads it
-	return s.cfg.Upgrader.HandOver(ctx, Handover{Server: next, Force: force, Actions: actions, Requests: requests, Conn: conn, Settle: s.settle})
+	var on []*flight
+	return s.cfg.Upgrader.HandOver(ctx, Handover{
+		Server: next, Force: force, Conn: conn,
+		Actions: func(movable map[string]bool) (frozen []FrozenAction, others, requests []string, err error) {
+			on, others, requests = s.underWay(movable, force)
+			frozen, err = freezeActions(on)
+			return frozen, others, requests, err
+		},
+		Settle: func(ctx context.Context) { s.settle(ctx, on) },
+	})
 }
 
 // settleTime bounds how long the record of an action is waited for that has ended.
 const settleTime = 2 * time.Second
 
-// settle waits until all actions are recorded but those of shells, which go on.
-func (s *Server) settle(ctx context.Context) {
+// settle waits until all actions are recorded but those that go on, and those of shells, whose
+// commands go on.
+func (s *Server) settle(ctx context.Context, on []*flight) {
 	over := time.NewTimer(settleTime)
 	defer over.Stop()
 	s.flights.mu.Lock()
 	var others []*flight
 	for _, f := range s.flights.all {
-		if f.action.Info().Kind != (api.RunAction{}).Kind() {
+		if f.call.kind != (api.RunAction{}).Kind() && !slices.Contains(on, f) {
 			others = append(others, f)
 		}
 	}
@@ -356,32 +409,30 @@ func (s *Server) settle(ctx context.Context) {
 	}
 }
 
-// awaitRest waits so long at most until nothing runs, and returns what runs then.
-func (s *Server) awaitRest(ctx context.Context, wait time.Duration) (actions, others, requests []string) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for {
-		actions, others, requests = s.underWay()
-		if len(actions)+len(others)+len(requests) == 0 {
-			return nil, nil, nil
-		}
-		select {
-		case <-time.After(upgradeLook):
-		case <-over.C:
-			return actions, others, requests
-		case <-ctx.Done():
-			return actions, others, requests
+// underWay returns the actions under way that go on in the new program, the identities
+// of the others, and names other requests. An action goes on where it is movable and a
+// client can ask for it, or by force.
+func (s *Server) underWay(movable map[string]bool, force bool) (on []*flight, others, requests []string) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	flying := 0
+	for _, f := range s.flights.all {
+		flying += f.requests
+		if movable[f.action.ID()] && (f.named || force) {
+			on = append(on, f)
+		} else {
+			others = append(others, f.action.ID())
 		}
 	}
+	slices.Sort(others)
+	return on, others, s.gate.requests(flying)
 }
 
-// underWay returns the identities of actions that run, and names what else does.
-func (s *Server) underWay() (actions, others, requests []string) {
+// holdPaces has no program wait for the reader of its stream, or again.
+func (s *Server) holdPaces(held bool) {
 	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
 	for _, f := range s.flights.all {
-		actions = append(actions, f.action.ID())
+		f.call.reader.hold(held)
 	}
-	s.flights.mu.Unlock()
-	slices.Sort(actions)
-	return actions, s.cfg.Upgrader.Unmovable(), s.gate.requests(len(actions) > 0)
 }

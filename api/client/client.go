@@ -234,11 +234,11 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
-// Upgrade replaces the program of the server by another one, which answers; shells live
-// on. What runs has wait to end, in whole seconds. Then it is named in a *StatusError of
-// 409; with force programs end, and the results of other actions become unknown. The server goes on as it was
-// after any *StatusError. After another error it may have been upgraded: [Client.ServerInfo]
-// tells the version.
+// Upgrade replaces the program of the server by another one, which answers; shells and the
+// programs of actions live on. What cannot be handed over has wait to end, in whole seconds. Then
+// it is named in a *StatusError of 409; with force it ends, or its result becomes unknown. The
+// server goes on as it was after any *StatusError. After another error it may have been
+// upgraded: [Client.ServerInfo] tells the version.
 func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
 	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
 	data, err := c.exchange(ctx, http.MethodPost, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, maxSmall)

@@ -23,9 +23,10 @@ func (p *program) upgrade() *cobra.Command {
 		Use:   "upgrade [flags] SANDBOX",
 		Short: "Replace the server of a sandbox by another version",
 		Long: `Upgrade replaces the server in a sandbox by another version while the sandbox
-runs. Shells live on, with their variables and what runs in them; recorded
-actions stay. What cannot be handed over (programs of exec, cells, requests) has
---wait to end. If it has not ended then, the server stays as it is.
+runs. Shells live on, with their variables and what runs in them, and so do the
+programs of exec; recorded actions stay. What cannot be handed over (other
+actions, requests) has --wait to end. If it has not ended then, the server stays
+as it is.
 
 It needs a server that runs as another user than the commands of the sandbox. A
 sandbox that is stopped and started again begins with the server that it was
@@ -36,8 +37,8 @@ created with.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar(&file, "server", "", "put this `program` in its place (default: server, beside runtimectl)")
-	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for what runs, such as 10m")
-	c.Flags().BoolVar(&force, "force", false, "end the programs that still run then; the results of other\nactions become unknown")
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for what cannot be handed over, such as 10m")
+	c.Flags().BoolVar(&force, "force", false, "upgrade also where something still runs then; it ends, or its\nresult becomes unknown")
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -107,7 +107,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	temps := openTemps(opts.stateDir, user, logger)
 	defer func() { _ = temps.Close() }() // the files are removed at the next start
 	if before != nil {
-		opts.journal.Lock = os.NewFile(uintptr(before.Lock), "lock")
+		opts.journal.Lock, opts.journal.Living = os.NewFile(uintptr(before.Lock), "lock"), before.Server.Living()
 	}
 	opened, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
 	if err != nil {

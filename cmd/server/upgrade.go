@@ -24,8 +24,12 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// documentFormat is the format of a document. A program goes on with this one only.
-const documentFormat = 2
+// documentFormat is the format of a document that is written, and oldestFormat the oldest that a
+// program goes on with.
+const (
+	documentFormat = 3 // which has actions and programs
+	oldestFormat   = 2
+)
 
 // document is what a server hands over to the program that takes its place.
 type document struct {
@@ -52,11 +56,14 @@ func takeOver(args []string) (rest []string, state *document, check bool, err er
 	}
 	state = &document{}
 	err = handover.Read(fd, state)
-	if state.Format != documentFormat && (err == nil || state.Format != 0) {
-		return nil, nil, false, fmt.Errorf("the state has format %d, and this server goes on with %d only", state.Format, documentFormat)
+	if (state.Format < oldestFormat || state.Format > documentFormat) && (err == nil || state.Format != 0) {
+		return nil, nil, false, fmt.Errorf("the state has format %d, and this server goes on with %d to %d", state.Format, oldestFormat, documentFormat)
 	}
 	if err == nil && state.Executor == nil {
 		err = errors.New("the state of the sessions is missing")
+	}
+	if err == nil {
+		err = state.Server.Check()
 	}
 	if err != nil {
 		return nil, nil, false, err
@@ -105,6 +112,9 @@ func (u *upgrader) Receive(ctx context.Context, r io.Reader) error {
 // Received implements [server.Upgrader].
 func (u *upgrader) Received() bool { return u.program != nil }
 
+// Movable implements [server.Upgrader].
+func (u *upgrader) Movable() map[string]bool { return u.exec.Movable() }
+
 // Unmovable implements [server.Upgrader].
 func (u *upgrader) Unmovable() []string { return u.exec.Unmovable() }
 
@@ -120,7 +130,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 		return err
 	}
 	defer func() { _ = answer.Close() }()
-	d := document{Format: documentFormat, Previous: version(), Actions: h.Actions, User: u.user, Server: h.Server, Answer: keep(int(answer.Fd()))}
+	d := document{Format: documentFormat, Previous: version(), User: u.user, Server: h.Server, Answer: keep(int(answer.Fd()))}
 	if u.memory != nil { // under its number, which is among the arguments
 		keep(int(u.memory.File().Fd()))
 	}
@@ -128,7 +138,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 	if err := httpserver.Descriptor(u.listener, func(fd int) error { d.Listener = keep(fd); return nil }); err != nil {
 		return err
 	}
-	state, ended, resume := u.exec.Freeze(ctx, func(f *os.File) (fd int, err error) {
+	state, ended, end, resume := u.exec.Freeze(ctx, func(f *os.File) (fd int, err error) {
 		raw, err := f.SyscallConn()
 		if err == nil {
 			err = raw.Control(func(n uintptr) { fd = keep(int(n)) })
@@ -136,10 +146,19 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 		return fd, err
 	})
 	defer resume()
-	if len(ended) > 0 && !h.Force {
-		return &api.Error{Status: 409, Detail: fmt.Sprintf("The server was not upgraded, because the shells of these sessions cannot be handed over: %q. End what runs in them, or upgrade with force, which ends it", ended)}
+	movable := map[string]bool{}
+	for id := range state.Actions {
+		movable[id] = true
 	}
-	d.Executor, d.Ended = state, slices.Concat(endedTexts(ended, state), u.exec.Unmovable(), h.Requests)
+	on, others, requests, err := h.Actions(movable)
+	if err != nil {
+		return err
+	}
+	if left := slices.Concat(ended, others, requests); len(left) > 0 && !h.Force {
+		return &server.UnsettledError{What: left}
+	}
+	d.Executor, d.Server.Actions, d.Actions = state, on, others
+	d.Ended = slices.Concat(endedTexts(ended, state), u.exec.Unmovable(), requests)
 	file, err := handover.Write(&d)
 	if err != nil {
 		return err
@@ -161,6 +180,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 			return err
 		}
 	}
+	end()
 	u.exec.EndOthers()
 	h.Settle(context.WithoutCancel(ctx)) // the next program answers the client
 	signal.Ignore(syscall.SIGUSR2)       // also in the next program, until it takes it
@@ -169,10 +189,8 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 }
 
 // endedTexts names what an upgrade ends.
-func endedTexts(shells []string, f *executor.Frozen) (list []string) {
-	for _, name := range shells {
-		list = append(list, fmt.Sprintf("the shell of session %q", name))
-	}
+func endedTexts(ended []string, f *executor.Frozen) []string {
+	list := slices.Clone(ended)
 	for name := range f.Kernels {
 		list = append(list, fmt.Sprintf("the kernel of session %q", name))
 	}

@@ -177,6 +177,34 @@ func (s *upgradable) upgrade(program, query string) (status int, u api.Upgraded,
 	return status, u, answer
 }
 
+// put sends the beginning of a file, once the server has it; end sends the rest and returns an
+// error unless that was answered.
+func (s *upgradable) put(name string) (end func() error) {
+	s.Helper()
+	body, more := io.Pipe()
+	req, err := http.NewRequestWithContext(s.Context(), http.MethodPut, "http://sandbox/v1/files?path="+filepath.Join(s.work, name), body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header.Set(api.KeyHeader, s.key)
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := s.client.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	begin := bytes.Repeat([]byte("x"), 4<<20) // more than connections hold
+	if _, err := more.Write(begin); err != nil {
+		s.Fatal(err)
+	}
+	return func() error {
+		_ = more.Close() // the transport waits for its body
+		return <-answered
+	}
+}
+
 // awaitWriter waits until a program of the working directory waits for a pipe that is full. It
 // gives up where the kernel does not say for what a program waits, as to root without SYS_PTRACE.
 func (s *upgradable) awaitWriter(cmdline string) {
@@ -250,17 +278,17 @@ func TestUpgrade(t *testing.T) {
 	}
 	s.want("version", s.version(), "v1")
 
-	// A program that runs is waited for, and named.
-	s.act("exec", map[string]any{"command": "sleep 1000"}, "Idempotency-Key", "sleeper", "Prefer", "respond-async")
-	answered := s.act("exec", map[string]any{"command": "echo $$; exec sleep 1001", "timeout": 5})
+	// A request that changes something is waited for, and named.
+	end := s.put("whole")
 	status, _, answer := s.upgrade(two, "wait=0")
-	if status != http.StatusConflict || !strings.Contains(answer, "sleeper") || !strings.Contains(answer, "exec sleep 1001") {
-		t.Fatalf("with two programs: got %d %s", status, answer)
+	if status != http.StatusConflict || !strings.Contains(answer, "the request PUT /v1/files") {
+		t.Fatalf("while a file comes: got %d %s", status, answer)
 	}
-	s.run("kill " + answered)
+	if err := end(); err != nil {
+		t.Error(err)
+	}
 	s.want("version", s.version(), "v1")
 	s.want("the shell", s.run("echo $X $$"), "42 "+shell)
-	s.do("DELETE", "/v1/actions/sleeper?wait=30", nil)
 
 	// The program of that request is there.
 	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
@@ -304,39 +332,16 @@ func TestUpgrade(t *testing.T) {
 	s.want("the program", s.act("run", map[string]any{"command": "y", "is_input": true, "session": "full", "timeout": 60}), "left")
 
 	// Force makes what runs unknown, or ends it, and says so.
-	body, more := io.Pipe()
-	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://sandbox/v1/files?path="+s.work+"/cut", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	put.Header.Set(api.KeyHeader, "k")
-	cut := make(chan error, 1)
-	go func() {
-		resp, err := s.client.Do(put)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		cut <- err
-	}()
-	if _, err := io.WriteString(more, "x"); err != nil {
-		t.Fatal(err)
-	}
-	for answer = ""; !strings.Contains(answer, "the request PUT /v1/files"); {
-		if status, _, answer = s.upgrade(two, "wait=0"); status != http.StatusConflict {
-			t.Fatalf("while a file comes: got %d %s", status, answer)
-		}
-	}
-	s.act("exec", map[string]any{"command": "sleep 1000"}, "Idempotency-Key", "ended", "Prefer", "respond-async")
+	end = s.put("cut")
 	s.act("run", map[string]any{"command": "while [ ! -e " + s.work + "/on ]; do sleep 0.01; done; echo on", "session": "busy"}, "Idempotency-Key", "unknown", "Prefer", "respond-async")
 	status, u, answer = s.upgrade(two, "wait=0&force=true")
-	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "sleep 1000") || !strings.Contains(fmt.Sprint(u.Ended), "the request PUT /v1/files") {
+	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "the request PUT /v1/files") {
 		t.Fatalf("by force: got %d %s", status, answer)
 	}
-	_ = more.Close() // the transport waits for its body
-	if err := <-cut; err == nil {
+	if err := end(); err == nil {
 		t.Error("the file that came was answered")
 	}
-	if left := entries(t, s.work); fmt.Sprint(left) != "[go]" {
+	if left := entries(t, s.work); fmt.Sprint(left) != "[go whole]" {
 		t.Errorf("the working directory has %q", left)
 	}
 	if _, metrics := s.do("GET", "/metrics", nil); !strings.Contains(metrics, `actiond_upgrades_total{result="done"} 3`+"\n") || strings.Contains(metrics, `actiond_upgrades_total{result="refused"} 0`+"\n") {
@@ -345,10 +350,6 @@ func TestUpgrade(t *testing.T) {
 	_, answer = s.do("GET", "/v1/actions/unknown", nil)
 	if !strings.Contains(answer, `"state":"unknown"`) {
 		t.Errorf("the action is %s", answer)
-	}
-	_, answer = s.do("GET", "/v1/actions/ended", nil)
-	if !strings.Contains(answer, `"state":"done"`) {
-		t.Errorf("the program is %s", answer)
 	}
 	write(t, filepath.Join(s.work, "on"), nil)
 	s.want("its command", s.act("run", map[string]any{"command": "", "session": "busy", "timeout": 60}), "on")
@@ -537,16 +538,18 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 }
 
-// A state of another format is refused by its number, also where the rest cannot be read: format
-// 1 has names in UTF-8.
+// A state of a format that is too old or too new is refused by its number, also where the rest
+// cannot be read: format 1 has names in UTF-8. One of format 2 has no actions.
 func TestTakeOverFormat(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]string{
-		`{"Format":1,"Previous":"\u4e2d"}`: "format 1, and this server goes on with 2 only",
-		`{"Format":3,"More":{}}`:           "format 3, and this server goes on with 2 only",
-		`{"Format":2}`:                     "sessions is missing",
-		`{"Format":2,"Previous":"\u4e2d"}`: "U+4E2D",
-		`{}`:                               "format 0",
+		`{"Format":1,"Previous":"\u4e2d"}`:        "format 1, and this server goes on with 2 to 3",
+		`{"Format":4,"More":{}}`:                  "format 4, and this server goes on with 2 to 3",
+		`{"Format":2}`:                            "sessions is missing",
+		`{"Format":3,"Previous":"\u4e2d"}`:        "U+4E2D",
+		`{"Format":2,"Executor":{"Sessions":{}}}`: "",
+		`{"Format":3,"Executor":{},"Server":{"Actions":[{"ID":"a","Request":"e30="}]}}`: "action \"a\"",
+		`{}`: "format 0",
 	} {
 		file, err := handover.Write(json.RawMessage(state))
 		if err != nil {
@@ -557,7 +560,7 @@ func TestTakeOverFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, _, err := takeOver([]string{handover.Command, handover.Check, strconv.Itoa(fd)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, _, err := takeOver([]string{handover.Command, handover.Check, strconv.Itoa(fd)}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", state, err, want)
 		}
 	}

@@ -2,7 +2,7 @@ package process
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -125,7 +125,6 @@ func (p *Process) Start() error {
 		p.engine.forget(p)
 		return err
 	}
-	go p.wait()
 	return nil
 }
 
@@ -143,16 +142,18 @@ func (e *Engine) admit(p *Process) (env []string, err error) {
 	return e.env, nil
 }
 
-// Running names the programs that run, and those that have ended and left their streams to
+// Name returns the beginning of the program's command line.
+func (p *Process) Name() string { return shorten.Text(strings.Join(p.command.Argv, " "), maxName) }
+
+// maxName bounds the name of a program, in bytes.
+const maxName = 64
+
+// list returns the programs that run, and those that have ended and left their streams to
 // another process.
-func (e *Engine) Running() (names []string) {
+func (e *Engine) list() []*Process {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for p := range e.live {
-		names = append(names, fmt.Sprintf("the program %s", shorten.Quoted(strings.Join(p.command.Argv, " "), 64)))
-	}
-	slices.Sort(names)
-	return names
+	return slices.Collect(maps.Keys(e.live))
 }
 
 // users are those that what programs start may run as.
@@ -175,30 +176,33 @@ func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
-	e.EndAll()
+	End(e.list())
 }
 
-// EndAll is Close for an engine that starts further programs.
-func (e *Engine) EndAll() {
-	e.mu.Lock()
+// End is Close for some programs.
+func End(programs []*Process) {
 	var ending sync.WaitGroup
-	for p := range e.live {
+	for _, p := range programs {
 		ending.Go(p.close)
 	}
-	e.mu.Unlock()
 	ending.Wait()
 }
 
 // close ends the program and what it started, and its goroutines.
 func (p *Process) close() {
-	<-p.launched
+	limit := time.NewTimer(closeTime)
+	defer limit.Stop()
+	select {
+	case <-p.launched:
+	case <-limit.C:
+		return // a file system holds up the start
+	}
 	if p.tree == nil {
 		return // it was not started
 	}
 	p.end(ByServer, closeGrace)
 	p.closeOnce.Do(func() { close(p.closing) })
-	limit := time.NewTimer(closeTime)
-	defer limit.Stop()
+	limit.Reset(closeTime)
 	select {
 	case <-p.over:
 	case <-limit.C:

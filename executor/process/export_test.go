@@ -12,3 +12,12 @@ func (e *Engine) Live() int {
 	defer e.mu.Unlock()
 	return len(e.live)
 }
+
+// Next returns where the input goes on; false where it is frozen.
+func (p *Process) Next() (int64, bool) {
+	if !p.input.mu.TryLock() {
+		return 0, false
+	}
+	defer p.input.mu.Unlock()
+	return p.input.taken, true
+}

@@ -38,25 +38,27 @@ type input struct {
 	terminal bool
 
 	turn  chan struct{} // a semaphore of one: a write is under way
-	mu    sync.Mutex
-	taken int64 // bytes that were written
-	last  byte  // of these
+	mu    sync.Mutex    // held while bytes are written, for which no call waits
+	taken int64         // bytes of a stream that were written
+	last  byte          // of these
 	ended bool
+	rest  []byte // of the text that feed writes
 }
 
-func newInput(file *os.File, terminal bool) *input {
-	return &input{file: file, terminal: terminal, turn: make(chan struct{}, 1)}
+// newInput returns an input; text is what feed is to write.
+func newInput(file *os.File, terminal bool, text []byte) *input {
+	return &input{file: file, terminal: terminal, turn: make(chan struct{}, 1), rest: text}
 }
 
-// feed writes all that the program is to read, and its end. It returns once the program
-// has taken it, has closed its end, or has ended.
-func (i *input) feed(data []byte) {
+// feed writes all that the program is to read, and the end of a pipe. It returns once the
+// program has taken it, has closed its end, or has ended.
+func (i *input) feed() {
+	_ = i.put(context.Background(), i.rest, func(p []byte) { i.rest = i.rest[len(p):] }) // it need not be read
 	if !i.terminal {
-		_, _ = i.file.Write(data) // it need not be read
+		i.mu.Lock()
+		defer i.mu.Unlock()
 		_ = i.file.Close()
-		return
 	}
-	_, _ = i.file.Write(append(bytes.Clone(data), ending(data)...))
 }
 
 // ending is what is typed to end the input of a terminal behind some data.
@@ -101,9 +103,9 @@ func (i *input) write(ctx context.Context, offset int64, data []byte, end bool) 
 	case i.ended:
 		return next, ErrInputEnded
 	}
-	if err = i.put(ctx, data); err == nil && end {
+	err = i.put(ctx, data, func(p []byte) { i.taken, i.last = i.taken+int64(len(p)), p[len(p)-1] })
+	if err == nil && end {
 		err = i.finish(ctx)
-		i.ended = err == nil // a terminal may not have taken its end
 	}
 	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) {
 		err = ErrUnread
@@ -117,44 +119,67 @@ func (i *input) next() int64 {
 	return i.taken
 }
 
-// put writes data as the program takes it.
-func (i *input) put(ctx context.Context, data []byte) error {
+// put writes data as the program takes it, and calls took for each part, with mu locked.
+func (i *input) put(ctx context.Context, data []byte, took func(p []byte)) error {
+	raw, err := i.file.SyscallConn()
+	if err != nil {
+		return err
+	}
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
 		_ = i.file.SetWriteDeadline(time.Now())
 	})
-	n, err := i.file.Write(data)
+	closed := raw.Write(func(fd uintptr) bool {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		for err = nil; err == nil && len(data) > 0; {
+			var n int
+			if n, err = unix.Write(int(fd), data); n > 0 {
+				took(data[:n])
+				data = data[n:]
+			}
+			if errors.Is(err, unix.EINTR) {
+				err = nil
+			}
+		}
+		return !errors.Is(err, unix.EAGAIN)
+	})
 	if !stop() {
 		<-woken
 		_ = i.file.SetWriteDeadline(time.Time{})
 	}
-	if n > 0 {
-		i.mu.Lock()
-		i.taken, i.last = i.taken+int64(n), data[n-1]
-		i.mu.Unlock()
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
+	switch {
+	case closed == nil:
+		return err
+	case !errors.Is(closed, os.ErrDeadlineExceeded):
+		return os.ErrClosed // its own error for that is internal
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return err
+	return closed
 }
 
 // finish ends the input.
 func (i *input) finish(ctx context.Context) error {
-	if !i.terminal {
-		return i.file.Close()
+	if i.terminal {
+		typed := ending(nil)
+		if i.taken > 0 {
+			typed = ending([]byte{i.last})
+		}
+		if err := i.put(ctx, []byte(typed), func([]byte) {}); err != nil {
+			return err // it may not have taken its end
+		}
 	}
-	typed := ending(nil)
-	if i.taken > 0 {
-		typed = ending([]byte{i.last})
-	}
-	taken := i.taken
-	err := i.put(ctx, []byte(typed))
 	i.mu.Lock()
-	i.taken = taken
-	i.mu.Unlock()
-	return err
+	defer i.mu.Unlock()
+	if !i.terminal {
+		if err := i.file.Close(); err != nil {
+			return err
+		}
+	}
+	i.ended = true
+	return nil
 }
 
 // close ends a feed or a write that is under way.

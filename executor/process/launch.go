@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,32 +28,41 @@ func (p *Process) launch(c Command, env []string) error {
 	if err != nil {
 		return err
 	}
-	p.cmd = &exec.Cmd{
+	cmd := &exec.Cmd{
 		Path: program, Args: c.Argv, Dir: c.Dir, Env: env,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: user.Credential()},
 	}
-	theirs, err := p.connect(c)
+	theirs, err := p.connect(c, cmd)
 	if err == nil {
-		err = startError(c, proc.Start(p.cmd))
+		err = startError(c, proc.Start(cmd))
 	}
 	closeAll(theirs)
 	if err != nil {
 		p.disconnect()
 		return err
 	}
-	p.tree = proc.NewTree(p.PID())
+	p.process, p.tree = cmd.Process, proc.NewTree(cmd.Process.Pid)
+	if c.KillAfter > 0 {
+		p.killAt = proc.Uptime() + c.KillAfter
+	}
 	p.begin()
 	p.settling.Add(len(p.sources))
+	p.attend()
+	return nil
+}
+
+// attend starts the goroutines of a program that runs, or that left its streams to others.
+func (p *Process) attend() {
 	for _, s := range p.sources {
 		p.running.Go(func() { p.read(s) })
 	}
-	if p.input != nil && !c.Stream {
-		p.running.Go(func() { p.input.feed(c.Input) })
+	if p.input != nil && !p.command.Stream {
+		p.running.Go(p.input.feed)
 	}
-	if c.KillAfter > 0 {
-		p.running.Go(func() { p.limit(c.KillAfter) })
+	if p.killAt > 0 {
+		p.running.Go(p.limit)
 	}
-	return nil
+	go p.wait()
 }
 
 // defaultPath is where programs are looked for without a PATH.
@@ -103,9 +113,9 @@ func startError(c Command, err error) error {
 
 // connect makes the streams of the program, and returns its ends of them, which the
 // caller closes, also after an error.
-func (p *Process) connect(c Command) (theirs []*os.File, err error) {
+func (p *Process) connect(c Command, cmd *exec.Cmd) (theirs []*os.File, err error) {
 	if c.Terminal != nil {
-		return p.connectTerminal(c)
+		return p.connectTerminal(c, cmd)
 	}
 	for stream := Stdout; stream <= Stderr && err == nil; stream++ {
 		var ours, end *os.File
@@ -117,30 +127,34 @@ func (p *Process) connect(c Command) (theirs []*os.File, err error) {
 	if err == nil && (c.Input != nil || c.Stream) {
 		var ours, end *os.File
 		if end, ours, err = os.Pipe(); err == nil {
-			p.input = newInput(ours, false)
+			p.input = newInput(ours, false, c.Input)
 			theirs = append(theirs, end)
-			p.cmd.Stdin = end
+			cmd.Stdin = end
 		}
 	}
 	if err == nil {
-		p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1]
+		cmd.Stdout, cmd.Stderr = theirs[0], theirs[1]
 	}
 	return theirs, err
 }
 
 // connectTerminal is connect where all streams are one.
-func (p *Process) connectTerminal(c Command) (theirs []*os.File, err error) {
+func (p *Process) connectTerminal(c Command, cmd *exec.Cmd) (theirs []*os.File, err error) {
 	master, slave, err := terminal.Open(p.engine.cfg.User)
 	if err != nil {
 		return nil, err
 	}
 	p.terminal = slave.Name()
 	p.sources = []*source{{stream: Stdout, file: master, settle: p.settling.Done}}
-	p.cmd.Stdout, p.cmd.Stderr = slave, slave
-	p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, 1 // its standard output
-	if c.Input != nil || c.Stream {
-		p.cmd.Stdin = slave
-		p.input = newInput(master, true)
+	cmd.Stdout, cmd.Stderr = slave, slave
+	cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, 1 // its standard output
+	switch {
+	case c.Stream:
+		cmd.Stdin = slave
+		p.input = newInput(master, true, nil)
+	case c.Input != nil:
+		cmd.Stdin = slave
+		p.input = newInput(master, true, append(bytes.Clone(c.Input), ending(c.Input)...))
 	}
 	return []*os.File{slave}, terminal.Resize(master, c.Terminal.Rows, c.Terminal.Cols)
 }

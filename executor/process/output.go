@@ -1,7 +1,9 @@
 package process
 
 import (
+	"cmp"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -16,6 +18,8 @@ import (
 const (
 	// readSize is how much is read at once, which is what a pipe holds.
 	readSize = 64 << 10
+	// dropSize is the same of output that is dropped.
+	dropSize = 4 << 10
 	// keptEach is how much is kept of the beginning and of the end of a stream, and
 	// keptBoth the same of both together: 15,000 characters of four bytes.
 	keptEach = 128 << 10
@@ -70,6 +74,15 @@ func (k *kept) add(data []byte) {
 	_, _ = k.tail.Write(data[n:])
 }
 
+// restore goes on with a text that was kept.
+func (k *kept) restore(t Text) {
+	k.head, k.total = t.Head, t.Total
+	if len(t.Tail) > 0 {
+		k.tail = tail.New(k.most)
+		_, _ = k.tail.Write(t.Tail)
+	}
+}
+
 func (k *kept) text() Text {
 	t := Text{Head: k.head, Total: k.total}
 	if k.tail != nil {
@@ -91,7 +104,7 @@ type source struct {
 func (p *Process) take(stream Stream, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left || p.frozen {
+	if p.left || p.final != nil {
 		return
 	}
 	chunk := Chunk{Stream: stream, Offset: p.kept[stream].total, Data: data}
@@ -115,28 +128,63 @@ func (p *Process) begin() {
 
 // read delivers the output of one source to its end.
 func (p *Process) read(s *source) {
-	defer func() { _ = s.file.Close() }()
+	defer func() {
+		p.moving.RLock()
+		defer p.moving.RUnlock()
+		_ = s.file.Close()
+	}()
+	if channel.Closed(p.over) { // before an upgrade
+		p.drop(s, make([]byte, dropSize))
+		return
+	}
 	settle := sync.OnceFunc(s.settle)
 	defer settle()
 	buf := make([]byte, readSize)
-	for {
-		n, err := s.file.Read(buf)
-		if n > 0 {
-			p.take(s.stream, buf[:n])
+	if err := p.deliver(s, buf); !errors.Is(err, os.ErrDeadlineExceeded) { // a terminal says EIO where a pipe says EOF
+		if p.terminal != "" {
+			p.awaitLeader(s, buf)
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break // the program has ended, and another one may yet write
-		}
-		if err != nil { // a terminal says EIO where a pipe says EOF
-			if p.terminal != "" {
-				p.awaitLeader(s, buf)
-			}
-			return
-		}
+		return
 	}
+	// The program has ended, and another one may yet write.
 	p.takeRest(s, buf)
 	settle()
-	p.drop(s, buf[:4<<10:4<<10])
+	p.drop(s, buf[:dropSize:dropSize])
+}
+
+// deliver delivers output as it comes, and returns why no more can be read.
+func (p *Process) deliver(s *source, buf []byte) error {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	once := func(fd uintptr) bool {
+		err = p.move(s, int(fd), buf)
+		return !errors.Is(err, unix.EAGAIN)
+	}
+	for {
+		closed := raw.Read(once)
+		if err = cmp.Or(closed, err); err != nil {
+			return err
+		}
+	}
+}
+
+// move delivers what one read returns, for which it does not wait.
+func (p *Process) move(s *source, fd int, buf []byte) error {
+	p.moving.RLock()
+	defer p.moving.RUnlock()
+	n, err := unix.Read(fd, buf)
+	switch {
+	case errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		return err
+	case n == 0:
+		return io.EOF
+	}
+	p.take(s.stream, buf[:n])
+	return nil
 }
 
 // awaitLeader returns when a program that has closed its terminal has ended: it would get

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,7 +51,7 @@ const (
 type Process struct {
 	engine  *Engine
 	command Command
-	cmd     *exec.Cmd
+	process *os.Process
 	tree    *proc.Tree
 	mark    string // of it and of all that it starts
 
@@ -63,18 +62,22 @@ type Process struct {
 	closeOnce  sync.Once
 	running    sync.WaitGroup // all goroutines but the one that waits
 	sources    []*source
-	input      *input       // nil where it has none
-	lastOutput atomic.Int64 // when that came, in nanoseconds of Unix time
-	terminal   string       // the path of its terminal, "" where it has none
+	input      *input        // nil where it has none
+	lastOutput atomic.Int64  // when that came, in nanoseconds of Unix time
+	terminal   string        // the path of its terminal, "" where it has none
+	killAt     time.Duration // when its time is over, as [proc.Uptime] returns it; 0 for never
 
 	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
 
-	mu      sync.Mutex  // held while output is called, which may take long
-	output  func(Chunk) // nil without a listener
-	kept    [3]kept     // by Stream, and both
-	left    bool        // its output is not wanted
-	frozen  bool        // final holds
-	final   Result
+	// Freeze holds these, in this order, and then the lock of the input.
+	ending sync.Mutex   // held from the moment when the program is waited for until its output is whole
+	moving sync.RWMutex // read-locked while output is on its way to the listener, and while a source is closed
+
+	mu      sync.Mutex   // held while output is called, which may take long
+	output  func(Chunk)  // nil without a listener
+	kept    [3]kept      // by Stream, and both
+	left    bool         // its output is not wanted
+	final   *Result      // nil before the end
 	endedBy atomic.Value // a string
 }
 
@@ -104,7 +107,7 @@ type Result struct {
 
 // PID returns the process id of the program, which is also that of its session and of
 // its process group.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.process.Pid }
 
 // Wait returns how the program ended, or how it is when the limit is over, unless that
 // is negative. ctx bounds the wait too; its cause is the error then. The program goes on
@@ -128,8 +131,8 @@ func (p *Process) Wait(ctx context.Context, limit time.Duration) (Result, error)
 func (p *Process) result() Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.frozen {
-		return p.final
+	if p.final != nil {
+		return *p.final
 	}
 	r := Result{Running: true, PID: p.PID(), ExitCode: -1}
 	r.EndedBy, _ = p.endedBy.Load().(string)
@@ -147,6 +150,8 @@ func (p *Process) texts(r *Result) {
 // writes from then on is read and dropped, and a stream of input ends. It may be called at
 // any time.
 func (p *Process) Leave() {
+	p.moving.RLock()
+	defer p.moving.RUnlock()
 	if channel.Closed(p.launched) && p.command.Stream && p.input != nil {
 		p.input.close()
 	}
@@ -154,13 +159,25 @@ func (p *Process) Leave() {
 	defer p.mu.Unlock()
 	p.left, p.output = true, nil
 	p.kept = [3]kept{}
-	p.final.Stdout, p.final.Stderr, p.final.Both = Text{}, Text{}, Text{}
+	if p.final != nil {
+		p.final.Stdout, p.final.Stderr, p.final.Both = Text{}, Text{}, Text{}
+	}
 }
 
 // wait is the one place where the program is waited for.
 func (p *Process) wait() {
+	if !channel.Closed(p.over) { // before an upgrade
+		p.awaitEnd()
+	}
+	p.running.Wait()
+	p.engine.forget(p)
+}
+
+// awaitEnd returns when the program has ended and its output is whole.
+func (p *Process) awaitEnd() {
 	p.tree.AwaitRoot()
-	_ = p.cmd.Wait() // how it ended is asked of ProcessState
+	p.ending.Lock()
+	state, _ := p.process.Wait() // an error leaves no state
 	close(p.exited)
 	if p.input != nil {
 		p.input.close()
@@ -170,19 +187,22 @@ func (p *Process) wait() {
 	}
 	p.settling.Wait()
 	p.mu.Lock()
-	p.frozen, p.final = true, p.ended()
+	p.final = p.ended(state)
 	p.kept = [3]kept{}
 	p.mu.Unlock()
 	close(p.over)
-	p.running.Wait()
-	p.engine.forget(p)
+	p.ending.Unlock()
 }
 
 // ended says how the program ended. The caller holds mu.
-func (p *Process) ended() Result {
-	state := p.cmd.ProcessState
-	r := Result{PID: p.PID(), ExitCode: state.ExitCode(), CPU: state.UserTime() + state.SystemTime()}
+func (p *Process) ended(state *os.ProcessState) *Result {
+	r := Result{PID: p.PID(), ExitCode: -1}
+	p.texts(&r)
 	r.EndedBy, _ = p.endedBy.Load().(string)
+	if state == nil {
+		return &r
+	}
+	r.ExitCode, r.CPU = state.ExitCode(), state.UserTime()+state.SystemTime()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		r.Signal = unix.SignalName(status.Signal())
 	}
@@ -190,13 +210,12 @@ func (p *Process) ended() Result {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok && unix.Getrusage(unix.RUSAGE_SELF, &own) == nil && usage.Maxrss > own.Maxrss {
 		r.MaxRSS = usage.Maxrss << 10
 	}
-	p.texts(&r)
-	return r
+	return &r
 }
 
 // limit ends the program, and what it has left behind, when its time is over.
-func (p *Process) limit(after time.Duration) {
-	timer := time.NewTimer(after)
+func (p *Process) limit() {
+	timer := time.NewTimer(p.killAt - proc.Uptime())
 	defer timer.Stop()
 	over := p.over
 	for {

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/channel"
+)
+
+// FrozenAction is an action under way on its way to another program.
+type FrozenAction struct {
+	journal.Frozen
+	Request   []byte // as a client would send it
+	CallID    *string
+	Repaired  []string // of the call of a tool
+	Cancelled bool
+}
+
+// freezeActions returns the state of actions of which nothing changes any more.
+func freezeActions(on []*flight) (frozen []FrozenAction, err error) {
+	for _, f := range on {
+		req := f.call.req
+		if program, ok := req.Action.(api.ExecAction); ok {
+			program.Input = "" // what is left of it comes with the program
+			req.Action = program
+		}
+		body, err := api.EncodeRequest(req)
+		if err != nil {
+			return nil, fmt.Errorf("handing over action %q: %w", f.action.ID(), err)
+		}
+		frozen = append(frozen, FrozenAction{
+			Frozen: f.action.Freeze(), Request: body, CallID: f.call.answer.ID, Repaired: f.call.answer.Repaired, Cancelled: channel.Closed(f.cancelled),
+		})
+	}
+	slices.SortFunc(frozen, func(a, b FrozenAction) int { return cmp.Compare(a.N, b.N) })
+	return frozen, nil
+}
+
+// call returns the call of an action that was handed over.
+func (a *FrozenAction) call() (*call, error) {
+	req, err := api.DecodeRequest(a.Request)
+	if err != nil {
+		return nil, fmt.Errorf("going on with action %q: %w", a.ID, err)
+	}
+	return &call{
+		id: a.ID, given: true, stays: true, resumed: true, digest: a.Digest, kind: a.Kind, req: req, form: form(a.Form),
+		answer: api.ToolAnswer{ID: a.CallID, Repaired: a.Repaired},
+	}, nil
+}
+
+// Check returns an error where a server cannot go on with a state.
+func (f *Frozen) Check() error {
+	for _, a := range f.Actions {
+		if _, err := a.call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Living returns what the journal needs of the actions that go on.
+func (f *Frozen) Living() (list []journal.Frozen) {
+	for _, a := range f.Actions {
+		list = append(list, a.Frozen)
+	}
+	return list
+}
+
+// resume goes on with an action that was handed over. Serve waits for it.
+func (s *Server) resume(frozen *FrozenAction) error {
+	c, err := frozen.call()
+	if err != nil {
+		return err
+	}
+	if c.run = s.runAction(c); c.form == formTool {
+		c.run = s.runCall(c)
+	}
+	leave, err := s.enter()
+	if err != nil {
+		leave = func() {} // the limit is lower than before
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	a, _ := s.cfg.Journal.Lookup(c.id) // one that is forgotten is nil too
+	if a == nil {
+		leave()
+		return fmt.Errorf("going on with action %q: the journal does not have it", c.id)
+	}
+	f := &flight{action: a, call: c, named: true}
+	s.board(f)
+	if frozen.Cancelled {
+		close(f.cancelled)
+	}
+	go s.fly(s.base, f, leave)
+	return nil
+}
