@@ -180,7 +180,7 @@ func (l actionList) Table() [][]string {
 	rows := [][]string{{"N", "ACTION", "STATE", "SESSION", "KIND", "BEGAN", "OUTPUT", "TEXT"}}
 	for _, a := range l {
 		rows = append(rows, []string{
-			strconv.FormatUint(a.N, 10), a.ID, a.State, a.Session, a.Kind, output.Stamp(a.Begin), output.Size(a.OutputBytes), output.OrDash(a.Text),
+			strconv.FormatUint(a.N, 10), a.ID, a.State, a.Session, a.Kind, output.ShortStamp(a.Begin, time.Now()), output.Size(a.OutputBytes), output.OrDash(a.Text),
 		})
 	}
 	return rows

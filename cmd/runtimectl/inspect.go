@@ -105,7 +105,10 @@ func (i *detailInfo) detail(d *sandbox.Details) {
 // detailList is what inspect prints.
 type detailList []detailInfo
 
-// table has a line for each thing, and an empty one between sandboxes.
+// Folds lets the last column continue on further lines.
+func (detailList) Folds() {}
+
+// Table has a line for each thing, and an empty one between sandboxes.
 func (l detailList) Table() [][]string {
 	var rows [][]string
 	add := func(name, value string) {

@@ -21,6 +21,14 @@ type Printed interface {
 	Table() [][]string
 }
 
+// Folded is something whose last column has sentences, which continue on further lines in
+// place of being cut.
+type Folded interface {
+	Printed
+	// Folds says so and does nothing.
+	Folds()
+}
+
 // Print prints v in the format.
 func (s *Streams) Print(f *Format, v Printed) error {
 	var err error
@@ -30,7 +38,11 @@ func (s *Streams) Print(f *Format, v Printed) error {
 	case "yaml":
 		err = WriteYAML(s.Stdout, v)
 	default:
-		err = WriteTable(s.Stdout, v.Table(), s.WindowWidth())
+		rows, width := v.Table(), s.WindowWidth()
+		if _, ok := v.(Folded); ok && width > 0 {
+			rows = fold(rows, width)
+		}
+		err = WriteTable(s.Stdout, rows, width)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
@@ -137,12 +149,74 @@ func (t *table) write(w io.Writer, rows [][]string, most int) error {
 	return err
 }
 
+// fold has the last column of rows continue on further rows in a window of width columns.
+func fold(rows [][]string, width int) (folded [][]string) {
+	last := 0
+	for _, row := range rows {
+		last = max(last, len(row)-1)
+	}
+	room := width - last*columnGap
+	for i := range last {
+		widest := 0
+		for _, row := range rows {
+			if i < len(row) {
+				widest = max(widest, TextWidth(Clean(row[i])))
+			}
+		}
+		room -= widest
+	}
+	for _, row := range rows {
+		if len(row) <= last {
+			folded = append(folded, row)
+			continue
+		}
+		for i, line := range foldLine(Clean(row[last]), max(room, narrowest)) {
+			next := make([]string, last, last+1)
+			if i == 0 {
+				copy(next, row)
+			}
+			folded = append(folded, append(next, line))
+		}
+	}
+	return folded
+}
+
+// foldLine splits a line between words, and words that are too long, into lines of at most
+// width columns. Each begins with the blanks of the first.
+func foldLine(line string, width int) (lines []string) {
+	text := strings.TrimLeft(line, " ")
+	indent := line[:min(len(line)-len(text), width/2)]
+	next := indent
+	add := func(word string) {
+		if next != indent && TextWidth(next)+1+TextWidth(word) > width {
+			lines, next = append(lines, next), indent
+		}
+		if next != indent {
+			next += " "
+		}
+		for _, r := range word {
+			if next != indent && TextWidth(next)+columns(r) > width {
+				lines, next = append(lines, next), indent
+			}
+			next += string(r)
+		}
+	}
+	for _, word := range strings.Fields(text) {
+		add(word)
+	}
+	return append(lines, next)
+}
+
 // narrowest is the width below which no column is cut: that of an id, by which people
 // name sandboxes.
 const narrowest = 12
 
-// fit narrows the widest columns, and then the gaps between them, until all have room in a
-// window of most columns, 0 for any, or nothing can be narrower.
+// least is the width below which no column is cut, in a window that is too narrow for narrowest.
+const least = 6
+
+// fit narrows the widest columns, then the gaps between them, and then the widest columns but
+// the first again, until all have room in a window of most columns, 0 for any, or nothing can
+// be narrower.
 func fit(widths []int, most int) (fitting []int, gap int) {
 	fitting, gap = slices.Clone(widths), columnGap
 	if most <= 0 || len(widths) == 0 {
@@ -160,6 +234,9 @@ func fit(widths []int, most int) (fitting []int, gap int) {
 	}
 	for total() > most && gap > 1 {
 		gap--
+	}
+	for rest := fitting[1:]; total() > most && len(rest) > 0 && slices.Max(rest) > least; {
+		rest[slices.Index(rest, slices.Max(rest))]--
 	}
 	return fitting, gap
 }
@@ -225,8 +302,16 @@ func (l *Lines) Print(v Line) error {
 	return nil
 }
 
-// Stamp is a time for a column.
+// Stamp is a time for a line.
 func Stamp(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+// ShortStamp is a time for a column among many: the date where that is a day ago.
+func ShortStamp(t, now time.Time) string {
+	if now.Sub(t) < 24*time.Hour {
+		return t.Local().Format(time.TimeOnly)
+	}
+	return t.Local().Format(time.DateOnly)
+}
 
 // Document is JSON to be printed.
 type Document json.RawMessage

@@ -49,6 +49,28 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
+// Sentences of the last column are there to the last word, under their beginnings.
+func TestFold(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{{"ok", "server"}, {"weaker", "日本", "one two three four five\t\x1b[2J six"}, {"", "", "  " + strings.Repeat("x", 25) + " y"}, {"note", "", ""}}
+	var out bytes.Buffer
+	if err := WriteTable(&out, fold(rows, 32), 32); err != nil {
+		t.Fatal(err)
+	}
+	want := `ok       server
+weaker   日本     one two three
+                  four five
+                  \x1b[2J six
+                    xxxxxxxxxxxx
+                    xxxxxxxxxxxx
+                    x y
+note              
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
 type testLine []string
 
 func (testLine) Headings() []string { return []string{"NAME", "WHAT"} }
