@@ -54,7 +54,7 @@ func WriteProgram(tb testing.TB, file, text string) {
 	tb.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	if err := os.Chmod(file, 0o755); err != nil { //nolint:gosec // for all users

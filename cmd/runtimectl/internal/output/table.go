@@ -201,7 +201,7 @@ func foldLine(line string, width int) (lines []string) {
 			next += string(r)
 		}
 	}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		add(word)
 	}
 	return append(lines, next)
