@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -118,7 +119,7 @@ func unquote(raw jsontext.Value) (s string, half bool) {
 		return string(raw[1 : len(raw)-1]), false
 	}
 	b, err := jsontext.AppendUnquote(nil, raw)
-	return string(b), err != nil
+	return unsafe.String(unsafe.SliceData(b), len(b)), err != nil //nolint:gosec // b is new, and may be large
 }
 
 // scanner reads one JSON text token by token. It finds the values that matter as
