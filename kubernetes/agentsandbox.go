@@ -59,20 +59,30 @@ var _ sandbox.PoolKeeper = AgentSandbox{}
 type agentAPI struct {
 	version                             string // of templates, pools and claims, with their group
 	templates, pools, claims, sandboxes dynamic.ResourceInterface
+	found                               time.Time
 }
 
+// agentAge is how long what was found of agent-sandbox counts: its versions change, and its
+// pool key is made anew, where an operator does that.
+const agentAge = time.Minute
+
 // agents finds agent-sandbox in the cluster. It fails with ErrUnsupported where that is
-// not served. What was found is kept.
+// not served, or where the account may not look. What was found is kept for agentAge, and
+// while the API server does not answer.
 func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
-	if found := d.agentSandbox.Load(); found != nil {
-		return found, nil
+	last := d.agentSandbox.Load()
+	if last != nil && time.Since(last.found) < d.recheck {
+		return last, nil
 	}
 	version, err := d.served(ctx, extensionsGroup, "sandboxtemplates", "sandboxwarmpools", "sandboxclaims")
-	if err != nil {
-		return nil, err
+	var core string
+	if err == nil {
+		core, err = d.served(ctx, agentGroup, "sandboxes")
 	}
-	core, err := d.served(ctx, agentGroup, "sandboxes")
 	if err != nil {
+		if last != nil && errors.Is(err, sandbox.ErrUnknown) {
+			return last, nil
+		}
 		return nil, err
 	}
 	of := func(group, version, resource string) dynamic.ResourceInterface {
@@ -82,10 +92,14 @@ func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
 		version:   extensionsGroup + "/" + version,
 		templates: of(extensionsGroup, version, "sandboxtemplates"), pools: of(extensionsGroup, version, "sandboxwarmpools"),
 		claims: of(extensionsGroup, version, "sandboxclaims"), sandboxes: of(agentGroup, core, "sandboxes"),
+		found: time.Now(),
 	}
 	d.agentSandbox.Store(found)
 	return found, nil
 }
+
+// errHidden reports that the account may not ask what the cluster serves. It made no pools.
+var errHidden = fmt.Errorf("%w: the cluster does not let this account look whether it serves agent-sandbox", sandbox.ErrUnsupported)
 
 // served returns the best version in which the cluster has all the resources.
 func (d *Driver) served(ctx context.Context, group string, resources ...string) (string, error) {
@@ -93,6 +107,9 @@ func (d *Driver) served(ctx context.Context, group string, resources ...string) 
 		list, err := d.api.Discovery().ServerResourcesForGroupVersion(group + "/" + version)
 		if apierrors.IsNotFound(err) {
 			continue
+		}
+		if apierrors.IsForbidden(err) {
+			return "", errHidden
 		}
 		if err != nil {
 			return "", apiError(ctx, "looking for agent-sandbox", err)
@@ -117,14 +134,26 @@ func (a AgentSandbox) Prepare(ctx context.Context, spec sandbox.Spec) error {
 	return err
 }
 
+// poolKey is the key of pools, and when it was read.
+type poolKey struct {
+	ed25519.PrivateKey
+
+	read time.Time
+}
+
 // poolKey signs the tickets of Pods that are made from templates.
 func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
+	if last := d.agentKey.Load(); last != nil && time.Since(last.read) < d.recheck {
+		return last.PrivateKey, nil
+	}
 	text, err := d.GatewayKey(ctx, poolKeySecret)
 	if err != nil {
 		return nil, err
 	}
 	seed := sha256.Sum256([]byte("actiond pool\x00" + text))
-	return ed25519.NewKeyFromSeed(seed[:]), nil
+	key := &poolKey{ed25519.NewKeyFromSeed(seed[:]), time.Now()}
+	d.agentKey.Store(key)
+	return key.PrivateKey, nil
 }
 
 // poolTemplate is what the Pods of a pool are made from. Its name, which is also that of
@@ -544,7 +573,7 @@ func (d *Driver) releaseClaim(ctx context.Context, id string, uid types.UID) err
 		return nil
 	}
 	api, err := d.agents(ctx)
-	if errors.Is(err, sandbox.ErrUnsupported) {
+	if errors.Is(err, sandbox.ErrUnsupported) && !errors.Is(err, errHidden) {
 		return nil // it went with its definition
 	}
 	if err != nil {
@@ -599,8 +628,8 @@ func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, d
 		return nil, err
 	}
 	list, err := api.claims.List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
-	if apierrors.IsForbidden(err) {
-		return nil, nil // who may not list claims has made none
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, nil // who may not list claims has made none, and their definition may be gone
 	}
 	if err != nil {
 		return nil, apiError(ctx, "listing the SandboxClaims", err)
@@ -646,6 +675,9 @@ var agentRights = []right{
 // examineAgentSandbox tells whether pools of agent-sandbox can be used.
 func (d *Driver) examineAgentSandbox(ctx context.Context) ([]sandbox.Finding, error) {
 	api, err := d.agents(ctx)
+	if errors.Is(err, errHidden) {
+		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not let this account look whether it is served"}}, nil
+	}
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so --pool-kind agent-sandbox cannot be used"}}, nil
 	}

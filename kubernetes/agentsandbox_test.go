@@ -581,3 +581,46 @@ func TestAgentSandboxIsNotServed(t *testing.T) {
 		}
 	}
 }
+
+// What was found counts for a while, and while the API server does not answer.
+func TestAgentSandboxIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	c := newControlled(t, "v1beta1", 10*time.Second)
+	reads := map[string]int{}
+	var refuse error
+	c.PrependReactor("get", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		resource := action.GetResource().Resource
+		reads[resource]++
+		return refuse != nil && resource == "resource", nil, refuse // which discovery asks for
+	})
+	c.claimable(t, 1)
+	for range 3 {
+		c.claimable(t, 1)
+	}
+	if reads["secrets"] != 1 {
+		t.Errorf("the pool's key was read %d times", reads["secrets"])
+	}
+	for _, list := range c.Resources { // the cluster is upgraded
+		group, _, _ := strings.Cut(list.GroupVersion, "/")
+		list.GroupVersion = group + "/v1"
+	}
+	if found := c.examine(t); !has(found, "ok", "agent-sandbox", "extensions.agents.x-k8s.io/v1beta1") {
+		t.Errorf("doctor says %+v", found)
+	}
+	c.driver.SetRecheck(0)
+	refuse = apierrors.NewServiceUnavailable("down")
+	if found := c.examine(t); !has(found, "ok", "agent-sandbox", "extensions.agents.x-k8s.io/v1beta1") {
+		t.Errorf("without an answer doctor says %+v", found)
+	}
+	refuse = nil
+	if found := c.examine(t); !has(found, "ok", "agent-sandbox", "extensions.agents.x-k8s.io/v1") || has(found, "ok", "agent-sandbox", "v1beta1") {
+		t.Errorf("later doctor says %+v", found)
+	}
+	refuse = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no rights"))
+	if found := c.examine(t); !has(found, "note", "agent-sandbox", "does not let this account look") {
+		t.Errorf("without rights doctor says %+v", found)
+	}
+	if _, err := c.driver.Prune(t.Context(), false); err != nil {
+		t.Errorf("without rights: %v", err)
+	}
+}

@@ -76,10 +76,11 @@ type Driver struct {
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors atomic.Pointer[mirrors] // nil while no Events runs
 
-	// outageTime and seenTime, but in tests
-	outage, seenLimit time.Duration
+	// outageTime, seenTime and agentAge, but in tests
+	outage, seenLimit, recheck time.Duration
 
 	agentSandbox atomic.Pointer[agentAPI] // once it was found
+	agentKey     atomic.Pointer[poolKey]  // once it was read
 }
 
 var (
@@ -146,7 +147,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
-	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime, seenLimit: seenTime}
+	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
 }
 
 // answerTime bounds the wait for the beginning of an answer of the API server, which

@@ -143,6 +143,10 @@ func (p *Pool) Run(ctx context.Context, every time.Duration) {
 	}
 }
 
+// keeperRest is how much longer a pool is not looked at that its platform fills: only
+// another process could have changed it.
+const keeperRest = 15
+
 func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 	for failures := 0; ; {
 		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
@@ -156,7 +160,11 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 		if failures > 0 {
 			kick = nil
 		}
-		timer := time.NewTimer(every * time.Duration(1<<min(failures, 5)))
+		wait := every * time.Duration(1<<min(failures, 5))
+		if p.keeper != nil && failures == 0 {
+			wait *= keeperRest
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-kick:
 		case <-timer.C:
