@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/actiond/actiond/sandbox"
@@ -112,6 +114,18 @@ func TestExamine(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Doctor knows clusters that cannot start what it makes.
+func TestExamineVersion(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"v1.28.9": true, "v1.29.0-rc.1": false, "v1.36.3+k3s1": false, "v0.0.0-master": false, "odd": false} {
+		w := newWorld(t)
+		w.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: version}
+		if got := has(w.examine(t), "missing", "server", "no sidecar containers"); got != want {
+			t.Errorf("%s: %t, want %t", version, got, want)
+		}
 	}
 }
 

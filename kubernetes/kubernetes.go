@@ -307,10 +307,5 @@ func endedIn(pod *corev1.Pod) string {
 			return text
 		}
 	}
-	for _, c := range pod.Status.InitContainerStatuses {
-		if end := c.State.Terminated; end != nil && end.ExitCode != 0 {
-			return fmt.Sprintf("the server could not be put into it: status %d, %s %s", end.ExitCode, end.Reason, end.Message)
-		}
-	}
 	return strings.TrimSuffix(strings.TrimSpace("the cluster ended it: "+pod.Status.Reason+": "+pod.Status.Message), ":")
 }

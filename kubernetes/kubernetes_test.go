@@ -283,6 +283,8 @@ func TestReasons(t *testing.T) {
 	}{
 		{"image", waiting("sandbox", "ErrImagePull", "manifest unknown"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: manifest unknown"},
 		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
+		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be put into it: PostStartHookError: no /server"},
+		{"server crashes", waiting("server", "CrashLoopBackOff", "back-off 10s"), nil, nil, "the server could not be put into it: CrashLoopBackOff: "},
 		{"start", waiting("sandbox", "RunContainerError", "no /bin"), nil, nil, "RunContainerError: no /bin"},
 		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory"}, nil, nil, "Evicted: The node was low on memory"},
 		{"ended", terminated(1, "a message of the agent"), nil, nil, "its server ended with status 1\n"},
@@ -301,6 +303,19 @@ func TestReasons(t *testing.T) {
 				t.Errorf("left: %v", left)
 			}
 		})
+	}
+}
+
+// A container that brought the server and crashes later does no harm.
+func TestServerIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.status = running
+	w.status.InitContainerStatuses = []corev1.ContainerStatus{
+		{Name: "server", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}},
+	}
+	if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
@@ -532,7 +547,7 @@ func TestPod(t *testing.T) {
 	}
 	spec := pod.Spec
 	if *spec.AutomountServiceAccountToken || *spec.EnableServiceLinks || spec.RestartPolicy != corev1.RestartPolicyNever || *spec.RuntimeClassName != "gvisor" ||
-		spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || pod.Labels["team"] != "a" {
+		spec.Containers[0].SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || pod.Labels["team"] != "a" {
 		t.Errorf("%s", data)
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
@@ -554,6 +569,12 @@ func TestPod(t *testing.T) {
 	}
 	if spec.HostUsers != nil || len(spec.InitContainers) != 1 {
 		t.Errorf("without being asked: host users %v, init containers %v", spec.HostUsers, spec.InitContainers)
+	}
+	// The sandbox's container starts after the hook of a sidecar, which puts the server there.
+	first := spec.InitContainers[0]
+	if *first.RestartPolicy != corev1.ContainerRestartPolicyAlways || !slices.Contains(first.Args, spec.Containers[0].Command[0]) ||
+		!slices.Equal(first.Lifecycle.PostStart.Exec.Command, []string{"/server", "lent", spec.Containers[0].Command[0]}) || first.Resources.Requests.Memory().Value() > 16<<20 {
+		t.Errorf("%+v", first)
 	}
 	// An agent's account may not listen where the server does.
 	if len(spec.SecurityContext.Sysctls) != 1 || spec.SecurityContext.Sysctls[0].Value != "1024" || !slices.Contains(spec.Containers[0].Command, "0.0.0.0:1000") {

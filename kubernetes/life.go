@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -290,6 +291,9 @@ func podEvent(pod *corev1.Pod, destroyed bool) sandbox.Event {
 	return e
 }
 
+// sidecars is the version that first had containers like the one of [initContainer].
+var sidecars = utilversion.MustParseGeneric("1.29.0")
+
 // Examine is [sandbox.Doctor]'s.
 func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	version, err := d.api.Discovery().ServerVersion()
@@ -308,6 +312,12 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 		return found, err
 	}
 	found = append(found, pools...)
+	if at, err := utilversion.ParseGeneric(version.GitVersion); err == nil && at.Major() > 0 && at.LessThan(sidecars) && !d.config.ServerVolume {
+		found = append(found, sandbox.Finding{
+			Status: "missing", About: "server", Text: "the cluster has no sidecar containers, by which the server gets into Pods",
+			So: "use Kubernetes " + sidecars.String() + " or later",
+		})
+	}
 	if d.config.ServerImage == "" {
 		found = append(found, sandbox.Finding{
 			Status: "missing", About: "server", Text: "no image brings the server into Pods",

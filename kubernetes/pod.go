@@ -109,7 +109,6 @@ func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *core
 			TerminationGracePeriodSeconds: &grace,
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsUser: &uid, RunAsGroup: &uid,
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 				// Some runtimes let every user listen at every port.
 				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "1024"}},
 			},
@@ -165,14 +164,20 @@ func emptyDir(name string, limit resource.Quantity) corev1.Volume {
 }
 
 // initContainer puts the server into its volume, and makes the directory of the
-// state root's: an empty directory of Kubernetes is everyone's.
+// state root's: an empty directory of Kubernetes is everyone's. It is a sidecar, which goes
+// on and does nothing more: a kubelet starts the sandbox's container as soon as the hook
+// has returned, and notices an end up to a second later.
 func initContainer(image string) corev1.Container {
+	always := corev1.ContainerRestartPolicyAlways
 	return corev1.Container{
-		Name: initName, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:            []string{"install", serverPath, stateDir},
+		Name: initName, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, RestartPolicy: &always,
+		Args: []string{"lend", serverPath, stateDir},
+		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: []string{"/server", "lent", serverPath}},
+		}},
 		SecurityContext: security(nil),
 		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("10m"), "memory": resource.MustParse("32Mi"), "ephemeral-storage": {}},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1m"), "memory": resource.MustParse("16Mi"), "ephemeral-storage": {}},
 			Limits:   corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("128Mi"), "ephemeral-storage": diskBytes},
 		},
 		VolumeMounts: []corev1.VolumeMount{{Name: "server", MountPath: serverDir}, {Name: "state", MountPath: stateDir}},
@@ -190,11 +195,14 @@ func container(s *sandbox.Spec, r *record) corev1.Container {
 		caps = append(caps, installCapability)
 	}
 	milli := max(int64(s.CPUs*1000), 10)
+	confined := security(caps)
+	// Not for the whole Pod: a runtime takes 10 to 20 ms for each process that it starts with a profile.
+	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	return corev1.Container{
 		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicy(s.Pull),
 		Command:         append([]string{serverPath, "init"}, arguments(s, r)...),
 		WorkingDir:      "/",
-		SecurityContext: security(caps),
+		SecurityContext: confined,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
 				"cpu": *resource.NewMilliQuantity(max(milli/10, 1), resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory/4, resource.BinarySI),

@@ -153,6 +153,10 @@ var refusedImages = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverP
 // again, with the same specification.
 var refusedContainers = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 
+// refusedServers are its reasons for the container that puts the server into the Pod and
+// failed.
+var refusedServers = []string{"PostStartHookError", "CrashLoopBackOff"}
+
 // look says what the Pod waits for, nothing once its container runs. An error says
 // that it will not run.
 func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
@@ -170,12 +174,12 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason, w.Message)
 		case slices.Contains(refusedContainers, w.Reason):
 			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
+		case c.Name == initName && !begun(pod) && slices.Contains(refusedServers, w.Reason):
+			return "", "", fmt.Errorf("the server could not be put into it: %s: %s", w.Reason, w.Message)
 		}
 	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == containerName && c.State.Running != nil && pod.Status.PodIP != "" {
-			return sandbox.Starting, "", nil
-		}
+	if begun(pod) && pod.Status.PodIP != "" {
+		return sandbox.Starting, "", nil
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -186,4 +190,11 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 		return sandbox.Pending, "a node", nil
 	}
 	return sandbox.Creating, "node " + pod.Spec.NodeName + " to get the image and to start the container", nil
+}
+
+// begun tells whether the sandbox's container runs.
+func begun(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == containerName && c.State.Running != nil
+	})
 }

@@ -69,7 +69,8 @@ const defaultAddr = "127.0.0.1:8000"
 
 const help = `Usage: server [PORT] [flags]
        server init [PORT] [flags]
-       server install FILE [DIR...]
+       server lend FILE [DIR...]
+       server lent FILE
        server version
 
 Runs the actions of an agent in this sandbox. Without a key, a client that reaches
@@ -127,8 +128,9 @@ executed, and is ignored otherwise.
 
 With init it is PID 1 of a container: it starts the server, passes signals on to
 it, reaps orphans, starts a server again that crashed, up to 5 times in 10
-minutes, and otherwise ends with the server's status. With install it copies
-itself to FILE and makes each DIR its user's alone (mode 0700).
+minutes, and otherwise ends with the server's status. With lend it copies
+itself to FILE, makes each DIR its user's alone (mode 0700), and goes on until it
+is told to end; lent returns when FILE is there.
 
 Variables:
   SESSION_API_KEY            the key, where there is no --session-key-file

@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -16,37 +14,6 @@ import (
 
 	"github.com/actiond/actiond/internal/handover"
 )
-
-// install copies this program to a file and makes directories its user's alone. A
-// container does that for another one that starts the server: an empty directory of
-// Kubernetes lets every user change what is in it.
-func install(args []string) error {
-	if len(args) == 0 {
-		return usagef("install needs the name of the file that this program is copied to")
-	}
-	for _, dir := range args[1:] {
-		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
-			return fmt.Errorf("making %s private: %w", dir, err)
-		}
-	}
-	if err := os.Chmod(filepath.Dir(args[0]), 0o755); err != nil { //nolint:gosec // commands of other users start helpers from there
-		return fmt.Errorf("protecting the server's directory: %w", err)
-	}
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return fmt.Errorf("opening this program: %w", err)
-	}
-	defer func() { _ = self.Close() }()
-	file, err := os.OpenFile(args[0], os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755) //nolint:gosec // the same
-	if err != nil {
-		return fmt.Errorf("installing the server: %w", err)
-	}
-	_, err = io.Copy(file, self)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("installing the server: %w", err)
-	}
-	return nil
-}
 
 // passedOn are the signals that PID 1 hands to the server. All but the last two are to end it.
 var passedOn = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}

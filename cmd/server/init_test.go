@@ -17,40 +17,6 @@ import (
 	"time"
 )
 
-// install makes a copy and takes away what other users may do.
-func TestInstall(t *testing.T) {
-	t.Parallel()
-	dir, private := t.TempDir(), t.TempDir()
-	for _, d := range []string{dir, private} { // as Kubernetes makes empty directories
-		if err := os.Chmod(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	target := filepath.Join(dir, "server")
-	if err := install([]string{target, private}); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]os.FileMode{dir: 0o755, private: 0o700, target: 0o755} {
-		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
-		}
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if copied, err := os.ReadFile(target); err != nil || string(copied) != string(self) {
-		t.Errorf("the copy has %d bytes of %d: %v", len(copied), len(self), err)
-	}
-	// A file that an agent put there is not written through.
-	if err := install([]string{target}); err == nil {
-		t.Error("an existing file was replaced")
-	}
-	if err := install(nil); err == nil || !strings.Contains(err.Error(), "install needs the name") {
-		t.Errorf("without a file: %v", err)
-	}
-}
-
 // PID 1 ends with the status of the server, passes signals on, and reaps orphans.
 func TestInit(t *testing.T) {
 	t.Parallel()

@@ -70,8 +70,11 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
 		return err
 	}
-	if len(args) > 0 && args[0] == "install" {
-		return install(args[1:])
+	if len(args) > 0 && args[0] == "lend" {
+		return lend(ctx, args[1:])
+	}
+	if len(args) > 0 && args[0] == "lent" {
+		return awaitLent(ctx, args[1:])
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR2) // which does nothing before a program was received
