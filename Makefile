@@ -86,7 +86,7 @@ integration: ## run the tests that need a Docker engine
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
-	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -timeout 25m -tags kubernetes ./integration/kubernetes
+	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -timeout 25m -parallel $(PARALLEL) -tags kubernetes ./integration/kubernetes
 
 scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
 	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' $(GO) test -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes

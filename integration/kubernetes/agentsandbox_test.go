@@ -279,9 +279,8 @@ func (c *controller) bind(ctx context.Context) error {
 // A pool that the cluster keeps: no two claimers get one Pod, a ticket that was used opens
 // no neighbour, and what takes the place of a Pod is not the sandbox.
 func TestAgentSandbox(t *testing.T) {
+	t.Parallel()
 	const size, claimers = 3, 6
-	small := small
-	small.CPUs = 0.5
 	access, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +290,7 @@ func TestAgentSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := open(t, true).(*kubernetes.Driver)
-	c := &controller{objects, lastNamespace}
+	c := &controller{objects, spaceOf(t)}
 	c.define(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var working sync.WaitGroup
@@ -299,10 +298,7 @@ func TestAgentSandbox(t *testing.T) {
 	defer working.Wait()
 	defer stop()
 
-	other, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + lastNamespace, ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := openAs(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + spaceOf(t), ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
 	drivers := []sandbox.Driver{kubernetes.AgentSandbox{Driver: plain}, kubernetes.AgentSandbox{Driver: other}}
 	var pools []*sandbox.Pool
 	for _, d := range drivers {

@@ -28,9 +28,9 @@ import (
 	"github.com/actiond/actiond/sandbox/agent"
 )
 
-// mortal counts the steps of a caller: its calls of the API server, which come by its
-// proxy, and of sandboxes' servers. In one step the caller dies: no later step is
-// carried out.
+// mortal counts the steps of a caller that change something: its calls of the API server,
+// which come by its proxy, and of sandboxes' servers. In one step the caller dies: no later
+// step is carried out. A death between two of them, in what only reads, leaves the same.
 type mortal struct {
 	agent.Agent
 
@@ -54,6 +54,12 @@ func (m *mortal) step(name string) (do, tell bool) {
 		m.name = name
 	}
 	return m.steps < m.last || m.steps == m.last && m.after, m.steps < m.last
+}
+
+func (m *mortal) dead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.steps >= m.last
 }
 
 func (m *mortal) ask(name string, dial sandbox.DialFunc, ask func() error) error {
@@ -96,12 +102,16 @@ func (m *mortal) proxy(t *testing.T) (kubeconfig string) {
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && !m.dead() {
+			pass.ServeHTTP(w, r)
+			return
+		}
 		do, tell := m.step(r.Method + " " + r.URL.Path)
 		if tell {
 			pass.ServeHTTP(w, r)
 			return
 		}
-		if do && !r.URL.Query().Has("watch") { // a watch does nothing but answer
+		if do {
 			pass.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		http.Error(w, errDead.Error(), http.StatusInternalServerError)
@@ -282,6 +292,7 @@ func members(t *testing.T, d sandbox.Driver) (members []*sandbox.Sandbox) {
 
 // A creator dies in each step.
 func TestCreatorDies(t *testing.T) {
+	t.Parallel()
 	dies(t, func(*kubernetes.Driver) {}, func(ctx context.Context, d *kubernetes.Driver, spec sandbox.Spec) error {
 		_, err := d.Create(ctx, spec)
 		return err
@@ -290,6 +301,7 @@ func TestCreatorDies(t *testing.T) {
 
 // A claimer of a warm sandbox dies in each step.
 func TestClaimerDies(t *testing.T) {
+	t.Parallel()
 	var warm []*sandbox.Sandbox
 	dies(t, func(d *kubernetes.Driver) {
 		if err := d.Warm(t.Context(), "p", small); err != nil {

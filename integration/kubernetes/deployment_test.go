@@ -91,6 +91,7 @@ func logged(t *testing.T, pods []corev1.Pod) {
 // TestDeployment runs the gateways of the manifests as Pods: clients of their Service make
 // a sandbox and use it, also while the Deployment is restarted.
 func TestDeployment(t *testing.T) {
+	t.Parallel()
 	space, _ := install(t, 2)
 	first := rolledOut(t, space)
 	secret, err := shared.api.CoreV1().Secrets(space).Get(t.Context(), "actiond-gateway-key", metav1.GetOptions{})

@@ -54,19 +54,15 @@ func programs(t *testing.T, space string) sandbox.Mount {
 // TestExchanges replays what was recorded of the reference server against sandboxes with
 // this machine's programs: by port forwarding, and through a gateway.
 func TestExchanges(t *testing.T) {
+	t.Parallel()
 	recorded := exchanges.Dir(t, "../..")
 	space, kubeconfig := installed(t)
-	t.Setenv("KUBECONFIG", kubeconfig)
 	spec := sandbox.Spec{
 		Image: hostImage, Mounts: []sandbox.Mount{programs(t, space)}, Env: map[string]string{"LANG": "C.UTF-8"},
 		Flags: []string{"--no-enable-browser"}, // as it was recorded
 	}
-	r := startReplica(t, "the key of a gateway in a test")
-	t.Setenv("KUBECONFIG", shared.kubeconfig())
-	outside, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + space, ServerImage: serverImage, Agent: agent.Agent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := startReplica(t, kubeconfig, "the key of a gateway in a test")
+	outside := openAs(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + space, ServerImage: serverImage, Agent: agent.Agent{}})
 	forwarded, forwardedKey := made(t, outside, spec)
 	passed, passedKey := made(t, r.driver, spec)
 	t.Run("port forwarding", func(t *testing.T) {

@@ -86,7 +86,7 @@ func TestNoAPIServer(t *testing.T) {
 	shell := shellOf(t, s)
 	shell("echo kept >/tmp/file")
 	const gatewayKey = "the key of a gateway of this test"
-	g := serve(t, openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + lastNamespace, Direct: true}), gatewayKey)
+	g := serve(t, openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + spaceOf(t), Direct: true}), gatewayKey)
 	through := func() {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+g.addr+"/sandboxes/"+s.ID+"/execute_action",
@@ -112,7 +112,7 @@ func TestNoAPIServer(t *testing.T) {
 	// What needs the API server says that the state is unknown.
 	unknown := func() {
 		t.Helper()
-		fresh := openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + lastNamespace, Direct: true}) // as a command is
+		fresh := openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + spaceOf(t), Direct: true}) // as a command is
 		calls := map[string]func(context.Context) error{
 			"list":  func(ctx context.Context) error { _, err := d.List(ctx); return err },
 			"ls":    func(ctx context.Context) error { _, err := fresh.List(ctx); return err },
@@ -267,8 +267,8 @@ func TestNodeDies(t *testing.T) {
 	}()
 	until(t, "it is unknown", is(sandbox.Unknown))
 	// The taint manager does this after five minutes, but not to the last node of a cluster.
-	pods, _ := objects(t, lastNamespace)
-	if err := shared.api.CoreV1().Pods(lastNamespace).Delete(t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
+	pods, _ := objects(t, spaceOf(t))
+	if err := shared.api.CoreV1().Pods(spaceOf(t)).Delete(t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "it is gone", is(sandbox.Gone))
@@ -291,6 +291,7 @@ func TestNodeDies(t *testing.T) {
 
 // What users see who ask for what the cluster refuses.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	space := namespace(t)
 	in := func(kubeconfig string, config kubernetes.Config) *kubernetes.Driver {
 		config.Cluster, config.Direct = "test/"+space, true
@@ -318,7 +319,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	want("server image", in(shared.kubeconfig(), kubernetes.Config{ServerImage: "actiond.test/none:1"}), nil, sandbox.ErrNoImage, "the server's image actiond.test/none:1 cannot be pulled")
-	want("init container", in(shared.kubeconfig(), kubernetes.Config{ServerImage: pauseImage}), nil, nil, "the server could not be put into it: status 1", "its last words:", "invalid number")
+	want("sidecar", in(shared.kubeconfig(), kubernetes.Config{ServerImage: pauseImage}), nil, nil, "the server could not be put into it: ", "its last words:", "invalid number")
 	brief := in(shared.kubeconfig(), kubernetes.Config{ReadyTimeout: 5 * time.Second})
 	want("processors", brief, func(s *sandbox.Spec) { s.CPUs = 1000; s.Memory = 1 << 30 }, nil, "waiting for its Pod to run", "Insufficient cpu")
 	want("volume", brief, func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "absent", Target: "/data"}} }, nil, `persistentvolumeclaim "absent" not found`)
@@ -391,6 +392,7 @@ func (e *evictor) Ready(ctx context.Context, _ sandbox.DialFunc, _ string) error
 // A sandbox cannot claim its neighbours, whose servers it reaches where the network has
 // no policies: neither with its own key and ticket, nor with what others see of theirs.
 func TestNeighbourClaims(t *testing.T) {
+	t.Parallel()
 	d := open(t, true).(*kubernetes.Driver)
 	attacker, err := d.Create(t.Context(), small)
 	if err != nil {
@@ -407,7 +409,7 @@ func TestNeighbourClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, _ := objects(t, lastNamespace)
+	pods, _ := objects(t, spaceOf(t))
 	keys := []string{"", own}
 	addresses := map[string]string{}
 	for _, pod := range pods {

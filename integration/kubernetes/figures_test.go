@@ -85,15 +85,13 @@ func TestFigures(t *testing.T) {
 	if os.Getenv("ACTIOND_FIGURES") != "" {
 		rounds, commands = 9, 1000
 	}
+	small := small
+	small.CPUs = 0 // the default
 	space := namespace(t)
 	steps := &timeline{}
-	t.Setenv("KUBECONFIG", shared.kubeconfig())
-	d, err := kubernetes.Open(kubernetes.Config{
+	d := openAs(t, shared.kubeconfig(), kubernetes.Config{
 		Cluster: "test/" + space, ServerImage: serverImage, Agent: agent.Agent{}, Direct: true, Progress: steps.note,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	t.Logf("load of the machine: %s", load)
 

@@ -117,13 +117,9 @@ type replica struct {
 	stop   func() // waits
 }
 
-func startReplica(t *testing.T, key string) *replica {
+func startReplica(t *testing.T, kubeconfig, key string) *replica {
 	t.Helper()
-	d, err := kubernetes.Open(kubernetes.Config{ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serve(t, d, key)
+	return serve(t, openAs(t, kubeconfig, kubernetes.Config{ServerImage: serverImage, Agent: agent.Agent{}, Direct: true}), key)
 }
 
 // serve runs a gateway until stop, which also closes its driver.
@@ -207,17 +203,13 @@ func clientOf(t *testing.T, s *sandbox.Sandbox) *actiond.Client {
 // holds through them, an action survives the end of the gateway that took it, and the
 // account can do no more than that.
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	space, kubeconfig := installed(t)
-	t.Setenv("KUBECONFIG", kubeconfig)
-	opened, err := kubernetes.Open(kubernetes.Config{Agent: agent.Agent{}})
+	key, err := openAs(t, kubeconfig, kubernetes.Config{Agent: agent.Agent{}}).GatewayKey(t.Context(), "actiond-gateway-key")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := opened.GatewayKey(t.Context(), "actiond-gateway-key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, second := startReplica(t, key), startReplica(t, key)
+	first, second := startReplica(t, kubeconfig, key), startReplica(t, kubeconfig, key)
 	s, c, to := sandboxBehind(t, first)
 
 	t.Run("contract", func(t *testing.T) { contract.Suite(t, c.Do, "/workspace") })
@@ -307,7 +299,7 @@ func TestGateway(t *testing.T) {
 			t.Error(err)
 		}
 		for _, f := range found {
-			if f.About == "rights" || f.Status == "missing" {
+			if f.About == "rights" && !strings.Contains(f.Text, "agents.x-k8s.io") || f.Status == "missing" { // which another test defines meanwhile
 				t.Errorf("%+v", f)
 			}
 		}
@@ -319,6 +311,7 @@ func TestGateway(t *testing.T) {
 
 // TestContractByPortForward is the contract from outside of the cluster.
 func TestContractByPortForward(t *testing.T) {
+	t.Parallel()
 	d := open(t, false)
 	s, err := d.Create(t.Context(), small)
 	if err != nil {
@@ -329,12 +322,9 @@ func TestContractByPortForward(t *testing.T) {
 
 // Doctor says that the network of this node enforces no policies.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	space, _ := installed(t)
-	t.Setenv("KUBECONFIG", shared.kubeconfig())
-	d, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + space, Agent: agent.Agent{}, ServerImage: serverImage})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openAs(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + space, Agent: agent.Agent{}, ServerImage: serverImage})
 	found, err := d.Examine(t.Context())
 	if err != nil {
 		t.Fatal(err)

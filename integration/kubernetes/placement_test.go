@@ -51,7 +51,7 @@ func fails(t *testing.T, d sandbox.Driver, spec sandbox.Spec, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTime)
 	defer cancel()
-	events := shared.api.CoreV1().Events(lastNamespace)
+	events := shared.api.CoreV1().Events(spaceOf(t))
 	go func() { // ends with ctx
 		for ctx.Err() == nil {
 			list, err := events.List(ctx, metav1.ListOptions{})
@@ -70,30 +70,24 @@ func fails(t *testing.T, d sandbox.Driver, spec sandbox.Spec, want string) {
 
 // What the runtime of this node lacks is said in the words of the kubelet or the runtime.
 func TestOlderNode(t *testing.T) {
+	t.Parallel()
 	d := open(t, true)
 	spec := small
 	spec.UserNamespace = true
 	fails(t, d, spec, "user namespaces")
-	volumes, err := kubernetes.Open(kubernetes.Config{Cluster: "test/" + lastNamespace, ServerImage: serverImage, ServerVolume: true, Agent: agent.Agent{}, Direct: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = volumes.Close() }()
+	volumes := openAs(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + spaceOf(t), ServerImage: serverImage, ServerVolume: true, Agent: agent.Agent{}, Direct: true})
 	fails(t, volumes, small, "the node cannot start its container")
 }
 
 // A sandbox without a network is refused where no policies isolate it, and made where
 // those of the manifests do. That they are enforced is the network plugin's to show.
 func TestNetworkNone(t *testing.T) {
+	t.Parallel()
 	spec := small
 	spec.Network = "none"
 	fails(t, open(t, true), spec, "let the sandbox reach the network")
 	space, kubeconfig := installed(t)
-	t.Setenv("KUBECONFIG", kubeconfig)
-	d, err := kubernetes.Open(kubernetes.Config{ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openAs(t, kubeconfig, kubernetes.Config{ServerImage: serverImage, Agent: agent.Agent{}, Direct: true})
 	s, _ := made(t, d, spec)
 	pods, err := shared.api.CoreV1().Pods(space).List(t.Context(), metav1.ListOptions{LabelSelector: "actiond.dev/network=none,actiond.dev/id=" + s.ID})
 	if err != nil || len(pods.Items) != 1 {

@@ -22,7 +22,7 @@ import (
 // containerOf is the container of a sandbox's Pod.
 func containerOf(t *testing.T, s *sandbox.Sandbox) corev1.ContainerStatus {
 	t.Helper()
-	pods, err := shared.api.CoreV1().Pods(lastNamespace).List(t.Context(), metav1.ListOptions{})
+	pods, err := shared.api.CoreV1().Pods(spaceOf(t)).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +53,7 @@ const theServer = `set -- $(cat /proc/1/task/*/children); `
 // ran is unknown, and the owner's key, variables and deadline are the same. One that is
 // killed again and again ends the sandbox, which says why.
 func TestServerCrashes(t *testing.T) {
+	t.Parallel()
 	for name, direct := range map[string]bool{"by address": true, "by port forward": false} {
 		t.Run(name, func(t *testing.T) { testCrashes(t, direct) })
 	}

@@ -82,6 +82,7 @@ func (w *words) typed(keyboard io.Writer, text string) {
 // A person at a terminal, from outside of the cluster. What runs survives the end of the
 // connection, and is there when the person comes back.
 func TestShell(t *testing.T) {
+	t.Parallel()
 	w := newWords(t)
 	w.want("", "", "create", "--name", "shell", "--memory", "256m", "--pull", "never", busyboxImage)
 	first, keyboard, shown, ended := w.at("sh", "shell")
@@ -128,10 +129,10 @@ func TestShell(t *testing.T) {
 
 // A terminal through a gateway that ends is the same one through another.
 func TestShellThroughGateways(t *testing.T) {
+	t.Parallel()
 	const key = "the key of two gateways of a test"
 	_, kubeconfig := installed(t)
-	t.Setenv("KUBECONFIG", kubeconfig)
-	first, second := startReplica(t, key), startReplica(t, key)
+	first, second := startReplica(t, kubeconfig, key), startReplica(t, kubeconfig, key)
 	s, c, to := sandboxBehind(t, first)
 	attach := func() (*actiond.Terminal, *screen, chan struct{}) {
 		t.Helper()

@@ -69,6 +69,7 @@ func (w *words) refused(text string, args ...string) {
 
 // Every command of runtimectl, in a sandbox that is a Pod.
 func TestWords(t *testing.T) {
+	t.Parallel()
 	w := newWords(t)
 	w.want("Kubernetes v1.", "", "doctor")
 	id := strings.TrimSpace(w.want("", "", "create", "--name", "build", "--memory", "256m", "--ttl", "1h", "--pull", "never", "-e", "GREETING=hello", busyboxImage))
