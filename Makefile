@@ -40,8 +40,9 @@ check: tidy lint race build ## everything a change must pass (the default)
 build: ## build bin/server and bin/runtimectl
 	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
+# Other users read the files of tests, whatever umask the caller has.
 test: ## run the tests whose packages changed since they passed
-	CGO_ENABLED=0 $(GO) test -trimpath -parallel $(PARALLEL) $(PKG)
+	umask 022; CGO_ENABLED=0 $(GO) test -trimpath -parallel $(PARALLEL) $(PKG)
 
 race: ## run the tests with the race detector, in random order
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -parallel $(PARALLEL) $(PKG)

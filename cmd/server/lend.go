@@ -54,7 +54,7 @@ func install(args []string) error {
 		return fmt.Errorf("installing the server: %w", err)
 	}
 	_, err = io.Copy(file, self)
-	if err = errors.Join(err, file.Close()); err == nil {
+	if err = errors.Join(err, file.Chmod(0o755), file.Close()); err == nil { // whatever the umask is
 		err = os.Rename(part, args[0])
 	}
 	if err != nil {

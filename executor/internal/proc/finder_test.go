@@ -17,6 +17,18 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
+// keeps reports whether an answer is kept once it was asked for. Anything on the machine that
+// mounts a file system has the finder forget them all.
+func keeps(f *proc.Finder, path, dir string) bool {
+	for range 100 {
+		if f.Kept(path, dir) {
+			return true
+		}
+		f.Find(path, dir)
+	}
+	return false
+}
+
 // which is the oracle: it looks for python each time.
 func which(path, dir string) string {
 	for part := range strings.SplitSeq(path, ":") {
@@ -104,7 +116,7 @@ func TestFinder(t *testing.T) {
 			defer f.Close()
 			f.Find(path, dir)
 			for line := range strings.SplitSeq(test.after, "; ") {
-				if !f.Kept(path, dir) {
+				if !keeps(f, path, dir) {
 					t.Errorf("before %q the answer is not kept", line)
 				}
 				change(t, root, line)
@@ -223,7 +235,7 @@ func TestFinderManyPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{root + ":" + dir, root} {
-			if got, want := f.Find(path, "/"), which(path, "/"); got != want || !f.Kept(path, "/") {
+			if got, want := f.Find(path, "/"), which(path, "/"); got != want || !keeps(f, path, "/") {
 				t.Errorf("%s: got %q, want %q, and it kept", path, got, want)
 			}
 		}
@@ -286,7 +298,7 @@ func TestFinderRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if got := f.Find(path, "/"); got != test.want || f.Kept(path, "/") != test.kept {
+			if got := f.Find(path, "/"); got != test.want || keeps(f, path, "/") != test.kept {
 				t.Errorf("mode %v: got %q and kept %t, want %q and %t", test.mode, got, f.Kept(path, "/"), test.want, test.kept)
 			}
 		}
@@ -304,7 +316,7 @@ func TestFinderWithoutWatch(t *testing.T) {
 	spare := proc.NewFinder("python", user)
 	defer spare.Close()
 	spare.Find(root, "/")
-	if !spare.Kept(root, "/") {
+	if !keeps(spare, root, "/") {
 		t.Error("the answer for another user is not kept")
 	}
 	err := user.DoEffective(func() error {
