@@ -38,20 +38,24 @@ type Frozen struct {
 
 // FrozenAction is an action under way.
 type FrozenAction struct {
-	Until   time.Duration // the end of its wait, as [proc.Uptime] returns it; negative for none
-	Program *process.Frozen
-	Root    bool // the program is root's
+	Until   time.Duration   // the end of its wait, as [proc.Uptime] returns it; negative for none
+	Program *process.Frozen // of an exec
+	Root    bool            // the program is root's
+	Run     *bash.Wait      // of a run that waits for the command in a session
+	Session string
+	Queued  bool // it is a run that has not begun, and begins anew
 }
 
 // never is the end of a wait without a limit.
 const never = time.Duration(-1)
 
-// deadline returns the time, as [proc.Uptime] returns it, after a limit.
-func deadline(after time.Duration) time.Duration {
-	if until := proc.Uptime() + after; until >= 0 {
+// deadline returns the time, as [proc.Uptime] returns it, after a limit; never where that is
+// negative.
+func deadline(limit time.Duration) time.Duration {
+	if until := proc.Uptime() + limit; limit >= 0 && until >= 0 { // else it does not fit
 		return until
 	}
-	return never // it does not fit
+	return never
 }
 
 // moving are the actions under way that can be handed over.
@@ -63,7 +67,10 @@ type moving struct {
 // movable is the state of an action under way.
 type movable struct {
 	until   time.Duration
-	program *process.Process
+	program *process.Process // nil unless it is an exec
+	session string
+	run     *bash.Wait // nil unless it is a run that waits for a command
+	queued  bool
 }
 
 // enter adds an action, and leave removes it. Nothing is added for an empty identity.
@@ -95,13 +102,25 @@ func (e *Executor) Movable() map[string]bool {
 	return ids
 }
 
-// resume goes on with an action that was handed over.
-func (e *Executor) resume(ctx context.Context, _ api.Request, w api.Watch) (api.Observation, error) {
-	f, ok := e.cfg.Inherited.Actions[w.ID]
-	if !ok {
-		return nil, fmt.Errorf("the action %q was not handed over", w.ID)
+// inherited returns the state of an action that another program handed over.
+func (e *Executor) inherited(id string) (f FrozenAction, ok bool) {
+	if e.cfg.Inherited != nil {
+		f, ok = e.cfg.Inherited.Actions[id]
 	}
-	return e.resumeExec(ctx, f, w)
+	return f, ok
+}
+
+// resume goes on with an action that was handed over.
+func (e *Executor) resume(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	f, ok := e.inherited(w.ID)
+	run, isRun := req.Action.(api.RunAction)
+	switch {
+	case ok && f.Program != nil:
+		return e.resumeExec(ctx, f, w)
+	case ok && f.Run != nil && isRun:
+		return e.resumeRun(ctx, f, run, req, w)
+	}
+	return nil, fmt.Errorf("the action %q was not handed over", w.ID)
 }
 
 // Unmovable names what runs, beside actions, that cannot be handed over: cells.
@@ -146,8 +165,13 @@ func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error))
 	e.moving.mu.Lock()
 	resumes = append(resumes, e.moving.mu.Unlock)
 	var waited, stuck []*process.Process
-	for _, a := range e.moving.all {
-		waited = append(waited, a.program)
+	for id, a := range e.moving.all {
+		switch state := f.Sessions[a.session]; {
+		case a.program != nil:
+			waited = append(waited, a.program)
+		case a.queued, state != nil && !state.Lost:
+			f.Actions[id] = FrozenAction{Until: a.until, Session: a.session, Run: a.run, Queued: a.queued}
+		}
 	}
 	for _, engine := range []*process.Engine{e.programs, e.asRoot} {
 		if engine == nil {
@@ -204,13 +228,18 @@ func (e *Executor) inherit(f *Frozen) {
 	if f.Owners != nil {
 		e.setEnv(f.Owners)
 	}
-	adopted := map[int]bool{}
+	adopted, waited := map[int]bool{}, map[string]bool{}
+	for _, a := range f.Actions {
+		if a.Run != nil {
+			waited[a.Session] = true
+		}
+	}
 	for name, state := range f.Sessions {
-		shell, err := bash.Restore(e.sessions.config, state)
+		shell, err := bash.Restore(e.sessions.config, state, waited[name])
 		if err != nil {
 			e.cfg.Logger.Error("a shell could not be taken over", slog.String("session", name), slog.Any("error", err))
 			state.Shell, state.Current, state.Died = nil, nil, bash.Upgraded
-			if shell, err = bash.Restore(e.sessions.config, state); err != nil {
+			if shell, err = bash.Restore(e.sessions.config, state, waited[name]); err != nil {
 				continue
 			}
 		}
@@ -220,7 +249,9 @@ func (e *Executor) inherit(f *Frozen) {
 		e.sessions.shells.Adopt(name, shell)
 	}
 	for _, a := range f.Actions { // which the server goes on with
-		adopted[a.Program.PID] = true
+		if a.Program != nil {
+			adopted[a.Program.PID] = true
+		}
 	}
 	e.adopt(e.programs, f.Programs, adopted)
 	e.adopt(cmp.Or(e.asRoot, e.programs), f.RootPrograms, adopted)

@@ -18,6 +18,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/keeper"
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -44,32 +45,64 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	if a.Reset {
 		e.sessions.close(req.Session)
 	}
-	command := e.command(a, req)
-	command.Queue, command.Begin, command.Cancelled = w.Queue, w.Begin, w.Cancelled
-	if w.Output != nil {
-		command.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
+	command := e.command(a, req, w)
+	if w.Begin != nil && !a.IsStatic {
+		left := e.moving.enter(w.ID, movable{queued: true, until: deadline(command.Hard)})
+		defer left()
+		command.Begin = func() error {
+			left()
+			return w.Begin()
+		}
+	}
+	if f, ok := e.inherited(w.ID); ok && f.Until != never { // it waited for its turn before an upgrade
+		command.Hard = max(0, f.Until-proc.Uptime())
 	}
 	var result bash.Result
-	var now *api.Waiting
 	shell, release, err := e.shell(ctx, a, req, &command)
-	if err == nil {
-		if a.ReturnOnInput {
-			command.AwaitsInput = func() bool { return e.awaitsInput(shell) }
-		}
-		w.CanLook(func() *api.Waiting { return e.look(shellPlace(shell)) })
-	}
 	switch {
-	case err == nil && a.IsStatic:
-		result, err = shell.Run(ctx, command)
-		now = e.waitingIn(shell, result.Outcome)
-		result.Restarted = "" // no shell comes after this one
-		release()
-	case err == nil && a.Reset && a.Command == "":
+	case err != nil:
+	case a.Reset && a.Command == "":
 		return e.restarted(a, shell), nil
-	case err == nil:
-		if result, err = shell.Run(ctx, command); err == nil {
-			now = e.waitingIn(shell, result.Outcome)
-		}
+	case a.IsStatic:
+		command.Waits = nil // its shell is not handed over
+		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
+		result.Restarted = "" // no shell comes after this one
+		defer release()
+	default:
+		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
+	}
+	return e.ran(ctx, a, req, command, shell, result, err)
+}
+
+// resumeRun goes on with a run that waited for a command when it was handed over.
+func (e *Executor) resumeRun(ctx context.Context, f FrozenAction, a api.RunAction, req api.Request, w api.Watch) (api.Observation, error) {
+	shell := e.sessions.existing(req.Session)
+	if shell == nil {
+		return nil, fmt.Errorf("the session %q was not handed over", req.Session)
+	}
+	a.Command = strings.TrimSpace(a.Command)
+	command := e.command(a, req, w)
+	result, err := shell.Continue(ctx, e.looking(shell, a, w, command), *f.Run)
+	if errors.Is(err, bash.ErrNotHere) {
+		return nil, err
+	}
+	return e.ran(ctx, a, req, command, shell, result, err)
+}
+
+// looking lets clients, and where it is asked for the command itself, look at what a shell does.
+func (e *Executor) looking(shell *bash.Session, a api.RunAction, w api.Watch, c bash.Command) bash.Command {
+	if a.ReturnOnInput {
+		c.AwaitsInput = func() bool { return e.awaitsInput(shell) }
+	}
+	w.CanLook(func() *api.Waiting { return e.look(shellPlace(shell)) })
+	return c
+}
+
+// ran makes an observation of what a run returned. shell is nil where that did not start.
+func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, command bash.Command, shell *bash.Session, result bash.Result, err error) (api.Observation, error) {
+	var now *api.Waiting
+	if err == nil {
+		now = e.waitingIn(shell, result.Outcome)
 	}
 	var refused *api.Error
 	switch {
@@ -89,9 +122,15 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	return runFailed(a, "ERROR: "+err.Error()), nil
 }
 
-// command turns the action's limits into the session's.
-func (e *Executor) command(a api.RunAction, req api.Request) bash.Command {
-	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1}
+// command turns the action's limits into the session's, and has w told how it goes on.
+func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch) bash.Command {
+	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Begin: w.Begin, Cancelled: w.Cancelled}
+	c.Waits = func(wait bash.Wait) (over func()) {
+		return e.moving.enter(w.ID, movable{session: sessionName(req.Session), run: &wait})
+	}
+	if w.Output != nil {
+		c.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
+	}
 	if !a.Blocking {
 		c.Soft = e.cfg.SoftTimeout
 	}

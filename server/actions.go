@@ -337,6 +337,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 type flight struct {
 	action    *journal.Action
 	call      *call
+	queued    chan struct{}                       // closed once it waits for its turn, or began; nil unless that is waited for
 	named     bool                                // a client knows the identity; the lock of the flights
 	requests  int                                 // that came with an action and wait for this one; the same lock
 	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
@@ -478,6 +479,17 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	w.Operator, w.Resumed = c.form == formAction, c.resumed
 	if c.stays {
 		w.ID = c.id
+	}
+	if f.queued != nil {
+		queued := sync.OnceFunc(func() { close(f.queued) })
+		w.Queue = func() {
+			f.action.Queue()
+			queued()
+		}
+		w.Begin = func() error {
+			queued()
+			return f.action.Begin()
+		}
 	}
 	f.body, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {

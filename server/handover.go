@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
@@ -46,7 +47,7 @@ func (a *FrozenAction) call() (*call, error) {
 		return nil, fmt.Errorf("going on with action %q: %w", a.ID, err)
 	}
 	return &call{
-		id: a.ID, given: true, stays: true, resumed: true, digest: a.Digest, kind: a.Kind, req: req, form: form(a.Form),
+		id: a.ID, given: true, stays: true, resumed: a.State != journal.Reserved, digest: a.Digest, kind: a.Kind, req: req, form: form(a.Form),
 		answer: api.ToolAnswer{ID: a.CallID, Repaired: a.Repaired},
 	}, nil
 }
@@ -82,18 +83,33 @@ func (s *Server) resume(frozen *FrozenAction) error {
 	if err != nil {
 		leave = func() {} // the limit is lower than before
 	}
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
 	a, _ := s.cfg.Journal.Lookup(c.id) // one that is forgotten is nil too
 	if a == nil {
 		leave()
 		return fmt.Errorf("going on with action %q: the journal does not have it", c.id)
 	}
 	f := &flight{action: a, call: c, named: true}
+	if !c.resumed {
+		f.queued = make(chan struct{})
+	}
+	s.flights.mu.Lock()
 	s.board(f)
 	if frozen.Cancelled {
 		close(f.cancelled)
 	}
+	s.flights.mu.Unlock()
 	go s.fly(s.base, f, leave)
+	if f.queued != nil { // the next one waits for its turn behind it
+		order := time.NewTimer(orderTime)
+		defer order.Stop()
+		select {
+		case <-f.queued:
+		case <-f.done:
+		case <-order.C:
+		}
+	}
 	return nil
 }
+
+// orderTime bounds how long actions that waited for their turn wait for each other.
+const orderTime = time.Second

@@ -234,8 +234,8 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
-// Upgrade replaces the program of the server by another one, which answers; shells and the
-// programs of actions live on. What cannot be handed over has wait to end, in whole seconds. Then
+// Upgrade replaces the program of the server by another one, which answers; shells and
+// programs live on, and their actions go on. What cannot be handed over has wait to end, in whole seconds. Then
 // it is named in a *StatusError of 409; with force it ends, or its result becomes unknown. The
 // server goes on as it was after any *StatusError. After another error it may have been
 // upgraded: [Client.ServerInfo] tells the version.

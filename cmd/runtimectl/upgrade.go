@@ -24,8 +24,8 @@ func (p *program) upgrade() *cobra.Command {
 		Short: "Replace the server of a sandbox by another version",
 		Long: `Upgrade replaces the server in a sandbox by another version while the sandbox
 runs. Shells live on, with their variables and what runs in them, and so do the
-programs of exec; recorded actions stay. What cannot be handed over (other
-actions, requests) has --wait to end. If it has not ended then, the server stays
+programs of exec; their actions go on, and recorded ones stay. What cannot be
+handed over (other actions, requests) has --wait to end. If it has not ended then, the server stays
 as it is.
 
 It needs a server that runs as another user than the commands of the sandbox. A

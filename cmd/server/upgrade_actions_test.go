@@ -71,6 +71,23 @@ func (s *upgradable) to(program string) {
 	}
 }
 
+// refused uploads a program that refuses the state, and one that cannot be executed at last: both
+// leave all as it was.
+func (s *upgradable) refused() {
+	s.Helper()
+	fake, err := os.ReadFile(build(s.T, "fake", "", "./testdata/fake"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	for mode, want := range map[string]int{" refuses": http.StatusUnprocessableEntity, " locks": http.StatusInternalServerError} {
+		file := filepath.Join(s.TempDir(), "fake")
+		write(s.T, file, append(bytes.Clone(fake), mode...))
+		if status, _, answer := s.upgrade(file, ""); status != want {
+			s.Errorf("a program that%s: got %d %s, want %d", mode, status, answer, want)
+		}
+	}
+}
+
 func (s *upgradable) connect() *client.Client {
 	s.Helper()
 	c, err := client.New(client.Config{BaseURL: "unix://" + filepath.Join(s.dir, "s"), Key: s.key})
@@ -133,18 +150,7 @@ func TestUpgradePrograms(t *testing.T) {
 	})
 	for range 3 {
 		s.to(binary)
-	}
-	// One that refuses leaves all as it was.
-	fake, err := os.ReadFile(build(t, "fake", "", "./testdata/fake"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	refuses := filepath.Join(t.TempDir(), "refuses")
-	write(t, refuses, append(fake, " refuses"...))
-	for range 3 {
-		if status, _, answer := s.upgrade(refuses, ""); status != http.StatusUnprocessableEntity {
-			t.Errorf("a program that refuses: got %d %s", status, answer)
-		}
+		s.refused()
 	}
 	following.Wait()
 	for i := range followed {
@@ -302,4 +308,119 @@ func TestUpgradeUnnamed(t *testing.T) {
 	}
 	write(t, filepath.Join(s.work, "go"), nil)
 	s.ends(id, "a\nb\n", map[string]any{"exit_code": 0})
+}
+
+// Commands of runs, and those that wait for their turn, go on over upgrades as if there were none.
+func TestUpgradeRuns(t *testing.T) {
+	t.Parallel()
+	user := otherUser(t)
+	binary := buildServer(t)
+	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, user...)
+	c := s.connect()
+	until := func(file string) string { return "while [ ! -e " + s.work + "/" + file + " ]; do sleep 0.01; done; " }
+	run := func(id, session string, args map[string]any) {
+		args["session"] = session
+		s.act("run", args, "Idempotency-Key", id, "Prefer", "respond-async")
+	}
+	sessions := []string{"flood", "queue", "timed", "silent", "cancelled", "typed", "exits", "event"}
+	for _, session := range sessions { // the limits below include the start of a shell
+		s.act("run", map[string]any{"command": "X=" + session, "session": session})
+	}
+	const limit = 100_000
+	run("flood", "flood", map[string]any{"command": fmt.Sprintf("stty -opost; seq %d; %s echo $X; (exit 3)", limit, until("flooded")), "blocking": true})
+	run("first", "queue", map[string]any{"command": until("queue") + "echo 1 >> order", "blocking": true})
+	for i := 2; i < 6; i++ {
+		run(fmt.Sprint("queued", i), "queue", map[string]any{"command": fmt.Sprintf("echo %d >> order; echo $X", i)})
+	}
+	run("timed", "timed", map[string]any{"command": until("never"), "timeout": 4.0, "blocking": true})
+	run("silent", "silent", map[string]any{"command": until("never")})
+	run("cancelled", "cancelled", map[string]any{"command": until("never"), "blocking": true})
+	run("typed", "typed", map[string]any{"command": "read -p 'Name: ' y; echo \"$y typed\"", "blocking": true})
+	run("exits", "exits", map[string]any{"command": until("exits") + "exit 7", "blocking": true})
+	event := `{"action":{"action":"run","id":7,"timestamp":"2026-11-23T00:00:00","args":{"command":"` + until("event") + `echo event","blocking":true},"session":"event"}}`
+	post := func() (content string, err error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/execute_action", strings.NewReader(event))
+		if err != nil {
+			return "", err
+		}
+		req.Header.Set(api.KeyHeader, "k")
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := s.client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		var o observed
+		err = json.NewDecoder(resp.Body).Decode(&o)
+		return o.Content, err
+	}
+	cut := make(chan error, 1)
+	go func() {
+		_, err := post()
+		cut <- err
+	}()
+	for { // until the event runs
+		var page api.RecordedActions
+		_, answer := s.do("GET", "/v1/actions?session=event&state=running", nil)
+		if err := json.Unmarshal([]byte(answer), &page); err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Actions) > 0 {
+			break
+		}
+	}
+
+	var followed bytes.Buffer
+	var following sync.WaitGroup
+	following.Go(func() { // by a client that is cut each time
+		o, err := c.Follow(t.Context(), "flood", func(o api.Output) error {
+			if o.Missed != 0 || o.Offset != int64(followed.Len()) {
+				t.Errorf("%d bytes at %d behind %d, and %d missed", len(o.Data), o.Offset, followed.Len(), o.Missed)
+			}
+			followed.Write(o.Data)
+			return nil
+		})
+		if run, ok := o.(api.RunObservation); err != nil || !ok || run.Metadata.ExitCode != 3 {
+			t.Errorf("followed: got %+v, %v", o, err)
+		}
+	})
+	for range 3 {
+		s.refused()
+		s.to(binary)
+	}
+	if err := <-cut; err == nil {
+		t.Error("the event was answered")
+	}
+	write(t, filepath.Join(s.work, "event"), nil)
+	if content, err := post(); err != nil || content != "event" {
+		t.Errorf("the event again: got %q, %v", content, err)
+	}
+	write(t, filepath.Join(s.work, "flooded"), nil)
+	following.Wait()
+	s.want("the flood", digest(followed.String()), digest(seq(limit)+"flood\n"))
+	write(t, filepath.Join(s.work, "queue"), nil)
+	for i := 2; i < 6; i++ {
+		s.ends(fmt.Sprint("queued", i), "queue", nil)
+	}
+	s.want("the order", s.run("cat order"), "1\n2\n3\n4\n5")
+	s.act("run", map[string]any{"command": "me", "is_input": true, "session": "typed", "timeout": 60})
+	s.ends("typed", "Name: me\nme typed", nil)
+	if status, answer := s.do("DELETE", "/v1/actions/cancelled?wait=30", nil); status != http.StatusOK || !strings.Contains(answer, "cancelled by a request, with Ctrl-C") {
+		t.Errorf("cancel: %d %s", status, answer)
+	}
+	s.want("the shell of a cancelled command", s.act("run", map[string]any{"command": "echo $X", "session": "cancelled"}), "cancelled")
+	for id, want := range map[string]struct {
+		suffix string
+		least  time.Duration
+	}{"timed": {"timed out after 4.0 seconds", 4 * time.Second}, "silent": {"no new output after 10 seconds", 10 * time.Second}} {
+		a, _ := s.recorded(id, 60)
+		if a.State != api.StateDone || !strings.Contains(string(a.Observation), want.suffix) || a.End.Sub(a.Begin) < want.least {
+			t.Errorf("%s: %s after %v: %s", id, a.State, a.End.Sub(a.Begin), a.Observation)
+		}
+	}
+	write(t, filepath.Join(s.work, "exits"), nil)
+	if a, _ := s.recorded("exits", 60); a.State != api.StateDone || !strings.Contains(string(a.Observation), `"exit_code":7`) {
+		t.Errorf("the end of the shell: %s %s", a.State, a.Observation)
+	}
+	s.want("the next shell", s.act("run", map[string]any{"command": "echo lives", "session": "exits"}), "lives")
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/bash/screen"
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 )
 
@@ -31,7 +32,9 @@ type Frozen struct {
 	// Log is the end of the output, as far as it is handed over.
 	Log                   []byte
 	LogEnd, Drawn, Starts int64
-	Text                  string // of the screen, where Log does not hold what it shows
+	Heard                 int64         // up to where its listener has it
+	LastByte              time.Duration // when the last output came, as [proc.Uptime] returns it
+	Text                  string        // of the screen, where Log does not hold what it shows
 	Omitted               int
 	Lost                  bool           // the shell is not handed over
 	Shell                 *FrozenShell   // nil where it ended
@@ -158,6 +161,10 @@ func (s *Session) freeze(keep func(*os.File) (int, error)) (*Frozen, error) {
 		Status: s.status, Job: s.jobPID, ReportedAt: s.reportedAt, Died: s.died, Retired: s.retired, Prompt: s.prompt, Plain: s.plain, Keyed: s.keyed,
 		Count: s.count, Seq: s.seq, Started: s.started, LogEnd: s.log.End(), Drawn: s.drawn, Starts: s.start,
 	}
+	f.LastByte = proc.Uptime() - time.Since(s.lastByte)
+	if f.Heard = s.start; s.listener != nil {
+		f.Heard = s.listener.next
+	}
 	for _, n := range s.notes {
 		f.Notes = append(f.Notes, FrozenNote{n.seq, n.at, n.dir, n.text})
 	}
@@ -209,16 +216,19 @@ func (sh *shell) freeze(keep func(*os.File) (int, error)) (*FrozenShell, error) 
 }
 
 // Restore goes on with a session that was frozen in another program of this process. Of
-// cfg, User and List count. The caller must call Close.
-func Restore(cfg Config, f *Frozen) (*Session, error) {
+// cfg, User and List count. waited says that [Session.Continue] follows, before which no other
+// Run has its turn and no output is read. The caller must call Close.
+func Restore(cfg Config, f *Frozen, waited bool) (*Session, error) {
 	cfg.Program, cfg.Dir, cfg.Env = f.Program, f.FirstDir, f.Env
 	s := &Session{
 		cfg: cfg, turn: make(chan struct{}, 1), screen: screen.New(terminalCols, terminalRows),
 		dir: f.Dir, path: f.Path, flags: f.Flags, state: f.State, status: f.Status, jobPID: f.Job, reportedAt: f.ReportedAt, died: f.Died, retired: f.Retired,
 		prompt: f.Prompt, plain: f.Plain, keyed: f.Keyed, count: f.Count, seq: f.Seq, started: f.Started, start: f.Starts, drawn: f.Drawn,
-		lastByte: time.Now(), log: outputLog{end: f.LogEnd - int64(len(f.Log))},
+		heard: f.Heard, lastByte: time.Now().Add(min(0, f.LastByte-proc.Uptime())), log: outputLog{end: f.LogEnd - int64(len(f.Log))},
 	}
-	s.turn <- struct{}{}
+	if !waited {
+		s.turn <- struct{}{}
+	}
 	s.log.Append(f.Log)
 	for _, n := range f.Notes {
 		s.notes = append(s.notes, note{seq: n.Seq, at: n.At, dir: n.Dir, text: n.Text})
@@ -238,6 +248,9 @@ func Restore(cfg Config, f *Frozen) (*Session, error) {
 	s.applySize()
 	cur := s.current
 	s.mu.Unlock()
+	if waited {
+		return s, nil
+	}
 	sh.attend()
 	if cur != nil {
 		s.lookSoon(cur)

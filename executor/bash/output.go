@@ -45,10 +45,10 @@ type Chunk struct {
 	Data []byte
 }
 
-// listen delivers what is there of the output of the coming answer, and then what comes.
-// The caller holds mu.
-func (s *Session) listen(deliver func(Chunk)) {
-	l := &outputListener{next: s.start, deliver: deliver}
+// listen delivers what is there of the output of the coming answer, from an offset on, and
+// then what comes. The caller holds mu.
+func (s *Session) listen(from int64, deliver func(Chunk)) {
+	l := &outputListener{next: from, deliver: deliver}
 	s.listener = l
 	buf := make([]byte, min(chunkSize, s.log.End()-l.next))
 	for end := s.log.End(); l.next < end; {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -49,7 +50,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 			return Result{}, err
 		}
 	}
-	c.began, c.over = time.Now(), after(c.Hard >= 0, c.Hard)
+	c.starts(deadline(c.Hard))
 	if err := s.takeTurn(ctx, c, typed); errors.Is(err, errAnotherWaits) {
 		outcome := TimedOut
 		if channel.Closed(c.Cancelled) {
@@ -86,7 +87,30 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 	if err := c.begins(); err != nil {
 		return Result{}, err
 	}
-	return s.follow(ctx, cur, c)
+	return s.follow(ctx, cur, cur == nil, c)
+}
+
+// Continue goes on with a Run of a session that was frozen in another program of this process,
+// from its wait on: c is its command. The session waits for this call: see [Restore]. The error
+// is ErrNotHere where its command did not come.
+func (s *Session) Continue(ctx context.Context, c Command, w Wait) (Result, error) {
+	defer func() { s.turn <- struct{}{} }()
+	c.starts(w.Began, w.Until)
+	s.mu.Lock()
+	cur, sh := s.current, s.shell
+	here := cur != nil && cur.seq == w.Seq
+	if here && c.Output != nil {
+		s.listen(s.heard, c.Output)
+	}
+	s.mu.Unlock()
+	if sh != nil {
+		sh.attend()
+	}
+	if !here {
+		return Result{}, ErrNotHere
+	}
+	s.lookSoon(cur)
+	return s.follow(ctx, cur, w.Own, c)
 }
 
 // begins calls the hook of a command, once.
@@ -160,6 +184,15 @@ func after(holds bool, d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
+// deadline returns when a limit begins and ends.
+func deadline(limit time.Duration) (began, until time.Duration) {
+	began = proc.Uptime()
+	if until = began + limit; limit < 0 || until < began { // or it does not fit
+		until = noEnd
+	}
+	return began, until
+}
+
 // idleKey presses a key while no command runs: C-c gives a new prompt and status
 // 130, and no other has a meaning there.
 func (s *Session) idleKey(key []byte) Result {
@@ -173,9 +206,10 @@ func (s *Session) idleKey(key []byte) Result {
 }
 
 // follow waits for cur, or for the command of c after it was given to the shell if cur
-// is nil, and answers. A command that the shell did not begin is given again.
-func (s *Session) follow(ctx context.Context, cur *running, c Command) (r Result, err error) {
-	own, text := cur == nil, c.Text
+// is nil, and answers. A command that the shell did not begin is given again. own says that
+// cur is the command of this Run, which ends where it is cancelled.
+func (s *Session) follow(ctx context.Context, cur *running, own bool, c Command) (r Result, err error) {
+	text := c.Text
 	if c.Output != nil {
 		defer s.unlisten()
 	}
@@ -191,9 +225,11 @@ func (s *Session) follow(ctx context.Context, cur *running, c Command) (r Result
 				s.forget(cur)
 			}
 		}
-		if c.Output != nil && tries == 0 {
+		if c.Output != nil {
 			s.mu.Lock()
-			s.listen(c.Output)
+			if s.listener == nil {
+				s.listen(s.start, c.Output)
+			}
 			s.mu.Unlock()
 		}
 		outcome, err := s.wait(ctx, cur, c, own)
@@ -350,12 +386,14 @@ func (s *Session) forget(cur *running) {
 	s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return n.seq == cur.seq })
 }
 
-// wait waits for the end of cur or of one of the limits. own says that cur is the command
-// of this Run, which ends where it is cancelled.
+// wait waits for the end of cur or of one of the limits.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (Outcome, error) {
+	if c.Waits != nil {
+		defer c.Waits(Wait{Seq: cur.seq, Own: own, Began: c.began, Until: c.until})()
+	}
 	pause := firstAsk
 	asks := after(c.AwaitsInput != nil, pause)
-	soft := after(c.Soft > 0, c.Soft)
+	soft := after(c.Soft > 0, c.Soft-s.silence(c.began)) // which is long after an upgrade alone
 	for {
 		select {
 		case <-cur.done:
@@ -396,10 +434,10 @@ const (
 )
 
 // silence returns for how long there was no output, at most the time since began.
-func (s *Session) silence(began time.Time) time.Duration {
+func (s *Session) silence(began time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(time.Since(s.lastByte), time.Since(began))
+	return min(time.Since(s.lastByte), proc.Uptime()-began)
 }
 
 // began notes that the shell begins a command.
@@ -479,7 +517,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 	}
 	s.screen.Reset()
 	if c.Output != nil && s.listener == nil {
-		s.listen(c.Output)
+		s.listen(s.start, c.Output)
 	}
 	s.listener = nil
 	s.start = end
