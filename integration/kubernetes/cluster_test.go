@@ -274,7 +274,7 @@ current-context: test
 	if err := c.start("controllers", c.program, append([]string{
 		"controllers", "--kubeconfig", c.kubeconfig(), "--leader-elect=false",
 		"--service-account-private-key-file", keyFile, "--root-ca-file", c.path("certs", "apiserver.crt"), "--secure-port", "0",
-		"--node-monitor-period", "2s", "--node-monitor-grace-period", "30s",
+		"--node-monitor-period", "2s", "--node-monitor-grace-period", "20s",
 	}, controllerFlags...)...); err != nil {
 		return err
 	}
@@ -493,6 +493,7 @@ clusterDNS: [10.96.0.10]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://%s
 serializeImagePulls: false
+nodeLeaseDurationSeconds: 8
 podLogsDir: %s
 evictionHard: {imagefs.available: "1%%", nodefs.available: "1%%", memory.available: "50Mi"}
 registerWithTaints: []

@@ -83,7 +83,7 @@ func spread(all []time.Duration) string {
 func TestFigures(t *testing.T) {
 	rounds, commands := 1, 1
 	if os.Getenv("ACTIOND_FIGURES") != "" {
-		rounds, commands = 9, 1000
+		rounds, commands = 25, 1000
 	}
 	small := small
 	small.CPUs = 0 // the default
