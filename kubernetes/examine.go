@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -198,6 +199,12 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 	} else if len(nodes.Items) > 0 {
 		found = append(found, sandbox.Finding{Status: "ok", About: "user namespaces", Text: "all nodes have them: --userns private gives each sandbox its own"})
 	}
+	if len(nodes.Items) > 0 && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return !mountsImages(&n) }) && !d.config.ServerVolume {
+		found = append(found, sandbox.Finding{
+			Status: "note", About: "server", Text: "all nodes can mount the server's image, which makes a creation a fifth faster than a copy",
+			So: "give --server-volume",
+		})
+	}
 	var unlimited, unknown []string
 	for _, n := range nodes.Items[:min(len(nodes.Items), maxNodes)] {
 		switch limit, err := d.processLimit(ctx, n.Name); {
@@ -215,6 +222,24 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 		found = append(found, sandbox.Finding{Status: "note", About: "processes", Text: "a Pod has no process limit of its own, and the kubelets' is not known of these nodes: " + some(unknown), So: so})
 	}
 	return found
+}
+
+// imageVolumes are the versions that first had image volumes, of the kubelet and of
+// runtimes.
+var imageVolumes = map[string]*utilversion.Version{
+	"kubelet": utilversion.MajorMinor(1, 35), "containerd": utilversion.MajorMinor(2, 1), "cri-o": utilversion.MajorMinor(1, 33),
+}
+
+// mountsImages tells whether a node is known to have image volumes.
+func mountsImages(n *corev1.Node) bool {
+	name, version, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://")
+	for name, version := range map[string]string{name: version, "kubelet": n.Status.NodeInfo.KubeletVersion} {
+		has, err := utilversion.ParseGeneric(version)
+		if least := imageVolumes[name]; err != nil || least == nil || has.LessThan(least) {
+			return false
+		}
+	}
+	return true
 }
 
 // hasUserNamespaces tells whether every runtime of a node has them.

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,31 @@ func TestExamine(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Doctor knows nodes that can mount the server's image.
+func TestExamineImageVolumes(t *testing.T) {
+	t.Parallel()
+	for runtimes, want := range map[string]bool{
+		"v1.36.3 containerd://2.1.4": true, "v1.36.3+k3s1 containerd://2.1.5-k3s1": true, "v1.35.0 cri-o://1.33.2": true,
+		"v1.36.3 containerd://1.6.20~ds1": false, "v1.34.1 containerd://2.1.4": false, "v1.36.3 docker://29.0.0": false, " ": false,
+		"v1.36.3 containerd://2.1.4 v1.36.3 containerd://2.0.1": false,
+	} {
+		w := newWorld(t)
+		words := strings.Fields(runtimes)
+		for i := 0; i+1 < len(words) || i == 0; i += 2 {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("new", i)}}
+			if len(words) > 0 {
+				node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: words[i], ContainerRuntimeVersion: words[i+1]}
+			}
+			if err := w.Tracker().Add(node); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := has(w.examine(t), "note", "server", "can mount the server's image"); got != want {
+			t.Errorf("%q: %t, want %t", runtimes, got, want)
+		}
 	}
 }
 
