@@ -31,11 +31,14 @@ const (
 // writeConnection makes the directory and the connection file, which holds the
 // key. It runs with the user's rights.
 func (k *kernel) writeConnection() (err error) {
-	if k.dir, err = os.MkdirTemp("", "actiond-kernel-"); err != nil {
-		return err
-	}
-	if len(k.socket(portHeartbeat)) >= len(unix.RawSockaddrUnix{}.Path) {
-		return fmt.Errorf("the directory for temporary files, %s, has too long a name for sockets", os.TempDir())
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		if k.dir, err = os.MkdirTemp(parent, "actiond-kernel-"); err != nil {
+			return err
+		}
+		if len(k.socket(portHeartbeat)) < len(unix.RawSockaddrUnix{}.Path) {
+			break
+		}
+		_ = os.Remove(k.dir) // its name is too long for sockets
 	}
 	data, err := json.Marshal(map[string]any{
 		"transport": "ipc", "ip": filepath.Join(k.dir, "k"), "key": string(k.key), "signature_scheme": "hmac-sha256",

@@ -204,6 +204,22 @@ func TestHostileFlood(t *testing.T) {
 	}
 }
 
+// The name of a socket has at most 108 bytes.
+func TestLongTemporaryDirectory(t *testing.T) {
+	tmp := filepath.Join(t.TempDir(), strings.Repeat("long-", 20))
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", tmp)
+	n := fake(t, fakeKernel)
+	if r := runIn(t, n, "", notebook.Cell{Code: "fine", Timeout: patience}); r.Text != "ok" {
+		t.Errorf("got %+v", r)
+	}
+	if left := entries(t, tmp); left != 0 {
+		t.Errorf("%d files are left", left)
+	}
+}
+
 // After many kernels that were closed, died or were never ready, nothing of
 // them is left: no process, descriptor, goroutine or file.
 func TestNothingIsLeft(t *testing.T) {
