@@ -292,20 +292,18 @@ func removal(pod *corev1.Pod) string {
 
 // endedIn says how the sandbox's container ended, in the words of the cluster.
 func endedIn(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if end := c.State.Terminated; c.Name == containerName && end != nil {
-			text := fmt.Sprintf("its server ended with status %d", end.ExitCode)
-			switch {
-			case end.Reason == "OOMKilled":
-				text = "its memory limit was reached"
-			case end.ExitCode == crashedStatus && end.Message != "":
-				text = fmt.Sprintf("%.300s", strings.TrimSpace(end.Message))
-			}
-			if pod.Status.Reason != "" { // Evicted, for example
-				text += ": " + pod.Status.Reason + ": " + pod.Status.Message
-			}
-			return text
+	if end := containerState(pod).Terminated; end != nil {
+		text := fmt.Sprintf("its server ended with status %d", end.ExitCode)
+		switch {
+		case end.Reason == "OOMKilled":
+			text = "its memory limit was reached"
+		case end.ExitCode == crashedStatus && end.Message != "":
+			text = fmt.Sprintf("%.300s", strings.TrimSpace(end.Message))
 		}
+		if pod.Status.Reason != "" { // Evicted, for example
+			text += ": " + pod.Status.Reason + ": " + pod.Status.Message
+		}
+		return text
 	}
 	return strings.TrimSuffix(strings.TrimSpace("the cluster ended it: "+pod.Status.Reason+": "+pod.Status.Message), ":")
 }

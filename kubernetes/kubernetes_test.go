@@ -283,7 +283,7 @@ func TestReasons(t *testing.T) {
 	}{
 		{"image", waiting("sandbox", "ErrImagePull", "manifest unknown"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: manifest unknown"},
 		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
-		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be put into it: PostStartHookError: no /server"},
+		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be put into it: PostStartHookError: no /server: is image of another version than runtimectl?"},
 		{"server crashes", waiting("server", "CrashLoopBackOff", "back-off 10s"), nil, nil, "the server could not be put into it: CrashLoopBackOff: "},
 		{"start", waiting("sandbox", "RunContainerError", "no /bin"), nil, nil, "RunContainerError: no /bin"},
 		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory"}, nil, nil, "Evicted: The node was low on memory"},
@@ -306,16 +306,45 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A container that brought the server and crashes later does no harm.
+// A container that brought the server and cannot be started again later does no harm.
 func TestServerIsThere(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"CrashLoopBackOff", "PostStartHookError", "ErrImagePull", "ImagePullBackOff", "RunContainerError"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.status = running
+			w.status.InitContainerStatuses = []corev1.ContainerStatus{
+				{Name: "server", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
+			}
+			if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready {
+				t.Errorf("%+v, %v", s, err)
+			}
+		})
+	}
+}
+
+// The container that brought the server ends after the sandbox's, and the Pod's phase
+// changes then.
+func TestGoneBeforeItsPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.status = running
-	w.status.InitContainerStatuses = []corev1.ContainerStatus{
-		{Name: "server", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}},
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready {
-		t.Errorf("%+v, %v", s, err)
+	pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d Pods, %v", len(pods.Items), err)
+	}
+	pod := pods.Items[0]
+	pod.Status.ContainerStatuses = terminated(70, "it crashed 6 times").ContainerStatuses
+	if _, err := w.CoreV1().Pods("agents").UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.driver.Get(t.Context(), s.ID); err != nil || got.State != sandbox.Gone || got.Detail != "it crashed 6 times" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -550,11 +579,16 @@ func TestPod(t *testing.T) {
 		spec.Containers[0].SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || pod.Labels["team"] != "a" {
 		t.Errorf("%s", data)
 	}
+	disk := int64(0)
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		if !slices.Equal(c.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}) || c.Resources.Limits.Memory().IsZero() ||
 			c.Resources.Limits.Cpu().IsZero() || c.Resources.Limits.StorageEphemeral().IsZero() || c.Resources.Requests.Memory().IsZero() {
 			t.Errorf("container %s: %+v, %+v", c.Name, c.SecurityContext, c.Resources)
 		}
+		disk += c.Resources.Limits.StorageEphemeral().Value()
+	}
+	if disk > 10<<30+64<<20 { // the kubelet compares what the whole Pod writes with the sum
+		t.Errorf("it may write %d bytes", disk)
 	}
 	for allow, want := range map[bool][]corev1.Capability{
 		false: {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE"},

@@ -178,7 +178,7 @@ func initContainer(image string) corev1.Container {
 		SecurityContext: security(nil),
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("1m"), "memory": resource.MustParse("16Mi"), "ephemeral-storage": {}},
-			Limits:   corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("128Mi"), "ephemeral-storage": diskBytes},
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("128Mi"), "ephemeral-storage": serverBytes},
 		},
 		VolumeMounts: []corev1.VolumeMount{{Name: "server", MountPath: serverDir}, {Name: "state", MountPath: stateDir}},
 	}

@@ -160,10 +160,15 @@ var refusedServers = []string{"PostStartHookError", "CrashLoopBackOff"}
 // look says what the Pod waits for, nothing once its container runs. An error says
 // that it will not run.
 func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+	// The sidecar ends after the sandbox's container, and the phase changes then.
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded || containerState(pod).Terminated != nil {
 		return sandbox.Gone, "", errors.New(endedIn(pod))
 	}
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	statuses := pod.Status.ContainerStatuses
+	if !begun(pod) { // what brought the server and cannot be started again does no harm
+		statuses = slices.Concat(pod.Status.InitContainerStatuses, statuses)
+	}
+	for _, c := range statuses {
 		switch w := c.State.Waiting; {
 		case w == nil:
 		case slices.Contains(refusedImages, w.Reason):
@@ -174,8 +179,8 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 			return "", "", fmt.Errorf("%w: %s %s cannot be pulled: %s: %s", sandbox.ErrNoImage, what, c.Image, w.Reason, w.Message)
 		case slices.Contains(refusedContainers, w.Reason):
 			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
-		case c.Name == initName && !begun(pod) && slices.Contains(refusedServers, w.Reason):
-			return "", "", fmt.Errorf("the server could not be put into it: %s: %s", w.Reason, w.Message)
+		case c.Name == initName && slices.Contains(refusedServers, w.Reason):
+			return "", "", fmt.Errorf("the server could not be put into it: %s: %s: is %s of another version than runtimectl?", w.Reason, w.Message, c.Image)
 		}
 	}
 	if begun(pod) && pod.Status.PodIP != "" {
@@ -193,8 +198,14 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 }
 
 // begun tells whether the sandbox's container runs.
-func begun(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.Name == containerName && c.State.Running != nil
-	})
+func begun(pod *corev1.Pod) bool { return containerState(pod).Running != nil }
+
+// containerState is the state of the sandbox's container.
+func containerState(pod *corev1.Pod) corev1.ContainerState {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == containerName {
+			return c.State
+		}
+	}
+	return corev1.ContainerState{}
 }
