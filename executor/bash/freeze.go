@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/bash/screen"
+	"github.com/actiond/actiond/executor/internal/lock"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 )
@@ -119,24 +120,20 @@ func (s *Session) Freeze(ctx context.Context, keep func(*os.File) (int, error)) 
 // Resume lets a frozen session go on in this program.
 func (s *Session) Resume() { s.unlock(s.shell) }
 
-// lock keeps everything from happening in a session. It fails where a reader does not pause
-// until ctx ends: that of the reports has no pause while an agent fills their pipe.
+// lock keeps everything from happening in a session. It fails where something does not pause
+// until ctx ends.
 func (s *Session) lock(ctx context.Context, sh *shell) error {
 	locks := []*sync.Mutex{&s.pressing, &s.looking}
 	if sh != nil {
 		locks = append(locks, &sh.reporting, &sh.reading)
 	}
 	locks = append(locks, &s.mu)
-	for i, lock := range locks {
-		for !lock.TryLock() {
-			select {
-			case <-time.After(time.Millisecond):
-			case <-ctx.Done():
-				for _, held := range locks[:i] {
-					held.Unlock()
-				}
-				return fmt.Errorf("the session does not pause: %w", ctx.Err())
+	for i, l := range locks {
+		if err := lock.Before(ctx, l); err != nil {
+			for _, held := range locks[:i] {
+				held.Unlock()
 			}
+			return fmt.Errorf("the session does not pause: %w", err)
 		}
 	}
 	return nil

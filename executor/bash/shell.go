@@ -491,7 +491,8 @@ func (sh *shell) nextMessage(in *bufio.Reader) (string, error) {
 	return readField(in)
 }
 
-// reportReader reads reports, without the lock of their reader while there are none.
+// reportReader reads reports. It gives the lock of their reader back before each read, and has
+// it while it reads.
 type reportReader struct{ sh *shell }
 
 func (r reportReader) Read(p []byte) (n int, err error) {
@@ -499,7 +500,8 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	locked := true
+	r.sh.reporting.Unlock()
+	locked := false
 	over := raw.Read(func(fd uintptr) bool {
 		if !locked {
 			r.sh.reporting.Lock()

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/lock"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/channel"
@@ -93,10 +93,10 @@ func (p *Process) freeze(ctx context.Context, keep func(*os.File) (int, error)) 
 	if !channel.Closed(p.launched) || p.tree == nil {
 		return nil, errStarting
 	}
-	if err := lockBefore(ctx, &p.ending); err != nil {
+	if err := lock.Before(ctx, &p.ending); err != nil {
 		return nil, err
 	}
-	if err := lockBefore(ctx, &p.moving); err != nil {
+	if err := lock.Before(ctx, &p.moving); err != nil {
 		p.ending.Unlock()
 		return nil, err
 	}
@@ -117,26 +117,6 @@ func (p *Process) resume() {
 	}
 	p.moving.Unlock()
 	p.ending.Unlock()
-}
-
-// lockBefore locks before ctx ends. A lock that readers share lets no further one in
-// meanwhile.
-func lockBefore(ctx context.Context, l sync.Locker) error {
-	locked := make(chan struct{})
-	go func() {
-		l.Lock()
-		close(locked)
-	}()
-	select {
-	case <-locked:
-		return nil
-	case <-ctx.Done():
-		go func() { // it ends with what is waited for
-			<-locked
-			l.Unlock()
-		}()
-		return context.Cause(ctx)
-	}
 }
 
 // state returns the state of a program that is frozen.
