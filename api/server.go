@@ -102,7 +102,7 @@ type Upgraded struct {
 	Previous string `json:"previous"` // version
 	// Sessions counts the shells that live on, and those that begin anew.
 	Sessions int `json:"sessions"`
-	// Ended names what could not be handed over, such as `the kernel of session "default"`.
+	// Ended names what could not be handed over, such as `the browser`.
 	Ended []string `json:"ended"`
 	// Unknown are the identities of actions whose result is not known, because the upgrade
 	// was forced.

@@ -22,13 +22,14 @@ import (
 )
 
 // Frozen is the state of an Executor on its way to another program of the same process:
-// its sessions, and what the next use of every other engine says. It can be written as
+// its sessions, programs and kernels, and what the next use of every other engine says. It can be written as
 // JSON.
 type Frozen struct {
 	Mark     string
 	Owners   map[string]string // variables of Export
 	Sessions map[string]*bash.Frozen
-	Kernels  map[string]string // how they ended, by session
+	Kernels  map[string]string           // how they ended, by session
+	Idle     map[string]*notebook.Frozen // kernels
 	Browser  map[string]string
 	MCP      []mcp.Server
 	Actions  map[string]FrozenAction // by identity
@@ -141,13 +142,19 @@ func (e *Executor) Unmovable() (names []string) {
 // program waits.
 func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error)) (f *Frozen, ended []string, end, resume func()) {
 	f = &Frozen{Mark: e.mark, Owners: e.Exported(), Sessions: map[string]*bash.Frozen{}, MCP: e.mcp.Servers(), Actions: map[string]FrozenAction{}}
+	var resumes []func()
 	if e.notebook != nil {
 		f.Kernels = e.notebook.Losses(bash.Upgraded)
+		var resume func()
+		f.Idle, resume = e.notebook.Freeze(ctx, keep)
+		resumes = append(resumes, resume)
+		for name := range f.Idle {
+			delete(f.Kernels, name)
+		}
 	}
 	if e.browser != nil {
 		f.Browser = e.browser.Losses(bash.Upgraded)
 	}
-	var resumes []func()
 	for _, s := range e.sessions.shells.List() {
 		if !s.Live {
 			continue
@@ -204,11 +211,11 @@ func (e *Executor) Freeze(ctx context.Context, keep func(*os.File) (int, error))
 	}
 }
 
-// EndOthers ends what is not handed over but can be started again: kernels, the browser and
+// EndOthers ends what is not handed over but can be started again: other kernels, the browser and
 // MCP servers. The next use of each is told. The executor works on.
-func (e *Executor) EndOthers() {
+func (e *Executor) EndOthers(f *Frozen) {
 	if e.notebook != nil {
-		e.notebook.StopAll(bash.Upgraded)
+		e.notebook.StopAll(bash.Upgraded, func(session string) bool { return f.Idle[session] != nil })
 	}
 	if e.browser != nil {
 		e.browser.StopAll(bash.Upgraded)
@@ -255,6 +262,17 @@ func (e *Executor) inherit(f *Frozen) {
 	}
 	e.adopt(e.programs, f.Programs, adopted)
 	e.adopt(cmp.Or(e.asRoot, e.programs), f.RootPrograms, adopted)
+	for name, kernel := range f.Idle {
+		if e.notebook == nil {
+			break
+		}
+		if err := e.notebook.Restore(name, kernel); err != nil {
+			e.cfg.Logger.Error("a kernel could not be taken over", slog.String("session", name), slog.Any("error", err))
+			e.notebook.Lose(name, bash.Upgraded)
+			continue
+		}
+		adopted[kernel.PID] = true
+	}
 	for name, how := range f.Kernels {
 		if e.notebook != nil {
 			e.notebook.Lose(name, how)

@@ -23,10 +23,10 @@ func (p *program) upgrade() *cobra.Command {
 		Use:   "upgrade [flags] SANDBOX",
 		Short: "Replace the server of a sandbox by another version",
 		Long: `Upgrade replaces the server in a sandbox by another version while the sandbox
-runs. Shells live on, with their variables and what runs in them, and so do the
-programs of exec; their actions go on, and recorded ones stay. What cannot be
-handed over (other actions, requests) has --wait to end. If it has not ended then, the server stays
-as it is.
+runs. Shells live on, with their variables and what runs in them, and so do
+programs of exec and idle kernels; the actions of shells and programs go on, and
+recorded ones stay. What cannot be handed over (other actions, requests) has
+--wait to end. If it has not ended then, the server stays as it is.
 
 It needs a server that runs as another user than the commands of the sandbox. A
 sandbox that is stopped and started again begins with the server that it was

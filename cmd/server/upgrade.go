@@ -181,7 +181,7 @@ func (u *upgrader) HandOver(ctx context.Context, h server.Handover) error {
 		}
 	}
 	end()
-	u.exec.EndOthers()
+	u.exec.EndOthers(state)
 	h.Settle(context.WithoutCancel(ctx)) // the next program answers the client
 	signal.Ignore(syscall.SIGUSR2)       // also in the next program, until it takes it
 	defer signal.Notify(u.signals, syscall.SIGUSR2)

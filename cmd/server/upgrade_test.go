@@ -460,7 +460,8 @@ func TestUpgradeKeepsLock(t *testing.T) {
 	s.want("an action", s.run("echo lives"), "lives")
 }
 
-// A kernel is not handed over: its process ends, and the next cell says why it begins anew.
+// A kernel goes on with its variables, directory and number, also one that is upgraded twice before
+// the next cell; the end of one that ends meanwhile is told.
 func TestUpgradeKernel(t *testing.T) {
 	t.Parallel()
 	user := otherUser(t)
@@ -475,18 +476,34 @@ func TestUpgradeKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the first cell: %q", kernel)
 	}
-	status, u, answer := s.upgrade(binary, "")
-	if status != 200 || fmt.Sprint(u.Ended) != `[the kernel of session "default"]` {
-		t.Fatalf("got %d %s", status, answer)
+	for range 2 {
+		s.to(binary)
+		s.to(binary)
+		if got := cell("x += 1; import sys; print(os.getpid(), 'err', file=sys.stderr); print(x)"); !strings.Contains(got, kernel+" err") || strings.Contains(got, "upgrade") {
+			t.Errorf("the next cell: %q", got)
+		}
 	}
-	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
-		t.Errorf("the old kernel: %v", err)
+	if got := cell("print(x)"); !strings.HasPrefix(got, "43\n") {
+		t.Errorf("the variable: %q", got)
 	}
-	if got := cell("print('x' in globals())"); !strings.Contains(got, "False") || !strings.Contains(got, "an upgrade of the server") {
-		t.Errorf("the next cell: %q", got)
+	s.refused()
+	if got := cell("print(x)"); !strings.HasPrefix(got, "43\n") {
+		t.Errorf("after an upgrade that failed: %q", got)
 	}
-	if got := cell("print(6 * 7)"); !strings.HasPrefix(got, "42\n") || strings.Contains(got, "upgrade") {
-		t.Errorf("the cell after it: %q", got)
+	// A cell is waited for, and can be interrupted by the program that did not start its kernel.
+	s.act("run_ipython", map[string]any{"code": "import time; time.sleep(1000)"}, "Idempotency-Key", "cell", "Prefer", "respond-async")
+	if status, _, answer := s.upgrade(binary, "wait=0"); status != http.StatusConflict || !strings.Contains(answer, "cell") {
+		t.Errorf("with a cell: got %d %s", status, answer)
+	}
+	if status, answer := s.do("DELETE", "/v1/actions/cell?wait=30", nil); status != http.StatusOK || !strings.Contains(answer, "cancelled") {
+		t.Errorf("cancel: %d %s", status, answer)
+	}
+	s.to(binary)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if got := cell("print('x' in globals())"); !strings.Contains(got, "False") || !strings.Contains(got, "was killed by signal 9") {
+		t.Errorf("the cell after its end: %q", got)
 	}
 }
 

@@ -224,7 +224,7 @@ func (b *Browser) Bare() bool { return b.bare.Load() || b.cfg.User.EffectiveUID(
 func (b *Browser) Losses(how string) map[string]string { return b.kept.Losses(how) }
 
 // StopAll ends the browser unless a step runs; the next step is told how.
-func (b *Browser) StopAll(how string) { b.kept.StopAll(how) }
+func (b *Browser) StopAll(how string) { b.kept.StopAll(how, func(string) bool { return false }) }
 
 // Lose has the next step told how the browser ended.
 func (b *Browser) Lose(name, how string) { b.kept.Lose(name, how) }

@@ -89,6 +89,11 @@ func (k *kernel) connect(program string) error {
 		return &absentError{program, detail}
 	}
 	k.python = detail
+	return k.attach()
+}
+
+// attach connects to a kernel that listens, and returns once its output arrives.
+func (k *kernel) attach() error {
 	for _, to := range []struct {
 		peer **peer
 		kind string

@@ -46,17 +46,19 @@ type absentError struct{ program, reason string }
 
 func (e *absentError) Error() string { return e.program + ": " + e.reason }
 
-// kernel is one living kernel process. It owns four goroutines: one waits for
-// the process, one connects and ends then, one reads the answers, and one the
-// output. The process's end ends the others; stop waits for all.
+// kernel is one living kernel process. It owns five goroutines: one waits for
+// the process, one reads its errors, one connects and ends then, one reads the answers, and
+// one the output. The process's end ends the others; stop waits for all.
 type kernel struct {
 	cfg    *Config
 	python string // as the kernel calls itself
 	dir    string // holds the sockets and the connection file
 	signer
-	cmd       *exec.Cmd
+	process   *os.Process
+	state     *os.ProcessState // how the process ended
 	tree      *proc.Tree
 	link      *os.File // see kernel.py
+	errors    *os.File // what the process writes as errors
 	complaint *tail.Buffer
 	shell     *peer
 	iopub     *peer
@@ -67,9 +69,10 @@ type kernel struct {
 	cwd        string // where the kernel was sent last, the shell's directory
 	initFailed string // why Init failed, until a cell reports it
 
-	died time.Time
-	dead chan struct{} // closed once the process has ended, at died
-	gone chan struct{} // closed once its output was read too, and nothing of it is left
+	ending sync.Mutex // held from the moment when the process is waited for until all has ended
+	died   time.Time
+	dead   chan struct{} // closed once the process has ended, at died
+	gone   chan struct{} // closed once its output was read too, and nothing of it is left
 
 	mu      sync.Mutex
 	current *cell
@@ -134,18 +137,30 @@ func (k *kernel) startProcess(program string) error {
 		return err
 	}
 	defer func() { _ = theirs.Close() }()
-	// No context: one that ends must not kill the kernel.
-	k.cmd = exec.Command(program, "-c", launcher, k.connectionFile()) //nolint:noctx // see above
-	k.cmd.Dir, k.cmd.Env = "/", k.cfg.Env
-	k.cmd.ExtraFiles = []*os.File{theirs}
-	k.cmd.Stderr, k.cmd.WaitDelay = k.complaint, exitTime
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: k.cfg.User.Credential()}
-	if err := proc.Start(k.cmd); err != nil {
+	complaints, stderr, err := os.Pipe()
+	if err != nil {
 		_ = ours.Close()
 		return err
 	}
-	k.link, k.tree = ours, proc.NewTree(k.cmd.Process.Pid)
+	defer func() { _ = stderr.Close() }()
+	// No context: one that ends must not kill the kernel.
+	cmd := exec.Command(program, "-c", launcher, k.connectionFile()) //nolint:noctx // see above
+	cmd.Dir, cmd.Env = "/", k.cfg.Env
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: k.cfg.User.Credential()}
+	if err := proc.Start(cmd); err != nil {
+		_, _ = ours.Close(), complaints.Close()
+		return err
+	}
+	k.link, k.errors, k.process, k.tree = ours, complaints, cmd.Process, proc.NewTree(cmd.Process.Pid)
 	return nil
+}
+
+// attend starts the goroutines of a process that runs.
+func (k *kernel) attend() {
+	k.readers.Go(func() { _, _ = io.Copy(k.complaint, k.errors) }) // the end of a pipe is no error
+	go k.wait()
 }
 
 // socketPair returns two connected sockets, the first of which knows deadlines.
@@ -166,7 +181,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 func (k *kernel) awaitReady(ctx context.Context, program string) error {
 	ready := make(chan error, 1)
 	k.readers.Go(func() { ready <- k.connect(program) })
-	go k.wait()
+	k.attend()
 	limit := time.NewTimer(startTime)
 	defer limit.Stop()
 	var err error
@@ -191,18 +206,21 @@ func (k *kernel) awaitReady(ctx context.Context, program string) error {
 // wait waits for the process's end and then ends everything else.
 func (k *kernel) wait() {
 	k.tree.Await()
-	_ = k.cmd.Wait() // how it ended is asked of ProcessState
+	k.ending.Lock()
+	defer k.ending.Unlock()
+	k.state, _ = k.process.Wait() // an error leaves no state
 	k.died = time.Now()
 	close(k.dead)
 	// What it wrote is there already, such as why it is no kernel; a child may hold
 	// the sockets open.
 	drained := time.Now().Add(drainTime)
 	_ = k.link.SetReadDeadline(drained)
+	_ = k.errors.SetReadDeadline(time.Now().Add(exitTime))
 	for _, p := range k.peers() {
 		_ = p.conn.SetReadDeadline(drained)
 	}
 	k.readers.Wait()
-	_ = k.link.Close()
+	_, _ = k.link.Close(), k.errors.Close()
 	for _, p := range k.peers() {
 		_ = p.conn.Close()
 	}
@@ -245,7 +263,12 @@ func (k *kernel) check() (lost string) {
 
 // beat returns nil once the kernel has answered its heartbeat.
 func (k *kernel) beat() error {
-	k.signal(unix.SIGCONT) // a cell may have stopped its own process
+	k.signal(unix.SIGCONT)  // a cell may have stopped its own process
+	if k.heartbeat == nil { // it comes from before an upgrade
+		if err := k.reconnect(); err != nil {
+			return err
+		}
+	}
 	if err := k.heartbeat.send([]byte("beat")); err != nil {
 		return err
 	}
@@ -275,7 +298,7 @@ func (k *kernel) bury() {
 // stop ends the kernel, by a request first if graceful, and returns when its
 // process and goroutines are gone.
 func (k *kernel) stop(graceful bool) {
-	if graceful {
+	if graceful && k.control != nil {
 		if _, frames, err := k.request("shutdown_request", shutdownRequest{}); err == nil && k.control.send(frames...) == nil {
 			limit := time.NewTimer(shutdownTime)
 			defer limit.Stop()
@@ -291,11 +314,14 @@ func (k *kernel) stop(graceful bool) {
 
 // end says how the process ended. It may be called once gone is closed.
 func (k *kernel) end() string {
-	status, ok := k.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if k.state == nil {
+		return "ended"
+	}
+	status, ok := k.state.Sys().(syscall.WaitStatus)
 	if ok && status.Signaled() {
 		return fmt.Sprintf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
 	}
-	return fmt.Sprintf("ended with status %d", k.cmd.ProcessState.ExitCode())
+	return fmt.Sprintf("ended with status %d", k.state.ExitCode())
 }
 
 // over tells whether the process has ended.
@@ -313,7 +339,7 @@ func (k *kernel) over() bool {
 func (k *kernel) homeless() bool {
 	var dir string
 	err := k.cfg.User.Do(func() (err error) {
-		dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", k.cmd.Process.Pid))
+		dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", k.process.Pid))
 		return err
 	})
 	return err == nil && strings.HasSuffix(dir, " (deleted)")

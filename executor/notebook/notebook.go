@@ -206,7 +206,7 @@ func (n *Notebook) Sessions() []Info {
 			i.State, i.Since = Ended, s.Value.died
 		}
 		if alive {
-			i.Python, i.PID = s.Value.python, s.Value.cmd.Process.Pid
+			i.Python, i.PID = s.Value.python, s.Value.process.Pid
 		}
 		list = append(list, i)
 	}
@@ -300,8 +300,11 @@ func (n *Notebook) CloseSession(name string) bool { return n.kernels.CloseSessio
 // Losses returns by session what the next cells are told after [Notebook.StopAll].
 func (n *Notebook) Losses(how string) map[string]string { return n.kernels.Losses(how) }
 
-// StopAll ends the kernels in which no cell runs; the next cell of each is told how.
-func (n *Notebook) StopAll(how string) { n.kernels.StopAll(how) }
+// StopAll ends the kernels in which no cell runs, but those of some sessions; the next cell of
+// each is told how.
+func (n *Notebook) StopAll(how string, except func(session string) bool) {
+	n.kernels.StopAll(how, except)
+}
 
 // Lose has the next cell of a session told how its kernel ended.
 func (n *Notebook) Lose(session, how string) { n.kernels.Lose(session, how) }

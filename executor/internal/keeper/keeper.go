@@ -583,7 +583,7 @@ func (k *Keeper[T]) Adopt(name string, value T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := newSession[T](name)
-	s.value, s.live = value, true
+	s.value, s.live, s.since = value, true, time.Now()
 	k.sessions[name] = s
 	k.awaitIdle(s)
 }
@@ -610,12 +610,15 @@ func (k *Keeper[T]) Losses(how string) map[string]string {
 	return lost
 }
 
-// StopAll ends the values that no use has, and returns when they are gone. The next use of
-// each is told how.
-func (k *Keeper[T]) StopAll(how string) {
+// StopAll ends the values that no use has, but those of some sessions, and returns when they are
+// gone. The next use of each is told how.
+func (k *Keeper[T]) StopAll(how string, except func(name string) bool) {
 	k.mu.Lock()
 	var stopping sync.WaitGroup
-	for _, s := range k.sessions {
+	for name, s := range k.sessions {
+		if except(name) {
+			continue
+		}
 		k.use(s)
 		stopping.Go(func() {
 			defer k.leave(s)
