@@ -353,8 +353,9 @@ type flight struct {
 
 // flights are the actions under way, by number.
 type flights struct {
-	mu  sync.Mutex
-	all map[uint64]*flight
+	mu     sync.Mutex
+	all    map[uint64]*flight
+	frozen bool // their state was written for another program: none is cancelled any more
 }
 
 // take finds the action of a call, or makes it; it is mine then. The flight is nil where

@@ -20,8 +20,12 @@ type FrozenAction struct {
 	Cancelled bool
 }
 
-// freezeActions returns the state of actions of which nothing changes any more.
-func freezeActions(on []*flight) (frozen []FrozenAction, err error) {
+// freezeActions returns the state of actions of which nothing changes any more. Until thaw no
+// action is cancelled.
+func (s *Server) freezeActions(on []*flight) (frozen []FrozenAction, err error) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	s.flights.frozen = true
 	for _, f := range on {
 		req := f.call.req
 		if program, ok := req.Action.(api.ExecAction); ok {
@@ -38,6 +42,12 @@ func freezeActions(on []*flight) (frozen []FrozenAction, err error) {
 	}
 	slices.SortFunc(frozen, func(a, b FrozenAction) int { return cmp.Compare(a.N, b.N) })
 	return frozen, nil
+}
+
+func (s *Server) thaw() {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	s.flights.frozen = false
 }
 
 // call returns the call of an action that was handed over.

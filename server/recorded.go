@@ -188,8 +188,14 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
 	s.flights.mu.Lock()
-	f.cancel()
+	frozen := s.flights.frozen
+	if !frozen {
+		f.cancel()
+	}
 	s.flights.mu.Unlock()
+	if frozen {
+		return errUpgrading()
+	}
 	if await(r.Context(), f.done, time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
 		if refusal, ok := errors.AsType[*api.Error](f.err); ok {
 			return refusal // it left no record

@@ -184,6 +184,10 @@ func (g *gate) count(err error) {
 	}
 }
 
+func errUpgrading() error {
+	return refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again")
+}
+
 // gated counts the requests that may change something, and refuses them during an upgrade. What
 // concerns an action that runs goes through: it may be what ends it. An upgrade does not wait for
 // attached terminals.
@@ -197,7 +201,7 @@ func (s *Server) gated(next http.Handler) http.Handler {
 		}
 		request := r.Method + " " + shorten.Text(r.URL.Path, maxRequestName)
 		if !s.gate.enter(request) {
-			s.fail(w, r, refuse(http.StatusTooManyRequests, "The server is being upgraded; nothing was done, try again"))
+			s.fail(w, r, errUpgrading())
 			return
 		}
 		if terminal {
@@ -368,6 +372,7 @@ func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, c
 func (s *Server) tryHandOver(ctx context.Context, force bool, conn func() (net.Conn, error)) error {
 	s.holdPaces(true) // what is to stop may wait for a reader
 	defer s.holdPaces(false)
+	defer s.thaw()
 	next := s.freeze()
 	next.Upgrades.Done++ // where the new program reads it
 	var on []*flight
@@ -375,7 +380,7 @@ func (s *Server) tryHandOver(ctx context.Context, force bool, conn func() (net.C
 		Server: next, Force: force, Conn: conn,
 		Actions: func(movable map[string]bool) (frozen []FrozenAction, others, requests []string, err error) {
 			on, others, requests = s.underWay(movable, force)
-			frozen, err = freezeActions(on)
+			frozen, err = s.freezeActions(on)
 			return frozen, others, requests, err
 		},
 		Settle: func(ctx context.Context) { s.settle(ctx, on) },
