@@ -205,7 +205,12 @@ func (p *Program) Exec(document *os.File, args []string, descriptors []int) erro
 	if err := inherit(0); err != nil {
 		return err
 	}
+	var files unix.Rlimit
+	limited := unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil
 	err := syscall.Exec(fmt.Sprint(ownPath, p.file.Fd()), argv, os.Environ()) //nolint:gosec // the program is what was received
+	if limited {                                                              // which Exec lowered to the limit that this program began with
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
+	}
 	return fmt.Errorf("executing the program: %w", err)
 }
 

@@ -1,0 +1,48 @@
+package handover_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/handover"
+)
+
+// After a program that cannot be executed this one can open as many files as before.
+func TestExecFails(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("ACTIOND_TEST_EXEC") == "" {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `ulimit -Sn 100 && exec "$0" -test.run='^TestExecFails$' -test.v`, os.Args[0])
+		cmd.Env = append(os.Environ(), "ACTIOND_TEST_EXEC=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	program, err := handover.Unchecked(t.TempDir(), strings.NewReader("no program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	document, err := handover.Write("state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer document.Close()
+	var before, after unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil || before.Cur <= 100 {
+		t.Fatalf("the runtime raises the limit: got %+v, %v", before, err)
+	}
+	if err := program.Exec(document, nil, nil); err == nil {
+		t.Error("it was executed")
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after != before {
+		t.Errorf("got %+v, %v, want %+v", after, err, before)
+	}
+	if flags, err := unix.FcntlInt(document.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("a child gets the document: %d, %v", flags, err)
+	}
+}
