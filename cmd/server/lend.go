@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -28,8 +29,8 @@ func lend(ctx context.Context, args []string) error {
 // Kubernetes lets every user change what is in it. The file is there only once it is
 // whole. It stays if it is there already: the container was started again.
 func install(args []string) error {
-	if len(args) == 0 {
-		return usagef("lend needs the name of the file that this program is copied to")
+	if len(args) == 0 || slices.ContainsFunc(args, relative) {
+		return usagef("lend needs the absolute name of the file that this program is copied to, and of directories")
 	}
 	for _, dir := range args[1:] {
 		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
@@ -63,11 +64,14 @@ func install(args []string) error {
 	return nil
 }
 
+// relative tells whether a name is not absolute, as that of a flag.
+func relative(name string) bool { return !filepath.IsAbs(name) }
+
 // awaitLent returns once the file is there. It runs in the container that lends it, and
 // ends with that.
 func awaitLent(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		return usagef("lent needs the name of a file")
+	if len(args) != 1 || relative(args[0]) {
+		return usagef("lent needs the absolute name of a file")
 	}
 	for {
 		if _, err := os.Lstat(args[0]); !errors.Is(err, fs.ErrNotExist) {

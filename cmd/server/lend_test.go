@@ -60,9 +60,14 @@ func TestLend(t *testing.T) {
 	if kept, err := os.ReadFile(target); err != nil || string(kept) != "kept" {
 		t.Errorf("%.10q, %v", kept, err)
 	}
-	for _, wrong := range []error{lend(ctx, nil), awaitLent(ctx, nil), lend(ctx, []string{filepath.Join(dir, "no", "such")})} {
-		if wrong == nil {
-			t.Error("no error")
+	if err := lend(ctx, []string{filepath.Join(dir, "no", "such")}); err == nil {
+		t.Error("no error without a directory")
+	}
+	for _, wrong := range [][]string{nil, {"--help"}, {target + "2", "relative"}} {
+		for _, err := range []error{lend(ctx, wrong), awaitLent(ctx, wrong)} {
+			if err == nil || !strings.Contains(err.Error(), "needs the absolute name of") {
+				t.Errorf("%q: %v", wrong, err)
+			}
 		}
 	}
 }
