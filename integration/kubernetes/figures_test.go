@@ -33,7 +33,7 @@ func barePod(name string) *corev1.Pod {
 	}}
 }
 
-// preparedPod is a bare Pod with an init container, as sandboxes have.
+// preparedPod is a bare Pod with an init container that ends, as sandboxes had before decision 037.
 func preparedPod(name string) *corev1.Pod {
 	pod := barePod(name)
 	first := pod.Spec.Containers[0]
