@@ -182,7 +182,7 @@ func (e *Engine) Restore(f *Frozen) (*Process, error) {
 		p.command.Terminal = &Size{}
 	}
 	if i := f.Input; i != nil {
-		var file *os.File // nil is like a closed one
+		var file *os.File // nil where it was closed
 		switch {
 		case f.Terminal != "" && len(p.sources) > 0:
 			file = p.sources[0].file

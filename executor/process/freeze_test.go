@@ -200,3 +200,20 @@ func TestFreezeInput(t *testing.T) {
 		t.Errorf("got %d bytes, want %d", got.streams[0].Len(), len(want))
 	}
 }
+
+// Input of a program whose end came before it was handed over is refused as behind any end.
+func TestFreezeEnded(t *testing.T) {
+	t.Parallel()
+	e := engine(t)
+	p := start(t, e, process.Command{Argv: sh("exit 3"), Stream: true})
+	if r, err := p.Wait(t.Context(), long); err != nil || r.ExitCode != 3 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	_, p = hop(t, e, p, nil)
+	if r, err := p.Wait(t.Context(), 0); err != nil || r.Running || r.ExitCode != 3 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if _, err := p.Write(t.Context(), 0, []byte("x"), true); !errors.Is(err, process.ErrUnread) {
+		t.Errorf("got %v, want %v", err, process.ErrUnread)
+	}
+}

@@ -107,7 +107,7 @@ func (i *input) write(ctx context.Context, offset int64, data []byte, end bool) 
 	if err == nil && end {
 		err = i.finish(ctx)
 	}
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrInvalid) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) {
 		err = ErrUnread
 	}
 	return i.next(), err
