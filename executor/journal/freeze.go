@@ -13,7 +13,6 @@ type Frozen struct {
 	Begin      int64
 	State      State
 	Recorded   bool
-	Cancelled  bool
 	Lost       bool
 	Seq        uint64
 	End        int64
@@ -21,12 +20,12 @@ type Frozen struct {
 }
 
 // Freeze returns the state of an action that has not ended, by which it goes on in a
-// journal that another program of this process opens.
+// journal that another program of this process opens. Its cancellation is the caller's to repeat.
 func (a *Action) Freeze() Frozen {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()
 	return Frozen{
-		Intent: a.in, N: a.n, Begin: a.begin, State: a.state, Recorded: a.recorded, Cancelled: a.cancelled, Lost: a.lost,
+		Intent: a.in, N: a.n, Begin: a.begin, State: a.state, Recorded: a.recorded, Lost: a.lost,
 		Seq: a.out.seq, End: a.out.end, StreamEnds: a.out.streams,
 	}
 }
@@ -48,7 +47,7 @@ func (j *Journal) revive(byN map[uint64]*Action) {
 			continue
 		}
 		a.state, a.done = f.State, make(chan struct{})
-		a.recorded, a.cancelled, a.lost = f.Recorded, f.Cancelled, f.Lost
+		a.recorded, a.lost = f.Recorded, f.Lost
 		a.out = extent{seq: f.Seq, end: f.End, streams: f.StreamEnds}
 		j.counts[a.state]++
 		j.next = max(j.next, a.n+1)
