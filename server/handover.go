@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -80,8 +81,9 @@ func (f *Frozen) Living() (list []journal.Frozen) {
 	return list
 }
 
-// resume goes on with an action that was handed over. Serve waits for it.
-func (s *Server) resume(frozen *FrozenAction) error {
+// resume goes on with an action that was handed over. Until ordered ends it returns when the next one
+// can wait for its turn behind this one.
+func (s *Server) resume(ordered context.Context, frozen *FrozenAction) error {
 	c, err := frozen.call()
 	if err != nil {
 		return err
@@ -109,17 +111,16 @@ func (s *Server) resume(frozen *FrozenAction) error {
 	}
 	s.flights.mu.Unlock()
 	go s.fly(s.base, f, leave)
-	if f.queued != nil { // the next one waits for its turn behind it
-		order := time.NewTimer(orderTime)
-		defer order.Stop()
+	if f.queued != nil {
 		select {
 		case <-f.queued:
 		case <-f.done:
-		case <-order.C:
+		case <-ordered.Done():
 		}
 	}
 	return nil
 }
 
-// orderTime bounds how long actions that waited for their turn wait for each other.
-const orderTime = time.Second
+// orderTime bounds how long actions that waited for their turn wait for each other, and clients for
+// the server: a shell may take long to start.
+const orderTime = 5 * time.Second

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/server"
 )
 
@@ -72,4 +74,39 @@ func TestCancelInUpgrade(t *testing.T) {
 	if want := []bool{false, true}; !slices.Equal(cancelled, want) {
 		t.Errorf("the new program cancels: got %t, want %t", cancelled, want)
 	}
+}
+
+// starting is an executor whose shells never start.
+type starting struct{ *fake }
+
+func (starting) Watch(ctx context.Context, _ api.Request, _ api.Watch) (api.Observation, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// Shells that take long to start do not keep a new program from serving, however many actions wait
+// for them.
+func TestInheritedOfSlowShells(t *testing.T) {
+	t.Parallel()
+	served(t, nil, func(t bubble) {
+		time.Sleep(10 * time.Second) // of the bubble
+		if c := t.dial(); c != nil {
+			_ = c.Close()
+		} else {
+			t.Error("it does not serve")
+		}
+	}, func(cfg *server.Config) {
+		var frozen server.Frozen
+		for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"} {
+			in := journal.Intent{ID: id, Kind: "run", Session: id, Form: "action"}
+			frozen.Actions = append(frozen.Actions, server.FrozenAction{
+				Frozen: journal.Frozen{Intent: in, N: uint64(len(frozen.Actions) + 1), State: journal.Reserved}, Request: []byte(runTrue),
+			})
+		}
+		j, err := journal.Open(journal.Config{Living: frozen.Living()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Executor, cfg.Journal, cfg.Inherited = starting{&fake{}}, j, &frozen
+	})
 }

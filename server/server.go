@@ -280,11 +280,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
 	if s.cfg.Inherited != nil {
+		ordered, stop := context.WithTimeout(ctx, orderTime)
 		for _, a := range s.cfg.Inherited.Actions {
-			if err := s.resume(&a); err != nil {
+			if err := s.resume(ordered, &a); err != nil {
 				s.log.ErrorContext(ctx, "an action could not be taken over", "error", err)
 			}
 		}
+		stop()
+		s.cfg.Inherited = nil // all of the state
 	}
 	ctx, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
