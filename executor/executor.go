@@ -109,8 +109,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
 	mark := markName + "=" + rand.Text()
-	if cfg.Inherited != nil {
-		mark = cfg.Inherited.Mark
+	inherited := cfg.Inherited
+	if cfg.Inherited = nil; inherited != nil { // what no session needs is not kept
+		mark = inherited.Mark
 	}
 	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), func(v string) bool { return strings.HasPrefix(v, markName+"=") }), mark)
 	editor, err := edit.New(edit.Config{
@@ -137,8 +138,8 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
-	if cfg.Inherited != nil {
-		e.inherit(cfg.Inherited)
+	if inherited != nil {
+		e.inherit(inherited)
 		return e, nil
 	}
 	if _, err := e.sessions.get(ctx, ""); err != nil {

@@ -61,8 +61,9 @@ func deadline(limit time.Duration) time.Duration {
 
 // moving are the actions under way that can be handed over.
 type moving struct {
-	mu  sync.Mutex // held from Freeze on: none of them ends meanwhile
-	all map[string]movable
+	mu        sync.Mutex // held from Freeze on: none of them ends meanwhile
+	all       map[string]movable
+	inherited map[string]FrozenAction // that have not gone on
 }
 
 // movable is the state of an action under way.
@@ -103,11 +104,12 @@ func (e *Executor) Movable() map[string]bool {
 	return ids
 }
 
-// inherited returns the state of an action that another program handed over.
+// inherited returns the state of an action that another program handed over, once.
 func (e *Executor) inherited(id string) (f FrozenAction, ok bool) {
-	if e.cfg.Inherited != nil {
-		f, ok = e.cfg.Inherited.Actions[id]
-	}
+	e.moving.mu.Lock()
+	defer e.moving.mu.Unlock()
+	f, ok = e.moving.inherited[id]
+	delete(e.moving.inherited, id)
 	return f, ok
 }
 
@@ -232,6 +234,7 @@ func (e *Executor) EndOthers(f *Frozen) {
 // inherit goes on with the state of another program of this process. A session that cannot
 // be taken over begins anew with its next action, which is told.
 func (e *Executor) inherit(f *Frozen) {
+	e.moving.inherited = f.Actions
 	if f.Owners != nil {
 		e.setEnv(f.Owners)
 	}

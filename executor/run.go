@@ -46,6 +46,9 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req, w)
+	if f, ok := e.inherited(w.ID); ok && f.Until != never { // it waited for its turn before an upgrade
+		command.Hard = max(0, f.Until-proc.Uptime())
+	}
 	if w.Begin != nil && !a.IsStatic {
 		left := e.moving.enter(w.ID, movable{queued: true, until: deadline(command.Hard)})
 		defer left()
@@ -53,9 +56,6 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 			left()
 			return w.Begin()
 		}
-	}
-	if f, ok := e.inherited(w.ID); ok && f.Until != never { // it waited for its turn before an upgrade
-		command.Hard = max(0, f.Until-proc.Uptime())
 	}
 	var result bash.Result
 	shell, release, err := e.shell(ctx, a, req, &command)
