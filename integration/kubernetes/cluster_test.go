@@ -73,6 +73,7 @@ type cluster struct {
 	processes []*exec.Cmd // in the order of their starts
 	named     map[string]*exec.Cmd
 	service   net.Listener // of the Service kubernetes
+	alone     net.Listener // its name goes with this process
 	sysctls   map[string][]byte
 	api       client.Interface
 }
@@ -89,12 +90,17 @@ func startCluster() (*cluster, error) {
 	if program == "" {
 		return nil, errors.New("ACTIOND_CLUSTER does not name the program of a cluster; 'make kubernetes' builds it")
 	}
+	// Without this name a second cluster would use the API server of the first, at the same port.
+	alone, err := net.Listen("unix", "@actiond-test-cluster-"+apiPort)
+	if err != nil {
+		return nil, fmt.Errorf("these tests run on this machine already: %w", err)
+	}
 	// Sockets have short paths.
 	dir, err := os.MkdirTemp("/tmp", "k8s")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir, program: program, sysctls: map[string][]byte{}, named: map[string]*exec.Cmd{}}
+	c := &cluster{dir: dir, alone: alone, program: program, sysctls: map[string][]byte{}, named: map[string]*exec.Cmd{}}
 	for _, name := range sysctls {
 		if c.sysctls[name], err = os.ReadFile("/proc/sys/" + name); err != nil {
 			return c, err

@@ -135,6 +135,9 @@ func testGivenUp(t *testing.T, d sandbox.Driver, s *sandbox.Sandbox, container c
 	asRoot(t.Context(), container, "echo all is well >/dev/termination-log")
 	ended := func() bool {
 		got, err := d.Get(t.Context(), s.ID)
+		if err == nil && got.State != sandbox.Ready && got.State != sandbox.Gone { // while its sidecar ends
+			t.Errorf("it is %s: %s", got.State, got.Detail)
+		}
 		return err == nil && got.State == sandbox.Gone
 	}
 	await(t, "the end of the sandbox", func() bool {
