@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 	"sort"
 )
 
@@ -111,7 +112,11 @@ func (a *Action) append(stream Stream, p []byte) {
 func (a *Action) ownFile(r record, more int) (*segment, error) {
 	d := a.j.text.dir
 	if n := len(a.own); n > 0 {
-		if last := a.own[n-1]; last.size+int64(more) <= ownSize && last.file != nil { // else it is from before an upgrade
+		last := a.own[n-1]
+		if last.file == nil && d.root != nil { // it is from before an upgrade
+			last.file, _ = d.root.OpenFile(last.name, os.O_RDWR, 0) // otherwise another one follows
+		}
+		if last.file != nil && last.size+int64(more) <= ownSize {
 			return last, nil
 		}
 	}
