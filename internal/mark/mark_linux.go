@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // maxEnviron is how far into an environment a mark is looked for.
 const maxEnviron = 256 << 10
+
+// execTime bounds how long processes are waited for that are just executing a program, and
+// have no environment meanwhile; on a loaded machine they may be interrupted there.
+const execTime = time.Second
 
 // Signal sends a signal to the processes of a user that have the mark, but to none
 // with an excepted number and never to this process, and reports whether it found
@@ -25,16 +31,17 @@ func Signal(mark string, uid int, what syscall.Signal, except map[int]bool) (fou
 	}
 	names, _ := dir.Readdirnames(-1) // as many as it can
 	_ = dir.Close()
+	limit := time.Now().Add(execTime)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
-		if err == nil && pid != os.Getpid() && !except[pid] && signalOne(pid, mark, uid, what) {
+		if err == nil && pid != os.Getpid() && !except[pid] && signalOne(pid, mark, uid, what, limit) {
 			found = true
 		}
 	}
 	return found
 }
 
-func signalOne(pid int, mark string, uid int, what syscall.Signal) bool {
+func signalOne(pid int, mark string, uid int, what syscall.Signal, limit time.Time) bool {
 	// The descriptor keeps the number from meaning another process. If the process has
 	// ended by then, the signal reaches no process.
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -42,29 +49,52 @@ func signalOne(pid int, mark string, uid int, what syscall.Signal) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return Has(pid, mark, uid) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
+	return has(pid, mark, uid, limit) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
 // Has reports whether the environment of a process of a user has the mark.
-func Has(pid int, mark string, uid int) bool {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return false
+func Has(pid int, mark string, uid int) bool { return has(pid, mark, uid, time.Time{}) }
+
+// has is Has that waits until limit for a process that is executing a program.
+func has(pid int, mark string, uid int, limit time.Time) bool {
+	environ, err := environOf(pid, uid)
+	for err == nil && len(environ) == 0 && time.Now().Before(limit) && executing(pid) {
+		<-time.After(time.Millisecond)
+		environ, err = environOf(pid, uid)
 	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return false
-	}
-	// The owner is root if the process has more rights than its user.
-	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != uid {
-		return false
-	}
-	environ, _ := io.ReadAll(io.LimitReader(file, maxEnviron))
 	for variable := range bytes.SplitSeq(environ, []byte{0}) {
 		if string(variable) == mark {
 			return true
 		}
 	}
 	return false
+}
+
+// environOf returns the environment of a process of a user.
+func environOf(pid, uid int) ([]byte, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// The owner is root if the process has more rights than its user.
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != uid {
+		return nil, fs.ErrPermission
+	}
+	return io.ReadAll(io.LimitReader(file, maxEnviron))
+}
+
+// executing reports whether a process has memory and no place for an environment in it
+// (vsize and env_end of proc_pid_stat(5)), as between two programs.
+func executing(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:]) // from the third on
+	return len(fields) > 48 && string(fields[20]) != "0" && string(fields[48]) == "0"
 }

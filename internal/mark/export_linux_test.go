@@ -1,0 +1,4 @@
+package mark
+
+// Executing is for tests.
+var Executing = executing
