@@ -6,6 +6,9 @@ import "time"
 // before the first program.
 func (e *Engine) SetDrainTime(d time.Duration) { e.drain = d }
 
+// SetHands says how many bytes of kept output are handed over.
+func (e *Engine) SetHands(most int) { e.hands = most }
+
 // Live returns how many programs count as running.
 func (e *Engine) Live() int {
 	e.mu.Lock()

@@ -58,6 +58,11 @@ var errStarting = errors.New("the program is just being started")
 // for.
 const freezeTime = 2 * time.Second
 
+// maxHanded bounds the kept output that is handed over, in bytes. Of 256 programs it would be 160 MiB,
+// which three processes had in memory several times, and which takes seconds to read. All output is
+// where its listener keeps it.
+const maxHanded = 32 << 20
+
 // Freeze stops the delivery of all output and input, and returns the state of the programs, so
 // that another program of this process can go on with them by [Engine.Restore], or this one by
 // resume. keep is called for each open file that must stay open, and returns its descriptor.
@@ -81,6 +86,9 @@ func (e *Engine) Freeze(ctx context.Context, ended []*Process, keep func(*os.Fil
 		} else {
 			all[p] = f
 		}
+	}
+	for _, f := range all {
+		f.shorten(e.hands / len(all))
 	}
 	return all, others, func() {
 		for p := range all {
@@ -150,6 +158,21 @@ func (p *Process) state(keep func(*os.File) (int, error)) (*Frozen, error) {
 		}
 	}
 	return f, nil
+}
+
+// shorten keeps so many bytes of the output at most.
+func (f *Frozen) shorten(most int) {
+	each := most / (2 * len(f.Kept))
+	for i := range f.Kept {
+		f.Kept[i].shorten(each)
+	}
+	if f.Final != nil {
+		final := *f.Final // which this program may go on with
+		for _, t := range []*Text{&final.Stdout, &final.Stderr, &final.Both} {
+			t.shorten(each)
+		}
+		f.Final = &final
+	}
 }
 
 // keepOpen is keep for a file that may be closed, whose descriptor is closedFile.

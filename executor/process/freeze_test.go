@@ -217,3 +217,54 @@ func TestFreezeEnded(t *testing.T) {
 		t.Errorf("got %v, want %v", err, process.ErrUnread)
 	}
 }
+
+// Of the output of many programs less is handed over, from its middle, and what comes later is
+// the end of it.
+func TestFreezeMuchOutput(t *testing.T) {
+	t.Parallel()
+	const programs, each = 4, 1200
+	for name, end := range map[string]string{"running": "while [ ! -e %s ]; do sleep .01; done; echo end", "ended": "true %s"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := filepath.Join(t.TempDir(), "go")
+			e := engine(t)
+			e.SetHands(programs * 6 * each)
+			var got *collector
+			var p *process.Process
+			for range programs { // one of which is looked at
+				got = new(collector)
+				p = start(t, e, process.Command{Argv: sh("seq 10000; echo few >&2; " + fmt.Sprintf(end, gate)), Output: got.take})
+			}
+			want := seq(10000)
+			for size := 0; size < len(want); time.Sleep(time.Millisecond) {
+				got.mu.Lock()
+				size = got.streams[0].Len()
+				got.mu.Unlock()
+			}
+			if name == "ended" {
+				if _, err := p.Wait(t.Context(), long); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				want += "end\n"
+			}
+			for range 2 {
+				e, p = hop(t, e, p, got.take)
+				e.SetHands(programs * 6 * each)
+			}
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Wait(t.Context(), long)
+			if err != nil || r.Running || r.ExitCode != 0 {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			if out := r.Stdout; out.Total != int64(len(want)) || len(out.Head)+len(out.Tail) > 8*each || !strings.HasPrefix(want, string(out.Head)) || !strings.HasSuffix(want, string(out.Tail)) || len(out.Tail) < each {
+				t.Errorf("got %d+%d of %d bytes, the end is %.40q", len(out.Head), len(out.Tail), out.Total, out.Tail[max(0, len(out.Tail)-40):])
+			}
+			if got := all(t, r.Stderr); got != "few\n" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,18 @@ type Text struct {
 	Total int64
 }
 
+// shorten keeps so many bytes of the beginning and of the end at most.
+func (t *Text) shorten(most int) {
+	if len(t.Head)+len(t.Tail) <= 2*most {
+		return
+	}
+	end := t.Tail
+	if len(end) < most { // it is what follows the head
+		end = slices.Concat(t.Head, t.Tail)
+	}
+	t.Head, t.Tail = t.Head[:min(most, len(t.Head))], end[len(end)-most:]
+}
+
 // kept is a Text that grows.
 type kept struct {
 	most  int // of each end
@@ -78,6 +91,7 @@ func (k *kept) add(data []byte) {
 func (k *kept) restore(t Text) {
 	k.head, k.total = t.Head, t.Total
 	if len(t.Tail) > 0 {
+		k.most = len(t.Head) // nothing follows it there, also where it was shortened
 		k.tail = tail.New(k.most)
 		_, _ = k.tail.Write(t.Tail)
 	}
