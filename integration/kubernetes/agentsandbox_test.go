@@ -45,7 +45,7 @@ type controller struct {
 	namespace string
 }
 
-func (c *controller) of(resource string) dynamic.ResourceInterface {
+func (c *controller) of(resource string) dynamic.ResourceInterface { //nolint:ireturn // client-go has no other type
 	return c.objects.Resource(schema.GroupVersionResource{Group: agentKinds[resource].group, Version: "v1beta1", Resource: resource}).Namespace(c.namespace)
 }
 

@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,7 +52,8 @@ var shared *cluster
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	status, err := 1, error(nil)
+	status := 1
+	var err error
 	if shared, err = startCluster(); err != nil {
 		log.Printf("the cluster did not start: %v", err)
 	} else {
@@ -598,9 +600,9 @@ func (c *cluster) stop() error {
 	if c.service != nil {
 		errs = append(errs, c.service.Close())
 	}
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		_ = c.processes[i].Process.Kill()
-		_ = c.processes[i].Wait()
+	for _, process := range slices.Backward(c.processes) {
+		_ = process.Process.Kill()
+		_ = process.Wait()
 	}
 	if !controlOnly {
 		errs = append(errs, c.cleanNode())
@@ -622,9 +624,8 @@ func (c *cluster) cleanNode() error {
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	errs = append(errs, err)
-	lines := strings.Split(string(mounts), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if words := strings.Fields(lines[i]); len(words) > 1 && strings.HasPrefix(words[1], c.dir+"/") {
+	for _, line := range slices.Backward(strings.Split(string(mounts), "\n")) {
+		if words := strings.Fields(line); len(words) > 1 && strings.HasPrefix(words[1], c.dir+"/") {
 			_ = syscall.Unmount(words[1], syscall.MNT_DETACH)
 		}
 	}
@@ -642,7 +643,7 @@ func (c *cluster) awaitContainers(ctx context.Context) error {
 	for {
 		out, err := exec.CommandContext(ctx, "ctr", "--address", c.containerdSocket(), "-n", "k8s.io", "tasks", "list", "-q").Output()
 		if err != nil || len(bytes.TrimSpace(out)) == 0 {
-			return nil // without a containerd there are no containers
+			return nil //nolint:nilerr // without a containerd there are no containers
 		}
 		select {
 		case <-ctx.Done():

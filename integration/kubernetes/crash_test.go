@@ -62,8 +62,8 @@ func (m *mortal) dead() bool {
 	return m.steps >= m.last
 }
 
-func (m *mortal) ask(name string, dial sandbox.DialFunc, ask func() error) error {
-	conn, err := dial(context.Background())
+func (m *mortal) ask(ctx context.Context, name string, dial sandbox.DialFunc, ask func() error) error {
+	conn, err := dial(ctx)
 	if err != nil { // a server that does not listen yet is asked again: that is the same step
 		return err
 	}
@@ -80,11 +80,11 @@ func (m *mortal) ask(name string, dial sandbox.DialFunc, ask func() error) error
 }
 
 func (m *mortal) Claim(ctx context.Context, dial sandbox.DialFunc, c sandbox.Claim) error {
-	return m.ask("claim", dial, func() error { return m.Agent.Claim(ctx, dial, c) })
+	return m.ask(ctx, "claim", dial, func() error { return m.Agent.Claim(ctx, dial, c) })
 }
 
 func (m *mortal) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
-	return m.ask("the first command", dial, func() error { return m.Agent.Ready(ctx, dial, key) })
+	return m.ask(ctx, "the first command", dial, func() error { return m.Agent.Ready(ctx, dial, key) })
 }
 
 // proxy passes the caller's calls on to the API server, and returns a kubeconfig for it.
@@ -212,6 +212,7 @@ func consistent(t *testing.T, d sandbox.Driver, space string) (there int) {
 // leaves one sandbox or none; after one that died before a step the next caller with the
 // key gets exactly one.
 func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx context.Context, d *kubernetes.Driver, spec sandbox.Spec) error) {
+	t.Helper()
 	space := namespace(t)
 	healthy := openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + space, Direct: true})
 	for last := 1; ; last++ {

@@ -121,13 +121,13 @@ func TestDriverByPortForward(t *testing.T) {
 }
 
 // What a user sees who asks for what the cluster does not have.
-func TestReasons(t *testing.T) {
+func TestReasons(t *testing.T) { //nolint:tparallel // its namespace is looked at afterwards
 	t.Parallel()
 	d := open(t, true)
 	for name, change := range map[string]func(*sandbox.Spec){
+		"Insufficient memory": func(s *sandbox.Spec) { s.Memory = 1 << 50 },
 		"no such image: its image actiond.test/none:1 cannot be pulled": func(s *sandbox.Spec) { s.Image, s.Pull = "actiond.test/none:1", sandbox.PullNever },
 		`persistentvolumeclaim "absent" not found`:                      func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "absent", Target: "/data"}} },
-		"Insufficient memory":                                           func(s *sandbox.Spec) { s.Memory = 1 << 50 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := small

@@ -202,7 +202,7 @@ func clientOf(t *testing.T, s *sandbox.Sandbox) *actiond.Client {
 // TestGateway runs gateways with the account of the manifests: the contract of actions
 // holds through them, an action survives the end of the gateway that took it, and the
 // account can do no more than that.
-func TestGateway(t *testing.T) {
+func TestGateway(t *testing.T) { //nolint:tparallel // one test ends a gateway of the others
 	t.Parallel()
 	space, kubeconfig := installed(t)
 	key, err := openAs(t, kubeconfig, kubernetes.Config{Agent: agent.Agent{}}).GatewayKey(t.Context(), "actiond-gateway-key")

@@ -55,11 +55,15 @@ const theServer = `set -- $(cat /proc/1/task/*/children); `
 func TestServerCrashes(t *testing.T) {
 	t.Parallel()
 	for name, direct := range map[string]bool{"by address": true, "by port forward": false} {
-		t.Run(name, func(t *testing.T) { testCrashes(t, direct) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testCrashes(t, direct)
+		})
 	}
 }
 
 func testCrashes(t *testing.T, direct bool) {
+	t.Helper()
 	d := open(t, direct)
 	spec := small
 	spec.TTL, spec.Env = time.Hour, map[string]string{"TOKEN": "of the owner"}

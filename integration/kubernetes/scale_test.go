@@ -42,7 +42,7 @@ const (
 	pageSize   = 1000
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // before the cluster is started
 	// Other tests may run beside it.
 	controlOnly, etcdURL, etcdPeerURL, apiPort = true, "http://127.0.0.1:23791", "http://127.0.0.1:23801", "26444"
 	// Controllers and the scheduler are not what is measured. Fake nodes report seldom.
@@ -63,7 +63,7 @@ func (answering) Renew(context.Context, sandbox.DialFunc, string, time.Duration)
 // become more. Nodes and servers are faked, the control plane is real.
 func TestScale(t *testing.T) {
 	var sizes []int
-	for _, word := range strings.Fields(cmp.Or(os.Getenv("ACTIOND_SCALE"), "100 1000")) {
+	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("ACTIOND_SCALE"), "100 1000")) {
 		size, err := strconv.Atoi(word)
 		if err != nil {
 			t.Fatal(err)
