@@ -288,7 +288,9 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		replayed := f == nil
 		switch {
 		case mine && async:
+			f.queued = make(chan struct{})
 			go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
+			await(r.Context(), f.queued, queueTime)
 		case mine && c.stays:
 			s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller
 		case mine:
@@ -333,11 +335,15 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 	}
 }
 
+// queueTime bounds how long an action that is not waited for is waited for until it has begun or waits
+// for its turn, so that the client's next action waits behind it: a shell may take long to start.
+const queueTime = 250 * time.Millisecond
+
 // flight is an action that this process carries out.
 type flight struct {
 	action    *journal.Action
 	call      *call
-	queued    chan struct{}                       // closed once it waits for its turn, or began; nil unless that is waited for
+	queued    chan struct{}                       // closed once it waits for its turn, began or ended; nil unless that is waited for
 	named     bool                                // a client knows the identity; the lock of the flights
 	requests  int                                 // that came with an action and wait for this one; the same lock
 	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
@@ -483,6 +489,7 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	}
 	if f.queued != nil {
 		queued := sync.OnceFunc(func() { close(f.queued) })
+		defer queued()
 		w.Queue = func() {
 			f.action.Queue()
 			queued()

@@ -110,11 +110,10 @@ func (s *Server) resume(ordered context.Context, frozen *FrozenAction) error {
 		close(f.cancelled)
 	}
 	s.flights.mu.Unlock()
-	go s.fly(s.base, f, leave)
+	go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts the wait for the order
 	if f.queued != nil {
 		select {
 		case <-f.queued:
-		case <-f.done:
 		case <-ordered.Done():
 		}
 	}
