@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -51,14 +52,18 @@ func fails(t *testing.T, d sandbox.Driver, spec sandbox.Spec, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTime)
 	defer cancel()
-	events := shared.api.CoreV1().Events(spaceOf(t))
+	core, space := shared.api.CoreV1(), spaceOf(t)
 	go func() { // ends with ctx
-		for ctx.Err() == nil {
-			list, err := events.List(ctx, metav1.ListOptions{})
-			if err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, want) }) {
+		for waits := 0; ctx.Err() == nil; <-time.After(200 * time.Millisecond) {
+			events, err1 := core.Events(space).List(ctx, metav1.ListOptions{})
+			records, err2 := core.Secrets(space).List(ctx, metav1.ListOptions{})
+			if errors.Join(err1, err2) == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, want) }) &&
+				!slices.ContainsFunc(records.Items, func(s corev1.Secret) bool { return len(s.OwnerReferences) == 0 }) {
+				waits++ // the creation has given its record to the Pod, for which it waits now
+			}
+			if waits == 2 {
 				cancel()
 			}
-			<-time.After(200 * time.Millisecond)
 		}
 	}()
 	_, err := d.Create(ctx, spec)
