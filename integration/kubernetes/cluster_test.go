@@ -113,9 +113,9 @@ func startCluster() (*cluster, error) {
 			return c, err
 		}
 	}
-	steps := []func() error{c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.serveKubernetes, c.awaitNode}
+	steps := []func() error{c.build, c.startControl, c.startContainerd, c.importImages, c.startKubelet, c.serveKubernetes, c.awaitNode}
 	if controlOnly {
-		steps = steps[:1]
+		steps = steps[:2]
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -357,13 +357,18 @@ func (c *cluster) ctr(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// importImages makes the images of the tests, where no registry can be reached.
-func (c *cluster) importImages() error {
+// build builds the programs that are tested.
+func (c *cluster) build() error {
 	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", c.dir, "../../cmd/server", "../../cmd/runtimectl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)
 	}
+	return nil
+}
+
+// importImages makes the images of the tests, where no registry can be reached.
+func (c *cluster) importImages() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
 	defer cancel()
 	programs := map[string]string{"server": c.path("server"), "runtimectl": c.path("runtimectl")}
