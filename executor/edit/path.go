@@ -51,9 +51,6 @@ func resolve(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", unix.EINVAL
 	}
-	if isReal(path) {
-		return path, nil
-	}
 	real, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
 		part := rest[0]
@@ -93,19 +90,6 @@ func resolve(path string) (string, error) {
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return real, nil
-}
-
-// isReal reports whether a file exists at an absolute path that has neither links nor dots. It may be false for one.
-func isReal(path string) bool {
-	if path != filepath.Clean(path) {
-		return false
-	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-	if err != nil { // or the kernel, or the filter of system calls, does not have the call
-		return false
-	}
-	_ = unix.Close(fd)
-	return true
 }
 
 // place is the path that a command works on and the file there. The holder of a place holds the lock of its real path.
