@@ -182,12 +182,10 @@ func TestCLIUpgrade(t *testing.T) {
 		t.Errorf("after the upgrade the actions are %s, before %s", got, recorded)
 	}
 	id := strings.TrimSpace(c.ok("exec", "-d", "old", "sleep", "1000"))
-	if code, _, stderr := c.run("upgrade", "--wait", "0s", "old"); code != 5 || !strings.Contains(stderr, id) {
-		t.Errorf("upgrade under a program: exit code %d, %s, want 5 and %s", code, stderr, id)
-	}
-	c.ok("upgrade", "--wait", "0s", "--force", "old")
-	if code, _, stderr := c.run("follow", "old", id); code != 143 {
-		t.Errorf("a program that was ended: exit code %d, %s, want 143", code, stderr)
+	c.ok("upgrade", "--wait", "0s", "old")
+	c.ok("cancel", "old", id)
+	if code, _, stderr := c.run("follow", "old", id); code != 130 {
+		t.Errorf("a program that went on and was cancelled: exit code %d, %s, want 130", code, stderr)
 	}
 	c.ok("rm", "old")
 }
