@@ -52,13 +52,10 @@ const theServer = `set -- $(cat /proc/1/task/*/children); `
 // A server that is killed is started again in its container: files and journal hold, what
 // ran is unknown, and the owner's key, variables and deadline are the same. One that is
 // killed again and again ends the sandbox, which says why.
-func TestServerCrashes(t *testing.T) {
+func TestServerCrashes(t *testing.T) { //nolint:tparallel // they look into the last namespace of the test
 	t.Parallel()
 	for name, direct := range map[string]bool{"by address": true, "by port forward": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testCrashes(t, direct)
-		})
+		t.Run(name, func(t *testing.T) { testCrashes(t, direct) })
 	}
 }
 
