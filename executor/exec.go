@@ -21,9 +21,9 @@ import (
 // exec starts a program, tells its output unless w.Output is nil, and waits for its end as
 // long as the request says.
 func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, w api.Watch) (api.Observation, error) {
-	until := never
+	until := proc.Never
 	if l, ok := limit(req); ok {
-		until = deadline(l)
+		until = proc.Deadline(l)
 	}
 	command := e.programOf(a)
 	command.Output = programOutput(w)
@@ -84,7 +84,7 @@ func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until t
 		w.Program(program{p})
 	}
 	wait := time.Duration(-1)
-	if until != never {
+	if until != proc.Never {
 		wait = max(0, until-proc.Uptime())
 	}
 	defer onCancel(w, p.Cancel)()

@@ -47,18 +47,6 @@ type FrozenAction struct {
 	Queued  bool // it is a run that has not begun, and begins anew
 }
 
-// never is the end of a wait without a limit.
-const never = time.Duration(-1)
-
-// deadline returns the time, as [proc.Uptime] returns it, after a limit; never where that is
-// negative.
-func deadline(limit time.Duration) time.Duration {
-	if until := proc.Uptime() + limit; limit >= 0 && until >= 0 { // else it does not fit
-		return until
-	}
-	return never
-}
-
 // moving are the actions under way that can be handed over.
 type moving struct {
 	mu        sync.Mutex // held from Freeze on: none of them ends meanwhile

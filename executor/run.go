@@ -46,11 +46,11 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req, w)
-	if f, ok := e.inherited(w.ID); ok && f.Until != never { // it waited for its turn before an upgrade
+	if f, ok := e.inherited(w.ID); ok && f.Until != proc.Never { // it waited for its turn before an upgrade
 		command.Hard = max(0, f.Until-proc.Uptime())
 	}
 	if w.Begin != nil && !a.IsStatic {
-		left := e.moving.enter(w.ID, movable{queued: true, until: deadline(command.Hard)})
+		left := e.moving.enter(w.ID, movable{queued: true, until: proc.Deadline(command.Hard)})
 		defer left()
 		command.Begin = func() error {
 			left()

@@ -50,7 +50,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 			return Result{}, err
 		}
 	}
-	c.starts(deadline(c.Hard))
+	c.starts(proc.Uptime(), proc.Deadline(c.Hard))
 	if err := s.takeTurn(ctx, c, typed); errors.Is(err, errAnotherWaits) {
 		outcome := TimedOut
 		if channel.Closed(c.Cancelled) {
@@ -182,15 +182,6 @@ func after(holds bool, d time.Duration) <-chan time.Time {
 		return nil
 	}
 	return time.After(d)
-}
-
-// deadline returns when a limit begins and ends.
-func deadline(limit time.Duration) (began, until time.Duration) {
-	began = proc.Uptime()
-	if until = began + limit; limit < 0 || until < began { // or it does not fit
-		until = noEnd
-	}
-	return began, until
 }
 
 // idleKey presses a key while no command runs: C-c gives a new prompt and status

@@ -69,16 +69,13 @@ type Command struct {
 	Waits func(Wait) (over func())
 
 	began time.Duration    // when Run was called, as [proc.Uptime] returns it
-	until time.Duration    // the end of Hard, likewise; noEnd for none
+	until time.Duration    // the end of Hard, likewise; [proc.Never] for none
 	over  <-chan time.Time // the same; nil for none
 }
 
-// noEnd is the end of a wait without a limit.
-const noEnd = time.Duration(-1)
-
 // starts sets when the wait begins and ends.
 func (c *Command) starts(began, until time.Duration) {
-	if c.began, c.until = began, until; until != noEnd {
+	if c.began, c.until = began, until; until != proc.Never {
 		c.over = time.After(max(0, until-proc.Uptime()))
 	}
 }

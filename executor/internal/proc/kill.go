@@ -98,6 +98,18 @@ func Uptime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// Never is a time, as [Uptime] returns them, that does not come.
+const Never = time.Duration(-1)
+
+// Deadline returns the time, as [Uptime] returns it, when a limit from now on is over; Never
+// where the limit is negative, or the time does not fit.
+func Deadline(limit time.Duration) time.Duration {
+	if until := Uptime() + limit; limit >= 0 && until >= 0 {
+		return until
+	}
+	return Never
+}
+
 // Process is what /proc says of a living process. Its number and Begun together belong to
 // no other.
 type Process struct {
