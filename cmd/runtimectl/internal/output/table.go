@@ -122,7 +122,8 @@ func WriteTable(w io.Writer, rows [][]string, most int) error {
 // table remembers how wide its columns are, for rows that come later.
 type table struct{ widths []int }
 
-func (t *table) write(w io.Writer, rows [][]string, most int) error {
+// measure cleans cells, and widens the columns to them.
+func (t *table) measure(rows [][]string) {
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = Clean(cell)
@@ -132,6 +133,10 @@ func (t *table) write(w io.Writer, rows [][]string, most int) error {
 			t.widths[i] = max(t.widths[i], TextWidth(row[i]))
 		}
 	}
+}
+
+func (t *table) write(w io.Writer, rows [][]string, most int) error {
+	t.measure(rows)
 	widths, gap := fit(t.widths, most)
 	var b strings.Builder
 	for _, row := range rows {
@@ -151,18 +156,11 @@ func (t *table) write(w io.Writer, rows [][]string, most int) error {
 
 // fold has the last column of rows continue on further rows in a window of width columns.
 func fold(rows [][]string, width int) (folded [][]string) {
-	last := 0
-	for _, row := range rows {
-		last = max(last, len(row)-1)
-	}
+	var t table
+	t.measure(rows)
+	last := max(len(t.widths)-1, 0)
 	room := width - last*columnGap
-	for i := range last {
-		widest := 0
-		for _, row := range rows {
-			if i < len(row) {
-				widest = max(widest, TextWidth(Clean(row[i])))
-			}
-		}
+	for _, widest := range t.widths[:last] {
 		room -= widest
 	}
 	for _, row := range rows {
@@ -170,7 +168,7 @@ func fold(rows [][]string, width int) (folded [][]string) {
 			folded = append(folded, row)
 			continue
 		}
-		for i, line := range foldLine(Clean(row[last]), max(room, narrowest)) {
+		for i, line := range foldLine(row[last], max(room, narrowest)) {
 			next := make([]string, last, last+1)
 			if i == 0 {
 				copy(next, row)
