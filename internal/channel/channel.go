@@ -1,5 +1,10 @@
-// Package channel has a helper for channels that are closed as a signal.
+// Package channel waits for channels that are closed as a signal, and for times.
 package channel
+
+import (
+	"context"
+	"time"
+)
 
 // Closed reports whether c, to which no value is ever sent, is closed.
 func Closed(c <-chan struct{}) bool {
@@ -8,5 +13,25 @@ func Closed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// ClosedWithin waits at most for limit until c is closed, and reports whether it is.
+func ClosedWithin(c <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-c:
+		return true
+	case <-time.After(limit):
+		return Closed(c)
+	}
+}
+
+// Sleep returns nil after d, or the cause of the end of ctx if that comes first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -71,15 +71,36 @@ func NonBlockingReader(f *os.File) (io.Reader, error) {
 
 func (r reader) Read(b []byte) (n int, err error) {
 	failed := r.conn.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), b)
-		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Read(int(fd), b)
-		}
+		n, err = Read(fd, b)
 		return true
 	})
-	switch {
-	case failed != nil:
+	if failed != nil {
 		return 0, failed
+	}
+	return n, err
+}
+
+// ReadNow reads what lies in a pipe or socket, also after the read deadline of f: this
+// process may be late, and the other side may have written in time. It fails with EAGAIN
+// where it would have to wait.
+func ReadNow(f *os.File, b []byte) (n int, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if failed := conn.Control(func(fd uintptr) { n, err = Read(fd, b) }); failed != nil {
+		return 0, failed
+	}
+	return n, err
+}
+
+// Read is read(2) that no signal interrupts, with io.EOF at the end.
+func Read(fd uintptr, b []byte) (int, error) {
+	n, err := unix.Read(int(fd), b)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Read(int(fd), b)
+	}
+	switch {
 	case err != nil:
 		return 0, err
 	case n == 0 && len(b) > 0:

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -104,5 +105,35 @@ func TestWriteNew(t *testing.T) {
 	}
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the link was followed: %v", err)
+	}
+}
+
+// What lies in a pipe is read after the deadline, and nothing waits for more.
+func TestReadNow(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = w.WriteString("text")
+	if err = errors.Join(err, r.SetReadDeadline(time.Unix(1, 0))); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 8)
+	if _, err := r.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read: got %v, want that the deadline is over", err)
+	}
+	if n, err := fsutil.ReadNow(r, b); string(b[:n]) != "text" || err != nil {
+		t.Errorf("got %q and %v", b[:n], err)
+	}
+	if _, err := fsutil.ReadNow(r, b); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("an empty pipe: got %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fsutil.ReadNow(r, b); !errors.Is(err, io.EOF) {
+		t.Errorf("a pipe without a writer: got %v", err)
 	}
 }
