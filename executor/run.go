@@ -49,7 +49,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	if f, ok := e.inherited(w.ID); ok && f.Until != proc.Never { // it waited for its turn before an upgrade
 		command.Hard = max(0, f.Until-proc.Uptime())
 	}
-	if w.Begin != nil && !a.IsStatic {
+	if w.Begin != nil && w.ID != "" && !a.IsStatic {
 		left := e.moving.enter(w.ID, movable{queued: true, until: proc.Deadline(command.Hard)})
 		defer left()
 		command.Begin = func() error {

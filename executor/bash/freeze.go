@@ -66,6 +66,7 @@ type FrozenShell struct {
 	Cmdline, Pending               []byte
 	Pressed, Locks                 bool
 	Master, Slave, Script, Reports int
+	Begins                         int // 0 where the server that started the shell had none
 	Modes                          unix.Termios
 	UID, GID, Mode                 uint32
 }
@@ -202,7 +203,10 @@ func (sh *shell) freeze(keep func(*os.File) (int, error)) (*FrozenShell, error) 
 	for _, file := range []struct {
 		open *os.File
 		fd   *int
-	}{{sh.term.master, &f.Master}, {sh.term.slave, &f.Slave}, {sh.script, &f.Script}, {sh.reports, &f.Reports}} {
+	}{{sh.term.master, &f.Master}, {sh.term.slave, &f.Slave}, {sh.script, &f.Script}, {sh.reports, &f.Reports}, {sh.begins, &f.Begins}} {
+		if file.open == nil {
+			continue
+		}
 		fd, err := keep(file.open)
 		if err != nil {
 			return nil, fmt.Errorf("keeping the terminal of the shell: %w", err)
@@ -295,6 +299,13 @@ func restoreShell(cfg *Config, f *Frozen, l listener) (*shell, error) {
 	sh.pressed.Store(from.Pressed)
 	if from.Cmdline != nil {
 		sh.cmdline.Store(&from.Cmdline)
+	}
+	if from.Begins != 0 {
+		begins, err := unpolled(from.Begins)
+		if err != nil {
+			return nil, fmt.Errorf("taking over the begin pipe of a shell: %w", err)
+		}
+		sh.begins = begins
 	}
 	for _, file := range []*os.File{term.master, term.slave, sh.script, sh.reports} {
 		if file == nil {

@@ -320,7 +320,7 @@ type running struct {
 	sent     chan struct{} // closed once the shell was given it
 	given    time.Time     // when that was
 	keyed    bool          // a key was pressed for it, or for the command before it
-	begun    bool          // the shell said that it begins it
+	begun    bool          // the shell said that it begins it, as far as the begin pipe was read
 	watch    watchState
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
@@ -431,21 +431,15 @@ func (s *Session) silence(began time.Duration) time.Duration {
 	return min(time.Since(s.lastByte), proc.Uptime()-began)
 }
 
-// began notes that the shell begins a command.
-func (s *Session) began(sh *shell, seq int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shell == sh && s.current != nil && s.current.seq == seq {
-		s.current.begun = true
-	}
-}
-
 // reported ends the current command, if the report is about it.
 func (s *Session) reported(sh *shell, r report) {
 	s.mu.Lock()
 	c := s.current
 	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended()
 	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
+	if !stale {
+		sh.readBegins(c.seq) // which leaves room for the next
+	}
 	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
 	if unrun && c.keyed { // a key came first
 		unrun, r.progress.status = false, 128+int(syscall.SIGINT)

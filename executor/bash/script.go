@@ -10,14 +10,12 @@ import (
 
 // The first field of a message on the report pipe, before the shell's token.
 const (
-	beginHeader  = "B" // the number of a command that is about to begin
 	reportHeader = "R" // see report
 	stateHeader  = "S" // exported variables, functions, aliases
 )
 
 // How many fields follow the header.
 const (
-	beginFields  = 1
 	reportFields = 6
 	stateFields  = 3
 )
@@ -31,8 +29,12 @@ const progressVar = "actiond_status"
 // dialect is how the server's own lines are written for one kind of shell.
 //
 // The shell's standard input is the pipe with these lines, its standard output is
-// the report pipe, and its standard error leads nowhere. Only while a command is
+// the report pipe, and its standard error is the begin pipe. Only while a command is
 // evaluated are all three the terminal.
+//
+// The begin pipe holds what the shell says before each command, beside its prompts and
+// its errors. Reports wake the server, and what lies in the begin pipe does not: the server
+// reads it after each report, and where a command does not end.
 type dialect struct {
 	isBash bool
 	// call runs a builtin, also where a function or an alias has its name.
@@ -106,7 +108,7 @@ func (d dialect) eval(text, file string) string {
 // before the command begins: some shells read ahead into a buffer that commands
 // inherit, and BusyBox's applets would take what is left there for their input.
 //
-// Before the text begins, the shell sends a message and sets progressVar. Where eval
+// Before the text begins, the shell says so on the begin pipe and sets progressVar. Where eval
 // does not work, or the terminal cannot be opened, the text is not run, and
 // progressVar keeps its value.
 func (d dialect) command(token string, seq int64, text string, status int, terminal string) string {
@@ -132,8 +134,13 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 	case begin != "":
 		run = begin + " && " + run
 	}
-	return fmt.Sprintf(`%[1]s && %[2]sprintf '\0%%s\0%%s\0' %[3]s%[4]s %[5]d && %[6]s; %[7]s="${%[7]s-} $?"; %[8]s`,
-		try, d.call, beginHeader, token, seq, run, progressVar, d.report(token, seq))
+	return fmt.Sprintf(`%[1]s && %[2]sprintf '\0%%s\0%%s\0' %[3]s %[4]d >&2 && %[5]s; %[6]s="${%[6]s-} $?"; %[7]s`,
+		try, d.call, token, seq, run, progressVar, d.report(token, seq))
+}
+
+// beginMessage is what the shell says on the begin pipe before command number seq.
+func beginMessage(token string, seq int64) []byte {
+	return fmt.Appendf(nil, "\x00%s\x00%d\x00", token, seq)
 }
 
 // report sends progressVar, $!, $-, PATH and the working directory, as the answer

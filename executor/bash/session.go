@@ -446,7 +446,8 @@ func (s *Session) ended(sh *shell) {
 	}
 	s.status, s.flags, s.jobPID = 0, "", -1
 	if c := s.current; c != nil && !c.ended() {
-		c.unrun = !c.begun
+		begun, _ := sh.readBegins(c.seq)
+		c.unrun = !c.begun && !begun
 		if c.unrun && c.by != nil {
 			c.by.say("the shell " + s.died + " before it began this line; a new one takes its place")
 		}

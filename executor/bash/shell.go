@@ -3,6 +3,7 @@ package bash
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/identity"
@@ -46,7 +49,6 @@ const hangUpTime = 500 * time.Millisecond
 // goroutines, one at a time for each goroutine.
 type listener interface {
 	output(*shell, []byte)
-	began(*shell, int64)
 	reported(*shell, report)
 	saved(*shell, string)
 	ended(*shell)
@@ -101,8 +103,10 @@ type shell struct {
 	term    *pty
 	script  *os.File // the server writes, the shell reads
 	reports *os.File // the shell writes, the server reads
+	begins  *os.File // the same, read without waiting; nil for a shell that another version of the server started
 	input   string   // the shell's end of script, as /proc names it
 	output  string   // the shell's end of reports, as /proc names it
+	errors  string   // the shell's end of begins, as /proc names it; "" where begins is nil
 	token   string
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
@@ -161,6 +165,15 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	}
 	defer func() { _ = reportsOut.Close() }()
 	sh.reports = reports
+	var begins [2]int
+	if err := unix.Pipe2(begins[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	beginsOut := os.NewFile(uintptr(begins[1]), "|1")
+	defer func() { _ = beginsOut.Close() }()
+	if sh.begins, err = unpolled(begins[0]); err != nil {
+		return err
+	}
 	if err := sh.namePipes(); err != nil {
 		return err
 	}
@@ -170,7 +183,7 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	cmd := exec.Command(sh.program, sh.arguments()...) //nolint:noctx // see above
 	cmd.Args[0] = strings.TrimPrefix(sh.program[strings.LastIndexByte(sh.program, '/')+1:], "-")
 	cmd.Dir, cmd.Env = dir, cfg.Env
-	cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = scriptIn, reportsOut, []*os.File{sh.term.slave}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = scriptIn, reportsOut, beginsOut, []*os.File{sh.term.slave}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3, Credential: cfg.User.Credential()}
 	if err := proc.Start(cmd); err != nil {
 		return err
@@ -180,10 +193,23 @@ func (sh *shell) start(dir string, cfg *Config) error {
 	return sh.send("exec 3>&-; " + progressVar + "=0; " + sh.call + ": <>" + sh.term.name + " || exit 126\n")
 }
 
-// namePipes notes the names of both pipes.
+// unpolled makes a file of a pipe's descriptor whose reads do not wait, and which the
+// runtime's poller does not know: what comes wakes no thread.
+func unpolled(fd int) (*os.File, error) {
+	if err := unix.SetNonblock(fd, false); err != nil { // the poller takes what is non-blocking
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "|0")
+	return f, unix.SetNonblock(fd, true)
+}
+
+// namePipes notes the names of the pipes.
 func (sh *shell) namePipes() (err error) {
 	if sh.input, err = pipeName(sh.script); err == nil {
 		sh.output, err = pipeName(sh.reports)
+	}
+	if err == nil && sh.begins != nil {
+		sh.errors, err = pipeName(sh.begins)
 	}
 	return err
 }
@@ -278,13 +304,13 @@ func (sh *shell) standardInput() (target string) {
 	return target
 }
 
-// holdsPipes reports whether descriptors of the shell are its script and its
-// reports. It is true where /proc does not say.
+// holdsPipes reports whether descriptors of the shell are its script, its reports
+// and its begin pipe. It is true where /proc does not say.
 //
 // Bash, when it cannot put one of its standard files back after a command, leaves
 // the others as they are too: it then reads the terminal in place of its script.
 func (sh *shell) holdsPipes() bool {
-	input, output := false, false
+	input, output, errors := false, false, sh.errors == ""
 	err := sh.user.Do(func() error {
 		descriptors, err := os.ReadDir(sh.proc("fd"))
 		for _, d := range descriptors {
@@ -293,11 +319,13 @@ func (sh *shell) holdsPipes() bool {
 				input = true
 			case sh.output:
 				output = true
+			case sh.errors:
+				errors = true
 			}
 		}
 		return err
 	})
-	return input && output || err != nil
+	return input && output && errors || err != nil
 }
 
 // directory is the shell's working directory, "" where /proc does not say or it
@@ -455,8 +483,6 @@ func (sh *shell) readReports() {
 	field, err := readField(in)
 	for err == nil {
 		switch field {
-		case beginHeader + sh.token:
-			field, err = sh.readMessage(in, beginFields, sh.deliverBegin)
 		case reportHeader + sh.token:
 			field, err = sh.readMessage(in, reportFields, sh.deliverReport)
 		case stateHeader + sh.token:
@@ -507,7 +533,7 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 			r.sh.reporting.Lock()
 			locked = true
 		}
-		n, err = readPipe(fd, p)
+		n, err = fsutil.Read(fd, p)
 		if errors.Is(err, unix.EAGAIN) {
 			r.sh.reporting.Unlock()
 			locked = false
@@ -519,34 +545,39 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 		r.sh.reporting.Lock()
 	}
 	if errors.Is(over, os.ErrDeadlineExceeded) && r.sh.late < maxPipe { // what lies in the pipe is read however late it is
-		over = raw.Control(func(fd uintptr) { n, err = readPipe(fd, p) })
-		r.sh.late += max(n, 0)
+		n, err = fsutil.ReadNow(r.sh.reports, p)
+		r.sh.late, over = r.sh.late+n, nil
 	}
-	switch {
-	case over != nil:
-		return 0, over
-	case err != nil:
+	if err = cmp.Or(over, err); err != nil {
 		return 0, err
-	case n == 0:
-		return 0, io.EOF
 	}
 	r.sh.pending = append(r.sh.pending, p[:n]...)
 	return n, nil
 }
 
-// readPipe is read(2) that no signal interrupts.
-func readPipe(fd uintptr, p []byte) (n int, err error) {
-	for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
-		n, err = unix.Read(int(fd), p)
+// readBegins empties the begin pipe. begun reports whether command number seq began by what was
+// in it, or may have; full, whether the shell may wait until the pipe takes more. The caller
+// holds the session's mu, so that no other reads at the same time.
+func (sh *shell) readBegins(seq int64) (begun, full bool) {
+	if sh.begins == nil {
+		return true, false
 	}
-	return n, err
+	var data []byte
+	var err error
+	for more := true; more && err == nil && len(data) < maxPipe; {
+		data = slices.Grow(data, 512)
+		free := data[len(data):cap(data)]
+		var n int
+		n, err = fsutil.ReadNow(sh.begins, free)
+		data, more = data[:len(data)+n], n == len(free)
+	}
+	failed := err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, io.EOF)
+	begun = failed || len(data) >= maxPipe || bytes.Contains(data, beginMessage(sh.token, seq))
+	return begun, len(data) >= pipeBuffer
 }
 
-func (sh *shell) deliverBegin(f []string) {
-	if seq, err := strconv.ParseInt(f[0], 10, 64); err == nil {
-		sh.listener.began(sh, seq)
-	}
-}
+// pipeBuffer is the least that a pipe holds (PIPE_BUF in pipe(7)).
+const pipeBuffer = 4096
 
 func (sh *shell) deliverReport(f []string) {
 	r := report{progress: parseProgress(f[1]), flags: f[3], path: f[4], dir: f[5], background: -1, at: proc.Uptime()}
@@ -668,7 +699,7 @@ func closes(c <-chan struct{}, limit time.Duration) bool {
 
 func (sh *shell) closeFiles() {
 	sh.term.close()
-	for _, f := range []*os.File{sh.script, sh.reports} {
+	for _, f := range []*os.File{sh.script, sh.reports, sh.begins} {
 		if f != nil {
 			_ = f.Close()
 		}

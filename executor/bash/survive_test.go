@@ -105,6 +105,7 @@ var trapAttacks = []attack{
 	{name: "DEBUG that reads the script", text: "trap 'read -t 0.01 x' DEBUG", only: "bash", either: true},
 	{name: "DEBUG that prints", text: "trap 'echo noise; printf \"\\0R\\0\"' DEBUG", only: "bash"},
 	{name: "DEBUG that sets arguments", text: `trap 'set -- $BASH_COMMAND' DEBUG`, only: "bash"},
+	{name: "DEBUG that fills the begin pipe", text: "trap 'head -c 100000 /dev/zero >&2' DEBUG", only: "bash", status: anyStatus, either: true},
 	{name: "ERR", text: "trap 'sleep 0.01; echo err >/dev/null' ERR; false", only: "bash", status: 1},
 	{name: "RETURN", text: "set -T; trap 'sleep 0.01' RETURN; false", only: "bash", status: 1},
 	{name: "CHLD", text: "trap 'sleep 0.01; /bin/echo noise >/dev/null' CHLD; /bin/true", only: "bash"},
@@ -172,6 +173,7 @@ var descriptorAttacks = []attack{
 	{name: "other standard files", text: "exec </dev/null >/dev/full 2>&1"},
 	{name: "copy of the report pipe", text: "exec 11>&-", only: "bash", status: anyStatus, either: true},
 	{name: "copy of the script", text: "exec 10>&-", only: "bash", status: anyStatus, either: true},
+	{name: "copy of the begin pipe", text: "exec 12>&-", only: "bash", status: unknown, replaced: true},
 	{name: "all copies", text: "exec 10>&- 11>&- 12>&- 13>&-; echo x", only: "bash", status: anyStatus, replaced: true},
 	{name: "descriptor of job control", text: "exec 255>&-", only: "bash"},
 	{name: "another reader of the script", text: "(exec cat <&10 >/dev/null 2>&1) & sleep 0.1", only: "bash", either: true},
@@ -239,6 +241,17 @@ func TestSurvivePrivileged(t *testing.T) {
 		t.Skip("only root can do this to a terminal")
 	}
 	checkAttacks(t, privilegedAttacks, nil)
+}
+
+// What the shell prints of a long line of the server's waits in the begin pipe until a look
+// at the command empties it.
+func TestTraceOfLongText(t *testing.T) {
+	t.Parallel()
+	s := session(t, "/bin/bash")
+	do(t, s, "set -xv")
+	if r := do(t, s, ": '"+strings.Repeat("x", 300<<10)+"'; (exit 6)"); r.Status != 6 || r.Restarted != "" {
+		t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
+	}
 }
 
 // A trap that hangs before each command of the shell hangs before the server's

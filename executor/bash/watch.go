@@ -125,7 +125,11 @@ func (s *Session) look(cur *running) {
 	defer s.looking.Unlock()
 	s.mu.Lock()
 	sh, over := s.shell, cur.ended() || cur != s.current || !s.alive
-	keyed, reportedAt := cur.keyed, s.reportedAt
+	keyed, reportedAt, soon := cur.keyed, s.reportedAt, false
+	if !over {
+		begun, full := sh.readBegins(cur.seq)
+		cur.begun, soon = cur.begun || begun, full
+	}
 	s.mu.Unlock()
 	if over {
 		return
@@ -163,7 +167,6 @@ func (s *Session) look(cur *running) {
 		}
 	}
 
-	soon := false
 	switch program := sh.foreground(); {
 	case !reading:
 		w.program = 0
