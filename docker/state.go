@@ -10,10 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -40,28 +40,14 @@ func openState(dir string) (*stateDir, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("state directory %q must be an absolute path", dir)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the state directory: %w", err)
-	}
-	info, err := os.Lstat(dir)
+	root, err := hostpath.OpenPrivate(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
-	}
-	stat, isUnix := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return nil, fmt.Errorf("state directory %s is not a directory (links are not followed)", dir)
-	case isUnix && int(stat.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("state directory %s belongs to user %d, not to %d", dir, stat.Uid, os.Geteuid())
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
+		return nil, fmt.Errorf("opening the state directory %s: %w; choose another with --state-dir", dir, err)
 	}
 	s := &stateDir{dir, root}
-	if err := errors.Join(root.Chmod(".", 0o700), s.mkdir("locks"), s.mkdir("sandboxes")); err != nil {
+	if err := errors.Join(s.mkdir("locks"), s.mkdir("sandboxes")); err != nil {
 		_ = root.Close()
-		return nil, fmt.Errorf("preparing the state directory: %w", err)
+		return nil, fmt.Errorf("preparing the state directory %s: %w", dir, err)
 	}
 	return s, nil
 }

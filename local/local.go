@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -63,16 +64,22 @@ var (
 
 // Open opens the directory, and makes it if it is not there.
 func Open(config Config) (*Driver, error) {
-	dir, err := filepath.Abs(filepath.Join(cmp.Or(config.StateDir, sandbox.DefaultStateDir()), "local"))
+	state, err := filepath.Abs(cmp.Or(config.StateDir, sandbox.DefaultStateDir()))
 	if err != nil {
 		return nil, fmt.Errorf("finding the state directory: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the state directory: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
+	parent, err := hostpath.OpenPrivate(state)
 	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
+		return nil, fmt.Errorf("opening the state directory %s: %w; choose another with --state-dir", state, err)
+	}
+	defer func() { _ = parent.Close() }()
+	dir := filepath.Join(state, "local")
+	if err := parent.MkdirAll("local", 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory %s: %w", dir, err)
+	}
+	root, err := parent.OpenRoot("local")
+	if err != nil {
+		return nil, fmt.Errorf("opening the directory %s: %w", dir, err)
 	}
 	return &Driver{dir: dir, root: root, config: config}, nil
 }
@@ -144,7 +151,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	for _, name := range locks {
 		unlock, err := filelock.Lock(ctx, d.root, name)
 		if err != nil {
-			return nil, fmt.Errorf("waiting for another creation: %w", err)
+			return nil, fmt.Errorf("waiting for another creation in %s: %w", d.dir, err)
 		}
 		defer unlock()
 	}

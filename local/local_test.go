@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"path/filepath"
@@ -285,6 +286,27 @@ func testDaemons(t *testing.T, d *local.Driver, dir string) {
 		}
 		if err := d.Delete(t.Context(), s); err != nil {
 			t.Errorf("%s: %v", how, err)
+		}
+	}
+}
+
+// The directory of servers' keys is closed to other users, and refused where they share it.
+func TestStateIsClosedToOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for mode, want := range map[fs.FileMode]string{0o777: "", fs.ModeSticky | 0o777: "other users share it; choose another with --state-dir"} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		d, err := local.Open(local.Config{StateDir: dir})
+		if err == nil {
+			err = d.Close()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("mode %v: got %v, want %q", mode, err, want)
+		}
+		if info, err := os.Stat(dir); want == "" && (err != nil || info.Mode().Perm() != 0o700) {
+			t.Errorf("got %v, %v", info, err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/tempfile"
+	"github.com/actiond/actiond/internal/hostpath"
 )
 
 const (
@@ -110,7 +110,7 @@ func openHistory(dir string) (*history, error) {
 	if dir == "" {
 		return h, nil
 	}
-	root, err := tempfile.OpenPrivate(dir)
+	root, err := hostpath.OpenPrivate(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/hostpath"
 )
 
 // A ledger is a file of slots, each of which has the length of a path, its maker and
@@ -44,14 +44,14 @@ type Ledger struct {
 	end  int64
 }
 
-// OpenLedger opens the ledger in a state directory, see [OpenPrivate], and removes the
+// OpenLedger opens the ledger in a state directory, see [hostpath.OpenPrivate], and removes the
 // files that an earlier process recorded there and left: with the rights that as
 // gives, and never a directory. Left are those that could not be removed.
 //
 // The ledger is locked until this process ends, so that two servers with one state
 // directory do not remove each other's files.
 func OpenLedger(dir string, as func(func() error) error) (l *Ledger, left []error, err error) {
-	root, err := OpenPrivate(dir)
+	root, err := hostpath.OpenPrivate(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the state directory %q: %w", dir, err)
 	}
@@ -191,41 +191,6 @@ func (l *Ledger) Close() error {
 		return nil
 	}
 	return l.file.Close()
-}
-
-// OpenPrivate opens a directory that only this process's user can look into: it makes
-// the directory where it does not exist and narrows it to mode 0700. A symbolic link,
-// or a directory of another user, is an error.
-func OpenPrivate(dir string) (*os.Root, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, unix.ENOTDIR
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	fail := func(err error) (*os.Root, error) { return nil, errors.Join(err, root.Close()) }
-	opened, err := root.Stat(".")
-	if err != nil {
-		return fail(err)
-	}
-	if !os.SameFile(info, opened) {
-		return fail(errors.New("the directory was exchanged while it was opened"))
-	}
-	if stat, ok := opened.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
-		return fail(errors.New("it belongs to another user"))
-	}
-	if err := root.Chmod(".", 0o700); err != nil {
-		return fail(err)
-	}
-	return root, nil
 }
 
 // OpenNoLinks opens a directory by its absolute path, no component of which may be a

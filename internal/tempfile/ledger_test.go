@@ -116,23 +116,3 @@ func TestDamagedLedger(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A directory that others can change is no state directory.
-func TestOpenPrivate(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tempfile.OpenPrivate(filepath.Join(dir, "link")); err == nil {
-		t.Error("a link was opened")
-	}
-	root, err := tempfile.OpenPrivate(filepath.Join(dir, "a", "b"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	if info, err := root.Stat("."); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("got %v, %v, want mode 0700", info.Mode(), err)
-	}
-}

@@ -1,0 +1,51 @@
+package hostpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// OpenPrivate opens a directory that only this process's user can look into: it makes
+// the directory where it does not exist and narrows it to mode 0700. A symbolic link,
+// a directory of another user, and one that users share, such as /tmp, is an error.
+func OpenPrivate(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, errors.New("it is not a directory (links are not followed)")
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := narrow(root, info); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// narrow closes a directory to others. Info is from before it was opened.
+func narrow(root *os.Root, info fs.FileInfo) error {
+	opened, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	stat, ok := opened.Sys().(*syscall.Stat_t)
+	switch {
+	case !os.SameFile(info, opened):
+		return errors.New("the directory was exchanged while it was opened")
+	case !ok || int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("it does not belong to user %d", os.Geteuid())
+	case opened.Mode()&fs.ModeSticky != 0:
+		return errors.New("other users share it")
+	}
+	return root.Chmod(".", 0o700)
+}
