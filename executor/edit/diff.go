@@ -55,17 +55,8 @@ func writeDiff(path, before, after string) string {
 	if len(a)+len(b) <= maxWriteDiff {
 		return lineDiff(path, before, after)
 	}
-	return header(path) + hunk{0, countLines(a), 0, countLines(b)}.header(above) +
+	return header(path) + hunk{0, lineCount(a), 0, lineCount(b)}.header(above) +
 		fmt.Sprintf("\n[text left out: %d bytes removed, %d added]", len(a), len(b))
-}
-
-// countLines counts the last line even if it does not end in a line feed.
-func countLines(text string) int {
-	n := strings.Count(text, "\n")
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		n++
-	}
-	return n
 }
 
 func header(path string) string { return printable("--- " + path + "\n+++ " + path) }
@@ -96,7 +87,7 @@ func (r *lineReader) copy(out *strings.Builder, sign string, first, end int) {
 		line, r.rest, _ = strings.Cut(r.rest, "\n")
 		if r.line >= first {
 			out.WriteString(sign)
-			out.WriteString(strings.TrimRightFunc(line, isSpace))
+			out.WriteString(trimSpaceRight(line))
 		}
 	}
 }

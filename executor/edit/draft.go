@@ -150,7 +150,7 @@ func (d Draft) changes(p place, view, content string) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := splitAfter(lineFeeds(content))
+	lines := slices.Collect(strings.Lines(lineFeeds(content)))
 	if d.Model == nil && slices.ContainsFunc(lines, isPlaceholder) {
 		return stretched(view, start, end, lines)
 	}
@@ -224,7 +224,7 @@ func lazily(expression string) func() *regexp.Regexp {
 // isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots around
 // it, so that prose with the word "unchanged" does not count.
 func isPlaceholder(line string) bool {
-	line = strings.TrimFunc(line, isSpace)
+	line = trimSpace(line)
 	if len(line) > 120 {
 		return false
 	}
@@ -252,11 +252,11 @@ type stretch struct {
 
 // stretched returns the changes that a draft with placeholders makes to the lines of view from start to end.
 func stretched(view string, start, end int, draft []string) ([]change, error) {
-	window := splitAfter(view[start:end])
+	window := slices.Collect(strings.Lines(view[start:end]))
 	var stretches []stretch
 	var run []string
 	cut := func() {
-		blank := func(line string) bool { return strings.TrimFunc(line, isSpace) == "" }
+		blank := func(line string) bool { return trimSpace(line) == "" }
 		for len(run) > 0 && blank(run[0]) {
 			run = run[1:]
 		}
@@ -300,7 +300,7 @@ func stretched(view string, start, end int, draft []string) ([]change, error) {
 // firstOf returns the first line that is not blank.
 func firstOf(lines []string) string {
 	for _, line := range lines {
-		if strings.TrimFunc(line, isSpace) != "" {
+		if trimSpace(line) != "" {
 			return line
 		}
 	}
@@ -326,7 +326,7 @@ func anchor(window []string, stretches []stretch, above int, begins, ends bool) 
 		return refuse(CodeNoMatch, "The draft has %d stretches between placeholders, and the range has %d lines. Each stretch must begin "+
 			"with another line of the range. Nothing was changed.", len(stretches), len(window))
 	}
-	inner := trimmed(window)
+	inner := mapped(window, trimSpace)
 	anchors := make([]anchorLine, 0, 2*len(stretches))
 	for _, s := range stretches {
 		anchors = append(anchors, newAnchor(window, inner, s.lines[0], false))
@@ -374,7 +374,7 @@ type anchorLine struct {
 
 // newAnchor finds a line in the window: exactly, else without surrounding white space, as in inner.
 func newAnchor(window, inner []string, line string, same bool) anchorLine {
-	a := anchorLine{line: strings.TrimFunc(line, isSpace), same: same}
+	a := anchorLine{line: trimSpace(line), same: same}
 	line = strings.TrimSuffix(line, "\n")
 	for i, w := range window {
 		if strings.TrimSuffix(w, "\n") == line {

@@ -93,7 +93,7 @@ func New(c Config) (*Editor, error) {
 	}
 	h, err := openHistory(c.StateDir)
 	if err != nil {
-		return nil, fmt.Errorf("opening edit history %q: %w", c.StateDir, err)
+		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
 	}
 	e.history, e.temps = h, c.Temps
 	return e, nil

@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -137,16 +138,10 @@ func removesAll(view string, changes []change) bool {
 	return rest == 0 || rest == 1 && end == len(view)-1 && view[end] == '\n'
 }
 
-// splitAfter splits a text after its line feeds, without an empty last piece.
-func splitAfter(s string) []string {
-	lines := strings.SplitAfter(s, "\n")
-	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
-}
-
 // flexible finds the lines that equal those of old without surrounding white space. It reads the text once (Knuth, Morris
 // and Pratt) and holds only as many lines as old has, since a text may have as many lines as bytes.
 func flexible(view, old, replacement string) []change {
-	want := trimmed(strings.Split(old, "\n"))
+	want := mapped(strings.Split(old, "\n"), trimSpace)
 	if strings.Join(want, "") == "" {
 		return nil // white space alone matches everywhere
 	}
@@ -161,7 +156,7 @@ func flexible(view, old, replacement string) []change {
 		if line == "" {
 			break // no line follows the final line end
 		}
-		line = strings.TrimFunc(line, isSpace)
+		line = trimSpace(line)
 		for matched > 0 && line != want[matched] {
 			matched = border[matched-1]
 		}
@@ -179,14 +174,6 @@ func flexible(view, old, replacement string) []change {
 		}
 	}
 	return changes
-}
-
-func trimmed(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		out[i] = strings.TrimFunc(line, isSpace)
-	}
-	return out
 }
 
 // borders is the failure function of Knuth, Morris and Pratt: for each prefix of the lines, the length of its longest proper
@@ -243,7 +230,7 @@ func indented(text, indent string) string {
 	for i, line := range lines {
 		rest, deeper := strings.CutPrefix(line, from)
 		switch {
-		case strings.TrimFunc(line, isSpace) == "":
+		case trimSpace(line) == "":
 			lines[i] = ""
 		case deeper:
 			lines[i] = indent + rest
@@ -310,12 +297,12 @@ func tokensAt(view string, start int, tokens []string) (end, looked int) {
 
 // mostAlike finds the windows of as many lines as old has that differ least from it, by a tenth at most.
 func mostAlike(view, old, replacement string) []change {
-	want := splitAfter(old)
+	want := slices.Collect(strings.Lines(old))
 	length := utf8.RuneCountInString(old)
 	if length < leastFuzzy || float64(lineCount(view))*float64(length)*float64(length) > maxFuzzyWork {
 		return nil
 	}
-	lines := splitAfter(view)
+	lines := slices.Collect(strings.Lines(view))
 	if len(lines) < len(want) {
 		return nil
 	}
@@ -330,15 +317,7 @@ func mostAlike(view, old, replacement string) []change {
 			found = append(found, candidate{i, score})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int {
-		switch {
-		case a.score < b.score:
-			return -1
-		case a.score > b.score:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Compare(a.score, b.score) })
 	var chosen []int
 	for _, c := range found {
 		if !slices.ContainsFunc(chosen, func(other int) bool { return c.line < other+len(want) && other < c.line+len(want) }) {

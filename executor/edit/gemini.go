@@ -34,10 +34,7 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 	if c.Name != "replace" {
 		return Result{}, refuse(CodeInvalidArgument, "Unknown command %q. The dialect gemini only has replace.", c.Name)
 	}
-	edits := c.Edits
-	if edits == nil {
-		edits = []Replacement{c.single()}
-	}
+	edits := c.replacements()
 	for _, r := range edits {
 		if err := checkGemini(r, c.Edits != nil); err != nil {
 			return Result{}, err
@@ -265,7 +262,7 @@ func replaced(old []byte, content string) (view string, raw []byte, err error) {
 func between(before, after string) []lineRange {
 	_, rest, above := cutEqual(before, after)
 	first := above + 1
-	return []lineRange{{first, max(first, above+countLines(rest))}}
+	return []lineRange{{first, max(first, above+lineCount(rest))}}
 }
 
 // enterFor is enter with the dialect and the wanted hash of a command.

@@ -122,10 +122,6 @@ func onDisk(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-func isASCII(s []byte) bool {
-	return !bytes.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
-}
-
 // openLarge opens a file to be edited in parts. The caller must close it.
 func (e *Editor) openLarge(p place) (*large, error) {
 	l := &large{whole: &whole{e: e, place: p}}

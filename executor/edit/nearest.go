@@ -78,7 +78,7 @@ func hint(view, old string) string {
 
 // otherForm says where view has a text in another Unicode form, or with invisible characters.
 func otherForm(view, old string) string {
-	if len(view) > maxOtherForm || ascii(old) && ascii(view) {
+	if len(view) > maxOtherForm || isASCII(old) && isASCII(view) {
 		return ""
 	}
 	if above, _, found := strings.Cut(norm.NFC.String(view), norm.NFC.String(old)); found && old != "" {
@@ -94,15 +94,6 @@ func otherForm(view, old string) string {
 			"(such as a no-break space, U+00A0, or a zero width space, U+200B). Copy it from the file.", 1+strings.Count(above, "\n"))
 	}
 	return ""
-}
-
-func ascii(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
 
 // visible maps spaces of all kinds to the usual one and drops what has no width.
@@ -147,7 +138,7 @@ func nearest(view, old string) (first, last int, alike float64) {
 func align(view string, want []string) (have []string, scores map[int]float64) {
 	anchors := make([]int, 0, len(want))
 	for i, line := range want {
-		if strings.TrimFunc(line, isSpace) != "" {
+		if trimSpace(line) != "" {
 			anchors = append(anchors, i)
 		}
 	}

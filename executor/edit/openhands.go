@@ -168,7 +168,7 @@ func (c Command) check() (insertLine int, err error) {
 	if c.InsertLine == nil {
 		return 0, nil
 	}
-	insertLine, err = strconv.Atoi(strings.TrimFunc(*c.InsertLine, isSpace))
+	insertLine, err = strconv.Atoi(trimSpace(*c.InsertLine))
 	if errors.Is(err, strconv.ErrRange) { // insertLine is then the largest or smallest int, outside of every file
 		return insertLine, nil
 	}
@@ -201,7 +201,7 @@ func (c Command) checkUse() error {
 		c.Name != "str_replace" && c.Name != "insert" && c.Name != "write"):
 		return refuse(CodeInvalidArgument, "Parameter `allow_large` is for the commands str_replace, insert and write without a dialect, "+
 			"and without `regex` and `edits`.")
-	case c.Name != "replace" && !c.Regex && (c.single().counts() || slices.ContainsFunc(c.Edits, Replacement.counts)):
+	case c.Name != "replace" && !c.Regex && slices.ContainsFunc(c.replacements(), Replacement.counts):
 		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace, "+
 			"and for str_replace with `regex`. The command %s takes one place.", c.Name)
 	}
@@ -336,16 +336,13 @@ func (e *Editor) newFile(p place, content string) (Result, error) {
 
 // strReplace replaces one text by another, or makes several replacements.
 func (e *Editor) strReplace(p place, c Command) (Result, error) {
-	edits := c.Edits
-	if edits == nil {
-		switch {
-		case c.OldStr == nil:
-			return Result{}, missing("old_str", c.Name)
-		case c.NewStr == nil && c.Dialect == OpenHandsV1:
-			return Result{}, missing("new_str", c.Name)
-		}
-		edits = []Replacement{c.single()}
+	switch {
+	case c.Edits == nil && c.OldStr == nil:
+		return Result{}, missing("old_str", c.Name)
+	case c.Edits == nil && c.NewStr == nil && c.Dialect == OpenHandsV1:
+		return Result{}, missing("new_str", c.Name)
 	}
+	edits := c.replacements()
 	if c.Regex {
 		return e.regexReplace(p, c, edits[0])
 	}
@@ -387,8 +384,11 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 	return r, nil
 }
 
-// single returns OldStr and NewStr as a replacement.
-func (c Command) single() Replacement {
+// replacements returns Edits, or OldStr and NewStr as the only replacement.
+func (c Command) replacements() []Replacement {
+	if c.Edits != nil {
+		return c.Edits
+	}
 	r := Replacement{Expected: c.Expected, AllowMultiple: c.AllowMultiple}
 	if c.OldStr != nil {
 		r.Old = *c.OldStr
@@ -396,7 +396,7 @@ func (c Command) single() Replacement {
 	if c.NewStr != nil {
 		r.New = *c.NewStr
 	}
-	return r
+	return []Replacement{r}
 }
 
 // scope is the part of a view in which a text is searched for.
@@ -452,13 +452,13 @@ func once(p place, in scope, r Replacement) ([]change, error) {
 	count, lines := occurrences(text, old)
 	if count == 0 {
 		// Models often get the white space around a passage wrong. Without it the passage must still match exactly once.
-		stripped := strings.TrimFunc(old, isSpace)
+		stripped := trimSpace(old)
 		if stripped == "" {
 			return nil, noMatch(in.view, old, in.name)
 		}
 		old = stripped
 		if p.dialect != OpenHandsV1 {
-			replacement = strings.TrimFunc(replacement, isSpace)
+			replacement = trimSpace(replacement)
 		}
 		if count, lines = occurrences(text, old); count == 0 {
 			return nil, noMatch(in.view, old, in.name)
@@ -540,10 +540,7 @@ func edited(p place, view string, after, added int) string {
 
 // replace is the exact replacement of GeminiEditor: the number of matches must be the expected one.
 func (e *Editor) replace(p place, c Command) (Result, error) {
-	edits := c.Edits
-	if edits == nil {
-		edits = []Replacement{c.single()}
-	}
+	edits := c.replacements()
 	for _, r := range edits {
 		switch {
 		case r.Old == r.New:

@@ -53,7 +53,7 @@ type patchReader struct {
 
 // parsePatch parses a patch in the format of OpenAI's apply_patch without reading files. It fails with CodeInvalidArgument.
 func parsePatch(text string) ([]patchFile, error) {
-	lines := strings.Split(strings.TrimFunc(lineFeeds(text), isSpace), "\n")
+	lines := strings.Split(trimSpace(lineFeeds(text)), "\n")
 	switch {
 	case !strings.HasPrefix(lines[0], beginPatch):
 		return nil, refuse(CodeInvalidArgument, "Invalid patch text: it must begin with the line `%s`.", beginPatch)
@@ -304,8 +304,8 @@ type patchSearch struct {
 // lineForms lists the ways to compare lines: exactly, without trailing white space, without surrounding white space.
 var lineForms = [...]func(string) string{
 	func(s string) string { return s },
-	func(s string) string { return strings.TrimRightFunc(s, isSpace) },
-	func(s string) string { return strings.TrimFunc(s, isSpace) },
+	trimSpaceRight,
+	trimSpace,
 }
 
 // find returns the position of lines in a range of the file, in the first form that matches, or -1.

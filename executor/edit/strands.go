@@ -102,13 +102,10 @@ func strandsRange(body string, lines []int) (string, error) {
 }
 
 func (e *Editor) strandsReplace(p place, c Command) (Result, error) {
-	edits := c.Edits
-	if edits == nil {
-		if c.OldStr == nil {
-			return Result{}, missing("old_str", c.Name)
-		}
-		edits = []Replacement{c.single()}
+	if c.Edits == nil && c.OldStr == nil {
+		return Result{}, missing("old_str", c.Name)
 	}
+	edits := c.replacements()
 	for _, r := range edits {
 		if r.Old == r.New {
 			return Result{}, refuse(CodeNoChange, "No replacement was performed: `old_str` and `new_str` are the same.")

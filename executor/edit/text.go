@@ -275,6 +275,19 @@ func printable(s string) string {
 	return b.String()
 }
 
+func trimSpace(s string) string { return strings.TrimFunc(s, isSpace) }
+
+func trimSpaceRight(s string) string { return strings.TrimRightFunc(s, isSpace) }
+
+func isASCII[T ~string | ~[]byte](s T) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
 // isSpace reports white space as Python's strip defines it.
 func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
