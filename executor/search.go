@@ -105,6 +105,9 @@ func (e *Executor) grep(ctx context.Context, a api.GrepAction, req api.Request) 
 	case o.Truncated:
 		o.Content += fmt.Sprintf("\n[These are the first %d: there may be more. Use a narrower pattern or a smaller directory.]", m.Count)
 	}
+	if m.NotText {
+		o.Content += "\n[The file is not text: at most its part before the first zero byte was searched.]"
+	}
 	if m.Long > 0 {
 		o.Content += fmt.Sprintf("\n[Only the first MiB was searched of %d longer lines.]", m.Long)
 	}

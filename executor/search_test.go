@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,10 @@ func TestSearchWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	bin := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(bin, "bin"), []byte("\x00zzz\n"), 0o644), os.Symlink(filepath.Join(dir, "a.go"), filepath.Join(bin, "link"))); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name   string
 		action api.Action
@@ -44,6 +49,9 @@ func TestSearchWords(t *testing.T) {
 		{"grep for names", api.GrepAction{Pattern: "FUNC", IgnoreCase: true, NamesOnly: true}, api.SearchObservation{Action: "grep", Path: dir, Count: 3, Content: "ROOT/b.go\nROOT/a.go\nROOT/sub/c.go"}},
 		{"grep some", api.GrepAction{Pattern: "func", Limit: 1, After: new(0)}, api.SearchObservation{Action: "grep", Path: dir, Count: 1, Truncated: true, Content: "File: ROOT/b.go\nL3: func F() {}\n[These are the first 1: there may be more. Use a narrower pattern or a smaller directory.]"}},
 		{"grep nothing", api.GrepAction{Pattern: "zzz"}, api.SearchObservation{Action: "grep", Path: dir, Content: `Nothing in ROOT matches "zzz".`}},
+		{"grep a file that is not text", api.GrepAction{Pattern: "zzz", Path: bin + "/bin"}, api.SearchObservation{Action: "grep", Path: bin + "/bin", Content: "Nothing in " + bin + "/bin matches \"zzz\".\n[The file is not text: at most its part before the first zero byte was searched.]"}},
+		{"grep a link", api.GrepAction{Pattern: "func", Path: bin + "/link", After: new(0)}, api.SearchObservation{Action: "grep", Path: bin + "/link", Count: 1, Content: "File: " + bin + "/link\nL3: func F() {}"}},
+		{"grep nowhere", api.GrepAction{Pattern: "zzz", Path: "nope"}, api.ErrorObservation{Code: "file_not_found", Content: "There is no file or directory ROOT/nope."}},
 		{"list", api.ListAction{Ignore: []string{"a*"}}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\nb.go (23 bytes)\n(1 ignored)"}},
 		{"list a file", api.ListAction{Path: "a.go"}, api.ErrorObservation{Code: "invalid_argument", Content: "ROOT/a.go is not a directory."}},
 	}
@@ -103,8 +111,10 @@ func TestSearchHasTheUsersRights(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v, want %q", tt.action, o, err, tt.want)
 		}
 	}
-	o, err := e.Do(t.Context(), api.Request{Action: api.ListAction{Path: "closed"}})
-	if failed, ok := o.(api.ErrorObservation); err != nil || !ok || failed.Code != "permission_denied" {
-		t.Errorf("got %+v, %v", o, err)
+	for _, action := range []api.Action{api.ListAction{Path: "closed"}, api.GrepAction{Pattern: "secret", Path: "closed.txt"}} {
+		o, err := e.Do(t.Context(), api.Request{Action: action})
+		if failed, ok := o.(api.ErrorObservation); err != nil || !ok || failed.Code != "permission_denied" {
+			t.Errorf("%+v: got %+v, %v", action, o, err)
+		}
 	}
 }

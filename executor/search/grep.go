@@ -79,6 +79,9 @@ type Matches struct {
 	// searched.
 	More, Cut bool
 	Long      int
+	// NotText says that Dir is a file with a zero byte, of which at most the part before
+	// that was searched.
+	NotText bool
 }
 
 // Grep finds lines. An error of type *Error says that nothing was searched. ctx
@@ -102,6 +105,9 @@ func (s *Searcher) Grep(ctx context.Context, q GrepQuery) (Matches, error) {
 	if err := s.cfg.User.Do(func() error { g.context(); return nil }); err != nil {
 		return Matches{}, err
 	}
+	if g.unread != nil {
+		return Matches{}, pathError(g.matches.Dir, g.unread)
+	}
 	return g.matches, nil
 }
 
@@ -116,6 +122,7 @@ type grep struct {
 	files   []file // to be searched, the newest first
 	batch   []file
 	matches Matches
+	unread  error  // why the file that the query names could not be read
 	buf     []byte // of the file that was read
 	lower   []byte // of its text in lower case
 }
@@ -308,8 +315,15 @@ func (g *grep) search(files []file) {
 // with a zero byte is not text; of one that is read in parts, the lines before the
 // part with that byte count. The text is valid during the call.
 func (g *grep) parts(path string, do func(text []byte) bool) {
-	f, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	named, flags := path == g.matches.Dir, os.O_RDONLY|unix.O_NONBLOCK
+	if !named { // a walk follows no links
+		flags |= unix.O_NOFOLLOW
+	}
+	f, err := userfile.Open(path, flags, 0)
 	if err != nil {
+		if named {
+			g.unread = err
+		}
 		return
 	}
 	defer func() { _ = f.Close() }()
@@ -322,7 +336,9 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 		return
 	}
 	if info.Size() > maxWhole {
-		g.eachPart(r, do)
+		if !g.eachPart(r, do) && named {
+			g.matches.NotText = true
+		}
 		return
 	}
 	b := bytes.NewBuffer(g.buf[:0])
@@ -330,20 +346,22 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	if _, err := b.ReadFrom(io.LimitReader(r, maxWhole)); err != nil {
 		return
 	}
-	if g.buf = b.Bytes(); bytes.IndexByte(g.buf, 0) < 0 {
-		do(g.buf)
+	if g.buf = b.Bytes(); bytes.IndexByte(g.buf, 0) >= 0 {
+		g.matches.NotText = named // a walk leaves such files out in silence
+		return
 	}
+	do(g.buf)
 }
 
-// eachPart is parts for a large file.
-func (g *grep) eachPart(r io.Reader, do func(text []byte) bool) {
+// eachPart is parts for a large file, and returns whether what was read is text.
+func (g *grep) eachPart(r io.Reader, do func(text []byte) bool) bool {
 	buf := make([]byte, maxLine+1) // room for the end of a line that is cut
 	kept, skips := 0, false        // skips the rest of a line
 	for g.ended() == nil {
 		n, err := io.ReadFull(r, buf[kept:maxLine])
 		text := buf[:kept+n]
 		if bytes.IndexByte(text[kept:], 0) >= 0 {
-			return
+			return false
 		}
 		if skips {
 			end := bytes.IndexByte(text, '\n')
@@ -362,18 +380,19 @@ func (g *grep) eachPart(r io.Reader, do func(text []byte) bool) {
 			if !skips {
 				do(text)
 			}
-			return
+			return true
 		case end == 0:
 			g.matches.Long++
 			buf[maxLine] = '\n'
 			end, skips = maxLine+1, true
 		}
 		if !do(buf[:end]) {
-			return
+			return true
 		}
 		kept = copy(buf, buf[min(end, maxLine):maxLine])
 	}
 	g.matches.Cut = true
+	return true
 }
 
 // linesOf returns matching lines of a file, up to the limits.
