@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // do carries out one call. The error is a *failure if the call is wrong or
@@ -29,7 +30,7 @@ func (c *chromium) do(ctx context.Context, call call) error {
 	case "send_msg_to_user", "report_infeasible": // no chat exists
 		return nil
 	case "noop":
-		return sleep(ctx, call.number(0))
+		return channel.Sleep(ctx, time.Duration(min(max(0, call.number(0)), 1e9))*time.Millisecond)
 	}
 	t, err := c.current(ctx)
 	if err != nil {
@@ -75,18 +76,6 @@ func (c *chromium) do(ctx context.Context, call call) error {
 		return e.upload(ctx, call.texts(1))
 	}
 	return fmt.Errorf("the call %s of the table is not implemented", call.name)
-}
-
-// sleep waits for a time in milliseconds.
-func sleep(ctx context.Context, ms float64) error {
-	timer := time.NewTimer(time.Duration(min(max(0, ms), 1e9)) * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func (c *chromium) focusTab(ctx context.Context, index float64) error {

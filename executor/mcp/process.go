@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/tail"
 )
 
@@ -172,10 +173,7 @@ func (p *process) greet() {
 func (p *process) fault(reason error) {
 	p.breaks.Do(func() { close(p.broken) })
 	if errors.Is(reason, errOutputEnded) {
-		select {
-		case <-p.over:
-		case <-time.After(endTime):
-		}
+		channel.ClosedWithin(p.over, endTime)
 	}
 	p.abort(reason)
 }
@@ -219,10 +217,8 @@ func (p *process) stop() {
 		_ = p.pipe.out.Close()
 	}
 	for _, end := range []func(pid int){func(pid int) { _ = unix.Kill(-pid, unix.SIGTERM) }, proc.KillTree} {
-		select {
-		case <-p.over:
+		if channel.ClosedWithin(p.over, stopTime) {
 			return
-		case <-time.After(stopTime):
 		}
 		p.tree.Do(end)
 	}

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/fsutil"
-	"github.com/actiond/actiond/executor/internal/terminal"
 )
 
 // The ports of a kernel's connection file; with Unix sockets they number paths.
@@ -56,22 +55,16 @@ func (k *kernel) socket(port int) string {
 	return fmt.Sprintf("%s-%d", filepath.Join(k.dir, "k"), port)
 }
 
-// lateReader reads what there is also after the deadline: this process may be late, and the
-// kernel, before it ended, has said why.
+// lateReader reads what there is also after the deadline: the kernel, before it ended, has
+// said why.
 type lateReader struct{ link *os.File }
 
-func (r lateReader) Read(p []byte) (n int, err error) {
-	if n, err = r.link.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
+func (r lateReader) Read(p []byte) (int, error) {
+	n, err := r.link.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fsutil.ReadNow(r.link, p)
 	}
-	err = terminal.Control(r.link, func(fd int) (err error) {
-		n, err = unix.Read(fd, p)
-		return err
-	})
-	if n <= 0 && err == nil {
-		err = io.EOF
-	}
-	return max(n, 0), err
+	return n, err
 }
 
 // connect runs until the kernel has answered. The kernel's end ends it.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shorten"
 	"github.com/actiond/actiond/internal/tail"
@@ -286,11 +287,7 @@ func (k *kernel) signal(s syscall.Signal) {
 
 // bury ends a kernel that has closed a socket, which it does at its end only.
 func (k *kernel) bury() {
-	limit := time.NewTimer(shutdownTime)
-	defer limit.Stop()
-	select {
-	case <-k.dead:
-	case <-limit.C:
+	if !channel.ClosedWithin(k.dead, shutdownTime) {
 		k.tree.Kill()
 	}
 }
@@ -300,12 +297,7 @@ func (k *kernel) bury() {
 func (k *kernel) stop(graceful bool) {
 	if graceful && k.control != nil {
 		if _, frames, err := k.request("shutdown_request", shutdownRequest{}); err == nil && k.control.send(frames...) == nil {
-			limit := time.NewTimer(shutdownTime)
-			defer limit.Stop()
-			select {
-			case <-k.gone:
-			case <-limit.C:
-			}
+			channel.ClosedWithin(k.gone, shutdownTime)
 		}
 	}
 	k.tree.Kill()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -191,11 +192,7 @@ func End(programs []*Process) {
 
 // close ends the program and what it started, and its goroutines.
 func (p *Process) close() {
-	limit := time.NewTimer(closeTime)
-	defer limit.Stop()
-	select {
-	case <-p.launched:
-	case <-limit.C:
+	if !channel.ClosedWithin(p.launched, closeTime) {
 		return // a file system holds up the start
 	}
 	if p.tree == nil {
@@ -203,11 +200,7 @@ func (p *Process) close() {
 	}
 	p.end(ByServer, closeGrace)
 	p.closeOnce.Do(func() { close(p.closing) })
-	limit.Reset(closeTime)
-	select {
-	case <-p.over:
-	case <-limit.C:
-	}
+	channel.ClosedWithin(p.over, closeTime)
 	for _, s := range p.sources {
 		_ = s.file.SetReadDeadline(time.Now())
 	}
