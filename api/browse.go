@@ -85,5 +85,5 @@ type DownloadObservation struct {
 func (DownloadObservation) Kind() string { return "download" }
 
 func (o DownloadObservation) wire() wire {
-	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: o}
+	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: &o}
 }

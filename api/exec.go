@@ -86,15 +86,7 @@ var signalShape = shapeOf(ProgramSignal{})
 
 // DecodeProgramSignal reads the body of a signal. An error is an *[Error] with status 400.
 func DecodeProgramSignal(body []byte) (ProgramSignal, error) {
-	sent, err := readBody(body)
-	if err != nil {
-		return ProgramSignal{}, err
-	}
-	v, d := decode(signalShape, "member", sent, true)
-	if err := d.check(); err != nil {
-		return ProgramSignal{}, badBody(err)
-	}
-	return v.(ProgramSignal), nil
+	return decodeBody[ProgramSignal](signalShape, body, nil)
 }
 
 // DecodeTTY reads the body of a size. An error is an *[Error] with status 400.
@@ -202,5 +194,5 @@ func (o ExecObservation) wire() wire {
 	case o.ExitCode == nil && o.Signal == nil:
 		outcome = Running
 	}
-	return wire{Message: message, Content: o.Content, Extras: o, Success: new(o.ExitCode != nil && *o.ExitCode == 0), Outcome: outcome}
+	return wire{Message: message, Content: o.Content, Extras: &o, Success: new(o.ExitCode != nil && *o.ExitCode == 0), Outcome: outcome}
 }

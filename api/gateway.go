@@ -90,21 +90,13 @@ var sandboxShape = shapeOf(SandboxSpec{})
 
 // DecodeSandboxSpec reads the body of a creation. An error is an *[Error].
 func DecodeSandboxSpec(body []byte) (SandboxSpec, error) {
-	sent, err := readBody(body)
-	if err != nil {
-		return SandboxSpec{}, err
-	}
-	v, d := decode(sandboxShape, "member", sent, true)
-	s := v.(SandboxSpec)
-	d.checkQuantity("cpus", s.CPUs)
-	d.checkWord("network", s.Network, "bridge", "none")
-	d.checkWord("pull", s.Pull, "always", "missing", "never")
-	d.checkSeconds("ttl_seconds", s.TTLSeconds)
-	d.checkSeconds("idle_seconds", s.IdleSeconds)
-	if err := d.check(); err != nil {
-		return SandboxSpec{}, badBody(err)
-	}
-	return s, nil
+	return decodeBody(sandboxShape, body, func(s SandboxSpec, d *decoding) {
+		d.checkQuantity("cpus", s.CPUs)
+		d.checkWord("network", s.Network, "bridge", "none")
+		d.checkWord("pull", s.Pull, "always", "missing", "never")
+		d.checkSeconds("ttl_seconds", s.TTLSeconds)
+		d.checkSeconds("idle_seconds", s.IdleSeconds)
+	})
 }
 
 // Plugins are the names that OpenHands' own server takes after --plugins. vscode
@@ -189,50 +181,33 @@ type runtimeID struct {
 // Clients of other versions send more members.
 var (
 	runtimeStartShape = openShapeOf(RuntimeStart{Command: Words{}}, "image", "session_id")
-	runtimeIDShape    = openShapeOf(runtimeID{})
+	runtimeIDShape    = openShapeOf(runtimeID{}).nullable("runtime_id")
 )
 
 // DecodeRuntimeStart reads the body of /start. Unknown members are ignored. An
 // error is an *[Error].
 func DecodeRuntimeStart(body []byte) (RuntimeStart, error) {
-	sent, err := readBody(body)
-	if err != nil {
-		return RuntimeStart{}, err
+	s, err := decodeBody(runtimeStartShape, body, func(s RuntimeStart, d *decoding) {
+		d.checkQuantity("resource_factor", s.ResourceFactor)
+		if s.SessionID == "" || len(s.SessionID) > 256 {
+			d.note("session_id", "a string of 1 to 256 bytes")
+		}
+		if s.ResourceFactor > 64 {
+			d.note("resource_factor", "at most 64")
+		}
+	})
+	if err == nil {
+		s.ResourceFactor = cmp.Or(s.ResourceFactor, 1)
 	}
-	v, d := decode(runtimeStartShape, "member", sent, true)
-	s := v.(RuntimeStart)
-	s.ResourceFactor = cmp.Or(s.ResourceFactor, 1)
-	d.checkQuantity("resource_factor", s.ResourceFactor)
-	err = d.check()
-	switch {
-	case err != nil:
-	case s.SessionID == "" || len(s.SessionID) > 256:
-		err = fmt.Errorf("member %q must have 1 to 256 bytes", "session_id")
-	case s.ResourceFactor > 64:
-		err = fmt.Errorf("member %q must be at most 64", "resource_factor")
-	}
-	if err != nil {
-		return RuntimeStart{}, badBody(err)
-	}
-	return s, nil
+	return s, err
 }
 
 // DecodeRuntimeID reads the body of /stop, /pause and /resume. The id is empty
 // where the member is null: a client whose start failed closes with that. An
 // error is an *[Error].
 func DecodeRuntimeID(body []byte) (string, error) {
-	sent, err := readBody(body)
-	if err != nil {
-		return "", err
-	}
-	if _, ok := sent["runtime_id"]; !ok {
-		return "", badBody(runtimeIDShape.missing("member", "runtime_id"))
-	}
-	v, d := decode(runtimeIDShape, "member", sent, true)
-	if err := d.check(); err != nil {
-		return "", badBody(err)
-	}
-	return v.(runtimeID).ID, nil
+	v, err := decodeBody[runtimeID](runtimeIDShape, body, nil)
+	return v.ID, err
 }
 
 // checkWord refuses a word that is not allowed; "" always is.

@@ -37,5 +37,5 @@ type IPythonObservation struct {
 func (IPythonObservation) Kind() string { return "run_ipython" }
 
 func (o IPythonObservation) wire() wire {
-	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: o, Success: new(true), Outcome: o.Outcome, Code: o.Failure}
+	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: &o, Success: new(true), Outcome: o.Outcome, Code: o.Failure}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"encoding/binary"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -275,6 +276,7 @@ type shape struct {
 	absent   reflect.Value  // the struct with the values of absent members
 	fields   func() []field // found out when first used, to start fast
 	required []string       // members that must come and must not be null
+	nulls    []string       // members that must come and may be null
 	ignored  []string       // members that may come and mean nothing here
 	open     bool           // unknown members are ignored too
 }
@@ -303,6 +305,12 @@ func (s *shape) ignoring(names ...string) *shape {
 	return s
 }
 
+// nullable adds members that must come and may be null.
+func (s *shape) nullable(names ...string) *shape {
+	s.nulls = names
+	return s
+}
+
 // openShapeOf is shapeOf for an object that may have unknown members.
 func openShapeOf(absent any, required ...string) *shape {
 	s := shapeOf(absent, required...)
@@ -328,11 +336,6 @@ func (s *shape) allowed() string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// missing is the error for a member that did not come.
-func (s *shape) missing(label, name string) error {
-	return fmt.Errorf("%s %q is missing; allowed are %s", label, name, s.allowed())
 }
 
 // decoding is one object on its way into a struct.
@@ -435,9 +438,11 @@ func (d *decoding) complain(name string, t reflect.Type, raw jsontext.Value, err
 
 // refuse notes that a member has a value that its type allows and its meaning
 // does not.
-func (d *decoding) refuse(name, want string) {
-	text := fmt.Sprintf("%s %q must be %s, got %s", d.label, name, want, describe(d.sent[name]))
-	d.wrong = append(d.wrong, wrongMember{name: name, text: text})
+func (d *decoding) refuse(name, want string) { d.note(name, want+", got "+describe(d.sent[name])) }
+
+// note is refuse without the value, which may be a secret.
+func (d *decoding) note(name, want string) {
+	d.wrong = append(d.wrong, wrongMember{name: name, text: fmt.Sprintf("%s %q must be %s", d.label, name, want)})
 }
 
 // take returns a wrong member and no longer counts it as one.
@@ -454,9 +459,9 @@ func (d *decoding) take(name string) (wrong wrongMember, ok bool) {
 // check returns what is wrong with the object: a missing member, an unknown one,
 // or the first whose value was not understood.
 func (d *decoding) check() error {
-	for _, name := range d.shape.required {
+	for _, name := range slices.Concat(d.shape.required, d.shape.nulls) {
 		if _, ok := d.sent[name]; !ok {
-			return d.shape.missing(d.label, name)
+			return fmt.Errorf("%s %q is missing; allowed are %s", d.label, name, d.shape.allowed())
 		}
 	}
 	if unknown := d.unknown(); len(unknown) > 0 {
@@ -555,4 +560,49 @@ func encodeStrictly(v any, what string) ([]byte, error) {
 		return nil, fmt.Errorf("encoding %s: %w", what, err)
 	}
 	return data, nil
+}
+
+// appendEscaped appends what a JSON string has between its quotes, as [jsontext.AppendQuote]
+// does, which looks at one byte at a time: for a text of 60 kB, that is a sixth of the
+// time that reading a file takes.
+func appendEscaped(dst []byte, text string) []byte {
+	for text != "" {
+		n := plainLen(text)
+		dst = append(dst, text[:n]...)
+		text = text[n:]
+		for n = 0; n < len(text) && !isPlain(text[n]); {
+			n++
+		}
+		switch c := text[:n]; c {
+		case "":
+		case "\n":
+			dst = append(dst, '\\', 'n')
+		case `"`, `\`:
+			dst = append(dst, '\\', c[0])
+		default:
+			quoted, _ := jsontext.AppendQuote(dst, c) // invalid UTF-8 becomes U+FFFD
+			dst = append(dst, quoted[len(dst)+1:len(quoted)-1]...)
+		}
+		text = text[n:]
+	}
+	return dst
+}
+
+// isPlain tells whether a byte is a character that needs no escape.
+func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
+
+// plainLen returns the number of plain bytes at the front of a text. It looks at eight at a time.
+func plainLen(text string) (n int) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; n+8 <= len(text); n += 8 {
+		w := binary.LittleEndian.Uint64([]byte(text[n : n+8]))
+		// The top bit of each byte that is not plain, and perhaps of one behind it.
+		if (w|(w-ones*' ')|((w^ones*'"')-ones)|((w^ones*'\\')-ones))&tops != 0 {
+			break
+		}
+	}
+	for n < len(text) && isPlain(text[n]) {
+		n++
+	}
+	return n
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/actiond/actiond/api"
 )
 
@@ -123,5 +125,33 @@ func TestIntegral(t *testing.T) {
 		if n, ok := api.Integral(tt.text); n != tt.want || ok != tt.ok {
 			t.Errorf("%q: got %d, %t, want %d, %t", tt.text, n, ok, tt.want, tt.ok)
 		}
+	}
+}
+
+// TestEncodedContent compares with the library, which quotes all other texts.
+func TestEncodedContent(t *testing.T) {
+	t.Parallel()
+	texts := []string{"", `"content":"`, "a\u2028b\u007f", "日本語\n", "\xff", "half \xe6\x97", strings.Repeat("é", 9)}
+	for c := range 256 {
+		for n := range 18 { // before, in and behind a group of eight
+			texts = append(texts, strings.Repeat("x", n)+string([]byte{byte(c)})+"y\n\"z")
+		}
+	}
+	for _, text := range texts {
+		checkContent(t, text)
+	}
+}
+
+func FuzzEncodedContent(f *testing.F) {
+	f.Add("plain text\nwith \"quotes\"", "\x00\xff é")
+	f.Fuzz(func(t *testing.T, a, b string) { checkContent(t, a+b) })
+}
+
+func checkContent(t *testing.T, text string) {
+	t.Helper()
+	quoted, _ := jsontext.AppendQuote([]byte(`"content":`), text) // of text that is not UTF-8, too
+	data, err := api.EncodeObservation(api.ReadObservation{Path: `"content":"`, Content: text})
+	if err != nil || !bytes.Contains(data, append(quoted, `,"extras":{`...)) {
+		t.Fatalf("%q: got %s, %v, want %s in it", text, data, err, quoted)
 	}
 }

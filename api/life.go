@@ -67,45 +67,42 @@ const maxLimit = 100 * 365 * 24 * 3600
 
 var (
 	claimShape   = shapeOf(Claim{}, "key")
-	renewalShape = shapeOf(Renewal{})
+	renewalShape = shapeOf(Renewal{}).nullable("ttl_seconds")
 )
 
 // DecodeClaim reads the body of a claim. An error is an *[Error] with status 400;
 // neither the key nor a variable's value is part of it.
 func DecodeClaim(body []byte) (Claim, error) {
-	sent, err := readBody(body)
-	if err != nil {
-		return Claim{}, err
-	}
-	v, d := decode(claimShape, "member", sent, true)
-	c := v.(Claim)
-	d.checkSeconds("ttl_seconds", c.TTLSeconds)
-	d.checkSeconds("idle_seconds", c.IdleSeconds)
-	if _, wrong := d.take("key"); wrong || !sound(c.Key) {
-		d.wrong = append(d.wrong, wrongMember{name: "key", text: `member "key" must be a string of 32 to 256 visible ASCII characters`})
-	}
-	if err := d.check(); err != nil {
-		return Claim{}, badBody(err)
-	}
-	return c, nil
+	return decodeBody(claimShape, body, func(c Claim, d *decoding) {
+		d.checkSeconds("ttl_seconds", c.TTLSeconds)
+		d.checkSeconds("idle_seconds", c.IdleSeconds)
+		if _, wrong := d.take("key"); wrong || !sound(c.Key) {
+			d.note("key", "a string of 32 to 256 visible ASCII characters")
+		}
+	})
 }
 
 // DecodeRenewal reads the body of a renewal. An error is an *[Error] with status 400.
 func DecodeRenewal(body []byte) (Renewal, error) {
+	return decodeBody(renewalShape, body, func(r Renewal, d *decoding) { d.checkSeconds("ttl_seconds", r.TTLSeconds) })
+}
+
+// decodeBody decodes a body that is one object of the given shape. check, unless it is nil,
+// notes values that their types allow and their meaning does not. An error is an *[Error]
+// with status 400.
+func decodeBody[T any](s *shape, body []byte, check func(T, *decoding)) (none T, err error) {
 	sent, err := readBody(body)
 	if err != nil {
-		return Renewal{}, err
+		return none, err
 	}
-	if _, ok := sent["ttl_seconds"]; !ok {
-		return Renewal{}, badBody(renewalShape.missing("member", "ttl_seconds"))
+	v, d := decode(s, "member", sent, true)
+	if check != nil {
+		check(v.(T), d)
 	}
-	v, d := decode(renewalShape, "member", sent, true)
-	r := v.(Renewal)
-	d.checkSeconds("ttl_seconds", r.TTLSeconds)
 	if err := d.check(); err != nil {
-		return Renewal{}, badBody(err)
+		return none, badBody(err)
 	}
-	return r, nil
+	return v.(T), nil
 }
 
 // readBody reads a body that is one object. An error is an *[Error] with status
@@ -138,7 +135,7 @@ func sound(key string) bool {
 // checkSeconds refuses a number of seconds that is negative or too large.
 func (d *decoding) checkSeconds(name string, n int) {
 	if n < 0 || n > maxLimit {
-		d.wrong = append(d.wrong, wrongMember{name: name, text: fmt.Sprintf("%s %q must be seconds from 0 to %d, got %d", d.label, name, maxLimit, n)})
+		d.note(name, fmt.Sprintf("seconds from 0 to %d, got %d", maxLimit, n))
 	}
 }
 

@@ -25,7 +25,7 @@ func (o ErrorObservation) wire() wire {
 	if outcome == NotKnown {
 		outcome = ""
 	}
-	return wire{Message: o.Content, Content: o.Content, Extras: o, Outcome: outcome, Code: o.Code}
+	return wire{Message: o.Content, Content: o.Content, Extras: &o, Outcome: outcome, Code: o.Code}
 }
 
 // NullObservation says that there is nothing to say. Controllers make it.
@@ -37,7 +37,7 @@ type NullObservation struct {
 func (NullObservation) Kind() string { return "null" }
 
 func (o NullObservation) wire() wire {
-	return wire{Message: "No observation", Content: o.Content, Extras: o}
+	return wire{Message: "No observation", Content: o.Content, Extras: &o}
 }
 
 // ThinkObservation answers a thought. Controllers make it.
@@ -49,7 +49,7 @@ type ThinkObservation struct {
 func (ThinkObservation) Kind() string { return "think" }
 
 func (o ThinkObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: o}
+	return wire{Message: o.Content, Content: o.Content, Extras: &o}
 }
 
 // SuccessObservation says that something worked. Controllers make it.
@@ -61,7 +61,7 @@ type SuccessObservation struct {
 func (SuccessObservation) Kind() string { return "success" }
 
 func (o SuccessObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: o}
+	return wire{Message: o.Content, Content: o.Content, Extras: &o}
 }
 
 // UserRejectedObservation says that a person forbade the action. Controllers
@@ -74,7 +74,7 @@ type UserRejectedObservation struct {
 func (UserRejectedObservation) Kind() string { return "user_rejected" }
 
 func (o UserRejectedObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: o}
+	return wire{Message: o.Content, Content: o.Content, Extras: &o}
 }
 
 // TaskTrackingObservation shows the list of tasks. Controllers make it.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -104,11 +105,16 @@ func EncodeObservation(o Observation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	content := w.Content
+	w.Content = "" // most of many observations, so that it is put in below
 	data, err := Encode(w)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s observation: %w", o.Kind(), err)
 	}
-	return data, nil
+	before, after, _ := bytes.Cut(data, []byte(`"content":"`)) // which a text before it would have with backslashes
+	all := make([]byte, 0, len(data)+len(content)+len(content)/16)
+	all = append(all, data[:len(before)+len(`"content":"`)]...)
+	return append(appendEscaped(all, content), after...), nil
 }
 
 func wireOf(o Observation) (wire, error) {

@@ -109,11 +109,10 @@ func (e *envelope) read(scan *scanner, name, inner string, names ...string) erro
 
 // request makes a Request of an envelope.
 func (e *envelope) request() (Request, error) {
-	s, err := e.shape()
+	s, kind, err := e.shape()
 	if err != nil {
 		return Request{}, err
 	}
-	kind := s.kind()
 	v, d := decode(s, fmt.Sprintf("action %q: argument", kind), modernize(e.inner), true)
 	action := v.(Action)
 	if a, ok := action.(settler); ok {
@@ -167,29 +166,29 @@ func (e *envelope) request() (Request, error) {
 }
 
 // shape finds out which action is meant.
-func (e *envelope) shape() (*shape, error) {
+func (e *envelope) shape() (s *shape, kind string, err error) {
 	raw, sent := e.members["action"]
 	if _, ok := e.members["observation"]; ok && !sent {
-		return nil, fmt.Errorf("an observation came where an action is wanted; allowed are %s", actionKinds())
+		return nil, "", fmt.Errorf("an observation came where an action is wanted; allowed are %s", actionKinds())
 	}
 	if !sent {
-		return nil, fmt.Errorf(`the action object has no "action"; allowed are %s`, actionKinds())
+		return nil, "", fmt.Errorf(`the action object has no "action"; allowed are %s`, actionKinds())
 	}
-	kind, err := text(raw, true)
+	kind, err = text(raw, true)
 	if err != nil {
-		return nil, fmt.Errorf(`"action" must be %w; allowed are %s`, err, actionKinds())
+		return nil, "", fmt.Errorf(`"action" must be %w; allowed are %s`, err, actionKinds())
 	}
 	if slices.Contains(elsewhere, kind) {
-		return nil, fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, actionKinds())
+		return nil, "", fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, actionKinds())
 	}
-	s := actionShapes[kind]
+	s = actionShapes[kind]
 	if s == nil {
-		return nil, fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), actionKinds())
+		return nil, "", fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), actionKinds())
 	}
 	if args, sent := e.members["args"]; sent && e.inner == nil {
-		return nil, fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(args))
+		return nil, "", fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(args))
 	}
-	return s, nil
+	return s, kind, nil
 }
 
 // actionKinds lists the names of the actions for messages.

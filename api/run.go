@@ -107,5 +107,5 @@ func (RunObservation) Kind() string { return "run" }
 
 func (o RunObservation) wire() wire {
 	message := fmt.Sprintf("Command `%s` executed with exit code %d.", o.Command, o.Metadata.ExitCode)
-	return wire{Message: message, Content: o.Content, Extras: o, Success: new(o.Metadata.ExitCode == 0), Outcome: o.Outcome}
+	return wire{Message: message, Content: o.Content, Extras: &o, Success: new(o.Metadata.ExitCode == 0), Outcome: o.Outcome}
 }

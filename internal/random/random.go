@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"time"
 )
 
@@ -24,5 +23,6 @@ func UUID7() string {
 	binary.BigEndian.PutUint64(u[:8], uint64(time.Now().UnixMilli())<<16|
 		0x7000|uint64(u[6])<<8&0x0fff|uint64(u[7]))
 	u[8] = 0x80 | u[8]&0x3f
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	s := hex.EncodeToString(u[:])
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
