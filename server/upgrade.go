@@ -228,58 +228,10 @@ const (
 // upgrade replaces the program of this process by the one in the body. The new program
 // answers.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
-	answered, err := s.replaceProgram(w, r)
+	conn, err := s.replaceProgram(w, r)
 	s.gate.count(err)
-	if answered {
-		return nil
-	}
-	return err
-}
-
-// replaceProgram is upgrade, and says whether the client was answered. The error is not nil.
-func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) (answered bool, err error) {
-	switch {
-	case s.cfg.Upgrader == nil:
-		return false, refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
-	case !s.locked():
-		return false, refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
-	}
-	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
-	if err != nil {
-		return false, err
-	}
-	force, err := yes(r, "force")
-	if err != nil {
-		return false, err
-	}
-	if r.ContentLength > handover.MaxProgram {
-		return false, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
-	}
-	if !s.gate.upgrading.TryLock() {
-		return false, refuse(http.StatusConflict, "Another upgrade is under way")
-	}
-	defer s.gate.upgrading.Unlock()
-	ctx, cancel := context.WithTimeout(r.Context(), programTime)
-	body := &failingReader{ctx: ctx, r: http.MaxBytesReader(nil, r.Body, handover.MaxProgram)}
-	err = s.cfg.Upgrader.Receive(ctx, body)
-	cancel()
-	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
-		return false, &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
-	}
-	if body.err != nil {
-		return false, httpserver.UnreadBody(r, body.err)
-	}
-	if err != nil {
-		return false, fileError(err, "the program", http.StatusInternalServerError)
-	}
-	var conn net.Conn
-	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force, func() (net.Conn, error) { //nolint:gosec // it is bounded
-		var err error
-		conn, _, err = http.NewResponseController(w).Hijack()
-		return conn, err
-	})
 	if conn == nil {
-		return false, err
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	id := httpserver.LogBroken(s.log, r, err)
@@ -287,7 +239,52 @@ func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) (answere
 	if answer, err := api.Encode(api.NewRefusal(broken, id)); err == nil {
 		_ = WriteAnswer(conn, broken.Status, answer) // the client may have left
 	}
-	return true, err
+	return nil
+}
+
+// replaceProgram is upgrade without the answer, for which it returns the connection where that
+// was taken from the HTTP server. The error is not nil.
+func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) (conn net.Conn, err error) {
+	switch {
+	case s.cfg.Upgrader == nil:
+		return nil, refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
+	case !s.locked():
+		return nil, refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
+	}
+	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
+	if err != nil {
+		return nil, err
+	}
+	force, err := yes(r, "force")
+	if err != nil {
+		return nil, err
+	}
+	if r.ContentLength > handover.MaxProgram {
+		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
+	}
+	if !s.gate.upgrading.TryLock() {
+		return nil, refuse(http.StatusConflict, "Another upgrade is under way")
+	}
+	defer s.gate.upgrading.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), programTime)
+	body := &failingReader{ctx: ctx, r: http.MaxBytesReader(nil, r.Body, handover.MaxProgram)}
+	err = s.cfg.Upgrader.Receive(ctx, body)
+	cancel()
+	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
+		return nil, &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
+	}
+	if body.err != nil {
+		return nil, httpserver.UnreadBody(r, body.err)
+	}
+	if err != nil {
+		return nil, fileError(err, "the program", http.StatusInternalServerError)
+	}
+	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force, func() (net.Conn, error) { //nolint:gosec // it is bounded
+		var err error
+		conn, _, err = http.NewResponseController(w).Hijack()
+		return conn, err
+	})
+	return conn, err
 }
 
 // failingReader remembers the error of a reader, which ends with ctx.
