@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -98,12 +99,7 @@ func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, b creation) 
 		if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
 			return found, err
 		}
-		pause := time.NewTimer(createPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
+		_ = channel.Sleep(ctx, createPause) // the next try fails then
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -126,12 +127,7 @@ func safely[T any](ctx context.Context, what string, call func() (T, error)) (T,
 		if err == nil || try == 4 || !unreachable(err) || ctx.Err() != nil {
 			return value, engineError(ctx, what, err)
 		}
-		pause := time.NewTimer(wait/2 + rand.N(wait)) //nolint:gosec // jitter needs no secrecy
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
+		_ = channel.Sleep(ctx, wait/2+rand.N(wait)) //nolint:gosec // jitter needs no secrecy; the next try is the last one then
 		wait *= 2
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -197,12 +198,8 @@ func untilTaken(ctx context.Context, do func() error) error {
 		}
 		// The kernel reports when a socket appears but not when a process listens
 		// on it, so this looks: at first often, then every 20 ms.
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return context.Cause(ctx)
+		if err := channel.Sleep(ctx, wait); err != nil {
+			return err
 		}
 		wait = min(2*wait, 20*time.Millisecond)
 	}

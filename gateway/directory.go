@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -256,12 +257,7 @@ func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slo
 			wait = time.Second
 		}
 		log.WarnContext(ctx, "the engine does not tell what happens", "error", err, "next", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = channel.Sleep(ctx, wait) // the loop ends then
 	}
 }
 

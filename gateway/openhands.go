@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
@@ -102,11 +103,11 @@ func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func
 		return nil, errStopping
 	}
 	for other, s := range g.starts { // what failed long ago
-		if s.isDone() && time.Since(s.ended) > failTime {
+		if channel.Closed(s.done) && time.Since(s.ended) > failTime {
 			delete(g.starts, other)
 		}
 	}
-	if s := g.starts[id]; s != nil && !s.isDone() {
+	if s := g.starts[id]; s != nil && !channel.Closed(s.done) {
 		if s.ask != ask {
 			return nil, fmt.Errorf("%w: sandbox %s is being made, and not as it is asked for now", sandbox.ErrConflict, id)
 		}
@@ -131,24 +132,13 @@ func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func
 	return s, nil
 }
 
-func (s *start) isDone() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // wait gives the status once the work is done, or before a client loses its
 // patience.
 func (s *start) wait(ctx context.Context) (status string, err error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-s.done:
 		return "ready", s.err
-	case <-timer.C:
+	case <-time.After(patience):
 		return "pending", nil
 	case <-ctx.Done(): // the work goes on
 		return "", fmt.Errorf("waiting for the sandbox: %w", context.Cause(ctx))
@@ -308,7 +298,7 @@ func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error
 	}
 	id := sandbox.ID(sessionKeyOf(session))
 	answer := api.Runtime{RuntimeID: id, SessionID: session, URL: g.urlOf(r, id), WorkHosts: map[string]int{}, Status: "running", PodStatus: "pending"}
-	if s := g.startOf(id); s != nil && !s.isDone() {
+	if s := g.startOf(id); s != nil && !channel.Closed(s.done) {
 		answer.SessionKey = s.secret
 		return httpserver.WriteJSON(w, http.StatusOK, answer)
 	}
@@ -347,7 +337,7 @@ func tellStatus(w http.ResponseWriter, id, status, detail string) error {
 // whose server says so at this moment: clients do not wait any longer then.
 func (g *Gateway) podStatus(ctx context.Context, id string) (status, detail string, err error) {
 	begun := g.startOf(id)
-	if begun != nil && !begun.isDone() {
+	if begun != nil && !channel.Closed(begun.done) {
 		return "pending", g.cfg.Phases.waiting(id), nil
 	}
 	s, err := g.one(ctx, id)
@@ -411,7 +401,7 @@ func (g *Gateway) openhandsStop(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s := g.startOf(id); s != nil && !s.isDone() {
+	if s := g.startOf(id); s != nil && !channel.Closed(s.done) {
 		s.cancel(errors.New("it was stopped before it was there"))
 		select {
 		case <-s.done:
@@ -451,7 +441,7 @@ func (g *Gateway) openhandsPause(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.State != sandbox.Stopped {
-		if err := g.on(r.Context(), s, g.pause); err != nil {
+		if err := g.on(r.Context(), s, sandbox.Pause); err != nil {
 			return err
 		}
 	}
@@ -476,7 +466,7 @@ func (g *Gateway) openhandsResume(w http.ResponseWriter, r *http.Request) error 
 		if status, err = begun.wait(r.Context()); err != nil {
 			return err
 		}
-	} else if err := g.on(r.Context(), s, g.resume); err != nil {
+	} else if err := g.on(r.Context(), s, sandbox.Resume); err != nil {
 		return err
 	}
 	return tellStatus(w, id, status, "")
@@ -489,7 +479,7 @@ func (g *Gateway) restart(ctx context.Context, s *sandbox.Sandbox) (*start, erro
 		return nil, err
 	}
 	return g.begin(ctx, s.ID, secret, "resume", func(ctx context.Context) (*sandbox.Sandbox, error) {
-		return s, g.on(ctx, s, g.start)
+		return s, g.on(ctx, s, sandbox.Start)
 	})
 }
 
@@ -509,7 +499,7 @@ func (g *Gateway) resumeFor(ctx context.Context, s *sandbox.Sandbox, path string
 	}
 	switch s.State {
 	case sandbox.Paused:
-		return g.on(ctx, s, g.resume)
+		return g.on(ctx, s, sandbox.Resume)
 	case sandbox.Stopped:
 		begun, err := g.restart(ctx, s)
 		if err != nil {

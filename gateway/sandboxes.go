@@ -247,82 +247,51 @@ func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.onOne(w, r, func(ctx context.Context, s *sandbox.Sandbox) error {
+	return g.onOne(w, r, func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
 		deadline := time.Time{}
 		if renewal.TTLSeconds > 0 {
 			deadline = time.Now().Add(time.Duration(renewal.TTLSeconds) * time.Second)
 		}
-		renewer, err := sandbox.Needs[sandbox.Renewer](g.cfg.Driver, "change deadlines")
-		if err != nil {
-			return err
-		}
-		return renewer.Renew(ctx, s, deadline)
+		return sandbox.Renew(ctx, d, s, deadline)
 	})
 }
 
 func (g *Gateway) stopSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, g.stop)
+	return g.onOne(w, r, func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
+		return sandbox.Stop(ctx, d, s, stopTime)
+	})
 }
 
 func (g *Gateway) startSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, g.start)
+	return g.onOne(w, r, sandbox.Start)
 }
 
 func (g *Gateway) pauseSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, g.pause)
+	return g.onOne(w, r, sandbox.Pause)
 }
 
 func (g *Gateway) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, g.resume)
+	return g.onOne(w, r, sandbox.Resume)
 }
 
-func (g *Gateway) stop(ctx context.Context, s *sandbox.Sandbox) error {
-	starter, err := sandbox.Needs[sandbox.Starter](g.cfg.Driver, "stop sandboxes")
-	if err != nil {
-		return err
-	}
-	return starter.Stop(ctx, s, stopTime)
-}
-
-func (g *Gateway) start(ctx context.Context, s *sandbox.Sandbox) error {
-	starter, err := sandbox.Needs[sandbox.Starter](g.cfg.Driver, "start sandboxes")
-	if err != nil {
-		return err
-	}
-	return starter.Start(ctx, s)
-}
-
-func (g *Gateway) pause(ctx context.Context, s *sandbox.Sandbox) error {
-	pauser, err := sandbox.Needs[sandbox.Pauser](g.cfg.Driver, "pause sandboxes")
-	if err != nil {
-		return err
-	}
-	return pauser.Pause(ctx, s)
-}
-
-func (g *Gateway) resume(ctx context.Context, s *sandbox.Sandbox) error {
-	pauser, err := sandbox.Needs[sandbox.Pauser](g.cfg.Driver, "resume sandboxes")
-	if err != nil {
-		return err
-	}
-	return pauser.Resume(ctx, s)
-}
+// work is something that is done to a sandbox, such as [sandbox.Start].
+type work func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error
 
 // onOne does work on the sandbox in the path and answers with it.
-func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, work func(context.Context, *sandbox.Sandbox) error) error {
+func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, do work) error {
 	s, err := g.one(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := g.on(r.Context(), s, work); err != nil {
+	if err := g.on(r.Context(), s, do); err != nil {
 		return err
 	}
 	return g.tell(w, r, http.StatusOK, s, false)
 }
 
 // on does work on a sandbox and notes what it is like afterwards.
-func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, work func(context.Context, *sandbox.Sandbox) error) error {
-	err := work(ctx, s)
+func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, do work) error {
+	err := do(ctx, g.cfg.Driver, s)
 	if err != nil {
 		g.known.changed(s.ID)
 		return err

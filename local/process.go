@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/filelock"
 	"github.com/actiond/actiond/internal/mark"
 	"github.com/actiond/actiond/sandbox"
@@ -125,9 +126,7 @@ func (d *Driver) lockAlive(ctx context.Context, id string) (*os.File, error) {
 		if !errors.Is(err, filelock.ErrLocked) {
 			return file, err
 		}
-		select {
-		case <-time.After(readyPause):
-		case <-ctx.Done():
+		if channel.Sleep(ctx, readyPause) != nil {
 			return nil, err
 		}
 	}

@@ -180,6 +180,52 @@ func Needs[T any](d Driver, what string) (T, error) {
 	return able, nil
 }
 
+// Renew gives a sandbox another deadline, and the zero time none. Like the functions
+// below, it fails as [Needs] does where the driver cannot do it.
+func Renew(ctx context.Context, d Driver, s *Sandbox, deadline time.Time) error {
+	renewer, err := Needs[Renewer](d, "change deadlines")
+	if err != nil {
+		return err
+	}
+	return renewer.Renew(ctx, s, deadline)
+}
+
+// Stop ends the processes of a sandbox; grace is what they get to end by themselves.
+func Stop(ctx context.Context, d Driver, s *Sandbox, grace time.Duration) error {
+	starter, err := Needs[Starter](d, "stop sandboxes")
+	if err != nil {
+		return err
+	}
+	return starter.Stop(ctx, s, grace)
+}
+
+// Start starts a stopped sandbox, and returns when a command ran in its shell.
+func Start(ctx context.Context, d Driver, s *Sandbox) error {
+	starter, err := Needs[Starter](d, "start sandboxes")
+	if err != nil {
+		return err
+	}
+	return starter.Start(ctx, s)
+}
+
+// Pause freezes a sandbox in memory.
+func Pause(ctx context.Context, d Driver, s *Sandbox) error {
+	pauser, err := Needs[Pauser](d, "pause sandboxes")
+	if err != nil {
+		return err
+	}
+	return pauser.Pause(ctx, s)
+}
+
+// Resume lets a paused sandbox go on.
+func Resume(ctx context.Context, d Driver, s *Sandbox) error {
+	pauser, err := Needs[Pauser](d, "resume sandboxes")
+	if err != nil {
+		return err
+	}
+	return pauser.Resume(ctx, s)
+}
+
 // NameIsFree fails with ErrConflict if another sandbox of the driver answers to the
 // name; an empty name is always free. The caller holds the lock of the name until its
 // own sandbox can be listed.

@@ -32,15 +32,20 @@ var (
 type UnreachableError struct {
 	Platform string // such as "the Docker engine at unix:///var/run/docker.sock"
 	Reason   string // empty: it does not answer
+	Hint     string // what to do, empty if that is not known
 	Err      error
 }
 
-// Error returns one clause.
+// Error returns one clause, and the hint.
 func (e *UnreachableError) Error() string {
-	if e.Reason == "" {
-		return e.Platform + " cannot be reached"
+	text := e.Platform + " cannot be reached"
+	if e.Reason != "" {
+		text += ": " + e.Reason
 	}
-	return e.Platform + " cannot be reached: " + e.Reason
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
 }
 
 // Unwrap returns [ErrUnknown] and the cause.

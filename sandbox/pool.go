@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // Pool keeps sandboxes warm: created, ready, and without an owner. The platform
@@ -135,9 +137,7 @@ func (p *Pool) Run(ctx context.Context, every time.Duration) {
 		default:
 			p.log.WarnContext(ctx, "lost the lead of the pool: waiting for it")
 		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
+		if channel.Sleep(ctx, every) != nil {
 			return
 		}
 	}
@@ -164,15 +164,12 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 		if p.keeper != nil && failures == 0 {
 			wait *= keeperRest
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-kick:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
-		timer.Stop()
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // Reap prunes every so often until ctx ends, and less often while that fails, to
@@ -37,11 +39,7 @@ func reap(ctx context.Context, p Pruner, every time.Duration, logger *slog.Logge
 		default:
 			wait = every
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if channel.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

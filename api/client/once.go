@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 )
 
@@ -280,14 +281,7 @@ func actionPath(id string) string { return "/v1/actions/" + url.PathEscape(id) }
 
 // pause waits longer after each try; false says that ctx ended.
 func (c *Client) pause(ctx context.Context, tries int) bool {
-	timer := time.NewTimer(min(c.limits.pause<<(tries-1), 40*c.limits.pause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return channel.Sleep(ctx, min(c.limits.pause<<(tries-1), 40*c.limits.pause)) == nil
 }
 
 // broken reports whether an error is that of a connection.

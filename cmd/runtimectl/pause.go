@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
@@ -17,13 +15,7 @@ func (p *program) pause() *cobra.Command {
 processor time; actions are refused until 'resume'. Time limits go on. It prints
 the ids of those that are paused.`,
 		Example: `  runtimectl pause build`,
-	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
-		pauser, err := sandbox.Needs[sandbox.Pauser](driver, "pause sandboxes")
-		if err != nil {
-			return err
-		}
-		return pauser.Pause(ctx, s)
-	}))
+	}, platform.Running, sandbox.Pause))
 }
 
 func (p *program) resume() *cobra.Command {
@@ -34,11 +26,5 @@ func (p *program) resume() *cobra.Command {
 		Long: `Resume lets the processes of paused sandboxes go on where they were frozen. It
 prints the ids of those that go on.`,
 		Example: `  runtimectl resume build`,
-	}, []sandbox.State{sandbox.Paused}, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
-		pauser, err := sandbox.Needs[sandbox.Pauser](driver, "resume sandboxes")
-		if err != nil {
-			return err
-		}
-		return pauser.Resume(ctx, s)
-	}))
+	}, []sandbox.State{sandbox.Paused}, sandbox.Resume))
 }

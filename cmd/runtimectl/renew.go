@@ -25,11 +25,7 @@ the ids of those that have a new deadline.`,
 		if !never {
 			deadline = time.Now().Add(ttl)
 		}
-		renewer, err := sandbox.Needs[sandbox.Renewer](driver, "change deadlines")
-		if err != nil {
-			return err
-		}
-		return renewer.Renew(ctx, s, deadline)
+		return sandbox.Renew(ctx, driver, s, deadline)
 	})
 	c.Flags().DurationVar(&ttl, "ttl", 0, "end them this long after now, such as 2h")
 	c.Flags().BoolVar(&never, "never", false, "take the deadline away")

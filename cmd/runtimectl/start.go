@@ -19,11 +19,7 @@ the id of each as soon as a command ran in its shell. Shells begin anew.`,
 		if p.Local {
 			p.WarnLocal()
 		}
-		starter, err := sandbox.Needs[sandbox.Starter](driver, "start sandboxes")
-		if err != nil {
-			return err
-		}
-		return starter.Start(ctx, s)
+		return sandbox.Start(ctx, driver, s)
 	})
 	p.AddServer(c)
 	return c

@@ -21,16 +21,8 @@ again. It prints the ids of those that are stopped.`,
 		Example: `  runtimectl stop build
   runtimectl stop --time 1s build`,
 	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
-		return stopOne(ctx, driver, s, grace)
+		return sandbox.Stop(ctx, driver, s, grace)
 	})
 	c.Flags().DurationVarP(&grace, "time", "t", local.StopTime, "kill what has not ended by itself after this long")
 	return c
-}
-
-func stopOne(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, grace time.Duration) error {
-	starter, err := sandbox.Needs[sandbox.Starter](driver, "stop sandboxes")
-	if err != nil {
-		return err
-	}
-	return starter.Stop(ctx, s, grace)
 }

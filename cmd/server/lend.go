@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // lend installs this program and then goes on until it is told to end: Kubernetes starts
@@ -77,10 +79,8 @@ func awaitLent(ctx context.Context, args []string) error {
 		if _, err := os.Lstat(args[0]); !errors.Is(err, fs.ErrNotExist) {
 			return err //nolint:wrapcheck // it names the file
 		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := channel.Sleep(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

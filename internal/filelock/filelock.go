@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // ErrLocked reports that another caller holds the lock.
@@ -24,10 +26,8 @@ func Lock(ctx context.Context, root *os.Root, name string) (unlock func(), err e
 		if unlock, err = TryLock(root, name); !errors.Is(err, ErrLocked) {
 			return unlock, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for the lock %s: %w", name, context.Cause(ctx))
+		if err := channel.Sleep(ctx, pause); err != nil {
+			return nil, fmt.Errorf("waiting for the lock %s: %w", name, err)
 		}
 	}
 }

@@ -22,8 +22,8 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/internal/hostpath"
 	"github.com/actiond/actiond/internal/random"
-	"github.com/actiond/actiond/internal/tempfile"
 )
 
 const (
@@ -65,7 +65,7 @@ type Program struct {
 }
 
 // Receive writes the program that r has, which the caller bounds, into a private directory,
-// see [tempfile.OpenPrivate], and checks it: it is for this machine, and says its version. The
+// see [hostpath.OpenPrivate], and checks it: it is for this machine, and says its version. The
 // error is an *UnfitError where the program is wrong. The caller must call Close.
 func Receive(ctx context.Context, dir string, r io.Reader) (*Program, error) {
 	file, err := store(dir, r)
@@ -82,7 +82,7 @@ func Receive(ctx context.Context, dir string, r io.Reader) (*Program, error) {
 
 // store writes a file without a name, which no other process can open to write.
 func store(dir string, r io.Reader) (*os.File, error) {
-	root, err := tempfile.OpenPrivate(dir)
+	root, err := hostpath.OpenPrivate(dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory %q: %w", dir, err)
 	}
