@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
-	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) act() *cobra.Command {
@@ -51,12 +51,7 @@ It exits with 0 when there is an observation, whatever that says.`,
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
-		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			c, err := platform.Client(s)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			o, err := c.Do(cmd.Context(), request)
 			if err != nil {
 				return err

@@ -17,7 +17,6 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
-	"github.com/actiond/actiond/sandbox"
 )
 
 // actionStates are the words for --state.
@@ -52,7 +51,7 @@ or refused if it did not run, and unknown if the server ended while it ran.`,
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.onActions(cmd.Context(), args[0], func(c *client.Client) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			list, err := c.Actions(cmd.Context(), filter)
 			if err != nil {
 				return err
@@ -129,7 +128,7 @@ session survives. A file that is being read or written is not cancelled (exit co
 
 // onAction does work with the client of a sandbox and the identity of an action, both named by args.
 func (p *program) onAction(ctx context.Context, args []string, work func(c *client.Client, id string) error) error {
-	return p.onActions(ctx, args[0], func(c *client.Client) error {
+	return p.WithClient(ctx, args[0], func(c *client.Client) error {
 		id, err := actionID(ctx, c, args[1])
 		if err != nil {
 			return err
@@ -159,18 +158,6 @@ func actionID(ctx context.Context, c *client.Client, word string) (string, error
 		}
 	}
 	return word, nil
-}
-
-// onActions does work with the client of the sandbox that ref names.
-func (p *program) onActions(ctx context.Context, ref string, work func(c *client.Client) error) error {
-	return p.On(ctx, ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-		c, err := platform.Client(s)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return work(c)
-	})
 }
 
 // actionList is what actions prints.

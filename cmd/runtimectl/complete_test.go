@@ -127,3 +127,18 @@ func TestFindElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// So is one that another platform has while the engine cannot be reached.
+func TestFindWithoutEngine(t *testing.T) {
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	socket := filepath.Join(shortDir(t), "none.sock")
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	const doctor = "Run 'runtimectl doctor' to see what is missing.\n"
+	for ref, want := range map[string]string{"box": "; '--on local' has a sandbox of that name\n", "bix": "\n"} {
+		code, _, stderr := inProcess(t.Context(), nil, "cat", "--state-dir", m.dir, ref, "file")
+		if want = "runtimectl: the Docker engine at DOCKER_HOST=unix://" + socket + " cannot be reached" + want + doctor; stderr != want || code == 0 {
+			t.Errorf("%s: exit code %d, %q\nwant %q", ref, code, stderr, want)
+		}
+	}
+}

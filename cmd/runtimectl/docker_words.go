@@ -25,6 +25,16 @@ var dockerHints = map[string]string{
 	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
 }
 
+// dockerFlagHints are the same for flags of 'docker run'.
+var dockerFlagHints = map[string]string{
+	"d": staysHint, "detach": staysHint, "p": portHint, "publish": portHint,
+}
+
+const (
+	staysHint = "'runtimectl create' makes a sandbox that stays"
+	portHint  = "'runtimectl port-forward' reaches a port of a sandbox"
+)
+
 // addDockerWords lets users of docker type what they are used to, where it means the
 // same here. Help does not show it.
 func addDockerWords(root *cobra.Command) {
@@ -57,7 +67,7 @@ func (p *program) kill() *cobra.Command {
 It is 'stop --time 0', and prints the ids of those that are stopped.`,
 		Example: `  runtimectl kill build`,
 	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
-		return stopOne(ctx, driver, s, 0)
+		return sandbox.Stop(ctx, driver, s, 0)
 	})
 	return c
 }
@@ -65,10 +75,16 @@ It is 'stop --time 0', and prints the ids of those that are stopped.`,
 // flagError names the flags that look like an unknown one.
 func flagError(c *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok || unknown.GetSpecifiedShortnames() != "" {
+	if !ok {
 		return err
 	}
 	name := unknown.GetSpecifiedName()
+	if hint := dockerFlagHints[name]; hint != "" && (c.Name() == "run" || c.Name() == "create") {
+		return fmt.Errorf("%w: %s", err, hint)
+	}
+	if unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2} // the library compares names of commands
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shellquote"
 	"github.com/actiond/actiond/local"
@@ -292,10 +293,7 @@ func (p *program) stream(ctx context.Context, c *client.Client, request api.Requ
 		if !dequeue(ctx, c, request.Key) {
 			interrupt(ctx, c, request.Session)
 		}
-		select { // the end of the command is on its way
-		case <-streamed:
-		case <-time.After(interruptLimit):
-		}
+		channel.ClosedWithin(streamed, interruptLimit) // the end of the command is on its way
 		cancel()
 	})
 	out := &terminalOutput{out: p.Stdout}

@@ -137,10 +137,7 @@ func (p *program) streamProgram(ctx context.Context, c *client.Client, request a
 			}
 			reached = cancelProgram(limited, c, request.Key, streamed)
 		}
-		select { // the end of the program is on its way
-		case <-streamed:
-		case <-time.After(cancelLimit):
-		}
+		channel.ClosedWithin(streamed, cancelLimit) // the end of the program is on its way
 	})
 	input := p.Stdin
 	o, err := c.Stream(streaming, request, func(o api.Output) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/keys"
 )
 
 // ownTerminal connects the terminal of a program with ours, which is raw meanwhile if the
@@ -100,7 +101,7 @@ func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) 
 	if t.before, err = term.MakeRaw(int(t.in.Fd())); err != nil {
 		return nil, fmt.Errorf("making the terminal raw: %w", err)
 	}
-	return &typing{in: t.in, size: t.size, detector: detector{keys: leaveKeys}}, nil
+	return &typing{in: t.in, size: t.size, detector: keys.Detector{Keys: leaveKeys}}, nil
 }
 
 // disconnect restores our terminal and waits for the goroutines. After cut, where the
@@ -149,7 +150,7 @@ var leaveKeys = []byte{'p' & 0x1f, 'q' & 0x1f}
 type typing struct {
 	in       io.Reader
 	size     *windowSize
-	detector detector
+	detector keys.Detector
 	rest     []byte // that did not fit
 	err      error  // that follows it
 }
@@ -157,7 +158,7 @@ type typing struct {
 func (t *typing) Read(p []byte) (int, error) {
 	for len(t.rest) == 0 && t.err == nil {
 		n, err := t.in.Read(p)
-		through, found := t.detector.pass(p[:n])
+		through, found := t.detector.Pass(p[:n])
 		t.rest, t.err = through, err
 		if found {
 			t.err = errLeft

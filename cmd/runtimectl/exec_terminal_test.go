@@ -22,6 +22,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/keys"
 )
 
 // typist is a command line on a terminal of its own.
@@ -586,7 +587,7 @@ func (m *tmux) wait(text string) {
 // A typed text passes whole, however short the reads are, up to the keys that leave.
 func TestTyping(t *testing.T) {
 	t.Parallel()
-	typed := &typing{in: strings.NewReader("ab\x10\x10c\x10\x11rest"), size: &windowSize{}, detector: detector{keys: leaveKeys}}
+	typed := &typing{in: strings.NewReader("ab\x10\x10c\x10\x11rest"), size: &windowSize{}, detector: keys.Detector{Keys: leaveKeys}}
 	var got []byte
 	var err error
 	for one := make([]byte, 1); err == nil; {

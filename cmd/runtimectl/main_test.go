@@ -136,10 +136,27 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: unknown flag: --memroy; did you mean --memory?\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
+			args: "run -d debian sleep 9", code: 125,
+			stderr: "runtimectl: unknown shorthand flag: 'd' in -d: 'runtimectl create' makes a sandbox that stays\nRun 'runtimectl run --help' for usage.\n",
+		},
+		{
+			args: "run --publish 80:80 debian", code: 125,
+			stderr: "runtimectl: unknown flag: --publish: 'runtimectl port-forward' reaches a port of a sandbox\nRun 'runtimectl run --help' for usage.\n",
+		},
+		{
+			args: "create -p 80:80 debian", code: 2,
+			stderr: "runtimectl: unknown shorthand flag: 'p' in -p: 'runtimectl port-forward' reaches a port of a sandbox\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
 			args: "serve --addr nope", code: 2,
 			stderr: "runtimectl: --addr \"nope\": must be HOST:PORT\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{args: "--on docker version", stdout: "actiond runtimectl "},
+		{args: "--local version", stdout: "actiond runtimectl "},
+		{
+			args: "--local ls --on docker", code: 2,
+			stderr: "runtimectl: --local and --on docker name different platforms: leave one out\nRun 'runtimectl ls --help' for usage.\n",
+		},
 		{
 			args: "--on moon ls", code: 2,
 			stderr: "runtimectl: --on \"moon\": must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local\nRun 'runtimectl ls --help' for usage.\n",

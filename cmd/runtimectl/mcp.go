@@ -39,7 +39,7 @@ its standard input, once everything is answered.`,
 		if err := api.CheckSession(session); err != nil {
 			return command.Usage(cmd, err)
 		}
-		return p.WithClient(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.Stdout, calls: map[string]context.CancelFunc{}}
 			return b.carry(cmd.Context(), p.Stdin)
 		})

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
-	"github.com/actiond/actiond/sandbox"
 )
 
 func (p *program) ports() *cobra.Command {
@@ -29,12 +29,7 @@ this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
-			c, err := platform.Client(s)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			list, err := c.Ports(cmd.Context())
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
+	"github.com/actiond/actiond/cmd/runtimectl/internal/keys"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/platform"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -46,7 +48,7 @@ terminal as it is, with all its escape sequences.`,
 	flags.StringVar(&opts.keys, "detach-keys", opts.keys, "leave when these `KEYS` are typed, such as ctrl-a,d")
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		keys, err := parseKeys(opts.keys)
+		leave, err := keys.Parse(opts.keys)
 		if err != nil {
 			return command.Usage(cmd, fmt.Errorf("--detach-keys: %w", err))
 		}
@@ -61,7 +63,7 @@ terminal as it is, with all its escape sequences.`,
 			}
 			defer c.Close()
 			_, _ = fmt.Fprintf(p.Stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
-			if err := attach(cmd.Context(), c, s.Name, opts, keys, in, out); err != nil {
+			if err := attach(cmd.Context(), c, s.Name, opts, leave, in, out); err != nil {
 				return err
 			}
 			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
@@ -98,7 +100,7 @@ var errLeft = errors.New("left")
 
 // attach connects a terminal of this machine with one of a session until either
 // side ends it. The terminal is as it was then.
-func attach(ctx context.Context, c *client.Client, name string, opts shFlags, keys []byte, in, out *os.File) (err error) {
+func attach(ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	remote, err := c.NamedTerminal(ctx, opts.session, name, opts.readOnly)
@@ -114,13 +116,16 @@ func attach(ctx context.Context, c *client.Client, name string, opts shFlags, ke
 		_, _ = io.WriteString(out, resetTerminal)
 		err = errors.Join(err, term.Restore(int(in.Fd()), before))
 	}()
-	size := &windowSize{out: out, resize: remote.Resize}
+	typed := &typing{in: in, size: &windowSize{}, detector: keys.Detector{Keys: leave}}
+	to := io.Discard
 	if !opts.readOnly {
-		stop := size.follow(ctx)
+		to, typed.size = remote, &windowSize{out: out, resize: remote.Resize}
+		stop := typed.size.follow(ctx)
 		defer stop()
 	}
 	go func() { // ends with the program: a read of a terminal cannot be given up
-		cancel(typeInto(remote, size, keys, in, opts.readOnly))
+		_, err := io.Copy(to, typed)
+		cancel(cmp.Or(err, io.EOF)) // EOF: the terminal is gone
 	}()
 	_, err = io.Copy(out, remote)
 	if errors.Is(context.Cause(ctx), errLeft) {
@@ -133,28 +138,6 @@ func attach(ctx context.Context, c *client.Client, name string, opts shFlags, ke
 // other screen, a hidden cursor, reports of the mouse, marks around what is
 // pasted, other codes for keys.
 const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
-
-// typeInto types what comes from in until the keys come.
-func typeInto(remote io.Writer, size *windowSize, keys []byte, in io.Reader, readOnly bool) error {
-	d := detector{keys: keys}
-	buffer := make([]byte, 4096)
-	for {
-		n, err := in.Read(buffer)
-		typed, found := d.pass(buffer[:n])
-		if len(typed) > 0 && !readOnly {
-			size.send() // keys that follow a change must not overtake it
-			if _, err := remote.Write(typed); err != nil {
-				return err
-			}
-		}
-		switch {
-		case found:
-			return errLeft
-		case err != nil: // the terminal is gone
-			return fmt.Errorf("reading the terminal: %w", err)
-		}
-	}
-}
 
 // windowSize tells the other side how large the terminal is. Its methods may be
 // called concurrently.

@@ -67,7 +67,7 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(tools.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.WithClient(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			if target != "" {
 				tools, err := c.Tools(cmd.Context(), dialect, target)
 				if err != nil {
@@ -163,7 +163,7 @@ It exits with 0 when there is an answer, whatever that says.`,
 			seconds := timeout.Seconds()
 			call.Timeout = &seconds
 		}
-		return p.WithClient(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			answer, err := c.CallTool(cmd.Context(), call)
 			if err != nil {
 				return err

@@ -54,7 +54,7 @@ created with.`,
 			return err
 		}
 		defer func() { _ = server.Close() }()
-		return p.WithClient(cmd, args[0], func(c *client.Client) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			progress := p.Progress()
 			progress.Say("upgrading %s, once nothing runs that cannot be handed over", args[0])
 			done, err := c.Upgrade(cmd.Context(), server, wait.Round(time.Second), force)

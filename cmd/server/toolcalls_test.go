@@ -307,7 +307,8 @@ func TestExampleAgents(t *testing.T) {
 	}
 }
 
-// An agent whose model answers with an error ends with what that said.
+// An agent ends with what the model or the sandbox said, or with which of them
+// cannot be reached.
 func TestExampleAgentsTellErrors(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -320,12 +321,24 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error": {"message": "no such key"}}`)
 	}))
 	defer srv.Close()
-	for _, command := range [][]string{{"go", "run", "-trimpath", "../../docs/examples/agent"}, {"python3", "../../docs/examples/agent.py"}} {
-		for key, want := range map[string]string{testKey: "no such key", "wrong": "Invalid API Key"} {
+	program := filepath.Join(t.TempDir(), "agent")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../docs/examples/agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// Nobody listens on port 1.
+	const nobody = "http://127.0.0.1:1"
+	for _, tt := range []struct{ model, sandbox, key, want string }{
+		{srv.URL, url, testKey, "no such key"},
+		{srv.URL, url, "wrong", "Invalid API Key"},
+		{nobody, url, testKey, nobody + "/v1/chat/completions"},
+		{srv.URL, nobody, testKey, nobody + "/v1/tools"},
+	} {
+		for _, command := range [][]string{{program}, {"python3", "../../docs/examples/agent.py"}} {
 			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Hello.")...)
-			agent.Env = append(os.Environ(), "OPENAI_BASE_URL="+srv.URL+"/v1", "MODEL=fake", "SANDBOX_URL="+url, "SESSION_API_KEY="+key)
-			if out, err := agent.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
-				t.Errorf("%s: got %q, %v, want %q", command[0], out, err, want)
+			agent.Env = append(os.Environ(), "OPENAI_BASE_URL="+tt.model+"/v1", "MODEL=fake", "SANDBOX_URL="+tt.sandbox, "SESSION_API_KEY="+tt.key)
+			out, err := agent.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), tt.want) || strings.Count(string(out), "\n") != 1 {
+				t.Errorf("%s: got %q, %v, want one line with %q", command[0], out, err, tt.want)
 			}
 		}
 	}
@@ -339,7 +352,7 @@ func TestExamplesInTheReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, said := range map[string]string{
-		"docs/examples/agent.py":      "35 lines of\n[Python](",
+		"docs/examples/agent.py":      "37 lines of\n[Python](",
 		"docs/examples/agent/main.go": "40 lines of [Go](",
 	} {
 		code, err := os.ReadFile("../../" + name)

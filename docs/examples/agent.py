@@ -19,6 +19,8 @@ def call(url, header, key, body=None):
             return json.load(response)
     except urllib.error.HTTPError as error:
         sys.exit(f"{url}: {error}: {error.read().decode()}")
+    except urllib.error.URLError as error:
+        sys.exit(f"{url} cannot be reached: {error.reason}")
 
 
 def sandbox(path, body=None):

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 )
 
@@ -56,4 +57,13 @@ func UnlessOver(ctx context.Context, err error) error {
 		return nil //nolint:nilerr // that is how it ends
 	}
 	return err
+}
+
+// ParseBytes reads a number of bytes as docker run does, such as 512m or 2g.
+func ParseBytes(word string) (int64, error) {
+	n, err := units.RAMInBytes(word)
+	if err != nil || n < 0 || n == math.MaxInt64 { // the last two: the number is too large for 64 bits
+		return 0, fmt.Errorf("%q is not a number of bytes: write 512m or 2g", word)
+	}
+	return n, nil
 }

@@ -45,8 +45,6 @@ type Platform struct {
 // AddFlags gives c the flags that say where the sandboxes are.
 func (p *Platform) AddFlags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.BoolVar(&p.Local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
-	_ = flags.MarkHidden("local") // the flag is there
 	flags.StringVar(&p.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
 	_ = c.MarkFlagDirname("state-dir") // the flag is there
 }

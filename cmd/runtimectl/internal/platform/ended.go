@@ -12,6 +12,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/cmd/runtimectl/internal/output"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -36,9 +37,7 @@ func Ended(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, err e
 		case !Serves(now):
 			return fmt.Errorf("%w: sandbox %s is %s: %s; %s", command.ErrEnded, s.ID, now.State, howEnded(ctx, driver, now), Advice(now)+", or read 'runtimectl logs "+now.ID+"'")
 		}
-		select { // it serves, or the platform has not noticed yet
-		case <-time.After(endLimit / 20):
-		case <-ctx.Done():
+		if channel.Sleep(ctx, endLimit/20) != nil { // it serves, or the platform has not noticed yet
 			return err
 		}
 	}

@@ -12,11 +12,13 @@ import (
 // elsewhereTime bounds the look at another platform, which only makes an error clearer.
 const elsewhereTime = 500 * time.Millisecond
 
-// Find gets the sandbox that ref names. If it does not exist on this machine, the error
-// says whether the other platform of this machine has one of this name.
+// Find gets the sandbox that ref names. If it does not exist on this machine, or the engine
+// cannot be reached, the error says whether the other platform of this machine has one of
+// this name.
 func (p *Platform) Find(ctx context.Context, driver sandbox.Driver, ref string) (*sandbox.Sandbox, error) {
 	s, err := driver.Get(ctx, ref)
-	if !errors.Is(err, sandbox.ErrNotFound) || p.Kubernetes {
+	unreachable, isUnreachable := errors.AsType[*sandbox.UnreachableError](err)
+	if !errors.Is(err, sandbox.ErrNotFound) && !isUnreachable || p.Kubernetes {
 		return s, err
 	}
 	other, name := *p, "local"
@@ -29,8 +31,13 @@ func (p *Platform) Find(ctx context.Context, driver sandbox.Driver, ref string) 
 		_, err := driver.Get(ctx, ref)
 		return err
 	})
-	if there == nil {
-		return nil, fmt.Errorf("%w here; '--on %s' has one", err, name)
+	switch {
+	case there != nil:
+		return nil, err
+	case isUnreachable:
+		hinted := *unreachable
+		hinted.Hint = fmt.Sprintf("'--on %s' has a sandbox of that name", name)
+		return nil, &hinted
 	}
-	return nil, err
+	return nil, fmt.Errorf("%w here; '--on %s' has one", err, name)
 }

@@ -9,9 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddOn gives root, and every command below it, the flag that chooses the platform.
+// AddOn gives root, and every command below it, the flags that choose the platform.
 func (p *Platform) AddOn(root *cobra.Command) {
-	root.PersistentFlags().StringVar(&p.on, "on", "", "use the sandboxes of `PLATFORM`: docker, kubernetes[:CONTEXT[/NAMESPACE]],\nor local, which isolates nothing (default: $"+onVariable+" or docker)")
+	flags := root.PersistentFlags()
+	flags.BoolVar(&p.Local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
+	_ = flags.MarkHidden("local") // the flag is there
+	flags.StringVar(&p.on, "on", "", "use the sandboxes of `PLATFORM`: docker, kubernetes[:CONTEXT[/NAMESPACE]],\nor local, which isolates nothing (default: $"+onVariable+" or docker)")
 	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "kubernetes", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 

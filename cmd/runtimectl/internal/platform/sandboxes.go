@@ -103,15 +103,15 @@ func (p *Platform) OnEach(ctx context.Context, refs []string, work func(driver s
 	})
 }
 
-// WithClient lets ask use a client of a sandbox.
-func (p *Platform) WithClient(cmd *cobra.Command, ref string, ask func(c *client.Client) error) error {
-	return p.On(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+// WithClient does work with a client of the sandbox that ref names.
+func (p *Platform) WithClient(ctx context.Context, ref string, work func(c *client.Client) error) error {
+	return p.On(ctx, ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 		c, err := Client(s)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return ask(c)
+		return work(c)
 	})
 }
 

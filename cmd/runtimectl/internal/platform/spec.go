@@ -4,17 +4,16 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/actiond/actiond/cmd/runtimectl/internal/command"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -139,7 +138,7 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 		return s, err
 	}
 	if f.memory != "" {
-		if s.Memory, err = parseBytes(f.memory); err != nil {
+		if s.Memory, err = command.ParseBytes(f.memory); err != nil {
 			return s, fmt.Errorf("--memory: %w", err)
 		}
 	}
@@ -278,13 +277,4 @@ func parseUser(word string) (name string, id int, err error) {
 		return "", 0, fmt.Errorf("--user: %q has no name", word)
 	}
 	return name, id, nil
-}
-
-// parseBytes reads a number of bytes as docker run does, such as 512m or 2g.
-func parseBytes(word string) (int64, error) {
-	n, err := units.RAMInBytes(word)
-	if err != nil || n < 0 || n == math.MaxInt64 { // the last two: the number is too large for 64 bits
-		return 0, fmt.Errorf("%q is not a number of bytes: write 512m or 2g", word)
-	}
-	return n, nil
 }
