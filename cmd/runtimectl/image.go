@@ -81,6 +81,7 @@ func (b *imageBuild) build(ctx context.Context) error {
 		return err
 	}
 	b.note("base image: %s; %s", base, how)
+	b.note("building %s, which takes minutes the first time", b.tag)
 	// Nothing is sent but the Dockerfile, which copies nothing.
 	if err := b.docker(ctx, recipe, "build", "--build-arg", "BASE="+base, "--tag", b.tag, "-"); err != nil {
 		return fmt.Errorf("building %s: %w", b.tag, err)
@@ -152,6 +153,7 @@ func (b *imageBuild) bootstrap(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b.note("%s cannot be pulled: making %s of Debian's packages, once, which takes minutes", b.base, imageMade)
 	if err := b.command(ctx, nil, "debootstrap", "--variant=minbase", "bookworm", dir); err != nil {
 		return err
 	}

@@ -21,14 +21,14 @@ func TestImage(t *testing.T) {
 	dockerfile := filepath.Join(t.TempDir(), "Dockerfile")
 	write(t, dockerfile, "FROM base\n")
 	tests := []struct {
-		name       string
-		args       []string
-		has, pulls string // images, with blanks around
-		down       bool
-		code       int
-		built      string
-		stderr     string // part of it
-		stdout     string
+		name              string
+		args              []string
+		has, pulls        string // images, with blanks around
+		debootstrap, down bool
+		code              int
+		built             string
+		stderr            string // part of it
+		stdout            string
 	}{
 		{
 			name: "base on the host", has: " debian:bookworm-slim ", stdout: "actiond:dev\n",
@@ -44,6 +44,13 @@ func TestImage(t *testing.T) {
 			stderr: "note: base image: actiond-base:bookworm; it was made here of Debian's packages, since debian:bookworm-slim cannot be pulled\n",
 		},
 		{
+			name: "no registry, base made now", debootstrap: true, stdout: "actiond:dev\n", // what takes minutes is announced
+			built: "build --build-arg BASE=actiond-base:bookworm --tag actiond:dev -\nFROM base\n",
+			stderr: "note: debian:bookworm-slim cannot be pulled: making actiond-base:bookworm of Debian's packages, once, which takes minutes\n" +
+				"note: base image: actiond-base:bookworm; it was made here of Debian's packages, since debian:bookworm-slim cannot be pulled\n" +
+				"note: building actiond:dev, which takes minutes the first time\n",
+		},
+		{
 			name: "another base that cannot be had", args: []string{"--base", "ubuntu:24.04"}, has: " actiond-base:bookworm ", code: command.ExitNotFound,
 			stderr: "ubuntu:24.04 is not on this host and cannot be pulled: give another --base",
 		},
@@ -54,7 +61,13 @@ func TestImage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			path := toolbox(t, "sh", "cat")
+			if tt.debootstrap && os.Geteuid() != 0 {
+				t.Skip("debootstrap needs root")
+			}
+			path := toolbox(t, "sh", "cat", "tar")
+			if tt.debootstrap {
+				testhelp.WriteProgram(t, filepath.Join(path, "debootstrap"), "#!/bin/sh\n")
+			}
 			built := filepath.Join(t.TempDir(), "built")
 			testhelp.WriteProgram(t, filepath.Join(path, "docker"), `#!/bin/sh
 case "$1" in
