@@ -30,7 +30,7 @@ CLUSTER_LDFLAGS := -s -w \
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
+.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list lines bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 fuzz-list: ## print every fuzz target with its package
 	@find . -name '*_test.go' -not -path '*/testdata/*' -exec grep -HoE '^func Fuzz[A-Za-z0-9_]*' {} + \
 		| sed -E 's|/[^/]*_test\.go:func | |' | sort
+
+lines: ## count the lines of Go in each package, without tests
+	@git ls-files -z -- '*.go' ':!*_test.go' | xargs -0 awk '{ d = FILENAME; sub("/?[^/]*$$", "", d); n[d]++ } \
+		END { for (d in n) { print n[d], d; all += n[d] }; print all, "in all" }' | sort -rn
 
 bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
