@@ -3,6 +3,7 @@ package bash
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/actiond/actiond/internal/shellquote"
@@ -113,7 +114,8 @@ func (d dialect) eval(text, file string) string {
 // progressVar keeps its value.
 func (d dialect) command(token string, seq int64, text string, status int, terminal string) string {
 	// First try whether eval works and, for a POSIX shell, the terminal opens.
-	try, begin := d.eval("", terminal), fmt.Sprintf("%s=%d", progressVar, seq)
+	n := strconv.FormatInt(seq, 10)
+	try, begin := d.eval("", terminal), progressVar+"="+n
 	if status != 0 {
 		begin += fmt.Sprintf(`$(\exit %d)`, status)
 	}
@@ -122,7 +124,7 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 		// The assignment is in a redirection that does nothing else: they are done one
 		// after the other, so it happens only where the others could be done.
 		try, begin = `\builtin eval ''`, ""
-		run += fmt.Sprintf(` <&"$((%s=%d,0))"`, progressVar, seq)
+		run += ` <&"$((` + progressVar + "=" + n + `,0))"`
 		if status != 0 { // this way needs no process
 			begin = fmt.Sprintf(`\builtin . /dev/stdin <<<'return %d'`, status)
 		}
@@ -134,8 +136,8 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 	case begin != "":
 		run = begin + " && " + run
 	}
-	return fmt.Sprintf(`%[1]s && %[2]sprintf '\0%%s\0%%s\0' %[3]s %[4]d >&2 && %[5]s; %[6]s="${%[6]s-} $?"; %[7]s`,
-		try, d.call, token, seq, run, progressVar, d.report(token, seq))
+	begins := d.call + `printf '\0%s\0%s\0' ` + token + " " + n + " >&2"
+	return try + " && " + begins + " && " + run + "; " + d.ask(token, seq)
 }
 
 // beginMessage is what the shell says on the begin pipe before command number seq.
@@ -152,17 +154,19 @@ func (d dialect) report(token string, seq int64) string {
 	if d.isBash { // one write is faster than three, and wakes the server once
 		format, dir, more = format+`%s\0`, ` "${DIRSTACK[0]-}"`, ""
 	}
-	report := fmt.Sprintf(`%sprintf '%s' %s%s %d "${%s-}" "${!:-}" "$-" "${PATH-}"%s%s`,
-		d.call, format, reportHeader, token, seq, progressVar, dir, more)
-	return report + "; " + d.resetPrompts() + "\n"
+	return d.call + "printf '" + format + "' " + reportHeader + token + " " + strconv.FormatInt(seq, 10) +
+		` "${` + progressVar + `-}" "${!:-}" "$-" "${PATH-}"` + dir + more + "; " + d.resetPrompts() + "\n"
 }
 
 // ask has the shell report about command number seq again, where a signal or an
 // error of the shell ended the command's line before the report.
 // It is one line, because prompts come between lines.
 func (d dialect) ask(token string, seq int64) string {
-	return progressVar + `="${` + progressVar + `-} $?"; ` + d.report(token, seq)
+	return noteStatus + d.report(token, seq)
 }
+
+// noteStatus adds the last status to progressVar.
+const noteStatus = progressVar + `="${` + progressVar + `-} $?"; `
 
 // askAnew is ask for a shell that does not report: it takes away what may keep
 // the builtins from working. It only uses what no function can replace: in POSIX
@@ -175,7 +179,7 @@ func (d dialect) askAnew(token string, seq int64) string {
 			`\enable builtin eval printf pwd unset set declare alias test . : || \:; ` +
 			`\builtin test -n "$actiond_posix" || \builtin unset -v POSIXLY_CORRECT; \builtin unset -v actiond_posix || \builtin :; `
 	}
-	return closeQuotes + progressVar + `="${` + progressVar + `-} $?"; ` + free + d.report(token, seq)
+	return closeQuotes + noteStatus + free + d.report(token, seq)
 }
 
 // closeQuotes ends what a line of the server's left open when a signal cut it in
