@@ -69,7 +69,7 @@ const createPause = 100 * time.Millisecond
 func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) (s *sandbox.Sandbox, err error) {
 	id := fresh.ID
 	d.config.Progress(id, sandbox.Pending, "the record of its key")
-	r, mine, err := d.take(ctx, fresh, spec.Name)
+	r, mine, err := d.take(ctx, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -181,30 +181,31 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	defer cancel()
 	finished := pod.Annotations[noteReady] != ""
 	step := "waiting for its Pod to run"
-	pod, err := d.running(ctx, r, pod)
-	if err == nil && finished {
-		return pod, nil
-	}
-	if err == nil {
+	pod, err := d.whileRunning(ctx, r, pod, func(ctx context.Context, pod *corev1.Pod) error {
+		if finished {
+			return nil
+		}
 		s := d.sandbox(pod)
+		if r.Pool != "" {
+			step = "waiting for its shell"
+			d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
+			return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.Dial, "") })
+		}
 		claim := sandbox.Claim{Ticket: r.Ticket, Key: r.Key, Owner: r.Owner, Env: r.Env, Idle: spec.Idle}
 		if !s.Deadline.IsZero() {
 			claim.TTL = max(time.Until(s.Deadline), time.Second)
 		}
+		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
-		err = d.whileRunning(ctx, r, func(ctx context.Context) error {
-			if r.Pool != "" {
-				step = "waiting for its shell"
-				return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.Dial, "") })
-			}
-			step = "claiming it"
-			if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.Dial, claim) }); err != nil {
-				return err
-			}
-			step = "waiting for the first command in its shell"
-			d.config.Progress(r.ID, sandbox.Starting, "the first command in its shell")
-			return d.config.Agent.Ready(ctx, s.Dial, r.Key)
-		})
+		if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.Dial, claim) }); err != nil {
+			return err
+		}
+		step = "waiting for the first command in its shell"
+		d.config.Progress(r.ID, sandbox.Starting, "the first command in its shell")
+		return d.config.Agent.Ready(ctx, s.Dial, r.Key)
+	})
+	if err == nil && finished {
+		return pod, nil
 	}
 	if err == nil {
 		step = "noting that it is ready"

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -234,20 +235,12 @@ func TestCreateFails(t *testing.T) {
 		{"no namespace", "create", "secrets", false, apierrors.NewNotFound(corev1.Resource("namespaces"), "agents"), nil, "make it with 'kubectl create namespace agents'"},
 		{"refused", "create", "pods", false, apierrors.NewBadRequest("no such field"), sandbox.ErrInvalid, "no such field"},
 		{"owner", "patch", "secrets", false, broken, sandbox.ErrUnknown, "to its Pod"},
-		{"watch", "watch", "pods", false, broken, sandbox.ErrUnknown, "watching the Pod"},
-		{"look", "get", "pods", false, broken, sandbox.ErrUnknown, "looking at the Pod"},
 		{"note", "patch", "pods", false, apierrors.NewNotFound(pods, "p"), sandbox.ErrNotFound, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			var calls *int
-			if tt.verb == "watch" {
-				calls = new(int)
-				w.PrependWatchReactor(tt.resource, func(clienttesting.Action) (bool, watch.Interface, error) { *calls++; return true, nil, tt.err })
-			} else {
-				calls = w.fail(tt.verb, tt.resource, tt.done, tt.err)
-			}
+			calls := w.fail(tt.verb, tt.resource, tt.done, tt.err)
 			s, err := w.driver.Create(t.Context(), spec)
 			if s != nil || err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) || *calls == 0 {
 				t.Errorf("got %v, %v after %d calls; want %v, %q", s, err, *calls, tt.is, tt.want)
@@ -887,23 +880,124 @@ func TestRemovalOnLostNode(t *testing.T) {
 	}
 }
 
-// A creation that waits goes on after the API server was away for a moment.
+// A creation that waits goes on after the API server was away for a moment, and leaves
+// nothing if it was away for longer.
 func TestCreateOverOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.driver.SetOutage(time.Minute)
 	down := apierrors.NewInternalError(errors.New("down"))
-	watches, gets := 0, 0
-	w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
-		watches++
-		return watches == 1, nil, down
-	})
-	w.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		gets++
-		return gets == 1, nil, down
-	})
-	if s, err := w.driver.Create(t.Context(), spec); err != nil || s.State != sandbox.Ready || watches < 3 || gets < 2 {
-		t.Errorf("%+v, %v; %d watches, %d looks", s, err, watches, gets)
+	for _, tt := range []struct {
+		name          string
+		watches, gets int // how many of them fail
+		want          error
+	}{
+		{"a moment", 1, 1, nil}, {"no watch", 1e6, 0, sandbox.ErrUnknown}, {"no look", 1, 1e6, sandbox.ErrUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.status = corev1.PodStatus{Phase: corev1.PodPending}
+			if tt.want == nil {
+				w.driver.SetOutage(time.Minute)
+			}
+			watches, gets := 0, 0
+			w.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				gets++
+				return gets <= tt.gets, nil, down
+			})
+			w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+				if watches++; watches <= tt.watches {
+					return true, nil, down
+				}
+				return true, w.starts(t), nil
+			})
+			s, err := w.driver.Create(t.Context(), spec)
+			if !errors.Is(err, tt.want) || err == nil && (s.State != sandbox.Ready || watches != 2 || gets != 2) || watches == 0 || tt.gets > 0 && gets < 2 {
+				t.Errorf("%+v, %v; %d watches, %d looks", s, err, watches, gets)
+			}
+			if left := w.left(t); err != nil && len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// starts is a watch of the only Pod, whose container then starts.
+func (w *world) starts(t *testing.T) *watch.FakeWatcher {
+	t.Helper()
+	resource := corev1.SchemeGroupVersion.WithResource("pods")
+	list, err := w.Tracker().List(resource, corev1.SchemeGroupVersion.WithKind("Pod"), "agents")
+	if err != nil || len(list.(*corev1.PodList).Items) != 1 {
+		t.Errorf("the Pods: %v, %v", list, err)
+		return watch.NewFake()
+	}
+	pod := &list.(*corev1.PodList).Items[0]
+	pod.Status = running
+	if err := w.Tracker().Update(resource, pod, "agents"); err != nil {
+		t.Error(err)
+	}
+	changes := watch.NewFakeWithChanSize(1, false)
+	changes.Modify(pod)
+	return changes
+}
+
+// Requests to the API server are what a cluster carries the fewest of, see docs/scale.md.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		spec sandbox.Spec
+		want []string
+	}{
+		{"a key", sandbox.Spec{Image: "image", Key: "key"}, []string{
+			"create secrets", "create pods", "patch secrets", "watch pods", "patch pods",
+		}},
+		{"a name", sandbox.Spec{Image: "image", Name: "first"}, []string{
+			"create secrets", "list secrets", "create pods", "patch secrets", "watch pods", "patch pods",
+		}},
+		{"no network", sandbox.Spec{Image: "image", Network: "none"}, []string{
+			"list networkpolicies", "create secrets", "create pods", "patch secrets", "watch pods", "patch pods",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.status = corev1.PodStatus{Phase: corev1.PodPending}
+			w.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+				deny := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "deny"}}
+				deny.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+				return true, &networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{deny}}, nil
+			})
+			w.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, w.starts(t), nil })
+			if _, err := w.driver.Create(t.Context(), tt.spec); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, a := range w.Actions() {
+				got = append(got, a.GetVerb()+" "+a.GetResource().Resource)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A key that is taken is followed although the quota is used up, which is asked first.
+func TestFollowWithoutQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := w.driver.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.fail("create", "*", false, apierrors.NewForbidden(corev1.Resource("secrets"), "s", errors.New("exceeded quota: small, requested: count/secrets=1")))
+	if again, err := w.driver.Create(t.Context(), spec); err != nil || again.Instance != s.Instance {
+		t.Errorf("the same key: %+v, %v", again, err)
+	}
+	other := spec
+	other.Key = "other"
+	if _, err := w.driver.Create(t.Context(), other); !errors.Is(err, sandbox.ErrQuota) {
+		t.Errorf("another key: %v", err)
 	}
 }
 

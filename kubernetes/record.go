@@ -64,45 +64,44 @@ func newRecord(id, hash string, spec *sandbox.Spec) *record {
 }
 
 // take makes the record of a key, or finds the one that is there. mine reports that
-// this call made it.
-func (d *Driver) take(ctx context.Context, r *record, name string) (found *record, mine bool, err error) {
-	id := r.ID
-	if found, err := d.record(ctx, id); err == nil {
-		return follow(found, r.Spec)
-	} else if !errors.Is(err, sandbox.ErrNotFound) {
-		return nil, false, err
-	}
-	if err := d.nameIsFree(ctx, r, name); err != nil {
-		return nil, false, err
-	}
+// this call made it. It asks by making the record: most keys are new.
+func (d *Driver) take(ctx context.Context, r *record) (found *record, mine bool, err error) {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return nil, false, fmt.Errorf("writing the record of sandbox %s: %w", id, err)
+		return nil, false, fmt.Errorf("writing the record of sandbox %s: %w", r.ID, err)
 	}
 	made, err := d.secrets().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: secretPrefix + id, Labels: map[string]string{labelManaged: "sandbox", labelID: id, labelName: nameHash(r.Name)},
+			Name: secretPrefix + r.ID, Labels: map[string]string{labelManaged: "sandbox", labelID: r.ID, labelName: nameHash(r.Name)},
 		},
 		Data: map[string][]byte{recordField: data},
 	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		found, err := d.record(ctx, id)
-		if errors.Is(err, sandbox.ErrNotFound) {
+	if err == nil {
+		r.uid = made.UID
+		return r, true, nil
+	}
+	taken := apierrors.IsAlreadyExists(err)
+	if taken || apierrors.IsForbidden(err) { // a quota that is used up, say, is asked before the name
+		found, lookErr := d.record(ctx, r.ID)
+		switch {
+		case lookErr == nil:
+			return follow(found, r.Spec)
+		case taken && errors.Is(lookErr, sandbox.ErrNotFound):
 			return nil, false, errUndone
+		case taken:
+			return nil, false, lookErr
 		}
-		if err != nil {
-			return nil, false, err
-		}
-		return follow(found, r.Spec)
+		return nil, false, d.creationError(ctx, "making the record of sandbox "+r.ID, err)
 	}
-	if err != nil {
-		// The API server may have made it although its answer did not arrive.
-		undoCtx, cancel := settling(ctx)
-		defer cancel()
-		return nil, false, errors.Join(d.creationError(ctx, "making the record of sandbox "+id, err), d.forget(undoCtx, r))
+	// The API server may have made it although its answer did not arrive. Where it does
+	// not answer now, Prune removes the record.
+	undoCtx, cancel := settling(ctx)
+	defer cancel()
+	undone := d.forget(undoCtx, r)
+	if errors.Is(undone, sandbox.ErrUnknown) {
+		undone = nil
 	}
-	r.uid = made.UID
-	return r, true, nil
+	return nil, false, errors.Join(d.creationError(ctx, "making the record of sandbox "+r.ID, err), undone)
 }
 
 // follow joins the creation of another caller.
@@ -113,9 +112,8 @@ func follow(found *record, hash string) (*record, bool, error) {
 	return found, false, nil
 }
 
-// nameIsFree fails with ErrConflict if another record has the name. It is asked
-// before the own record is made, to fail early, and again after it, because only then
-// do two callers at once see each other.
+// nameIsFree fails with ErrConflict if another record has the name. It is asked once the
+// own record is made: only then do two callers at once see each other.
 func (d *Driver) nameIsFree(ctx context.Context, r *record, name string) error {
 	if name == "" {
 		return nil

@@ -15,80 +15,76 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// running returns when the container of the Pod runs, and reports what it waits for.
-func (d *Driver) running(ctx context.Context, r *record, pod *corev1.Pod) (*corev1.Pod, error) {
-	if _, waiting, err := look(pod); r.From != "" && err == nil && waiting == "" && pod.DeletionTimestamp == nil {
-		return pod, nil // a warm one
-	}
-	said := ""
-	err := d.follow(ctx, r.Pod, func(now *corev1.Pod) (bool, error) {
-		if now == nil || now.UID != pod.UID {
-			return false, errUndone
-		}
-		if now.DeletionTimestamp != nil {
-			return false, fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
-		}
-		pod = now
-		state, waiting, err := look(now)
-		if err == nil && waiting != said && waiting != "" {
-			said = waiting
-			d.config.Progress(r.ID, state, waiting)
-		}
-		return waiting == "", err
-	})
-	return pod, err
-}
-
-// whileRunning does work until the Pod ends, whose end is then the error.
-func (d *Driver) whileRunning(ctx context.Context, r *record, work func(context.Context) error) error {
+// whileRunning does work once the container of the Pod runs, and returns the Pod as it
+// was then. It reports what it waits for. The end of the Pod ends work, and is the error.
+func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, work func(context.Context, *corev1.Pod) error) (*corev1.Pod, error) {
 	workCtx, ended := context.WithCancelCause(ctx)
 	watchCtx, stop := context.WithCancel(ctx)
+	runs := make(chan *corev1.Pod, 1)
 	watched := make(chan struct{})
 	go func() { // ends with this function
 		defer close(watched)
-		err := d.follow(watchCtx, r.Pod, func(now *corev1.Pod) (bool, error) {
-			if now == nil {
-				return false, errUndone
+		said, running := "", false
+		ended(d.follow(watchCtx, pod, func(now *corev1.Pod) error {
+			if now == nil || now.UID != pod.UID {
+				return errUndone
 			}
 			if now.DeletionTimestamp != nil {
-				return false, fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
+				return fmt.Errorf("%w: its Pod is %s", errUndone, removal(now))
 			}
-			_, _, err := look(now)
-			return false, err
-		})
-		if watchCtx.Err() == nil {
-			ended(err)
-		}
+			state, waiting, err := look(now)
+			switch {
+			case err != nil || running:
+			case waiting == "":
+				running = true
+				runs <- now
+			case waiting != said:
+				said = waiting
+				d.config.Progress(r.ID, state, waiting)
+			}
+			return err
+		}))
 	}()
-	err := work(workCtx)
-	cause := context.Cause(workCtx)
+	var err error
+	select {
+	case pod = <-runs:
+		err = work(workCtx, pod)
+	case <-workCtx.Done():
+		err = context.Cause(workCtx)
+	}
+	if workCtx.Err() != nil && err != nil {
+		err = context.Cause(workCtx)
+	}
 	stop()
 	<-watched
-	ended(nil)
-	if err != nil && cause != nil {
-		return cause
-	}
-	return err
+	return pod, err
 }
 
 // outageTime is how long a creation goes on without the API server, which may be
 // restarted or replaced meanwhile.
 const outageTime = 30 * time.Second
 
-// follow calls each with the Pod as it is and whenever it changes, nil once it is
-// gone, until each returns true or an error, or the API server was silent for
+// follow calls each with the Pod, which the caller has just got, and whenever it changes,
+// nil once it is gone, until each returns an error, or the API server was silent for
 // outageTime.
-func (d *Driver) follow(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) error {
+func (d *Driver) follow(ctx context.Context, pod *corev1.Pod, each func(*corev1.Pod) error) error {
+	err := each(pod)
 	var silent time.Time // since when; zero: it answers
-	for {
-		done, err := d.followOnce(ctx, name, func(pod *corev1.Pod) (bool, error) {
-			silent = time.Time{}
-			return each(pod)
-		})
-		if err = d.outlast(ctx, &silent, err); done || err != nil {
-			return err
+	for name := pod.Name; err == nil; {
+		err = d.changes(ctx, pod, func() { silent = time.Time{} }, each)
+		for err = d.outlast(ctx, &silent, err); err == nil; {
+			pod, err = d.pods().Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return each(nil)
+			}
+			if err == nil {
+				err = each(pod)
+				break
+			}
+			err = d.outlast(ctx, &silent, apiError(ctx, "looking at the Pod "+name, err))
 		}
 	}
+	return err
 }
 
 // outlast returns the error of a wait that is to end. While the API server does not
@@ -106,41 +102,35 @@ func (d *Driver) outlast(ctx context.Context, silent *time.Time, err error) erro
 	return sleep(ctx, createPause)
 }
 
-// followOnce is follow until the API server ends the watch or does not answer. The
-// watch begins before the Pod is looked at, so no change is missed.
-func (d *Driver) followOnce(ctx context.Context, name string, each func(*corev1.Pod) (bool, error)) (bool, error) {
-	w, err := d.pods().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+// changes calls each with what a Pod becomes, until each returns an error or the API
+// server ends the watch, and begun once it watches.
+func (d *Driver) changes(ctx context.Context, pod *corev1.Pod, begun func(), each func(*corev1.Pod) error) error {
+	w, err := d.pods().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name, ResourceVersion: pod.ResourceVersion})
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return nil // too much has changed in the cluster since
+	}
 	if err != nil {
-		return false, apiError(ctx, "watching the Pod "+name, err)
+		return apiError(ctx, "watching the Pod "+pod.Name, err)
 	}
 	defer w.Stop()
-	pod, err := d.pods().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return each(nil)
-	}
-	if err != nil {
-		return false, apiError(ctx, "looking at the Pod "+name, err)
-	}
-	if done, err := each(pod); done || err != nil {
-		return done, err
-	}
+	begun()
 	for {
 		select {
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return context.Cause(ctx)
 		case event, ok := <-w.ResultChan():
 			if !ok || event.Type == watch.Error {
-				return false, sleep(ctx, createPause)
+				return sleep(ctx, createPause)
 			}
-			pod, isPod := event.Object.(*corev1.Pod)
-			if !isPod || pod.Name != name {
+			now, isPod := event.Object.(*corev1.Pod)
+			if !isPod || now.Name != pod.Name {
 				continue
 			}
 			if event.Type == watch.Deleted {
-				pod = nil
+				now = nil
 			}
-			if done, err := each(pod); done || err != nil {
-				return done, err
+			if err := each(now); err != nil {
+				return err
 			}
 		}
 	}

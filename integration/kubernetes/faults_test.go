@@ -349,7 +349,7 @@ func TestRefusals(t *testing.T) {
 	want("eviction", in(shared.kubeconfig(), kubernetes.Config{Agent: evicting}), nil, sandbox.ErrNotFound, "being removed: EvictionByEvictionAPI")
 
 	_, limited := installed(t)
-	want("rights", in(limited, kubernetes.Config{}), nil, nil, "cannot get resource", "'runtimectl doctor' lists the rights that are missing")
+	want("rights", in(limited, kubernetes.Config{}), nil, nil, "cannot create resource", "'runtimectl doctor' lists the rights that are missing")
 	all, err := d.List(t.Context())
 	if pods, secrets := objects(t, space); err != nil || len(all)+len(pods)+len(secrets) != 0 {
 		t.Errorf("left: %v, %v, %v, %v", all, pods, secrets, err)
