@@ -66,7 +66,7 @@ type FrozenShell struct {
 	Cmdline, Pending               []byte
 	Pressed, Locks                 bool
 	Master, Slave, Script, Reports int
-	Begins                         int // 0 where the server that started the shell had none
+	Begins                         int // 0 where the shell has no begin pipe
 	Modes                          unix.Termios
 	UID, GID, Mode                 uint32
 }
@@ -204,7 +204,7 @@ func (sh *shell) freeze(keep func(*os.File) (int, error)) (*FrozenShell, error) 
 		open *os.File
 		fd   *int
 	}{{sh.term.master, &f.Master}, {sh.term.slave, &f.Slave}, {sh.script, &f.Script}, {sh.reports, &f.Reports}, {sh.begins, &f.Begins}} {
-		if file.open == nil {
+		if file.open == sh.begins && sh.errors == "" {
 			continue
 		}
 		fd, err := keep(file.open)

@@ -293,6 +293,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	s.prompt = ""
 	s.count++
 	cur = s.begin(text, by)
+	cur.begun = !sh.saysBegins()
 	gone := s.shell != sh || !s.alive
 	s.mu.Unlock()
 	err := errNotSent
@@ -320,7 +321,7 @@ type running struct {
 	sent     chan struct{} // closed once the shell was given it
 	given    time.Time     // when that was
 	keyed    bool          // a key was pressed for it, or for the command before it
-	begun    bool          // the shell said that it begins it, as far as the begin pipe was read
+	begun    bool          // the shell said that it begins it, as far as the begin pipe was read, or cannot say so
 	watch    watchState
 	answered bool          // an answer about it has been given
 	key      string        // the last key pressed
@@ -437,14 +438,12 @@ func (s *Session) reported(sh *shell, r report) {
 	c := s.current
 	stale := s.shell != sh || c == nil || c.seq != r.asked || c.ended()
 	unrun := !stale && r.progress.begun >= 0 && r.progress.begun < c.seq
-	if !stale {
-		sh.readBegins(c.seq) // which leaves room for the next
-	}
 	save := !stale && !unrun && (mayChangeState(c.text) || r.path != s.path)
 	if unrun && c.keyed { // a key came first
 		unrun, r.progress.status = false, 128+int(syscall.SIGINT)
 	}
 	if unrun {
+		sh.readBegins(c.seq) // it could not go on
 		c.begun = false
 	}
 	s.mu.Unlock()

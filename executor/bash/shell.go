@@ -106,7 +106,7 @@ type shell struct {
 	begins  *os.File // the same, read without waiting; nil for a shell that another version of the server started
 	input   string   // the shell's end of script, as /proc names it
 	output  string   // the shell's end of reports, as /proc names it
-	errors  string   // the shell's end of begins, as /proc names it; "" where begins is nil
+	errors  string   // the shell's end of begins, as /proc names it; "" where the shell has none; guarded by Session.looking and mu
 	token   string
 	cmdline atomic.Pointer[[]byte] // of the shell itself, as /proc has it; nil until its first report
 
@@ -268,7 +268,7 @@ func (sh *shell) place() place {
 	if err == nil && own != nil && !bytes.Equal(now, *own) {
 		return isReplaced
 	}
-	switch sh.standardInput() {
+	switch sh.standardFile(0) {
 	case "":
 		return unknownPlace
 	case sh.input:
@@ -293,12 +293,12 @@ func (sh *shell) maxDescriptors() int {
 	return most
 }
 
-// standardInput returns what the shell's standard input is: the name of the
-// terminal while it evaluates a command, sh.input while it reads its script, ""
+// standardFile returns what the shell's standard file number fd is: the name of the
+// terminal while it evaluates a command, that of a pipe while it reads its script, ""
 // where /proc does not say.
-func (sh *shell) standardInput() (target string) {
+func (sh *shell) standardFile(fd int) (target string) {
 	_ = sh.user.Do(func() (err error) {
-		target, err = os.Readlink(sh.proc("fd/0"))
+		target, err = os.Readlink(sh.proc("fd/" + strconv.Itoa(fd)))
 		return err
 	})
 	return target
@@ -351,7 +351,7 @@ func (sh *shell) awaitBegin(done <-chan struct{}) {
 	defer limit.Stop()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for sh.standardInput() != sh.term.name {
+	for sh.standardFile(0) != sh.term.name {
 		select {
 		case <-look.C:
 		case <-done:
@@ -559,21 +559,41 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 // in it, or may have; full, whether the shell may wait until the pipe takes more. The caller
 // holds the session's mu, so that no other reads at the same time.
 func (sh *shell) readBegins(seq int64) (begun, full bool) {
-	if sh.begins == nil {
+	if sh.errors == "" {
 		return true, false
 	}
-	var data []byte
-	var err error
-	for more := true; more && err == nil && len(data) < maxPipe; {
-		data = slices.Grow(data, 512)
-		free := data[len(data):cap(data)]
-		var n int
-		n, err = fsutil.ReadNow(sh.begins, free)
-		data, more = data[:len(data)+n], n == len(free)
-	}
+	data, err := sh.emptyBegins()
 	failed := err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, io.EOF)
 	begun = failed || len(data) >= maxPipe || bytes.Contains(data, beginMessage(sh.token, seq))
 	return begun, len(data) >= pipeBuffer
+}
+
+// saysBegins empties the begin pipe, and reports whether the shell still has it. The caller
+// holds the session's looking and mu.
+//
+// A trap, or a prompt, can make another file the shell's standard error: exec 2>FILE there
+// is not undone, as it is in a command.
+func (sh *shell) saysBegins() bool {
+	if sh.errors == "" {
+		return false
+	}
+	if _, err := sh.emptyBegins(); errors.Is(err, io.EOF) {
+		if now := sh.standardFile(2); now != "" && now != sh.errors {
+			sh.errors = ""
+		}
+	}
+	return sh.errors != ""
+}
+
+// emptyBegins reads the begin pipe until that would wait, which is EAGAIN, or maxPipe came.
+func (sh *shell) emptyBegins() (data []byte, err error) {
+	for err == nil && len(data) < maxPipe {
+		data = slices.Grow(data, 512)
+		var n int
+		n, err = fsutil.ReadNow(sh.begins, data[len(data):cap(data)])
+		data = data[:len(data)+n]
+	}
+	return data, err
 }
 
 // pipeBuffer is the least that a pipe holds (PIPE_BUF in pipe(7)).

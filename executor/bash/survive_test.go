@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/internal/identity"
@@ -251,6 +252,31 @@ func TestTraceOfLongText(t *testing.T) {
 	do(t, s, "set -xv")
 	if r := do(t, s, ": '"+strings.Repeat("x", 300<<10)+"'; (exit 6)"); r.Status != 6 || r.Restarted != "" {
 		t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
+	}
+}
+
+// A trap or a prompt can take the begin pipe from the shell. No later command runs twice then, and
+// none is ended for it.
+func TestLostBeginPipe(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"trap 'exec 2>/dev/null' DEBUG", "readonly PROMPT_COMMAND='exec 2>/dev/null'; trap 'exec 2>/dev/null' USR1; kill -USR1 $$"} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, "/bin/bash")
+			do(t, s, text)
+			do(t, s, "sleep 0.1") // the prompt has run
+			begin(t, s, "echo ready; read x", "ready")
+			<-time.After(4 * time.Second) // more than patience
+			if r := enter(t, s, "typed"); r.Status != 0 || r.Restarted != "" {
+				t.Errorf("a builtin that waits: got status %d, restarted %q", r.Status, r.Restarted)
+			}
+			if r := do(t, s, "echo ran >>log; kill -9 $$"); r.Restarted == "" {
+				t.Errorf("got %+v, want a new shell", r)
+			}
+			if r := do(t, s, "cat log"); r.Output != "ran" {
+				t.Errorf("got %q, want that the command ran once", r.Output)
+			}
+		})
 	}
 }
 
