@@ -320,10 +320,12 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 		flags |= unix.O_NOFOLLOW
 	}
 	f, err := userfile.Open(path, flags, 0)
-	if err != nil {
-		if named {
+	defer func() {
+		if named && g.unread == nil {
 			g.unread = err
 		}
+	}()
+	if err != nil {
 		return
 	}
 	defer func() { _ = f.Close() }()
@@ -343,7 +345,7 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	}
 	b := bytes.NewBuffer(g.buf[:0])
 	b.Grow(int(info.Size()) + bytes.MinRead)
-	if _, err := b.ReadFrom(io.LimitReader(r, maxWhole)); err != nil {
+	if _, err = b.ReadFrom(io.LimitReader(r, maxWhole)); err != nil {
 		return
 	}
 	if g.buf = b.Bytes(); bytes.IndexByte(g.buf, 0) >= 0 {

@@ -39,8 +39,9 @@ func batchSize(files []file) int {
 
 // narrow removes, by ripgrep if it exists, the files without the text that
 // every match contains. This package finds the lines in the rest, so the
-// results are the same. If the program fails, narrow removes no file. The
-// program runs as the user, and is killed when ctx ends.
+// results are the same. If the program fails, narrow removes no file; nor does it
+// remove a single one, for the query may name that. The program runs as the user, and
+// is killed when ctx ends.
 func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []file {
 	var size int64
 	for _, f := range files {
@@ -48,7 +49,7 @@ func (s *Searcher) narrow(ctx context.Context, files []file, literal string) []f
 			size += f.size
 		}
 	}
-	if s.cfg.Ripgrep == "" || len(literal) < shortest || size < worthIt || !plainCase(literal) {
+	if s.cfg.Ripgrep == "" || len(files) == 1 || len(literal) < shortest || size < worthIt || !plainCase(literal) {
 		return files
 	}
 	args := []string{

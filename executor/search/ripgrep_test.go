@@ -58,6 +58,31 @@ func TestRipgrepFindsTheSame(t *testing.T) {
 	}
 }
 
+// Of a file that the query names, the answer says why it was not searched, also where
+// ripgrep finds nothing in it.
+func TestNamedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fake, file := filepath.Join(dir, "rg"), filepath.Join(dir, "nul")
+	testhelp.WriteProgram(t, fake, "#!/bin/sh\nexit 1\n")
+	if err := os.WriteFile(file, []byte(strings.Repeat("n\x00", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := search.New(search.Config{Ripgrep: fake})
+	if got, err := s.Grep(t.Context(), search.GrepQuery{Path: file, Pattern: "needle", Limit: 1}); err != nil || !got.NotText {
+		t.Errorf("zero bytes: got %+v, %v, want that it is not text", got, err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	memory := fmt.Sprintf("/proc/%d/mem", cmd.Process.Pid) // begins with a page that does not exist
+	if got, err := s.Grep(t.Context(), search.GrepQuery{Path: memory, Pattern: "needle", Limit: 1}); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("a file that fails: got %+v, %v", got, err)
+	}
+}
+
 // Whatever the program of that name does, what is found stays bounded and right
 // or is a part of it.
 func TestRipgrepMayBeAnything(t *testing.T) {
