@@ -289,6 +289,66 @@ func TestNodeDies(t *testing.T) {
 	}
 }
 
+// A taint empties the node: creations say so, sandboxes end and are not found, their
+// records go with them, and those that tolerate the taint stay.
+func TestNodeIsEmptied(t *testing.T) {
+	d := open(t, true)
+	taint := func(ctx context.Context, taints string) {
+		t.Helper()
+		if _, err := shared.api.CoreV1().Nodes().Patch(ctx, "node", types.MergePatchType, []byte(`{"spec": {"taints": `+taints+`}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var words sync.Map // of the events, by sandbox
+	ctx, stop := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = d.(sandbox.Watcher).Events(ctx, func(e sandbox.Event) error { words.Store(e.ID, e.What); return nil })
+	}()
+	defer func() { stop(); <-watched }()
+
+	spec, tolerant := small, small
+	spec.Key, tolerant.Tolerations = "key", []string{"maintenance:NoExecute"}
+	s, err := d.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays, err := d.Create(t.Context(), tolerant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the events have them", func() bool { _, ok := words.Load(stays.ID); return ok })
+	t.Cleanup(func() { taint(context.WithoutCancel(t.Context()), "null") })
+	space := spaceOf(t)
+	evicting := openIn(t, shared.kubeconfig(), kubernetes.Config{
+		Cluster: "test/" + space, Direct: true,
+		Agent: &evictor{evict: func() { taint(t.Context(), `[{"key": "maintenance", "effect": "NoExecute"}]`) }},
+	})
+	_, err = evicting.Create(t.Context(), small)
+	t.Log(err)
+	if !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "being removed: DeletionByTaintManager") {
+		t.Errorf("a creation meanwhile: %v", err)
+	}
+	until(t, "it is removed", func() bool { _, err := d.Get(t.Context(), s.ID); return errors.Is(err, sandbox.ErrNotFound) })
+	until(t, "it is reported", func() bool { word, _ := words.Load(s.ID); return word == "destroy" })
+	until(t, "its record is gone", func() bool {
+		pods, secrets := objects(t, space)
+		return len(pods) == 1 && len(secrets) == 1
+	})
+	if found, err := d.Get(t.Context(), stays.ID); err != nil || found.State != sandbox.Ready || found.Instance != stays.Instance {
+		t.Errorf("the one that tolerates the taint: %+v, %v", found, err)
+	}
+	shellOf(t, stays)("true")
+	if removed, err := d.(sandbox.Pruner).Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("Prune: %+v, %v", removed, err)
+	}
+	taint(t.Context(), "null")
+	if again, err := d.Create(t.Context(), spec); err != nil || again.Instance == s.Instance {
+		t.Errorf("its key: %+v, %v", again, err)
+	}
+}
+
 // What users see who ask for what the cluster refuses.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
