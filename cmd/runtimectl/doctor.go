@@ -40,6 +40,9 @@ access to the engine, 6 without an engine, and 1 when something else is missing.
 		if err := p.Print(format, report); err != nil {
 			return err
 		}
+		if i := slices.IndexFunc(report, func(f finding) bool { return f.Status == "missing" }); i >= 0 && missing == nil {
+			missing = errors.New("missing: " + report[i].Text)
+		}
 		return missing
 	}
 	return c

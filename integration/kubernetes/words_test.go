@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,9 @@ func TestWords(t *testing.T) {
 	t.Parallel()
 	w := newWords(t)
 	w.want("Kubernetes v1.", "", "doctor")
+	without := *w
+	without.env = append(slices.Clone(w.env), "ACTIOND_SERVER_IMAGE=")
+	without.refused("missing: no image brings the server into Pods", "doctor")
 	id := strings.TrimSpace(w.want("", "", "create", "--name", "build", "--memory", "256m", "--ttl", "1h", "--pull", "never", "-e", "GREETING=hello", busyboxImage))
 	w.want(id, "", "ls")
 	if out := w.want("256 MiB of memory, 2 processors", "", "inspect", "build"); strings.Contains(out, "0 processes") {
