@@ -188,6 +188,8 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	case err == flag.ErrHelp: //nolint:errorlint // flag returns it bare
 		_, _ = io.WriteString(stderr, help)
 		return nil, err
+	case err != nil && strings.HasPrefix(err.Error(), "flag provided but not defined"):
+		return nil, usagef("%v: %s", err, otherVersion())
 	case err != nil:
 		return nil, &usageError{err.Error()}
 	}
@@ -260,6 +262,12 @@ func isSwitch(name string) bool {
 	return false
 }
 
+// otherVersion is what to think of where a word is not known: a driver starts the server of
+// an image that may be older than the driver.
+func otherVersion() string {
+	return "this is server " + version() + "; where runtimectl started it, 'runtimectl version' must say the same"
+}
+
 // complete checks what was given and fills in what was not.
 func (o *options) complete(positional []string, keyFile string) error {
 	if o.plugins != nil && len(o.plugins) == 0 {
@@ -271,6 +279,8 @@ func (o *options) complete(positional []string, keyFile string) error {
 		}
 	}
 	switch {
+	case len(positional) > 0 && strings.Trim(positional[0], "0123456789") != "":
+		return usagef("%q is neither a port nor a command: %s", positional[0], otherVersion())
 	case len(positional) > 1:
 		return usagef("unexpected argument %q: only the port stands alone", positional[1])
 	case len(positional) == 1 && o.addr != "":
