@@ -158,7 +158,9 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 			return err
 		}
 		dir, name := to.Real, ""
+		counted := &counter{what: source, stopped: ctx.Err, begun: time.Now()}
 		if source == "-" {
+			counted.what = "standard input"
 			if !to.Found || !to.Info.Mode.IsDir() {
 				return fmt.Errorf("directory %s in sandbox %s: %w", to.Path, s.ID, command.ErrNotFound)
 			}
@@ -171,11 +173,14 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 		if err != nil {
 			return err
 		}
-		line := p.Progress()
-		defer line.End()
-		notes := p.leftOut(line)
+		if info, err := os.Stat(source); err == nil && info.Mode().IsRegular() {
+			counted.total = info.Size()
+		}
+		counted.line = p.Progress()
+		defer counted.line.End()
+		notes := p.leftOut(counted.line)
 		defer notes.end()
-		return p.send(ctx, files, s, dir, func(w io.Writer) error {
+		return send(ctx, files, s, dir, counted, func(w io.Writer) error {
 			pack := &archive.Packer{Out: tar.NewWriter(w), Owner: owner, LeftOut: notes.add}
 			var err error
 			if source == "-" {
@@ -189,7 +194,7 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 				return err
 			}
 			return pack.Out.Close()
-		}, line)
+		})
 	})
 }
 
@@ -215,15 +220,16 @@ func target(source string, to transfer.RemotePath) (dir, name string, err error)
 }
 
 // send gives what write writes to the sandbox, as it comes.
-func (p *program) send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, write func(io.Writer) error, line *output.Progress) error {
+func send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, counted *counter, write func(io.Writer) error) error {
 	r, w := io.Pipe()
+	counted.Reader = r
 	wrote := make(chan error, 1)
 	go func() { // ends with the reader, at the latest
 		err := write(w)
 		_ = w.CloseWithError(err) // never fails
 		wrote <- err
 	}()
-	err := files.CopyIn(ctx, s, dir, &counter{Reader: r, line: line, what: dir, stopped: ctx.Err, begun: time.Now()})
+	err := files.CopyIn(ctx, s, dir, counted)
 	_ = r.CloseWithError(errReaderGone) // never fails
 	if failed := <-wrote; failed != nil && !errors.Is(failed, errReaderGone) {
 		return failed // the reason of the other

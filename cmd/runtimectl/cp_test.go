@@ -147,6 +147,23 @@ func (i *interrupting) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
+// The progress of a copy names the file, how much of it is copied, and its size.
+func TestCopyProgress(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	file := filepath.Join(t.TempDir(), "big")
+	write(t, file, "")
+	if err := os.Truncate(file, 4_000_000_000); err != nil {
+		t.Fatal(err)
+	}
+	y := m.onTerminal("cp", file, "box:")
+	y.shows("copying " + file + ": ")
+	y.shows(" of 4GB, ")
+	y.types("\x03")
+	y.ends(command.ExitInterrupted)
+}
+
 func TestCopyFigures(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
