@@ -23,6 +23,14 @@ var dockerHints = map[string]string{
 	"update":  "use 'runtimectl renew' for another deadline; other limits stay as they were made",
 	"diff":    "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
 	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
+	"export":  "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
+	"info":    "'runtimectl doctor' says what this host has and lacks",
+	"network": "networks are the engine's: 'docker network'; 'runtimectl create --network' uses one",
+	"push":    "images are the engine's: 'docker push'",
+	"rename":  "a sandbox keeps the name of 'runtimectl create --name'",
+	"rmi":     "images are the engine's: 'docker rmi'",
+	"tag":     "images are the engine's: 'docker tag'; 'runtimectl image --tag' names the one it builds",
+	"volume":  "'runtimectl create --volume' mounts a directory of this host",
 }
 
 // dockerFlagHints are the same for flags of 'docker run'.

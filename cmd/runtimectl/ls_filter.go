@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"text/template"
 
@@ -20,11 +21,18 @@ func (p *program) printTemplate(cmd *cobra.Command, text string, list sandboxLis
 	for _, s := range list {
 		var b strings.Builder
 		if err := t.Execute(&b, s); err != nil {
-			return command.Usage(cmd, fmt.Errorf("--format: %w", err))
+			return command.Usage(cmd, fmt.Errorf("--format: %w; the fields are %s", err, strings.Join(fieldNames(s), ", ")))
 		}
 		if _, err := fmt.Fprintln(p.Stdout, output.Clean(b.String())); err != nil {
 			return fmt.Errorf("writing the output: %w", err)
 		}
 	}
 	return nil
+}
+
+func fieldNames(s sandboxInfo) (names []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(s)) {
+		names = append(names, "."+f.Name)
+	}
+	return names
 }

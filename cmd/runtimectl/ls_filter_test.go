@@ -24,9 +24,14 @@ func TestLsChooses(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", tt.args, got, tt.want)
 		}
 	}
-	for _, args := range [][]string{{"--filter", "x=y"}, {"--format", "{{"}, {"--format", "{{.Nope}}"}} {
-		if code, stdout, _ := m.run(append([]string{"ls"}, args...)...); code != command.ExitUsage || stdout != "" {
-			t.Errorf("%q: exit code %d, %q", args, code, stdout)
+	for _, tt := range []struct{ flag, value, stderr string }{
+		{"--filter", "x=y", "names are id, name, owner, image, state, pool, label\n"},
+		{"--format", "{{", "--format: template: "},
+		{"--format", "{{.Nope}}", "; the fields are .ID, .Name, .Owner, "},
+	} {
+		code, stdout, stderr := m.run("ls", tt.flag, tt.value)
+		if code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s %s: exit code %d, %q, %q", tt.flag, tt.value, code, stdout, stderr)
 		}
 	}
 }

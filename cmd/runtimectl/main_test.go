@@ -111,6 +111,15 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: there is no command \"demoo\"; did you mean demo?\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
+			args: "toi", code: 2, // short words are like few others
+			stderr: "runtimectl: there is no command \"toi\"\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "tag a b", code: 2,
+			stderr: "runtimectl: there is no command \"tag\": images are the engine's: 'docker tag'; 'runtimectl image --tag' names the one it builds\n" +
+				"Run 'runtimectl --help' for usage.\n",
+		},
+		{
 			args: "completion tcsh", code: 2,
 			stderr: "runtimectl: there is no command \"tcsh\"; did you mean bash or fish or zsh?\nRun 'runtimectl completion --help' for usage.\n",
 		},

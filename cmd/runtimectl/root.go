@@ -203,7 +203,7 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	if hint := dockerHints[args[0]]; hint != "" && !c.HasParent() {
 		return errors.New(text + ": " + hint)
 	}
-	c.SuggestionsMinimumDistance = 2
+	c.SuggestionsMinimumDistance = min(2, len(args[0])/2) // "tag" is not like "cat"
 	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
 		text += "; did you mean " + strings.Join(similar, " or ") + "?"
 	}
