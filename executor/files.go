@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,7 +26,11 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 		if !strings.HasPrefix(path, "/") {
 			path = e.workingDir(req.Session) + "/" + path
 		}
-		r, err := e.editor.Do(edit.Command{Name: "view", Path: path, ViewRange: a.ViewRange, Markdown: true})
+		lines := []int(a.ViewRange)
+		if lines == nil && (a.Start > 0 || a.End > 0) {
+			lines = []int{a.Start + 1, cmp.Or(a.End, -1)}
+		}
+		r, err := e.editor.Do(edit.Command{Name: "view", Path: path, ViewRange: lines, Markdown: true})
 		if err != nil {
 			return complaint(err)
 		}

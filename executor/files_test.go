@@ -321,7 +321,7 @@ func TestReadMarkdown(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
 	file := filepath.Join(dir, "f.csv")
-	if err := os.WriteFile(file, []byte("a,b\n"), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("a,b\n"), 0o600), os.WriteFile(dir+"/f.txt", []byte("a\nb\nc\nd\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	got := act(t, e, api.ReadAction{Path: "f.csv", ImplSource: "default", Format: api.FormatMarkdown})
@@ -333,6 +333,16 @@ func TestReadMarkdown(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for lines, a := range map[string]api.ReadAction{
+		"     2\tb\n     3\tc\n": {Start: 1, End: 3},
+		"     4\td\n":            {Start: 3, End: -1},
+		"     1\ta\n":            {Start: 2, End: 3, ViewRange: api.LineRange{1, 1}},
+	} {
+		a.Path, a.Format = "f.txt", api.FormatMarkdown
+		if o, ok := act(t, e, a).(api.ReadObservation); !ok || !strings.HasSuffix(o.Content, "f.txt:\n"+lines) {
+			t.Errorf("%+v: got %+v, want %q", a, o, lines)
+		}
 	}
 	got = act(t, e, api.ReadAction{Path: "f.pdf", ImplSource: "default", Format: api.FormatMarkdown})
 	if o, ok := got.(api.ErrorObservation); !ok || o.Code != "file_not_found" {
