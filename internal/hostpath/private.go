@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
 // OpenPrivate opens a directory that only this process's user can look into: it makes
 // the directory where it does not exist and narrows it to mode 0700. A symbolic link,
-// a directory of another user, and one that users share, such as /tmp, is an error.
+// a directory of another user, and one that users share, such as /tmp or /var/lib, is
+// an error.
 func OpenPrivate(dir string) (*os.Root, error) {
+	dir = filepath.Clean(dir) // a slash at the end would follow a link
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -46,6 +49,24 @@ func narrow(root *os.Root, info fs.FileInfo) error {
 		return fmt.Errorf("it does not belong to user %d", os.Geteuid())
 	case opened.Mode()&fs.ModeSticky != 0:
 		return errors.New("other users share it")
+	case opened.Mode().Perm()&0o077 != 0:
+		if err := checkUnused(root); err != nil {
+			return err
+		}
 	}
 	return root.Chmod(".", 0o700)
+}
+
+// checkUnused refuses a directory with files that other users may use.
+func checkUnused(root *os.Root) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if info, err := entry.Info(); err == nil && info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o077 != 0 {
+			return fmt.Errorf("other users may use %s in it", entry.Name())
+		}
+	}
+	return nil
 }

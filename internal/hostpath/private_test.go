@@ -21,15 +21,20 @@ func TestOpenPrivate(t *testing.T) {
 		"missing":      {path: "dir/a/b", mode: 0o755, want: 0o755},
 		"own":          {path: "dir", mode: 0o777, want: 0o700},
 		"shared":       {path: "dir", mode: fs.ModeSticky | 0o777, want: fs.ModeSticky | 0o777, err: "other users share it"},
+		"with files":   {path: "full", mode: 0o755, want: 0o755, err: "other users may use file in it"},
+		"own files":    {path: "closed", mode: 0o755, want: 0o755},
 		"below a file": {path: "file/a", mode: 0o755, want: 0o755, err: "file: not a directory"},
 		"a file":       {path: "file", mode: 0o755, want: 0o755, err: "not a directory"},
 		"a link":       {path: "link", mode: 0o755, want: 0o755, err: "links are not followed"},
+		"a link's end": {path: "link/.", mode: 0o755, want: 0o755, err: "links are not followed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			base := t.TempDir()
-			dir, path := filepath.Join(base, "dir"), filepath.Join(base, tt.path)
+			dir, path := filepath.Join(base, "dir"), base+"/"+tt.path
 			if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, tt.mode), os.Symlink("dir", filepath.Join(base, "link")),
+				os.Mkdir(filepath.Join(base, "full"), 0o755), os.WriteFile(filepath.Join(base, "full", "file"), nil, 0o644),
+				os.Mkdir(filepath.Join(base, "closed"), 0o755), os.WriteFile(filepath.Join(base, "closed", "file"), nil, 0o600),
 				os.WriteFile(filepath.Join(base, "file"), nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
