@@ -35,13 +35,20 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 	if err != nil {
 		return nil, apiError(ctx, "listing the network policies", err)
 	}
-	breaches := d.breaches(list.Items, d.apiServers(ctx))
+	servers, unknown := d.apiServers(ctx)
+	breaches := d.breaches(list.Items, servers)
 	var found []sandbox.Finding
 	for _, breach := range breaches {
 		found = append(found, sandbox.Finding{Status: "weaker", About: "network", Text: "the network policies of namespace " + d.namespace + " let " + breach, So: policyAdvice})
 	}
 	if len(breaches) == 0 {
 		found = append(found, sandbox.Finding{Status: "ok", About: "network", Text: "by the network policies only the gateway reaches sandboxes, and these reach neither each other, nor the API server, nor metadata services"})
+	}
+	if unknown != nil {
+		found = append(found, sandbox.Finding{
+			Status: "note", About: "network", Text: "which addresses the API server has behind its service is not known: " + unknown.Error(),
+			So: "where they are public, add them to the exceptions of the policy actiond-sandboxes-public",
+		})
 	}
 	return append(found, d.examinePlugin(ctx)), nil
 }
@@ -88,8 +95,9 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 	return found
 }
 
-// apiServers are the addresses of the API server that this program may learn.
-func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort) {
+// apiServers are the addresses of the API server that this program may learn, with an
+// error where it may not learn those behind the service.
+func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown error) {
 	add := func(address string, port int32) {
 		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() && port > 0 && port <= 65535 {
 			all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
@@ -102,8 +110,8 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort) {
 			}
 		}
 	}
-	slices, err := d.api.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
-	if err == nil {
+	slices, unknown := d.api.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	if unknown == nil {
 		for _, slice := range slices.Items {
 			for _, e := range slice.Endpoints {
 				for _, p := range slice.Ports {
@@ -128,7 +136,7 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort) {
 			add(ip, int32(number))
 		}
 	}
-	return all
+	return all, unknown
 }
 
 // enforcers are the network plugins that obey policies, by a word of the names of their

@@ -167,6 +167,12 @@ func TestExamineIsNotAllowed(t *testing.T) {
 	if !has(found, "note", "network", "does not allow to look") || !has(found, "note", "nodes", "not yours") {
 		t.Errorf("%+v", found)
 	}
+
+	w = newWorld(t)
+	w.fail("list", "endpointslices", false, apierrors.NewForbidden(corev1.Resource("endpointslices"), "", errors.New("not yours")))
+	if found := w.examine(t); !has(found, "note", "network", "behind its service is not known: ") {
+		t.Errorf("%+v", found)
+	}
 }
 
 // A sandbox without a network is made where the policies of its namespace isolate it,

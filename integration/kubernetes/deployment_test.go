@@ -221,3 +221,36 @@ func TestDeployment(t *testing.T) {
 	}
 	logged(t, second)
 }
+
+// TestDoctorInPod has doctor look at the cluster from a gateway's Pod: with the rights of
+// the manifests nothing is missing, and it says what it may not look at.
+func TestDoctorInPod(t *testing.T) {
+	t.Parallel()
+	space, _ := install(t, 0)
+	gateways, err := shared.api.AppsV1().Deployments(space).Get(t.Context(), gatewayName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "doctor"}, Spec: gateways.Spec.Template.Spec}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	c := &pod.Spec.Containers[0]
+	c.Args, c.ReadinessProbe, c.LivenessProbe, c.Lifecycle = []string{"doctor"}, nil, nil, nil
+	pods := shared.api.CoreV1().Pods(space)
+	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it ends", func() bool {
+		pod, err = pods.Get(t.Context(), "doctor", metav1.GetOptions{})
+		return err == nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+	})
+	said, err := pods.GetLogs("doctor", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	t.Logf("%s\n%s", pod.Status.Phase, said)
+	if err != nil || pod.Status.Phase != corev1.PodSucceeded || bytes.Contains(said, []byte("missing")) {
+		t.Errorf("%v, %+v", err, pod.Status.ContainerStatuses)
+	}
+	for _, part := range []string{"namespace " + space, "only the gateway reaches sandboxes", "behind its service is not known", "whether the cluster's network obeys policies is not known"} {
+		if !bytes.Contains(said, []byte(part)) {
+			t.Errorf("doctor does not say %q", part)
+		}
+	}
+}
