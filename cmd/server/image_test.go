@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 )
@@ -27,6 +29,18 @@ mount -t proc proc "$1/proc"
 mount --bind "$2" "$1/run"
 `
 
+// needMounts skips a test where a namespace of mounts cannot be had.
+func needMounts(t *testing.T) {
+	t.Helper()
+	var root unix.Statx_t
+	switch err := unix.Statx(unix.AT_FDCWD, "/", 0, 0, &root); {
+	case os.Geteuid() != 0:
+		t.Skip("only root can mount")
+	case err == nil && root.Attributes_mask&^root.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		t.Skip("in a chroot whose root directory is no mount, a namespace of mounts cannot be made private")
+	}
+}
+
 // leave starts the server there.
 const leave = `
 exec chroot "$1" /server --addr unix:/run/s --working-dir /workspace --username agent --user-id 1000
@@ -35,9 +49,7 @@ exec chroot "$1" /server --addr unix:/run/s --working-dir /workspace --username 
 // What an image lacks, or may not be changed, keeps no command from running.
 func TestImages(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount")
-	}
+	needMounts(t)
 	binary := buildServer(t)
 	const accounts = "mkdir $1/etc; echo root:x:0:0::/root:/bin/sh >$1/etc/passwd; echo root:x:0: >$1/etc/group\n"
 	const theirs = "mkdir $1/theirs; echo x >$1/theirs/x; chown -R 1234:0 $1/theirs; mount --bind $1/theirs $1/workspace\n"
@@ -163,9 +175,7 @@ func TestImages(t *testing.T) {
 // next start.
 func TestRootByAnotherName(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount")
-	}
+	needMounts(t)
 	binary := buildServer(t)
 	const accounts = `mkdir $1/etc; echo root:x:0:0::/root:/bin/sh >$1/etc/passwd; echo root:x:0: >$1/etc/group
 	`
