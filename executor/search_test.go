@@ -33,7 +33,8 @@ func TestSearchWords(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(bin, "bin"), []byte("\x00zzz\n"), 0o644), os.Symlink(filepath.Join(dir, "a.go"), filepath.Join(bin, "link"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(bin, "bin"), []byte("\x00zzz\n"), 0o644), os.Symlink(filepath.Join(dir, "a.go"), filepath.Join(bin, "link")),
+		os.Symlink("loop", filepath.Join(bin, "loop"))); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -51,6 +52,7 @@ func TestSearchWords(t *testing.T) {
 		{"grep nothing", api.GrepAction{Pattern: "zzz"}, api.SearchObservation{Action: "grep", Path: dir, Content: `Nothing in ROOT matches "zzz".`}},
 		{"grep a file that is not text", api.GrepAction{Pattern: "zzz", Path: bin + "/bin"}, api.SearchObservation{Action: "grep", Path: bin + "/bin", Content: "Nothing in " + bin + "/bin matches \"zzz\".\n[The file is not text: at most its part before the first zero byte was searched.]"}},
 		{"grep a link", api.GrepAction{Pattern: "func", Path: bin + "/link", After: new(0)}, api.SearchObservation{Action: "grep", Path: bin + "/link", Count: 1, Content: "File: " + bin + "/link\nL3: func F() {}"}},
+		{"grep a link to itself", api.GrepAction{Pattern: "zzz", Path: bin + "/loop"}, api.ErrorObservation{Code: "invalid_argument", Content: bin + "/loop cannot be read: too many levels of symbolic links."}},
 		{"grep nowhere", api.GrepAction{Pattern: "zzz", Path: "nope"}, api.ErrorObservation{Code: "file_not_found", Content: "There is no file or directory ROOT/nope."}},
 		{"list", api.ListAction{Ignore: []string{"a*"}}, api.SearchObservation{Action: "list_directory", Path: dir, Count: 2, Content: "[DIR] sub\nb.go (23 bytes)\n(1 ignored)"}},
 		{"list a file", api.ListAction{Path: "a.go"}, api.ErrorObservation{Code: "invalid_argument", Content: "ROOT/a.go is not a directory."}},

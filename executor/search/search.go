@@ -74,6 +74,9 @@ func pathError(path string, err error) error {
 	case errors.Is(err, syscall.ENOTDIR):
 		return refuse("invalid_argument", "%s is not a directory.", path)
 	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		err = at.Err // without the path, which is there already
+	}
 	return refuse("invalid_argument", "%s cannot be read: %v.", path, err)
 }
 
