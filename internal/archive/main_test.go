@@ -1,13 +1,9 @@
 package archive_test
 
 import (
-	"os"
-	"syscall"
 	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// TestMain lets other users read what tests write, whatever umask the caller has.
-func TestMain(m *testing.M) {
-	syscall.Umask(0o022)
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testhelp.OpenMain(m) }

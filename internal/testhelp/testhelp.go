@@ -10,6 +10,13 @@ import (
 	"testing"
 )
 
+// OpenMain is a TestMain that lets other users read what tests write, whatever umask the
+// caller has.
+func OpenMain(m *testing.M) {
+	syscall.Umask(0o022)
+	m.Run()
+}
+
 // Tree lists what is below a directory: "name mode content", links with what
 // they say.
 func Tree(tb testing.TB, dir string) []string {
