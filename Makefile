@@ -85,7 +85,7 @@ bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of doc
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
 
 demo: ## build, make a sandbox, and play a session in it
-	@echo 'building both programs, which takes a minute or two the first time; each package that is compiled is named'
+	@echo 'building both programs, which takes minutes the first time; each package that is compiled is named'
 	@$(MAKE) -s build BUILDFLAGS=-v
 	bin/runtimectl demo
 

@@ -61,7 +61,7 @@ func searchTime(ctx context.Context, req api.Request) (context.Context, context.
 }
 
 // searchCut says that a search did not come to its end.
-const searchCut = "\n[The search was ended by its limits: there may be more. Search in a smaller directory.]"
+const searchCut = "\n[The search was ended by its limits: there may be more. Search fewer files, or with a longer timeout.]"
 
 // searchFailed is the answer where nothing was searched.
 func searchFailed(err error) (api.Observation, error) {

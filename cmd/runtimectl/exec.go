@@ -208,6 +208,9 @@ func (f *execFlags) line(words []string) string {
 // perform runs a command in a sandbox, shows its output, and returns its exit code
 // as a *exitError unless that is 0.
 func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
+	if opts.user != "" && !s.AllowRoot {
+		return fmt.Errorf("sandbox %s was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one", s.Name)
+	}
 	c, err := platform.Client(s)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // typeInto types text, or presses key if that is not nil, for the command that
@@ -38,7 +40,7 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte) error {
 	defer s.pressing.Unlock()
 	defer s.lookSoon(cur) // the signal may cost the report
 	sh.awaitBegin(cur.done)
-	closes(cur.done, time.Until(cur.given.Add(parseTime(cur.text))))
+	channel.ClosedWithin(cur.done, time.Until(cur.given.Add(parseTime(cur.text))))
 	s.mu.Lock()
 	ended := cur.ended()
 	if !ended {
@@ -61,7 +63,7 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte) error {
 			return err
 		}
 	}
-	if key[0] == quitKey && alone && !closes(cur.done, beginTime) {
+	if key[0] == quitKey && alone && !channel.ClosedWithin(cur.done, beginTime) {
 		sh.kill() // a loop of the shell's own that traps every key
 	}
 	if cur.ended() {
@@ -88,7 +90,7 @@ func (s *Session) pressText(cur *running, sh *shell, p []byte) error {
 // to start it: not if cur ends first, or the shell goes on by itself for a second.
 func tookOver(cur *running, sh *shell) bool {
 	for range startLooks {
-		if closes(cur.done, firstLook) {
+		if channel.ClosedWithin(cur.done, firstLook) {
 			return false
 		}
 		if sh.hasProgram() {

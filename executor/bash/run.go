@@ -259,10 +259,10 @@ func (s *Session) give(ctx context.Context, over <-chan time.Time, text string, 
 		if cur != nil {
 			return cur, nil
 		}
-		if !closes(sh.gone, firstLook) { // otherwise it ended at this moment, by itself
+		if !channel.ClosedWithin(sh.gone, firstLook) { // otherwise it ended at this moment, by itself
 			s.retire(sh, why)
 		}
-		if !closes(sh.finished, hangUpTime) {
+		if !channel.ClosedWithin(sh.finished, hangUpTime) {
 			return nil, fmt.Errorf("the shell %s, and cannot be ended", why)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/random"
 )
@@ -694,26 +695,14 @@ func (sh *shell) close() {
 	_ = sh.process.Signal(syscall.SIGHUP)
 	sh.wake()
 	_ = sh.script.Close()
-	if closes(sh.finished, hangUpTime) {
+	if channel.ClosedWithin(sh.finished, hangUpTime) {
 		return
 	}
 	sh.kill()
-	if !closes(sh.finished, hangUpTime) {
+	if !channel.ClosedWithin(sh.finished, hangUpTime) {
 		// This process may not kill it. Without its terminal and its script
 		// it can do nothing for the session.
 		sh.closeFiles()
-	}
-}
-
-// closes waits for a channel to be closed and reports whether it was within limit.
-func closes(c <-chan struct{}, limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-c:
-		return true
-	case <-timer.C:
-		return false
 	}
 }
 
