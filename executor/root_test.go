@@ -84,7 +84,7 @@ func TestExecRootInheritsNothing(t *testing.T) {
 		{"user", "id -u; id -g; pwd", "0\n0\n/\n"},
 		{"program", "ls -d /", "/\n"},
 		{"terminal", "stat -c '%u %A' $(readlink /proc/$$/fd/1) | sed 's/-w----$/------/'", "0 crw-------\r\n"}, // or for write(1) of group tty too
-		{"session", "ps -o sid= -p $$ | tr -d ' '; echo $$", "same"},
+		{"session", "read -r _ _ _ _ _ session _ </proc/$$/stat; echo $session $$", "same"},
 	} {
 		a := api.ExecAction{Command: test.line}
 		if test.name == "terminal" {
