@@ -89,7 +89,8 @@ func TestLocalLife(t *testing.T) {
 	if err := json.Unmarshal([]byte(m.ok("ls", "-o", "json")), &list); err != nil || len(list) != 1 {
 		t.Fatalf("ls: %+v, %v", list, err)
 	}
-	if got := list[0]; got.ID != id || got.Name != "box" || got.State != "idle" || got.Labels["a"] != "b" || got.Deadline == nil {
+	// A server that does not answer within a second, on a slow machine, leaves its sandbox ready.
+	if got := list[0]; got.ID != id || got.Name != "box" || got.State != "idle" && got.State != "ready" || got.Labels["a"] != "b" || got.Deadline == nil {
 		t.Errorf("ls: got %+v", got)
 	}
 	if got := m.ok("ls", "-q"); got != id+"\n" {
