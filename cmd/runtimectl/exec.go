@@ -246,6 +246,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		return err
 	}
 	run, ok := o.(api.RunObservation)
+	if input != nil && (!ok || run.Metadata.ExitCode < 0) { // it may not have begun, and then did not remove its input
+		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir) // the command's own end is the one to tell
+	}
 	if !ok && ctx.Err() != nil {
 		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 	}

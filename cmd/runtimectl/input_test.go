@@ -70,6 +70,11 @@ func TestExecInput(t *testing.T) {
 	if code, stdout, _ := m.fed(input, "exec", "-i", "-w", "/nowhere", "box", "cat"); code != 126 {
 		t.Errorf("in no directory: got %d %q, want 126", code, stdout)
 	}
+	m.ok("exec", "--session", "busy", "box", "true") // the limit of a command covers the start of its shell
+	m.run("exec", "--session", "busy", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; while :; do sleep 1; done")
+	if code, _, stderr := m.fed(input, "exec", "-i", "--session", "busy", "box", "cat"); code != 125 || !strings.Contains(stderr, "NOT executed") {
+		t.Errorf("in a busy session: got %d %s", code, stderr)
+	}
 	left, err := filepath.Glob("/tmp/.actiond-*/" + inputName)
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +83,6 @@ func TestExecInput(t *testing.T) {
 		if data, _ := os.ReadFile(file); string(data) == input {
 			t.Errorf("%s is left in the sandbox", file)
 		}
-	}
-	m.ok("exec", "--session", "busy", "box", "true") // the limit of a command covers the start of its shell
-	m.run("exec", "--session", "busy", "--timeout", "4s", "box", "sh", "-c", "trap '' INT; while :; do sleep 1; done")
-	if code, _, stderr := m.fed("x", "exec", "-i", "--session", "busy", "box", "cat"); code != 125 || !strings.Contains(stderr, "NOT executed") {
-		t.Errorf("in a busy session: got %d %s", code, stderr)
 	}
 }
 
