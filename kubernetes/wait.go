@@ -46,9 +46,10 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 		}))
 	}()
 	var err error
+	found := pod // which the goroutine reads
 	select {
-	case pod = <-runs:
-		err = work(workCtx, pod)
+	case found = <-runs:
+		err = work(workCtx, found)
 	case <-workCtx.Done():
 		err = context.Cause(workCtx)
 	}
@@ -57,7 +58,7 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 	}
 	stop()
 	<-watched
-	return pod, err
+	return found, err
 }
 
 // outageTime is how long a creation goes on without the API server, which may be
