@@ -29,6 +29,12 @@ func (s *screen) has(text string) bool {
 	return strings.Contains(s.text.String(), text)
 }
 
+func (s *screen) length() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Len()
+}
+
 // asks tells whether a prompt was the last that came. What is typed before it may
 // go to the command that is just ending.
 func (s *screen) asks() bool {
@@ -84,7 +90,9 @@ func TestCLIShell(t *testing.T) {
 	}
 	await(t, "the new size", func() bool {
 		prompted()
+		before := shown.length()
 		typed("stty size\r")
+		await(t, "the next prompt", func() bool { return shown.length() > before && shown.asks() })
 		return shown.has("22 99\r\n")
 	})
 	sleeps := func() bool {
