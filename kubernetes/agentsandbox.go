@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/ticket"
 	"github.com/actiond/actiond/sandbox"
@@ -326,7 +327,7 @@ func (a AgentSandbox) ClaimFrom(ctx context.Context, pool string, spec sandbox.S
 		if !errors.Is(err, errUndone) {
 			return s, warm, err
 		}
-		if err := sleep(ctx, createPause); err != nil {
+		if err := channel.Sleep(ctx, createPause); err != nil {
 			return nil, false, err
 		}
 	}
@@ -484,7 +485,7 @@ func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiti
 		}
 		timer.Stop()
 	}
-	return nil, false, sleep(ctx, createPause)
+	return nil, false, channel.Sleep(ctx, createPause)
 }
 
 // look follows the claim to its Sandbox and to the Pod of that, as their owners say. It

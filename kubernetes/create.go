@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -54,7 +55,7 @@ func (d *Driver) createWhole(ctx context.Context, id, hash string, spec *sandbox
 		if !errors.Is(err, errUndone) {
 			return s, err
 		}
-		if err := sleep(ctx, createPause); err != nil {
+		if err := channel.Sleep(ctx, createPause); err != nil {
 			return nil, err
 		}
 	}
@@ -248,7 +249,7 @@ func untilTaken(ctx context.Context, do func() error) error {
 		if err == nil || !notYet(err) {
 			return err
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := channel.Sleep(ctx, wait); err != nil {
 			return err
 		}
 		wait = min(2*wait, 50*time.Millisecond)
@@ -259,18 +260,6 @@ func notYet(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EHOSTUNREACH) ||
 		errors.Is(err, io.EOF) || errors.Is(err, errForward) || errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// sleep waits, at most until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // startError collects why a Pod did not come to life, while it is there.

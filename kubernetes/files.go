@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -110,7 +111,7 @@ func (d *Driver) Stats(ctx context.Context, s *sandbox.Sandbox, stream bool, eac
 		if err := each(now); err != nil || !stream {
 			return err
 		}
-		if err := sleep(ctx, statsPause); err != nil {
+		if err := channel.Sleep(ctx, statsPause); err != nil {
 			return err
 		}
 	}

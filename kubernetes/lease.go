@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -87,7 +88,7 @@ func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 	record, _, err := lock.Get(ctx)
 	if err == nil && record.HolderIdentity == "" {
 		most := time.Duration((1 + leaderelection.JitterFactor) * 1.2 * float64(d.retry()))
-		if err := sleep(ctx, min(most-time.Since(record.RenewTime.Time), most)); err != nil { // clocks differ
+		if err := channel.Sleep(ctx, min(most-time.Since(record.RenewTime.Time), most)); err != nil { // clocks differ
 			return fmt.Errorf("waiting for the Lease %s: %w", lock.LeaseMeta.Name, err)
 		}
 		record, _, err = lock.Get(ctx)

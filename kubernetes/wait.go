@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -100,7 +101,7 @@ func (d *Driver) outlast(ctx context.Context, silent *time.Time, err error) erro
 	if time.Since(*silent) >= d.outage {
 		return err
 	}
-	return sleep(ctx, createPause)
+	return channel.Sleep(ctx, createPause)
 }
 
 // changes calls each with what a Pod becomes, until each returns an error or the API
@@ -121,7 +122,7 @@ func (d *Driver) changes(ctx context.Context, pod *corev1.Pod, begun func(), eac
 			return context.Cause(ctx)
 		case event, ok := <-w.ResultChan():
 			if !ok || event.Type == watch.Error {
-				return sleep(ctx, createPause)
+				return channel.Sleep(ctx, createPause)
 			}
 			now, isPod := event.Object.(*corev1.Pod)
 			if !isPod || now.Name != pod.Name {
