@@ -325,13 +325,13 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../docs/examples/agent").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// Nobody listens on port 1.
-	const nobody = "http://127.0.0.1:1"
+	// No server listens on port 1.
+	const unreachable = "http://127.0.0.1:1"
 	for _, tt := range []struct{ model, sandbox, key, want string }{
 		{srv.URL, url, testKey, "no such key"},
 		{srv.URL, url, "wrong", "Invalid API Key"},
-		{nobody, url, testKey, nobody + "/v1/chat/completions"},
-		{srv.URL, nobody, testKey, nobody + "/v1/tools"},
+		{unreachable, url, testKey, unreachable + "/v1/chat/completions"},
+		{srv.URL, unreachable, testKey, unreachable + "/v1/tools"},
 	} {
 		for _, command := range [][]string{{program}, {"python3", "../../docs/examples/agent.py"}} {
 			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Hello.")...)

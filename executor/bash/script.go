@@ -35,7 +35,7 @@ const progressVar = "actiond_status"
 //
 // The begin pipe holds what the shell says before each command, beside its prompts and
 // its errors. Reports wake the server, and what lies in the begin pipe does not: the server
-// reads it after each report, and where a command does not end.
+// reads it before each command, where one does not end, and at the shell's end.
 type dialect struct {
 	isBash bool
 	// call runs a builtin, also where a function or an alias has its name.
