@@ -29,7 +29,7 @@ func TestDeps(t *testing.T) {
 				{house + "gateway", "the controller is another program"},
 				{house + "api/client", "the server answers and does not ask"},
 				{house + "api/contract", "the contract suite is for tests"},
-				{house + "cmd/runtimectl", "the controller is another program"},
+				{house + "cmd/internal", "the controller is another program"},
 				{"github.com/docker/", "the server lives in a sandbox and has no engine"},
 				{"k8s.io/", "the server lives in a sandbox and has no cluster"},
 				{"github.com/containerd/", "the server lives in a sandbox and has no engine"},

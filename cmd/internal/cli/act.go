@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+)
+
+func (p *program) act() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "act [flags] SANDBOX [ACTION]",
+		Short: "Send an action as JSON and print the observation",
+		Long: `Act sends one action to a sandbox and prints its observation. The action is JSON,
+as an argument, from a file, or from standard input where neither is given or the
+argument is "-". It is what /execute_action takes, {"action": {...}}, or just
+the object inside; /openapi.yaml describes all of them.
+
+It exits with 0 when there is an observation, whatever that says.`,
+		Example: `  runtimectl act build '{"action": "run", "args": {"command": "uname -a"}}'
+  runtimectl act build --file edit.json -o yaml
+  echo '{"action": "read", "args": {"path": "go.mod"}}' |
+    runtimectl act build | jq -r .content`,
+		Args: command.Takes(1, 2),
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
+	format := output.AddFormat(c, "json", "yaml")
+	p.AddFlags(c)
+	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
+	c.PreRunE = func(_ *cobra.Command, args []string) error {
+		if file != "" && len(args) > 1 {
+			return errors.New("the action is an argument or in a file, not both")
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		data, err := p.Input(file, args[1:])
+		if err != nil {
+			return err
+		}
+		request, err := decodeAction(data)
+		if err != nil {
+			return command.Usage(cmd, err)
+		}
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
+			o, err := c.Do(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			data, err := api.EncodeObservation(o)
+			if err != nil {
+				return err
+			}
+			return p.Print(format, output.Document(data))
+		})
+	}
+	return c
+}
+
+// decodeAction reads a request, or an action without its envelope.
+func decodeAction(data []byte) (api.Request, error) {
+	var outer struct {
+		Action json.RawMessage `json:"action"`
+	}
+	if json.Unmarshal(data, &outer) == nil && bytes.HasPrefix(bytes.TrimSpace(outer.Action), []byte(`"`)) {
+		data = append(append([]byte(`{"action": `), data...), '}')
+	}
+	request, err := api.DecodeRequest(data)
+	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Errors != "" {
+		return request, fmt.Errorf("%s: %s", refused.Detail, refused.Errors)
+	}
+	if err != nil {
+		return request, err
+	}
+	if invalid, ok := request.Action.(api.InvalidAction); ok {
+		return request, errors.New(invalid.Reason)
+	}
+	return request, nil
+}

@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/sandbox"
+)
+
+const (
+	// demoModule is small, its tests need nothing else, and this program is
+	// linked with it: the machine that built the program has its source.
+	demoModule = "github.com/spf13/pflag"
+	// demoTTL ends the sandbox of a demo that was killed.
+	demoTTL = 30 * time.Minute
+	// testLimit in seconds is enough to compile the standard library too.
+	testLimit = 300
+	// unfinished is the exit code of a command that runs on after its answer.
+	unfinished = -1
+)
+
+// demoImages are the images in which the demo runs, in order of preference: the
+// first ones have Python, and the last one is pulled if it is missing.
+var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bookworm-slim"}
+
+// step is one request and its expected result.
+type step struct {
+	say, show string     // for people; show is by default the command of a run
+	needs     string     // what the sandbox must have: "module", "python3", "go"
+	action    api.Action // nil: upload the module
+	seconds   float64    // hard timeout; 0 for none
+	exit      int        // expected exit code of a run, or unfinished
+	holds     []string   // texts that the content or the diff must have
+}
+
+// story returns the steps of the demo. dir is the absolute path of the shell's
+// current directory, version that of the module.
+func story(dir, version string) []step {
+	const right, wrong = "*b = boolValue(v)", "*b = boolValue(!v)"
+	greeter, flag := path.Join(dir, "greeter.py"), path.Join(dir, "pflag", "bool.go")
+	lines := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")"
+	run := func(command string) api.Action { return api.RunAction{Command: command} }
+	view := api.ReadAction{Path: flag, ImplSource: "oh_aci", ViewRange: []int{20, 24}, End: -1}
+	test := api.RunAction{Command: "go test -count=1 .", Blocking: true} // compiling prints nothing
+	return []step{
+		{say: "Create an empty file.", show: "create greeter.py", action: api.EditAction{Command: "create", Path: greeter, FileText: new("")}, holds: []string{"File created successfully"}},
+		{say: "Write its two lines.", show: "insert greeter.py", action: api.EditAction{Command: "insert", Path: greeter, InsertLine: new(api.LineNumber("0")), NewStr: new(lines)}, holds: []string{"\n+name = input", "\n+print(f\"Hello"}},
+		{say: "Make it executable.", action: run("chmod +x greeter.py")},
+		{say: "Run it and answer its question.", needs: "python3", action: run("echo 'TestUser' | python3 greeter.py"), holds: []string{"Enter your name: Hello, TestUser!"}},
+
+		{say: "Upload a real Go module, " + demoModule + " " + version + ".", show: "upload pflag", needs: "module", holds: []string{"go.mod", "bool_test.go"}},
+		{say: "Go there, and keep Go off the network. The shell remembers both.", needs: "module", action: run("cd pflag && export GOPROXY=off GOWORK=off GOFLAGS=-trimpath CGO_ENABLED=0")},
+		{say: "View how it reads a boolean flag.", show: "view pflag/bool.go, lines 20 to 24", needs: "module", action: view, holds: []string{right}},
+		{say: "Break it: every flag now means its opposite.", show: "str_replace pflag/bool.go", needs: "module", action: api.EditAction{Command: "str_replace", Path: flag, OldStr: new(right), NewStr: new(wrong)}, holds: []string{"\n-\t" + right, "\n+\t" + wrong}},
+		{say: "Its tests fail. Go compiles first, which may take a while.", needs: "module go", action: test, seconds: testLimit, exit: 1, holds: []string{"--- FAIL: TestBoolP"}},
+		{say: "Undo.", show: "undo_edit pflag/bool.go", needs: "module", action: api.EditAction{Command: "undo_edit", Path: flag}, holds: []string{"\n-\t" + wrong, "\n+\t" + right}},
+		{say: "Its tests pass.", needs: "module go", action: test, seconds: testLimit, holds: []string{"ok  ", demoModule}},
+
+		{say: "Start a build of 1.5 seconds and wait 0.3 at most.", action: run("echo compiling; sleep 1.5; echo linked"), seconds: 0.3, exit: unfinished, holds: []string{"compiling"}},
+		{say: "Ask for the rest with an empty command.", show: `run ""`, action: run(""), holds: []string{"linked"}},
+		{say: "Start a command that takes ten minutes.", action: run("sleep 600"), seconds: 0.3, exit: unfinished},
+		{say: "Press Ctrl-C.", show: "keys C-c", action: api.RunAction{Command: "C-c", IsInput: true}, exit: 130},
+	}
+}
+
+func (p *program) demo() *cobra.Command {
+	var image string
+	var keep bool
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Play a real session in a sandbox",
+		Long: `Demo makes a sandbox and plays a session in it: it writes a program and runs it,
+breaks a real Go module, watches its tests fail and undoes the damage, and shows
+what a time limit does. The result of every step is checked. At the end the
+sandbox is removed.
+
+The sandbox is a container of --image, or of the first of these images that is on
+the host or can be pulled: ` + strings.Join(demoImages, ", ") + `.
+If no container can be made, and with --on local, it is a process of this machine.
+
+Steps that need python3 or Go are skipped in a sandbox without them. The exit
+code is 1 when a step failed.`,
+		Example: `  runtimectl demo
+  runtimectl demo --image golang:1.26`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.playDemo(cmd.Context(), image, keep) },
+	}
+	p.AddFlags(c)
+	p.AddServer(c)
+	c.Flags().StringVar(&image, "image", "", "play in a container of this `IMAGE`")
+	c.Flags().BoolVar(&keep, "keep", false, "keep the sandbox, for half an hour at most")
+	return c
+}
+
+// playDemo makes a sandbox, plays the story in it, and removes it.
+func (p *program) playDemo(ctx context.Context, image string, keep bool) (err error) {
+	made := false
+	in := func(image string, pull sandbox.Pull) error {
+		spec := sandbox.Spec{Image: image, TTL: demoTTL, Labels: map[string]string{"runtimectl": "demo"}, Pull: pull}
+		return p.Make(ctx, spec, "", func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
+			made = true
+			if keep {
+				_, _ = fmt.Fprintf(p.Stderr, "note: sandbox %s is kept\n", s.ID)
+			} else {
+				defer func() { err = p.RemoveAfter(ctx, driver, s, err) }()
+			}
+			return p.playIn(ctx, s)
+		})
+	}
+	if p.Local || p.Kubernetes || image != "" {
+		return in(image, "")
+	}
+	for i, image := range demoImages {
+		pull := sandbox.PullNever
+		if i == len(demoImages)-1 {
+			pull = sandbox.PullMissing
+		}
+		if err = in(image, pull); made || !errors.Is(err, sandbox.ErrNoImage) {
+			break
+		}
+	}
+	if made || !errors.Is(err, sandbox.ErrUnknown) && !errors.Is(err, sandbox.ErrNoImage) {
+		return err
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "note: playing without a container: %s\n", said(err))
+	p.Local = true
+	return in("", "")
+}
+
+// playIn plays the story in a sandbox made for it.
+func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
+	begun := time.Now()
+	c, err := platform.Client(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	style, plain := p.Style()
+	if plain != "" {
+		_, _ = fmt.Fprintf(p.Stderr, "note: no colours, because %s\n", plain)
+	}
+	d := demo{client: c, out: p.Stdout, style: style, missing: map[string]string{}}
+	about := "a process of this machine"
+	if !p.Local {
+		about = "a container of " + s.Image
+	}
+	d.print("Playing in sandbox %s, %s.\n", s.ID, about)
+	const probe = "pwd -P; python3 --version >/dev/null 2>&1 && echo python3; go version >/dev/null 2>&1 && echo go"
+	o, err := d.do(ctx, step{action: api.RunAction{Command: probe, Blocking: true}})
+	if err != nil {
+		return fmt.Errorf("looking for programs in the sandbox: %w", err)
+	}
+	found := strings.Split(output.Content(o), "\n")
+	d.dir = found[0]
+	for _, name := range []string{"python3", "go"} {
+		if !slices.Contains(found, name) {
+			d.missing[name] = "the sandbox has no working " + name
+		}
+	}
+	var version string
+	if version, d.module, err = findModule(ctx); err != nil {
+		d.missing["module"] = err.Error()
+	}
+	for i, s := range story(d.dir, version) {
+		if err := d.play(ctx, i+1, s); err != nil {
+			return err
+		}
+	}
+	d.print("\n%d steps: %d ok, %d failed, %d skipped; %.1f s in all\n",
+		d.ok+d.failed+d.skipped, d.ok, d.failed, d.skipped, time.Since(begun).Seconds())
+	if d.failure != nil {
+		return fmt.Errorf("the demo failed: %w", d.failure)
+	}
+	return d.written
+}
+
+// findModule packs the demo's module from the module cache of this machine, in
+// the version that this program was built with.
+func findModule(ctx context.Context) (version string, module []byte, err error) {
+	info, _ := debug.ReadBuildInfo() // Go adds it to every program
+	for _, dep := range info.Deps {
+		if dep.Path == demoModule {
+			version = dep.Version
+		}
+	}
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return version, nil, fmt.Errorf("asking Go for the module cache of this machine: %w", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(demoModule)+"@"+version)
+	var buf bytes.Buffer
+	w := zip.NewWriter(&buf)
+	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
+		return version, nil, fmt.Errorf("the module is not in the cache: run 'go mod download %s@%s': %w", demoModule, version, err)
+	}
+	return version, buf.Bytes(), nil
+}
+
+// demo plays steps in a sandbox and prints them.
+type demo struct {
+	client  *client.Client
+	dir     string            // in the sandbox
+	module  []byte            // a zip archive
+	missing map[string]string // why there is no module, python3, go
+	out     io.Writer
+	style   output.Style
+	written error // of the first write that failed
+
+	ok, failed, skipped int
+	failure             error // of the step that failed
+}
+
+// print prints unless a write failed before.
+func (d *demo) print(format string, args ...any) {
+	if d.written == nil {
+		_, d.written = fmt.Fprintf(d.out, format, args...)
+	}
+}
+
+// line prints a line below a step, without control characters and cut to the
+// terminal.
+func (d *demo) line(color, text string) {
+	d.print("    %s\n", d.style.Paint(color, output.Cut(output.Clean(text), max(d.style.Width-4, 0))))
+}
+
+// play plays a step and prints it. An error ends the demo: the server cannot be
+// reached, or nothing can be printed.
+func (d *demo) play(ctx context.Context, number int, s step) error {
+	run, _ := s.action.(api.RunAction)
+	d.print("\n%s  %s\n", d.style.Paint(output.Bold, fmt.Sprintf("%2d", number)), s.say)
+	d.line(output.Cyan, "> "+cmp.Or(s.show, run.Command))
+	why := ""
+	for need := range strings.FieldsSeq(s.needs) {
+		why = cmp.Or(why, d.missing[need])
+	}
+	if d.failure != nil {
+		why = "an earlier step failed"
+	}
+	if why != "" {
+		d.skipped++
+		d.line(output.Yellow, "skipped: "+why)
+		return d.written
+	}
+	begun := time.Now()
+	o, err := d.do(ctx, s)
+	took := fmt.Sprintf("%.1f ms", float64(time.Since(begun).Microseconds())/1000)
+	if _, answered := errors.AsType[*client.StatusError](err); err != nil && !answered {
+		return err
+	}
+	if err == nil {
+		text, diff := output.Content(o), ""
+		if edit, ok := o.(api.EditObservation); ok {
+			diff = edit.Diff
+		}
+		d.output(text)
+		d.output(diff)
+		err = s.check(o, text+"\n"+diff)
+	}
+	if err != nil {
+		d.failed++
+		d.failure = fmt.Errorf("step %d: %w", number, err)
+		d.line(output.Red, "FAILED, "+took+": "+err.Error())
+	} else {
+		d.ok++
+		d.line(output.Green, "ok, "+took)
+	}
+	return d.written
+}
+
+// do sends the action of a step, or uploads the module.
+func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
+	limit := time.Minute + time.Duration(s.seconds*float64(time.Second))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	if s.action == nil {
+		dir := path.Join(d.dir, "pflag")
+		if _, err := d.client.Upload(ctx, dir, "module.zip", bytes.NewReader(d.module), true); err != nil {
+			return nil, err
+		}
+		names, err := d.client.ListFiles(ctx, dir)
+		return api.ReadObservation{Content: strings.Join(names, "\n")}, err
+	}
+	request := api.Request{Action: s.action}
+	if s.seconds > 0 {
+		request.Timeout = &s.seconds
+	}
+	o, err := d.client.Do(ctx, request)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return o, err
+}
+
+// check compares an answer with the expected one.
+func (s step) check(o api.Observation, output string) error {
+	if _, ok := s.action.(api.RunAction); ok {
+		run, ok := o.(api.RunObservation)
+		if !ok {
+			return errors.New("the answer is an error")
+		}
+		if code := run.Metadata.ExitCode; code != s.exit {
+			return fmt.Errorf("the exit code is %d instead of %d", code, s.exit)
+		}
+		if s.exit == unfinished && !strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix) {
+			return errors.New("the command was not started")
+		}
+	}
+	for _, text := range s.holds {
+		if !strings.Contains(output, text) {
+			return fmt.Errorf("the output has no %q", text)
+		}
+	}
+	return nil
+}
+
+// output prints both ends of a text that is not empty, with the lines of a diff in
+// colour.
+func (d *demo) output(text string) {
+	if text == "" {
+		return
+	}
+	head, left, tail := output.Shorten(strings.Split(strings.TrimRight(text, "\n"), "\n"), 12)
+	cut := []string{fmt.Sprintf("(%d lines left out)", left)}[:min(left, 1)]
+	diff := false
+	for _, line := range slices.Concat(head, cut, tail) {
+		diff = diff || strings.HasPrefix(line, "@@ ")
+		color := output.Dim
+		if diff && line != "" {
+			color = map[byte]string{'-': output.Red, '+': output.Green}[line[0]]
+		}
+		d.line(color, "| "+strings.TrimSuffix(line, "\r"))
+	}
+}

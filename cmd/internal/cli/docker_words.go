@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// dockerHints say what to type for words of docker that mean something else here.
+var dockerHints = map[string]string{
+	"top":     "what sandboxes use is in 'runtimectl stats'; for their processes, 'runtimectl exec SANDBOX -- ps aux'",
+	"images":  "images are the engine's: 'docker images'; 'runtimectl image' builds one",
+	"pull":    "images are the engine's: 'docker pull', or 'runtimectl create --pull always'",
+	"build":   "images are the engine's: 'docker build'; any of them will do",
+	"restart": "use 'runtimectl stop' and 'runtimectl start'",
+	"update":  "use 'runtimectl renew' for another deadline; other limits stay as they were made",
+	"diff":    "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
+	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
+	"export":  "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
+	"info":    "'runtimectl doctor' says what this host has and lacks",
+	"network": "networks are the engine's: 'docker network'; 'runtimectl create --network' uses one",
+	"push":    "images are the engine's: 'docker push'",
+	"rename":  "a sandbox keeps the name of 'runtimectl create --name'",
+	"rmi":     "images are the engine's: 'docker rmi'",
+	"tag":     "images are the engine's: 'docker tag'; 'runtimectl image --tag' names the one it builds",
+	"volume":  "'runtimectl create --volume' mounts a directory of this host",
+}
+
+// dockerFlagHints are the same for flags of 'docker run'.
+var dockerFlagHints = map[string]string{
+	"d": staysHint, "detach": staysHint, "p": portHint, "publish": portHint,
+}
+
+const (
+	staysHint = "'runtimectl create' makes a sandbox that stays"
+	portHint  = "'runtimectl port-forward' reaches a port of a sandbox"
+)
+
+// addDockerWords lets users of docker type what they are used to, where it means the
+// same here. Help does not show it.
+func addDockerWords(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "sh":
+			c.Aliases = append(c.Aliases, "attach")
+		case "rm":
+			addWithoutEffect(c, "force", "f", "sandboxes that run are removed as well")
+		case "run":
+			addWithoutEffect(c, "rm", "", "its sandbox is removed in any case")
+		case "ls":
+			addWithoutEffect(c, "all", "a", "all are listed in any case")
+		}
+	}
+}
+
+func addWithoutEffect(c *cobra.Command, name, short, usage string) {
+	c.Flags().BoolP(name, short, true, usage)
+	_ = c.Flags().MarkHidden(name) // the flag is there
+}
+
+// kill is stop without grace, as docker has it.
+func (p *program) kill() *cobra.Command {
+	c := p.Each(&cobra.Command{
+		Use:    "kill SANDBOX...",
+		Short:  "Stop sandboxes at once and keep their files",
+		Hidden: true,
+		Long: `Kill ends what runs in sandboxes without giving it time, and keeps their files.
+It is 'stop --time 0', and prints the ids of those that are stopped.`,
+		Example: `  runtimectl kill build`,
+	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
+		return sandbox.Stop(ctx, driver, s, 0)
+	})
+	return c
+}
+
+// flagError names the flags that look like an unknown one.
+func flagError(c *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	if hint := dockerFlagHints[name]; hint != "" && (c.Name() == "run" || c.Name() == "create") {
+		return fmt.Errorf("%w: %s", err, hint)
+	}
+	if unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2} // the library compares names of commands
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	similar := flags.SuggestionsFor(name)
+	if len(similar) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(similar, " or --"))
+}

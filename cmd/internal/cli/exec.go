@@ -1,0 +1,383 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/random"
+	"github.com/actiond/actiond/internal/shellquote"
+	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox"
+)
+
+func (p *program) exec() *cobra.Command {
+	var opts execFlags
+	c := &cobra.Command{
+		Use:   "exec [flags] SANDBOX -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a sandbox",
+		Long: `Exec runs a command in a sandbox, shows its output as it comes, standard output
+and standard error apart, and exits with the command's own exit code. Its standard
+input is empty; with --interactive it is this one, as it comes, and with --session
+once it has ended.
+
+With --tty the command has a terminal of its own, of the size of this one, for both
+outputs. With --interactive too, what you type goes to it key by key, also Ctrl-C;
+Ctrl-P Ctrl-Q leaves, and the command goes on. With --detach the answer is the
+identity of the action, at once, which 'runtimectl follow', 'output', 'wait' and
+'cancel' take.
+
+With --session it runs in that persistent shell instead, "default" being the one
+that agents use if they name none: directory, variables and functions are those
+of the commands before it, and stay for those after it. It is on a terminal there:
+what it writes to standard output and standard error comes out together.
+
+Ctrl-C cancels the command, unless it is typed into a terminal of its own, and so
+does the end of --timeout: it and all that it started get SIGINT, two seconds later
+SIGTERM, and after two more SIGKILL. With --session it gets Ctrl-C alone. What a
+command leaves behind when it ends by itself lives on. Where the connection breaks
+and does not come back, the command goes on, and the message says how to follow it.
+
+With --user root, in a sandbox created with --allow-root, the command runs as root,
+in / and with nothing in its environment but what --env gives and what root needs.
+
+The exit code is the command's, or 128 and the number of the signal that ended it;
+124 after --timeout, 125 when the command could not be brought to run, 126 when it
+cannot be run and 127 when it is not there.`,
+		Example: `  runtimectl exec build -- make -j4
+  runtimectl exec build -- sh -c 'cd src && ls | wc -l'
+  tar c src | runtimectl exec -i build -- tar x
+  runtimectl exec -it build -- vi notes.txt
+  id=$(runtimectl exec -d build -- make) && runtimectl follow build "$id"
+  runtimectl exec --session default build -- pwd
+  runtimectl exec --user root build -- apt-get install -y jq`,
+		Annotations: map[string]string{command.RunsCommands: "yes"},
+	}
+	opts.add(c)
+	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
+	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
+	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`: root, where the sandbox was created with --allow-root")
+	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
+	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
+	p.AddFlags(c)
+	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		ref, words, err := splitCommand(cmd, args, false)
+		if err == nil && len(words) == 0 {
+			err = missingCommand(cmd)
+		}
+		if err != nil {
+			return command.Usage(cmd, err)
+		}
+		if err := opts.prepare(p.Getenv); err != nil {
+			return command.Usage(cmd, err)
+		}
+		input, err := p.spool(cmd, opts)
+		if err != nil {
+			return err
+		}
+		defer input.close()
+		return p.On(cmd.Context(), ref, func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			return p.performHinted(cmd.Context(), s, words, opts, input)
+		})
+	}
+	return c
+}
+
+// variableName is what a shell takes for one.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// execFlags say how a command is run in a sandbox.
+type execFlags struct {
+	session string // "" for one of its own
+	user    string // "" for the sandbox's
+	timeout time.Duration
+	env     []string
+	workDir string
+	feed    bool // standard input is the command's
+	tty     bool // it has a terminal of its own
+	detach  bool // it is not waited for
+
+	ephemeral bool // its sandbox is removed afterwards
+
+	variables map[string]string // those of env; prepare sets it
+	inputDir  string            // where the input is in the sandbox; prepare chooses it
+}
+
+func (f *execFlags) add(c *cobra.Command) {
+	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
+	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal of its own")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
+	// What follows the sandbox or the image is the command's.
+	c.Flags().SetInterspersed(false)
+}
+
+// splitCommand takes apart WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so
+// that the "--" is only for the eye, and for a command that begins with a dash:
+// without it, that is a flag that came too late. Where what is optional, it is
+// there only if a "--" follows it.
+func splitCommand(c *cobra.Command, args []string, optional bool) (what string, words []string, err error) {
+	words = args
+	if len(args) > 0 && !(optional && (len(args) == 1 || args[1] != "--")) {
+		what, words = args[0], args[1:]
+		if len(words) > 0 && words[0] != "--" && strings.HasPrefix(words[0], "-") {
+			return "", nil, fmt.Errorf("%s comes too late: %s", words[0], c.UseLine())
+		}
+	}
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	return what, words, nil
+}
+
+func missingCommand(c *cobra.Command) error {
+	return fmt.Errorf("the command to run is missing: %s", c.UseLine())
+}
+
+// prepare checks the variables, and chooses where the input is put.
+func (f *execFlags) prepare(getenv func(string) string) error {
+	f.variables = map[string]string{}
+	for _, word := range f.env {
+		if err := platform.AddVariable(word, getenv, f.variables); err != nil {
+			return fmt.Errorf("--env: %w", err)
+		}
+	}
+	switch {
+	case f.user == "":
+	case f.user != api.UserRoot:
+		return fmt.Errorf("--user: %q: commands run as the user that the sandbox was created with, or as root", f.user)
+	case f.session != "":
+		return errors.New("--user: a persistent shell keeps the user of its sandbox: leave --session out")
+	case f.workDir != "":
+		return errors.New("--workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'")
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
+		if !variableName.MatchString(name) {
+			return fmt.Errorf("--env: %q is not the name of a variable", name)
+		}
+	}
+	if f.feed {
+		f.inputDir = "/tmp/.actiond-" + rand.Text()
+	}
+	return nil
+}
+
+// line is the command as a line for a persistent shell, which runs it as it is: no word
+// of it means anything to the shell.
+func (f *execFlags) line(words []string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
+		b.WriteString(name + "=" + shellquote.Word(f.variables[name]) + " ")
+	}
+	for i, word := range words {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(shellquote.Word(word))
+	}
+	if !f.feed {
+		b.WriteString(" </dev/null")
+	}
+	line := b.String()
+	if f.workDir != "" {
+		line = "(cd -- " + shellquote.Word(f.workDir) + " && " + line + ")"
+	}
+	if f.feed { // around all else: what fails must not leave the input behind
+		line = "{ rm -rf -- " + f.inputDir + "; " + line + "; } <" + f.inputDir + "/" + inputName
+	}
+	return line
+}
+
+// perform runs a command in a sandbox, shows its output, and returns its exit code
+// as a *exitError unless that is 0.
+func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
+	if opts.user != "" && !s.AllowRoot {
+		return fmt.Errorf("sandbox %s was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one", s.Name)
+	}
+	c, err := platform.Client(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if opts.session == "" {
+		return p.performProgram(ctx, c, s.Name, words, opts)
+	}
+	if input != nil {
+		if err := input.send(ctx, c, opts.inputDir); err != nil {
+			return err
+		}
+	}
+	session := opts.session
+	request := api.Request{Key: random.UUID7(), Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
+	if opts.timeout > 0 {
+		request.Timeout = new(opts.timeout.Seconds())
+	}
+	if opts.detach {
+		return p.startAction(ctx, c, request)
+	}
+	o, err := p.stream(ctx, c, request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+		}
+		if errors.Is(err, client.ErrCut) {
+			return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(s.Name, request.Key))
+		}
+		if command.ReaderLeft(err) {
+			interrupt(ctx, c, session)
+		}
+		return err
+	}
+	run, ok := o.(api.RunObservation)
+	if input != nil && (!ok || run.Metadata.ExitCode < 0) { // it may not have begun, and then did not remove its input
+		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir) // the command's own end is the one to tell
+	}
+	if !ok && ctx.Err() != nil {
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+	}
+	if !ok {
+		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
+	}
+	if opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix) {
+		interrupt(ctx, c, session)
+		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
+	}
+	return runEnd(run)
+}
+
+// startAction sends an action and prints its identity.
+func (p *program) startAction(ctx context.Context, c *client.Client, request api.Request) error {
+	id, err := c.Start(ctx, request)
+	if err == nil {
+		_, err = fmt.Fprintln(p.Stdout, id)
+	}
+	return err
+}
+
+// runEnd returns how a command of a persistent shell ended, as the end of exec.
+func runEnd(run api.RunObservation) error {
+	switch code := run.Metadata.ExitCode; {
+	case code == 0:
+		return nil
+	case code > 0:
+		return &command.ExitError{Code: code, Said: run.Content}
+	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
+		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
+	}
+	return fmt.Errorf("the command has no exit code: %s", output.Clean(strings.TrimSpace(run.Metadata.Suffix)))
+}
+
+// timedOutSuffix begins what the server says of a command that was not done in
+// time; one that was not begun has no exit code either.
+const timedOutSuffix = "\n[The command timed out after "
+
+// stream sends an action and shows its output as it comes. When ctx is over the
+// command is interrupted, and what it says to that is shown too.
+func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
+	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	pressed, streamed := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(pressed)
+		if !dequeue(ctx, c, request.Key) {
+			interrupt(ctx, c, request.Session)
+		}
+		channel.ClosedWithin(streamed, interruptLimit) // the end of the command is on its way
+		cancel()
+	})
+	out := &terminalOutput{out: p.Stdout}
+	o, err := c.Stream(streaming, request, func(o api.Output) error {
+		p.tellMissed(o)
+		return out.write(o.Data)
+	})
+	close(streamed)
+	if !stop() {
+		<-pressed
+	}
+	return o, errors.Join(err, out.flush())
+}
+
+// tellMissed says how much output was lost before this.
+func (p *program) tellMissed(o api.Output) {
+	if o.Missed > 0 {
+		p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+	}
+}
+
+// terminalOutput turns what came out of a terminal into what the command wrote:
+// the terminal put a carriage return before each end of a line.
+type terminalOutput struct {
+	out  io.Writer
+	held bool // a carriage return, until it is known what follows
+}
+
+// write writes the next part.
+func (t *terminalOutput) write(part []byte) error {
+	if len(part) == 0 {
+		return nil
+	}
+	text := part
+	if t.held {
+		text = append([]byte{'\r'}, part...)
+	}
+	if t.held = text[len(text)-1] == '\r'; t.held {
+		text = text[:len(text)-1]
+	}
+	if _, err := t.out.Write(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return nil
+}
+
+// flush writes what is held back.
+func (t *terminalOutput) flush() error {
+	if !t.held {
+		return nil
+	}
+	t.held = false
+	_, err := t.out.Write([]byte{'\r'})
+	return err
+}
+
+// dequeue cancels an action that waits for its turn in its session, even if ctx is over, and
+// reports whether it did: a Ctrl-C would reach the command of another action.
+func dequeue(ctx context.Context, c *client.Client, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	a, err := c.Action(ctx, id, 0)
+	if err != nil || a.State != api.StateReserved {
+		return false
+	}
+	_, err = c.Cancel(ctx, id, 0)
+	return err == nil
+}
+
+// interruptLimit is how long an interrupted command has to clean up.
+const interruptLimit = 2 * time.Second
+
+// interrupt presses Ctrl-C in a session and waits a moment for what comes of
+// it, even if ctx is over.
+func interrupt(ctx context.Context, c *client.Client, session string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	_, _ = c.Do(ctx, api.Request{ // the command may be over by now
+		Action: api.RunAction{Command: "C-c", IsInput: true}, Session: session, Timeout: new(interruptLimit.Seconds()),
+	})
+}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/keys"
+)
+
+// ownTerminal connects the terminal of a program with ours, which is raw meanwhile if the
+// program reads from it. A nil one does nothing.
+type ownTerminal struct {
+	in   *os.File // ours; nil where the program has no input
+	out  *os.File // ours; nil where standard output is none
+	size *windowSize
+
+	mu     sync.Mutex
+	before *term.State // of in while it is raw
+	stop   func()      // ends the goroutines
+}
+
+// newTerminal prepares the terminal of a program. With input, standard input is a terminal.
+func (p *program) newTerminal(ctx context.Context, c *client.Client, id string, input bool) *ownTerminal {
+	t := &ownTerminal{stop: func() {}}
+	in, isIn := terminalFile(p.Stdin)
+	out, isOut := terminalFile(p.Stdout)
+	if isIn && input {
+		t.in = in
+	}
+	t.size = &windowSize{resize: func(rows, cols int) error {
+		return c.Resize(ctx, id, api.TTY{Rows: rows, Cols: cols})
+	}}
+	switch {
+	case isOut:
+		t.out, t.size.out = out, out
+	case isIn:
+		t.size.out = in
+	}
+	return t
+}
+
+// tty is the size for a program that is about to start.
+func (w *windowSize) tty() api.TTY {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rows, w.cols = w.now()
+	return api.TTY{Rows: cmp.Or(w.rows, 24), Cols: cmp.Or(w.cols, 80)}
+}
+
+// withTERM returns variables with a TERM that images know.
+func withTERM(variables map[string]string) map[string]string {
+	with := map[string]string{"TERM": "xterm"}
+	maps.Copy(with, variables)
+	return with
+}
+
+// connect makes our terminal raw, tells the program its size as that changes until ctx is
+// over, and returns what is typed; all of that where there is one.
+func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) {
+	stops := []func(){t.size.follow(ctx)}
+	t.stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	if t.in == nil {
+		return nil, nil //nolint:nilnil // nothing is typed
+	}
+	// A second signal ends this program at once, but not before the terminal is restored.
+	// The first one is the context's.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	over := make(chan struct{})
+	go func() {
+		var last os.Signal
+		for range 2 {
+			select {
+			case last = <-signals:
+			case <-over:
+				return
+			}
+		}
+		t.restore()
+		signal.Reset(last)
+		_ = syscall.Kill(os.Getpid(), last.(syscall.Signal)) // all are
+	}()
+	stops = append(stops, func() { signal.Stop(signals); close(over) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.before, err = term.MakeRaw(int(t.in.Fd())); err != nil {
+		return nil, fmt.Errorf("making the terminal raw: %w", err)
+	}
+	return &typing{in: t.in, size: t.size, detector: keys.Detector{Keys: leaveKeys}}, nil
+}
+
+// disconnect restores our terminal and waits for the goroutines. After cut, where the
+// program may not have, it also ends what that began on the screen.
+func (t *ownTerminal) disconnect(cut bool) error {
+	if t == nil {
+		return nil
+	}
+	t.stop()
+	if raw := t.restore(); raw && cut && t.out != nil {
+		_, err := io.WriteString(t.out, resetTerminal)
+		return err
+	}
+	return nil
+}
+
+// restore makes our terminal what it was, and returns whether it was raw. It can be called
+// again.
+func (t *ownTerminal) restore() (raw bool) {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.before == nil {
+		return false
+	}
+	_ = term.Restore(int(t.in.Fd()), t.before) // where it fails, the terminal is gone
+	t.before = nil
+	return true
+}
+
+// restoreInPanic restores our terminal in a panic of another goroutine, which ends the
+// program without the deferred calls of the others.
+func (t *ownTerminal) restoreInPanic() {
+	if v := recover(); v != nil {
+		t.restore()
+		panic(v)
+	}
+}
+
+// leaveKeys are docker's.
+var leaveKeys = []byte{'p' & 0x1f, 'q' & 0x1f}
+
+// typing reads what is typed until the keys come, and fails with errLeft then.
+type typing struct {
+	in       io.Reader
+	size     *windowSize
+	detector keys.Detector
+	rest     []byte // that did not fit
+	err      error  // that follows it
+}
+
+func (t *typing) Read(p []byte) (int, error) {
+	for len(t.rest) == 0 && t.err == nil {
+		n, err := t.in.Read(p)
+		through, found := t.detector.Pass(p[:n])
+		t.rest, t.err = through, err
+		if found {
+			t.err = errLeft
+		}
+	}
+	t.size.send() // keys that follow a change must not overtake it
+	n := copy(p, t.rest)
+	t.rest = t.rest[n:]
+	if len(t.rest) > 0 {
+		return n, nil
+	}
+	return n, t.err
+}

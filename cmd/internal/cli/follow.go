@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+)
+
+func (p *program) follow() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "follow [flags] SANDBOX ACTION",
+		Short: "Show the output of an action until its end",
+		Long: `Follow shows what an action of a sandbox printed and prints, from its beginning to its
+end, also while connections break, and exits with the exit code of its command as exec
+does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
+		Example: `  runtimectl follow build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
+  id=$(runtimectl actions -o json build | jq -r '.[0].id')
+  runtimectl follow build "$id"`,
+		Args:              command.Takes(2, 2),
+		ValidArgsFunction: p.CompleteActions(),
+		Annotations:       map[string]string{command.RunsCommands: "yes"},
+	}
+	p.AddFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
+			terminal := &terminalOutput{out: p.Stdout}
+			o, err := c.Follow(cmd.Context(), id, func(o api.Output) error {
+				if o.Stream != "" {
+					return p.showProgram(o)
+				}
+				p.tellMissed(o)
+				return terminal.write(o.Data)
+			})
+			err = errors.Join(err, terminal.flush())
+			if err != nil && cmd.Context().Err() != nil {
+				return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the action goes on"}
+			}
+			if err != nil {
+				return err
+			}
+			return actionEnd(o)
+		})
+	}
+	return c
+}
+
+// actionEnd returns how an action ended, as the end of exec: with the exit code of its
+// command if it is one, and otherwise with an error if it failed.
+func actionEnd(o api.Observation) error {
+	const late = "the command was not done in its time"
+	switch o := o.(type) {
+	case api.ExecObservation:
+		return programEnd(o, late)
+	case api.RunObservation:
+		if strings.HasPrefix(o.Metadata.Suffix, timedOutSuffix) {
+			return &command.ExitError{Code: command.ExitTimeout, Why: late}
+		}
+		return runEnd(o)
+	case api.ErrorObservation:
+		return fmt.Errorf("the action failed: %s", output.Clean(o.Content))
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,80 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+)
+
+// Streams are the inputs and outputs of a command, and its environment. Data goes to
+// Stdout and nothing else does; notes, progress and errors go to Stderr.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+}
+
+// Complain says what went wrong. The text may quote what a sandbox wrote.
+func (s *Streams) Complain(text string) {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Clean(lines[i])
+	}
+	_, _ = fmt.Fprintf(s.Stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
+}
+
+// Harmless is standard output, whose control characters are written out where it
+// is a terminal.
+func (s *Streams) Harmless() io.Writer {
+	if file, ok := s.Stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return cleaner{s.Stdout}
+	}
+	return s.Stdout
+}
+
+// cleaner makes lines harmless to a terminal.
+type cleaner struct{ out io.Writer }
+
+// Write writes whole lines or parts of them.
+func (c cleaner) Write(text []byte) (int, error) {
+	lines := strings.Split(string(text), "\n")
+	for i := range lines {
+		lines[i] = Clean(lines[i])
+	}
+	if _, err := fmt.Fprint(c.out, strings.Join(lines, "\n")); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// maxAction is the most a server takes, and some.
+const maxAction = 128 << 20
+
+// Input is the argument, or what is in the file, or on standard input.
+func (s *Streams) Input(file string, args []string) ([]byte, error) {
+	if len(args) > 0 && args[0] != "-" {
+		return []byte(args[0]), nil
+	}
+	in := s.Stdin
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, command.Absent(err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxAction+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading what to send: %w", err)
+	case len(data) > maxAction:
+		return nil, fmt.Errorf("what is to be sent has more than %d MiB", maxAction>>20)
+	}
+	return data, nil
+}

@@ -1,0 +1,249 @@
+// Package platform reaches the sandboxes of the platform that the command line
+// names: it opens the driver, finds sandboxes and speaks to their servers.
+package platform
+
+import (
+	"cmp"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/hostpath"
+	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/local"
+	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
+)
+
+// Platform says where the sandboxes of a command are, and what the command line is
+// connected to. Its methods may not be called concurrently before Choose returned.
+type Platform struct {
+	output.Streams
+
+	Local      bool // the sandboxes are processes of this machine
+	Kubernetes bool // they are Pods of a cluster
+
+	on           string
+	stateDir     string
+	server       string
+	uidRange     string
+	cluster      string // CONTEXT[/NAMESPACE], empty: the current ones
+	serverImage  string
+	serverVolume bool
+	poolKind     string // who keeps warm pools: podPool or agentPool
+}
+
+// AddFlags gives c the flags that say where the sandboxes are.
+func (p *Platform) AddFlags(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&p.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
+	_ = c.MarkFlagDirname("state-dir") // the flag is there
+}
+
+// AddServer gives c a flag for the program that is put into sandboxes.
+func (p *Platform) AddServer(c *cobra.Command) {
+	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
+	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
+	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
+}
+
+// Kinds of warm pools on Kubernetes.
+const (
+	podPool   = "pods"
+	agentPool = "agent-sandbox"
+)
+
+// AddPoolKind gives c a flag for who keeps the sandboxes of a pool on Kubernetes.
+func (p *Platform) AddPoolKind(c *cobra.Command) {
+	c.Flags().StringVar(&p.poolKind, "pool-kind", podPool, "on Kubernetes, let the pool be kept by the `KEEPER`: pods (this program) or\nagent-sandbox (the cluster's controller of that name)")
+	_ = c.RegisterFlagCompletionFunc("pool-kind", cobra.FixedCompletions([]string{podPool, agentPool}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// AddUserIDs gives c a flag for the user ids of sandboxes.
+func (p *Platform) AddUserIDs(c *cobra.Command) {
+	c.Flags().StringVar(&p.uidRange, "uid-range", "", fmt.Sprintf(
+		"give sandboxes user ids of `FIRST-LAST` where nothing else decides\nthem (default: $%s or %v)", uidRangeVariable, docker.DefaultUserIDs))
+}
+
+// uidRangeVariable is the variable that --uid-range overrides.
+const uidRangeVariable = "ACTIOND_UID_RANGE"
+
+// userIDs is the range that the flag or the variable names, zero for the default.
+func (p *Platform) userIDs() (docker.IDRange, error) {
+	text, from := p.uidRange, "--uid-range"
+	if text == "" {
+		text, from = p.Getenv(uidRangeVariable), uidRangeVariable
+	}
+	if text == "" {
+		return docker.IDRange{}, nil
+	}
+	ids, err := docker.ParseIDRange(text)
+	if err != nil {
+		return docker.IDRange{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return ids, nil
+}
+
+// Options are what a command asks of the driver that it opens.
+type Options struct {
+	Servers  map[string]string // by architecture; nil where none is put into sandboxes
+	Progress func(id string, state sandbox.State, waiting string)
+	Pulling  func(status string, done, total int64)
+	Logger   *slog.Logger
+}
+
+// Open opens the driver that the flags name. It is the only place that knows which
+// drivers there are.
+func (p *Platform) Open(o Options) (sandbox.Driver, error) {
+	if p.Kubernetes {
+		driver, err := kubernetes.Open(kubernetes.Config{
+			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), ServerVolume: p.serverVolume, Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
+		})
+		if err == nil && p.poolKind == agentPool {
+			return kubernetes.AgentSandbox{Driver: driver}, nil
+		}
+		return driver, err
+	}
+	stateDir, err := p.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	if p.Local {
+		return local.Open(local.Config{
+			StateDir: stateDir, Agent: agent.Agent{}, Server: func() (string, error) { return FindServer(p.server) },
+		})
+	}
+	ids, err := p.userIDs()
+	if err != nil {
+		return nil, err
+	}
+	return docker.Open(docker.Config{
+		StateDir: stateDir, Agent: agent.Agent{}, UserIDs: ids, Servers: o.Servers, Progress: o.Progress, Pulling: o.Pulling, Logger: o.Logger,
+	})
+}
+
+// StateDir is the directory in which sandboxes are recorded.
+func (p *Platform) StateDir() (string, error) {
+	dir, err := filepath.Abs(cmp.Or(p.stateDir, sandbox.DefaultStateDir()))
+	if err != nil {
+		return "", fmt.Errorf("finding the state directory: %w", err)
+	}
+	return dir, nil
+}
+
+// OpenFile opens a file of this machine for reading, on behalf of a specification,
+// and refuses links that an agent may have made on the way.
+func (p *Platform) OpenFile(name string) (file *os.File, err error) {
+	if name, err = filepath.Abs(name); err != nil {
+		return nil, err
+	}
+	opened, err := hostpath.Open(name, hostpath.NoLinks)
+	if errors.Is(err, hostpath.ErrLink) {
+		err = p.In(func(driver sandbox.Driver) error {
+			if opener, ok := driver.(sandbox.Opener); ok {
+				file, err = opener.Open(context.Background(), name) // the engine is asked for a bounded time only
+			} else {
+				opened, err = hostpath.Open(name, hostpath.OwnLinks)
+			}
+			return err
+		})
+	}
+	if file != nil || err != nil {
+		return file, err
+	}
+	defer func() { _ = opened.Close() }()
+	return opened.Reader()
+}
+
+// WithServers is a change for open: it names the programs that are put into
+// sandboxes, by architecture. The one beside this program may be followed by
+// others for other machines, server-amd64 and server-arm64.
+func (p *Platform) WithServers() (func(*Options), error) {
+	if p.Kubernetes { // an image brings it
+		return func(*Options) {}, nil
+	}
+	program, err := FindServer(p.server)
+	if err != nil {
+		return nil, err
+	}
+	servers := map[string]string{}
+	others := []string{program + "-amd64", program + "-arm64", program}
+	if p.server != "" {
+		others = others[2:]
+	}
+	for _, path := range others {
+		arch, err := architecture(path)
+		switch {
+		case err == nil:
+			servers[arch] = path
+		case path == program:
+			return nil, err
+		}
+	}
+	return func(o *Options) { o.Servers = servers }, nil
+}
+
+// architecture is that of a program for Linux, in the engine's words.
+func architecture(path string) (string, error) {
+	file, err := elf.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("the server %s is no program for Linux: %w", path, err)
+	}
+	defer func() { _ = file.Close() }()
+	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
+		return "", fmt.Errorf("the server %s needs %s, which images may not have: build it with CGO_ENABLED=0", path, libraries[0])
+	}
+	switch file.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("the server %s is for %v: amd64 and arm64 are known", path, file.Machine)
+}
+
+// FindServer returns the server program: the given one, or the one beside this
+// program.
+func FindServer(given string) (string, error) {
+	if given != "" {
+		program, err := filepath.Abs(given)
+		if err != nil {
+			return "", fmt.Errorf("finding the server: %w", err)
+		}
+		return program, checkProgram(program, "--server wants a program")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding the server beside this program: %w", err)
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return "", fmt.Errorf("finding the server beside this program: %w", err)
+	}
+	program := filepath.Join(filepath.Dir(self), "server")
+	return program, checkProgram(program, "build both programs with 'make build', or use --server")
+}
+
+func checkProgram(program, advice string) error {
+	info, err := os.Stat(program)
+	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
+		err = &fs.PathError{Op: "run", Path: program, Err: fs.ErrPermission}
+	}
+	if err != nil {
+		return fmt.Errorf("there is no server to start: %w; %s", err, advice)
+	}
+	return nil
+}
+
+// WarnLocal says loudly what --on local is not.
+func (p *Platform) WarnLocal() {
+	_, _ = fmt.Fprintf(p.Stderr, "warning: --on local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
+}

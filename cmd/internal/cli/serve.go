@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// serveFlags are the flags of serve that are not about sandboxes.
+type serveFlags struct {
+	addr, metricsAddr, keyFile, keySecret, publicURL, previewDomain string
+	warm, most                                                      int
+	debug                                                           bool
+}
+
+func (p *program) serve() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "serve [flags] [IMAGE]",
+		Short: "Let controllers elsewhere use the sandboxes of this host",
+		Long: `Serve answers HTTP until it is interrupted: it makes, lists and ends sandboxes,
+and passes requests on to each of them. It speaks a REST of its own, described at
+/openapi.yaml, and the runtime API of OpenHands, whose RemoteRuntime can use it.
+It also removes sandboxes whose time is up.
+
+Every request needs the key, in the header X-API-Key. Without --key-file the key is
+made once and kept in the file gateway-key of the state directory, which only you
+can read; it is not printed. Each sandbox also has a key of its own, in the header
+X-Session-API-Key, that reaches this sandbox and nothing else.
+
+The flags about sandboxes say what one has that its creator does not ask for, and
+IMAGE from what it is made. With --warm, sandboxes of that kind are kept ready, and
+given away in a moment. What callers cannot ask for, mounts, other networks,
+runtimes, security options, programs of root and, on Kubernetes, nodes and image
+pull secrets, only these flags give, to every sandbox.
+
+It listens on this machine alone. For others, put a proxy with TLS before it and
+name that with --public-url. Interrupted, it undoes creations that are under way
+and removes sandboxes that wait in the pool; all others stay.`,
+		Example: `  runtimectl serve
+  runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
+  key=$(sudo cat /var/lib/actiond/gateway-key)
+  curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
+		Args:              command.Takes(0, 1),
+		ValidArgsFunction: p.CompleteImage,
+	}
+	flags := platform.AddSpec(c)
+	flags.LeaveOut("name", "key")
+	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
+	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
+	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.keySecret, "key-secret", "", "on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
+	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
+	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
+	c.Flags().StringVar(&f.previewDomain, "preview-domain", "", "answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
+	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
+	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
+	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
+	p.AddFlags(c)
+	p.AddServer(c)
+	p.AddUserIDs(c)
+	p.AddPoolKind(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		image := ""
+		if len(args) > 0 {
+			image = args[0]
+		}
+		spec, err := flags.Spec(&p.Platform, image)
+		if err == nil {
+			err = f.check(spec)
+		}
+		if err != nil {
+			return command.Usage(cmd, err)
+		}
+		return p.serveHost(cmd.Context(), f, spec)
+	}
+	return p.EngineOnly(c)
+}
+
+func (f *serveFlags) check(spec sandbox.Spec) error {
+	if _, _, err := net.SplitHostPort(f.addr); err != nil {
+		return fmt.Errorf("--addr %q: must be HOST:PORT", f.addr)
+	}
+	if _, _, err := net.SplitHostPort(f.metricsAddr); err != nil && f.metricsAddr != "" {
+		return fmt.Errorf("--metrics-addr %q: must be HOST:PORT", f.metricsAddr)
+	}
+	if f.warm > 0 && spec.Image == "" {
+		return errors.New("--warm needs an image to make sandboxes from")
+	}
+	return nil
+}
+
+// serveHost serves until ctx ends.
+func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec) (err error) {
+	servers, err := p.WithServers()
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if f.debug {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // of libraries
+	phases := gateway.NewPhases()
+	o := platform.Options{Progress: phases.Progress, Logger: logger}
+	servers(&o)
+	driver, err := p.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	key, err := p.findKey(ctx, driver, f)
+	if err != nil {
+		return err
+	}
+	pool, err := p.warmPool(ctx, driver, spec, f.warm, logger)
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(gateway.Config{
+		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
+		Version: version(), Phases: phases, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", f.addr)
+	if err != nil {
+		g.Close()
+		return fmt.Errorf("listening at --addr: %w", err)
+	}
+	stopMetrics := func() error { return nil }
+	if f.metricsAddr != "" {
+		metricsListener, err := config.Listen(ctx, "tcp", f.metricsAddr)
+		if err != nil {
+			g.Close()
+			return errors.Join(fmt.Errorf("listening at --metrics-addr: %w", err), listener.Close())
+		}
+		stopMetrics = g.ServeMetrics(ctx, metricsListener)
+		_, _ = fmt.Fprintf(p.Stderr, "note: metrics are at http://%s/metrics\n", metricsListener.Addr())
+	}
+	defer func() { err = errors.Join(err, stopMetrics()) }()
+	if _, err := fmt.Fprintf(p.Stdout, "http://%s\n", listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if addr, ok := listener.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		_, _ = fmt.Fprintln(p.Stderr, "note: others on the network reach this, and keys and actions travel as they are: put a proxy with TLS before it")
+	}
+	err = g.Serve(ctx, listener)
+	if pool != nil {
+		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), platform.RemoveLimit)
+		defer cancel()
+		err = errors.Join(err, pool.Drain(drainCtx))
+	}
+	return err
+}
+
+// findKey returns the key of the gateway, from where the flags say.
+func (p *program) findKey(ctx context.Context, driver sandbox.Driver, f serveFlags) (string, error) {
+	if f.keySecret != "" {
+		keeper, err := sandbox.Needs[sandbox.KeyKeeper](driver, "keep the key of a gateway in a Secret")
+		if err != nil {
+			return "", err
+		}
+		key, err := keeper.GatewayKey(ctx, f.keySecret)
+		if err != nil {
+			return "", err
+		}
+		return checkKey(key, "the Secret "+f.keySecret)
+	}
+	stateDir, err := p.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return p.gatewayKey(f.keyFile, stateDir)
+}
+
+// checkKey returns the key in text, which is from a file or a Secret.
+func checkKey(text, from string) (string, error) {
+	key := strings.TrimSpace(text)
+	if len(key) < minKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("reading the key: %s must hold one line of at least %d letters, digits and signs", from, minKey)
+	}
+	return key, nil
+}
+
+// warmPool opens the pool, if there is to be one, and asks the engine once.
+func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, size int, logger *slog.Logger) (*sandbox.Pool, error) {
+	if _, err := driver.List(ctx); err != nil {
+		if !errors.Is(err, sandbox.ErrUnknown) {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", said(err))
+	}
+	if size == 0 {
+		return nil, nil //nolint:nilnil // there is to be none
+	}
+	return sandbox.NewPool(ctx, driver, "serve", spec, size, logger)
+}
+
+const (
+	keyFileName = "gateway-key"
+	minKey      = 32 // characters: too many to guess
+)
+
+// gatewayKey reads the key, and makes one where no file is named and there is
+// none yet. It is kept because controllers outlive a gateway, and not printed
+// because logs are read by more people than this file.
+func (p *program) gatewayKey(file, stateDir string) (string, error) {
+	if file == "" {
+		file = filepath.Join(stateDir, keyFileName)
+		if err := makeKey(file); err != nil {
+			return "", fmt.Errorf("making the key: %w", err)
+		}
+		_, _ = fmt.Fprintf(p.Stderr, "note: the key is in %s\n", file)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", command.Absent(fmt.Errorf("reading the key: %w", err))
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("reading the key: others can read or change %s; make it yours alone with 'chmod 600 %s'", file, file)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the key: %w", err)
+	}
+	return checkKey(string(data), file)
+}
+
+// makeKey makes the file unless it is there. It appears whole: of two programs
+// that make it at once, one is first.
+func makeKey(file string) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temp := file + "." + rand.Text()
+	if err := os.WriteFile(temp, []byte(rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
+		return err
+	}
+	err := os.Link(temp, file)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(temp))
+}

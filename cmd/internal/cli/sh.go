@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/keys"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/sandbox"
+)
+
+func (p *program) sh() *cobra.Command {
+	opts := shFlags{keys: "ctrl-p,ctrl-q"}
+	c := &cobra.Command{
+		Use:   "sh [flags] SANDBOX",
+		Short: "Look at a session's terminal, and type into it",
+		Long: `Sh attaches your terminal to a persistent shell of a sandbox: by default the one
+that agents use if they name none. You see what was there before, what an agent
+does while it does it, and what you type goes to the command that runs, or at the
+prompt becomes the session's next command. The session's terminal takes the size
+of yours while you are there.
+
+Ctrl-P Ctrl-Q, 'exit' and Ctrl-D at the prompt leave, and end nothing; with
+--read-only it is the first of them alone. What the sandbox prints reaches your
+terminal as it is, with all its escape sequences.`,
+		Example: `  runtimectl sh build
+  runtimectl sh --read-only build
+  runtimectl sh --session mine --detach-keys ctrl-] build`,
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
+	}
+	flags := c.Flags()
+	flags.StringVar(&opts.session, "session", "", "attach to the persistent shell `NAME`, which is started if need be\n(default: the one of actions that name none)")
+	flags.BoolVar(&opts.readOnly, "read-only", false, "only look")
+	flags.StringVar(&opts.keys, "detach-keys", opts.keys, "leave when these `KEYS` are typed, such as ctrl-a,d")
+	p.AddFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		leave, err := keys.Parse(opts.keys)
+		if err != nil {
+			return command.Usage(cmd, fmt.Errorf("--detach-keys: %w", err))
+		}
+		in, out, err := p.terminals()
+		if err != nil {
+			return err
+		}
+		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
+			c, err := platform.Client(s)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, _ = fmt.Fprintf(p.Stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
+			if err := attach(cmd.Context(), c, s.Name, opts, leave, in, out); err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
+			return nil
+		})
+	}
+	return c
+}
+
+// shFlags say what is attached to.
+type shFlags struct {
+	session, keys string
+	readOnly      bool
+}
+
+// terminals are standard input and output, if they are a terminal.
+func (p *program) terminals() (in, out *os.File, err error) {
+	in, isIn := terminalFile(p.Stdin)
+	out, isOut := terminalFile(p.Stdout)
+	if !isIn || !isOut {
+		return nil, nil, errors.New("sh is for a terminal: without one, use exec")
+	}
+	return in, out, nil
+}
+
+// terminalFile returns the file of a stream that is a terminal.
+func terminalFile(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// errLeft ends an attachment whose keys were typed.
+var errLeft = errors.New("left")
+
+// attach connects a terminal of this machine with one of a session until either
+// side ends it. The terminal is as it was then.
+func attach(ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	remote, err := c.NamedTerminal(ctx, opts.session, name, opts.readOnly)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = remote.Close() }() // the session lives on in any case
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return fmt.Errorf("making the terminal raw: %w", err)
+	}
+	defer func() {
+		_, _ = io.WriteString(out, resetTerminal)
+		err = errors.Join(err, term.Restore(int(in.Fd()), before))
+	}()
+	typed := &typing{in: in, size: &windowSize{}, detector: keys.Detector{Keys: leave}}
+	to := io.Discard
+	if !opts.readOnly {
+		to, typed.size = remote, &windowSize{out: out, resize: remote.Resize}
+		stop := typed.size.follow(ctx)
+		defer stop()
+	}
+	go func() { // ends with the program: a read of a terminal cannot be given up
+		_, err := io.Copy(to, typed)
+		cancel(cmp.Or(err, io.EOF)) // EOF: the terminal is gone
+	}()
+	_, err = io.Copy(out, remote)
+	if errors.Is(context.Cause(ctx), errLeft) {
+		return nil
+	}
+	return err
+}
+
+// resetTerminal ends what a program in the sandbox may have begun: colours, the
+// other screen, a hidden cursor, reports of the mouse, marks around what is
+// pasted, other codes for keys.
+const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
+
+// windowSize tells the other side how large the terminal is. Its methods may be
+// called concurrently.
+type windowSize struct {
+	out    *os.File                   // a terminal; nil where there is none, and the size stays
+	resize func(rows, cols int) error // tells it; a connection that broke is noticed elsewhere
+
+	mu         sync.Mutex
+	rows, cols int // as the other side knows them
+}
+
+// send tells the size if it changed.
+func (w *windowSize) send() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rows, cols := w.now(); rows > 0 && (rows != w.rows || cols != w.cols) && w.resize(rows, cols) == nil {
+		w.rows, w.cols = rows, cols
+	}
+}
+
+// maxSize bounds the lines and the columns that a server takes.
+const maxSize = 1000
+
+// now is the size of the terminal, 0 where that is not known.
+func (w *windowSize) now() (rows, cols int) {
+	if w.out == nil {
+		return 0, 0
+	}
+	cols, rows, err := term.GetSize(int(w.out.Fd()))
+	if err != nil || rows <= 0 || cols <= 0 {
+		return 0, 0
+	}
+	return min(rows, maxSize), min(cols, maxSize)
+}
+
+// follow sends the size now and whenever it changes, until stop.
+func (w *windowSize) follow(ctx context.Context) (stop func()) {
+	changed := make(chan os.Signal, 1)
+	changed <- syscall.SIGWINCH // the size it has now
+	signal.Notify(changed, syscall.SIGWINCH)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-changed:
+				w.send()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		cancel()
+		<-ended
+	}
+}

@@ -1,0 +1,174 @@
+package transfer
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// RemotePath is a path in a sandbox, as it is and what it leads to when links
+// are followed there.
+type RemotePath struct {
+	Path  string // absolute and clean
+	Real  string
+	Info  sandbox.FileInfo // of real
+	Found bool
+	// content tells that the path ended with "/.", slash that it ended with "/".
+	Content, Slash bool
+}
+
+// mostLinks is how many links of a path are followed, one after another.
+const mostLinks = 16
+
+// Look finds out what is at a path of a sandbox.
+func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (RemotePath, error) {
+	r := RemotePath{Content: given == "." || strings.HasSuffix(given, "/."), Slash: strings.HasSuffix(given, "/")}
+	if !path.IsAbs(given) {
+		dir, err := files.WorkDir(ctx, s)
+		if err != nil {
+			return r, err
+		}
+		given = path.Join(dir, given)
+	}
+	r.Path = path.Clean(given)
+	r.Real = r.Path
+	for range mostLinks {
+		info, err := files.Stat(ctx, s, r.Real)
+		if errors.Is(err, fs.ErrNotExist) {
+			return r, nil
+		}
+		if err != nil && belowFile(ctx, files, s, r.Real) {
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
+		if info.Mode&fs.ModeSymlink == 0 {
+			r.Info, r.Found = info, true
+			return r, nil
+		}
+		target := info.LinkTarget
+		if !path.IsAbs(target) {
+			target = path.Join(path.Dir(r.Real), target)
+		}
+		r.Real = path.Clean(target)
+	}
+	return r, command.Conflict("there are too many links at %s in sandbox %s", r.Path, s.ID)
+}
+
+// belowFile tells whether something above path is a file: an engine breaks at such a
+// path and does not say why.
+func belowFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, name string) bool {
+	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+		if info, err := files.Stat(ctx, s, dir); err == nil {
+			return info.Mode.IsRegular()
+		}
+	}
+	return false
+}
+
+// HasDir refuses a path that is not there where it cannot be made either: its directory
+// does not exist, or is not a directory.
+func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
+	if r.Found {
+		return nil
+	}
+	dir, err := Look(ctx, files, s, path.Dir(r.Real))
+	switch {
+	case err != nil:
+		return err
+	case !dir.Found:
+		return fmt.Errorf("directory %s in sandbox %s: %w", dir.Path, s.ID, command.ErrNotFound)
+	case !dir.Info.Mode.IsDir():
+		return command.Conflict("%s in sandbox %s is not a directory", dir.Path, s.ID)
+	}
+	return nil
+}
+
+// Direct refuses a link as the place to write to in a sandbox that does not run:
+// the engine writes there as root, and the agent may have made it.
+func (r RemotePath) Direct(s *sandbox.Sandbox) error {
+	if platform.Serves(s) || r.Real == r.Path {
+		return nil
+	}
+	return command.Conflict("%s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
+		r.Path, s.ID, r.Real, s.State, platform.Advice(s))
+}
+
+// OwnerOf is the account that the commands of a sandbox run as. Its own list of
+// accounts knows its ids, whether it runs or not; the list is root's.
+func OwnerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (archive.Owner, error) {
+	name, number, _ := strings.Cut(s.User, ":")
+	uid, err := strconv.Atoi(number)
+	if err != nil { // a local one: files belong to the user who makes them
+		return archive.Owner{}, nil
+	}
+	data, err := files.CopyOut(ctx, s, "/etc/passwd")
+	if errors.Is(err, fs.ErrNotExist) {
+		return archive.Owner{UID: uid, GID: uid}, nil
+	}
+	if err != nil {
+		return archive.Owner{}, err
+	}
+	defer func() { _ = data.Close() }()
+	in := tar.NewReader(data)
+	if h, err := in.Next(); err != nil || h.Typeflag != tar.TypeReg {
+		return archive.Owner{UID: uid, GID: uid}, err
+	}
+	lines := bufio.NewScanner(io.LimitReader(in, 1<<20))
+	for lines.Scan() {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) < 4 || fields[0] != name {
+			continue
+		}
+		u, err1 := strconv.Atoi(fields[2])
+		g, err2 := strconv.Atoi(fields[3])
+		if err1 == nil && err2 == nil {
+			return archive.Owner{UID: u, GID: g}, nil
+		}
+	}
+	return archive.Owner{UID: uid, GID: uid}, lines.Err()
+}
+
+// ReadFile gives a file of a sandbox to use, with what the archive says of it.
+func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
+	from, err := Look(ctx, files, s, given)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !from.Found:
+		return fmt.Errorf("%s in sandbox %s: %w", from.Path, s.ID, command.ErrNotFound)
+	case !from.Info.Mode.IsRegular():
+		return command.Conflict("%s in sandbox %s is not a file", from.Path, s.ID)
+	}
+	archive, err := files.CopyOut(ctx, s, from.Real)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = archive.Close() }()
+	in := tar.NewReader(archive)
+	h, err := in.Next()
+	if err == nil && h.Typeflag != tar.TypeReg {
+		err = errors.New("it is no longer a file")
+	}
+	if err == nil {
+		err = use(h, in)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s in sandbox %s: %w", from.Path, s.ID, err)
+	}
+	return nil
+}

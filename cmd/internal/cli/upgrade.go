@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+)
+
+func (p *program) upgrade() *cobra.Command {
+	var file string
+	var wait time.Duration
+	var force bool
+	c := &cobra.Command{
+		Use:   "upgrade [flags] SANDBOX",
+		Short: "Replace the server of a sandbox by another version",
+		Long: `Upgrade replaces the server in a sandbox by another version while the sandbox
+runs. Shells live on, with their variables and what runs in them, and so do
+programs of exec and idle kernels; the actions of shells and programs go on, and
+recorded ones stay. What cannot be handed over (other actions, requests) has
+--wait to end. If it has not ended then, the server stays as it is.
+
+It needs a server that runs as another user than the commands of the sandbox. A
+sandbox that is stopped and started again begins with the server that it was
+created with.`,
+		Example: `  runtimectl upgrade build
+  runtimectl upgrade --server ./server-v2 --wait 10m build`,
+		Args:              command.Takes(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
+	}
+	c.Flags().StringVar(&file, "server", "", "put this `program` in its place (default: server, beside runtimectl)")
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for what cannot be handed over, such as 10m")
+	c.Flags().BoolVar(&force, "force", false, "upgrade also where something still runs then; it ends, or its\nresult becomes unknown")
+	format := output.AddFormat(c, "table", "json", "yaml")
+	p.AddFlags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if wait < 0 || wait > time.Hour {
+			return command.Usage(cmd, errors.New("--wait must be from 0 to 1h"))
+		}
+		name, err := platform.FindServer(file)
+		if err != nil {
+			return err
+		}
+		server, err := p.OpenFile(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = server.Close() }()
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
+			progress := p.Progress()
+			progress.Say("upgrading %s, once nothing runs that cannot be handed over", args[0])
+			done, err := c.Upgrade(cmd.Context(), server, wait.Round(time.Second), force)
+			progress.End()
+			if err != nil {
+				return err
+			}
+			return p.Print(format, upgraded(done))
+		})
+	}
+	return c
+}
+
+// upgraded is what upgrade prints.
+type upgraded api.Upgraded
+
+func (u upgraded) Table() [][]string {
+	return [][]string{
+		{"VERSION", "PREVIOUS", "SESSIONS", "ENDED", "UNKNOWN ACTIONS"},
+		{
+			u.Version, u.Previous, strconv.Itoa(u.Sessions),
+			output.OrDash(strings.Join(u.Ended, ", ")), output.OrDash(strings.Join(u.Unknown, ", ")),
+		},
+	}
+}
