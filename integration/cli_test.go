@@ -233,6 +233,33 @@ func TestCLICopy(t *testing.T) {
 	}
 }
 
+// TestCLILong has calls that take longer than the 15 s within which an answer that has
+// begun must be whole: the answers that the engine gives meanwhile are no part of it.
+func TestCLILong(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.ok("create", "--name", "long", image(t, busyboxImage))
+	t.Run("act", func(t *testing.T) {
+		t.Parallel()
+		c := cli{t, c.program, c.server, c.stateDir}
+		if got := c.ok("act", "long", `{"action": "run", "args": {"command": "sleep 20; echo done", "blocking": true}}`); !strings.Contains(got, `"done`) {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("cp", func(t *testing.T) {
+		t.Parallel()
+		script := `cd "$1" && echo text >f && tar -cf a.tar f && { head -c 512 a.tar; sleep 20; tail -c +513 a.tar; } | "$2" cp --state-dir "$3" - long:`
+		out, err := exec.Command("sh", "-ec", script, "sh", t.TempDir(), c.program, c.stateDir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		c := cli{t, c.program, c.server, c.stateDir}
+		if got := c.ok("cat", "long", "f"); got != "text\n" {
+			t.Errorf("copied: %q", got)
+		}
+	})
+}
+
 // TestCLICopyThroughLink has an agent that puts links where a user copies to, to
 // become root: what is written there is written with its own rights, or not at all.
 func TestCLICopyThroughLink(t *testing.T) {

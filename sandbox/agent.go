@@ -11,6 +11,18 @@ import (
 // opening.
 type DialFunc func(ctx context.Context) (net.Conn, error)
 
+// Open opens a connection on behalf of a request with the context ctx, which bounds
+// the opening. The values of ctx belong to the request: an httptrace.ClientTrace
+// among them would trace the requests by which a driver finds the server.
+func (f DialFunc) Open(ctx context.Context) (net.Conn, error) {
+	return f(bound{ctx}) //nolint:contextcheck // it is ctx, without values
+}
+
+// bound is a context without its values.
+type bound struct{ context.Context } //nolint:containedctx // it is a context
+
+func (bound) Value(any) any { return nil }
+
 // Agent speaks to the server of a sandbox. It must be safe for concurrent use.
 type Agent interface {
 	// Ready returns nil as soon as a real command ran in the sandbox's shell,

@@ -65,6 +65,12 @@ type Access interface {
 	Key() (string, error)
 }
 
+// Dial opens a connection to the server. ctx bounds the opening; its values do not
+// reach the driver.
+func (s *Sandbox) Dial(ctx context.Context) (net.Conn, error) {
+	return DialFunc(s.Access.Dial).Open(ctx)
+}
+
 var idPattern = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // IsID reports whether text can be the id of a sandbox.

@@ -175,7 +175,7 @@ func Client(dial sandbox.DialFunc, key string) (*client.Client, error) {
 // newClient waits at most answer for the beginning of an answer; 0 sets no bound.
 func newClient(dial sandbox.DialFunc, key string, answer time.Duration) (*client.Client, error) {
 	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial.Open(ctx) },
 		DisableCompression: true,
 		IdleConnTimeout:    90 * time.Second,
 

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/actiond/actiond/sandbox"
@@ -77,4 +79,55 @@ func TestClaim(t *testing.T) {
 	if !strings.Contains(s.got, `"ttl_seconds":2`) || s.keys != "t" { // rounded up: 0 would mean no limit
 		t.Errorf("the server got %s with the key %q", s.got, s.keys)
 	}
+}
+
+// slowly serves HTTP on connections without a network, so that time can be a bubble's,
+// and answers each request after wait.
+func slowly(t *testing.T, wait time.Duration) sandbox.DialFunc {
+	t.Helper()
+	return func(context.Context) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() { // ends with the client's side
+			defer far.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(far)); err != nil {
+				return
+			}
+			time.Sleep(wait)
+			_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+		}()
+		return near, nil
+	}
+}
+
+// TestDialAsks has a driver that asks its platform by HTTP where the server is, as
+// Docker's does. What is due of the platform's answer is not due of the server's.
+func TestDialAsks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		platform := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return slowly(t, 0)(ctx)
+		}}
+		dial := func(ctx context.Context) (net.Conn, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://platform/", http.NoBody)
+			if err != nil {
+				return nil, err
+			}
+			answer, err := platform.RoundTrip(request)
+			if err != nil {
+				return nil, err
+			}
+			if err := answer.Body.Close(); err != nil {
+				return nil, err
+			}
+			return slowly(t, 30*time.Second)(ctx)
+		}
+		c, err := agent.Client(dial, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Renew(t.Context(), time.Minute); err != nil {
+			t.Errorf("a call of 30 s: %v", err)
+		}
+	})
 }
