@@ -79,7 +79,7 @@ func TestOutputSearch(t *testing.T) {
 			t.Errorf("%s: got %d, at %d: %q", test.query, status, offset, text)
 		}
 	}
-	for _, query := range []string{"tail=x", "tail=-1", "grep=" + url.QueryEscape("("), "grep=" + strings.Repeat("a", 5000), "grep=" + url.QueryEscape("(x{100}){100}"), "grep=a&context=51"} {
+	for _, query := range []string{"tail=x", "tail=-1", "grep=" + url.QueryEscape("("), "grep=" + strings.Repeat("a", 5000), "grep=" + url.QueryEscape("(x{100}){100}"), "grep=" + url.QueryEscape(strings.Repeat("(a?){1000}", 370)), "grep=a&context=51"} {
 		if status, _, text := find("small", query); status != http.StatusUnprocessableEntity {
 			t.Errorf("%s: got %d, %s", query, status, text)
 		}

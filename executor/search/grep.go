@@ -146,8 +146,8 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 	}
 	parsed = withinLines(parsed)
 	if !hasTextEnds(parsed) {
-		if g.text, err = regexp.Compile(parsed.String()); err != nil {
-			return nil, err
+		if g.text, err = regex.CompileTree(parsed); err != nil {
+			return nil, refusal(pattern, err)
 		}
 	}
 	g.literal = literal(parsed)
@@ -162,18 +162,24 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 	return g, nil
 }
 
-// compile makes refusals of the errors of [regex.Compile].
 func compile(text string) (*regexp.Regexp, error) {
 	re, err := regex.Compile(text)
-	switch {
-	case errors.Is(err, regex.ErrLong):
-		return nil, refuse("invalid_argument", "The regular expression is longer than %d bytes.", regex.MaxLen)
-	case errors.Is(err, regex.ErrCostly):
-		return nil, refuse("invalid_argument", "The regular expression %q repeats too much.", text)
-	case err != nil:
-		return nil, refuse("invalid_argument", "The regular expression %q is not valid: %v. Use RE2's syntax, without lookaround and back-references; escape ( [ { . * + ? with a backslash to find these characters.", text, err)
+	if err != nil {
+		return nil, refusal(text, err)
 	}
 	return re, nil
+}
+
+// refusal makes a refusal of an error of [regex.Compile].
+func refusal(text string, err error) error {
+	switch {
+	case errors.Is(err, regex.ErrLong):
+		return refuse("invalid_argument", "The regular expression is longer than %d bytes.", regex.MaxLen)
+	case errors.Is(err, regex.ErrCostly):
+		return refuse("invalid_argument", "The regular expression %q repeats too much.", text)
+	default:
+		return refuse("invalid_argument", "The regular expression %q is not valid: %v. Use RE2's syntax, without lookaround and back-references; escape ( [ { . * + ? with a backslash to find these characters.", text, err)
+	}
 }
 
 // hasTextEnds reports whether an expression matches the beginning or the end of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"reflect"
 	"slices"
 	"strings"
@@ -223,6 +224,24 @@ func TestGrepRefuses(t *testing.T) {
 		_, err := search.New(search.Config{}).Grep(t.Context(), q)
 		if _, ok := errors.AsType[*search.Error](err); !ok {
 			t.Errorf("%+v: got %v, want it refused", q, err)
+		}
+	}
+}
+
+// The program of each expression would take hundreds of megabytes.
+func TestGrepRefusesWithoutCost(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	bomb := strings.Repeat("(a{1,1000}z)|", 300) + "b"
+	for _, q := range []search.GrepQuery{{Pattern: bomb}, {Pattern: bomb, IgnoreCase: true}, {Pattern: "x", Exclude: bomb}} {
+		q.Dir, q.Limit = t.TempDir(), 1
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := search.New(search.Config{}).Grep(t.Context(), q)
+		runtime.ReadMemStats(&after)
+		if _, ok := errors.AsType[*search.Error](err); !ok {
+			t.Errorf("got %v, want it refused", err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+			t.Errorf("took %d bytes of memory", took)
 		}
 	}
 }
