@@ -112,6 +112,8 @@ type ToolAnswer struct {
 	// Observation is for the model to read; in a translation it is nil where
 	// there is an action to run instead.
 	Observation Observation `json:"-"`
+	// Text is what a model reads of the observation, see [Text]. Encoding fills it in.
+	Text string `json:"text,omitzero"`
 	// SHA256 is the hash of the bytes of the file that was read or changed, or ""
 	// without such a file; when encoded, "" means the one in the observation.
 	SHA256 string `json:"sha256,omitzero"`
@@ -128,24 +130,26 @@ type ToolAnswer struct {
 
 var toolAnswerShape = openShapeOf(ToolAnswer{})
 
-// EncodeToolAnswer returns the JSON of an observation with sha256, is_error,
-// error_code, tool_call_id and repaired beside it, as far as there are any.
+// EncodeToolAnswer returns the JSON of an observation with text and is_error beside it, and
+// sha256, error_code, tool_call_id and repaired as far as there are any.
 func EncodeToolAnswer(a ToolAnswer) ([]byte, error) {
 	w, err := wireOf(a.Observation)
 	if err != nil {
 		return nil, err
 	}
 	a.SHA256 = cmp.Or(a.SHA256, hashOf(a.Observation))
+	text, _ := Text(a.Observation)
 	return Encode(struct {
 		wire
+		Text string `json:"text"` // also where it is empty
 		ToolAnswer
-	}{w, a})
+	}{w, text, a})
 }
 
 // DecodeToolAnswer reads the answer of a tool call. Members that it does not
 // know are ignored.
 func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
-	e, err := scanObservation(data, "sha256", "is_error", "error_code", "tool_call_id", "repaired")
+	e, err := scanObservation(data, "text", "sha256", "is_error", "error_code", "tool_call_id", "repaired")
 	if err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
@@ -159,6 +163,9 @@ func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
 	}
 	a := v.(ToolAnswer)
 	a.Observation = o
+	if _, sent := e.members["text"]; !sent { // by a server that is older than the member
+		a.Text, _ = Text(o)
+	}
 	return a, nil
 }
 

@@ -57,9 +57,15 @@ func TestToolAnswerComesBack(t *testing.T) {
 	t.Parallel()
 	sum := strings.Repeat("0f", 32)
 	for _, want := range []api.ToolAnswer{
-		{Observation: api.ThinkObservation{Content: "ü"}},
-		{Observation: api.ErrorObservation{Content: "x"}, IsError: true, ErrorCode: "no_match", ID: new("c"), Repaired: []string{"a", "b"}},
+		{Observation: api.ThinkObservation{Content: "ü"}, Text: "ü"},
+		{Observation: api.ErrorObservation{Content: "x"}, Text: "x", IsError: true, ErrorCode: "no_match", ID: new("c"), Repaired: []string{"a", "b"}},
 		{Observation: api.WriteObservation{Path: "/a", Diff: "d"}, SHA256: sum},
+		{
+			Observation: api.RunObservation{Content: "Name:", Metadata: api.RunMetadata{
+				Prefix: "[before]\n", Suffix: "\n[after]", Waiting: &api.Waiting{Text: "python waits for input"},
+			}},
+			Text: "[before]\nName:\n[after]\n[python waits for input]",
+		},
 	} {
 		body, err := api.EncodeToolAnswer(want)
 		if err != nil {
@@ -70,7 +76,7 @@ func TestToolAnswerComesBack(t *testing.T) {
 		}
 	}
 	// White space may surround an answer.
-	if got, err := api.DecodeToolAnswer([]byte("\n {\"observation\":\"think\",\"content\":\"x\",\"is_error\":true} ")); err != nil || !got.IsError {
+	if got, err := api.DecodeToolAnswer([]byte("\n {\"observation\":\"think\",\"content\":\"x\",\"is_error\":true} ")); err != nil || !got.IsError || got.Text != "x" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	// The observation knows the hash.

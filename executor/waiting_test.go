@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/executor"
 )
 
@@ -32,7 +31,7 @@ func TestReturnOnInput(t *testing.T) {
 		!strings.HasPrefix(o.Metadata.Suffix, "\n[The command waits for input. ") {
 		t.Fatalf("got %+v, %+v", o, w)
 	}
-	if text, _ := tools.Text(o); !strings.Contains(text, "waits for input on the terminal. The prompt is \"Your name:\".") {
+	if text, _ := api.Text(o); !strings.Contains(text, "waits for input on the terminal. The prompt is \"Your name:\".") {
 		t.Errorf("a model reads %q", text)
 	}
 	list := e.Sessions()

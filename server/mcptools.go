@@ -116,7 +116,7 @@ func (s *Server) callMCPTool(o offered, params *mcp.CallToolParamsRaw) *mcp.Call
 
 // mcpContent is an observation for a model to read: words, then images.
 func mcpContent(o api.Observation) []mcp.Content {
-	text, urls := tools.Text(o)
+	text, urls := api.Text(o)
 	content := []mcp.Content{}
 	if text != "" || len(urls) == 0 {
 		content = append(content, &mcp.TextContent{Text: text})

@@ -120,7 +120,7 @@ func (m Message) Answer(ctx context.Context, seconds float64, call func(context.
 		if err != nil {
 			return answers, fmt.Errorf("calling %s: %w", c.Name, err)
 		}
-		text, pictures := Text(answer.Observation)
+		text, pictures := api.Text(answer.Observation)
 		if text == "" && len(pictures) > 0 {
 			text = "(a picture, which this API has no place for)"
 		}

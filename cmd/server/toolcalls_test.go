@@ -332,6 +332,7 @@ func TestExampleAgentsTellErrors(t *testing.T) {
 		{srv.URL, url, "wrong", "Invalid API Key"},
 		{unreachable, url, testKey, unreachable + "/v1/chat/completions"},
 		{srv.URL, unreachable, testKey, unreachable + "/v1/tools"},
+		{srv.URL, "", testKey, "URL"},
 	} {
 		for _, command := range [][]string{{program}, {"python3", "../../docs/examples/agent.py"}} {
 			agent := exec.CommandContext(t.Context(), command[0], append(command[1:], "Hello.")...)
@@ -352,7 +353,7 @@ func TestExamplesInTheReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, said := range map[string]string{
-		"docs/examples/agent.py":      "37 lines of\n[Python](",
+		"docs/examples/agent.py":      "36 lines of\n[Python](",
 		"docs/examples/agent/main.go": "40 lines of [Go](",
 	} {
 		code, err := os.ReadFile("../../" + name)

@@ -24,7 +24,8 @@ def call(url, header, key, body=None):
 
 
 def sandbox(path, body=None):
-    return call(env("SANDBOX_URL") + path, "X-Session-API-Key", env("SESSION_API_KEY", ""), body)
+    url = env("SANDBOX_URL") or sys.exit("SANDBOX_URL is not set")
+    return call(url + path, "X-Session-API-Key", env("SESSION_API_KEY", ""), body)
 
 
 tools = sandbox("/v1/tools")["tools"]
@@ -39,6 +40,4 @@ while True:
     for c in message["tool_calls"]:
         answer = sandbox("/v1/tools/call", {"name": c["function"]["name"], "arguments": c["function"]["arguments"],
                                             "tool_call_id": c["id"], "timeout": 600})
-        run = answer["extras"].get("metadata", {})  # how a command ended
-        text = run.get("prefix", "") + answer["content"] + run.get("suffix", "")
-        messages.append({"role": "tool", "tool_call_id": c["id"], "content": text})
+        messages.append({"role": "tool", "tool_call_id": c["id"], "content": answer["text"]})

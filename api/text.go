@@ -1,13 +1,9 @@
-package tools
+package api
 
-import (
-	"strings"
-
-	"github.com/actiond/actiond/api"
-)
+import "strings"
 
 // note says what a command does that still runs.
-func note(w *api.Waiting) string {
+func note(w *Waiting) string {
 	if w == nil {
 		return ""
 	}
@@ -16,25 +12,25 @@ func note(w *api.Waiting) string {
 
 // Text returns what a model reads of an observation: the words, with the notes
 // of the server around the output of a command, and the images as data URLs.
-func Text(o api.Observation) (text string, images []string) {
+func Text(o Observation) (text string, images []string) {
 	switch o := o.(type) {
-	case api.RunObservation:
+	case RunObservation:
 		return o.Metadata.Prefix + o.Content + o.Metadata.Suffix + note(o.Metadata.Waiting), nil
-	case api.ExecObservation:
+	case ExecObservation:
 		return o.Content + note(o.Waiting), nil
-	case api.IPythonObservation:
+	case IPythonObservation:
 		return o.Content, o.ImageURLs
-	case api.ReadObservation:
+	case ReadObservation:
 		if strings.HasPrefix(o.Content, "data:image/") {
 			return "", []string{o.Content}
 		}
 		return o.Content, nil
-	case api.BrowseObservation:
+	case BrowseObservation:
 		if o.Screenshot != "" {
 			images = []string{o.Screenshot}
 		}
 		return o.Content, images
 	default:
-		return api.Content(o), nil
+		return Content(o), nil
 	}
 }
