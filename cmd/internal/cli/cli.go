@@ -12,7 +12,9 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
@@ -27,9 +29,9 @@ func newProgram(s output.Streams) *program { return &program{platform.Platform{S
 
 // Main carries out the command line of this process and returns the exit code.
 func Main() int {
-	// A second signal ends the program at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, endSignals...)
+	ctx := interruptible(signals, func() { signal.Stop(signals) }) // then another one ends the program at once
 	// A reader that goes away is to be an error of a write, after which there is
 	// still time to clean up. The channel is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -49,11 +51,55 @@ func said(err error) string {
 	return err.Error()
 }
 
+// endSignals ask this program to end.
+var endSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+
+// sameSignal is how long signals after the first one are taken for the same one:
+// timeout(1) signals its child, and then the group that the child is in.
+const sameSignal = time.Second
+
+// interruptible returns a context that ends with the first signal, and calls again once
+// another one may end the program.
+func interruptible(signals <-chan os.Signal, again func()) context.Context {
+	ctx, interrupt := context.WithCancel(context.Background())
+	go func() { // lives as long as the program
+		<-signals
+		interrupt()
+		<-time.After(sameSignal)
+		again()
+	}()
+	return ctx
+}
+
+// interrupted returns the end of a command that failed with err after it was interrupted.
+func interrupted(err error) error {
+	why := "interrupted"
+	if !onlyCancelled(err) {
+		why += ": " + said(err)
+	}
+	return &command.ExitError{Code: command.ExitInterrupted, Why: why}
+}
+
+// onlyCancelled reports whether err says nothing but that its context ended.
+func onlyCancelled(err error) bool {
+	switch wrapping := err.(type) { //nolint:errorlint // each error of the tree is looked at
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(wrapping.Unwrap(), func(part error) bool { return !onlyCancelled(part) })
+	case interface{ Unwrap() error }:
+		return onlyCancelled(wrapping.Unwrap())
+	}
+	return errors.Is(err, context.Canceled)
+}
+
 // run carries out a command line, says on stderr what went wrong, and returns
 // the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	called, err := p.execute(ctx, args)
 	ended, isExit := errors.AsType[*command.ExitError](err)
+	if err != nil && !isExit && ctx.Err() != nil && !command.ReaderLeft(err) {
+		err = interrupted(err)
+		ended, isExit = errors.AsType[*command.ExitError](err)
+	}
 	switch {
 	case err == nil, command.ReaderLeft(err):
 	case !isExit:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
@@ -173,8 +174,8 @@ func TestDemoInterrupted(t *testing.T) {
 			for try := 0; code == 0 && try < 20; try++ {
 				code = m.interrupt(t, step) // 0: it was over before the signal came
 			}
-			if code != 1 {
-				t.Errorf("it ends with exit code %d, want 1", code)
+			if code != command.ExitInterrupted {
+				t.Errorf("it ends with exit code %d, want %d", code, command.ExitInterrupted)
 			}
 			m.checkClean(t)
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/keys"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // ownTerminal connects the terminal of a program with ours, which is raw meanwhile if the
@@ -79,17 +80,27 @@ func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) 
 	}
 	// A second signal ends this program at once, but not before the terminal is restored.
 	// The first one is the context's.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, endSignals...)
 	over := make(chan struct{})
 	go func() {
+		select {
+		case <-signals:
+		case <-over:
+			return
+		}
+		if channel.ClosedWithin(over, sameSignal) {
+			return
+		}
+		select {
+		case <-signals: // came with the first
+		default:
+		}
 		var last os.Signal
-		for range 2 {
-			select {
-			case last = <-signals:
-			case <-over:
-				return
-			}
+		select {
+		case last = <-signals:
+		case <-over:
+			return
 		}
 		t.restore()
 		signal.Reset(last)
