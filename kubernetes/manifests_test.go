@@ -21,13 +21,14 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/kubernetes/manifests"
 	"github.com/actiond/actiond/sandbox"
 )
 
-// manifests are the objects that are printed. Unknown and doubled fields are errors.
-func manifests(t *testing.T, o kubernetes.ManifestOptions) (objects []runtime.Object) {
+// printed are the objects that are printed. Unknown and doubled fields are errors.
+func printed(t *testing.T, o manifests.Options) (objects []runtime.Object) {
 	t.Helper()
-	text, err := kubernetes.Manifests(o)
+	text, err := manifests.Gateway(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func only[T runtime.Object](t *testing.T, objects []runtime.Object) (found T) {
 // What is printed is the base, and the base has all files of its directory.
 func TestManifestsAreTheBase(t *testing.T) {
 	t.Parallel()
-	text, err := kubernetes.Manifests(kubernetes.ManifestOptions{})
+	text, err := manifests.Gateway(manifests.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +94,8 @@ func TestManifestsAreTheBase(t *testing.T) {
 func TestManifestOptions(t *testing.T) {
 	t.Parallel()
 	replicas := 5
-	objects := manifests(t, kubernetes.ManifestOptions{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
-	text, err := kubernetes.Manifests(kubernetes.ManifestOptions{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
+	objects := printed(t, manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
+	text, err := manifests.Gateway(manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
 	if err != nil || strings.Contains(string(text), "namespace: actiond\n") || strings.Contains(string(text), "actiond-server") {
 		t.Errorf("%v\n%s", err, text)
 	}
@@ -108,8 +109,8 @@ func TestManifestOptions(t *testing.T) {
 	if n := only[*corev1.Namespace](t, objects); n.Name != "123" || n.Namespace != "" {
 		t.Errorf("%+v", n)
 	}
-	for _, bad := range []kubernetes.ManifestOptions{{Namespace: "A"}, {Namespace: "a.b"}, {Namespace: "a\nkind: Secret"}, {Image: "a b"}, {Image: "a\nb"}} {
-		if text, err := kubernetes.Manifests(bad); err == nil || text != nil {
+	for _, bad := range []manifests.Options{{Namespace: "A"}, {Namespace: "a.b"}, {Namespace: "a-"}, {Namespace: strings.Repeat("a", 64)}, {Namespace: "a\nkind: Secret"}, {Image: "a b"}, {Image: "a\nb"}} {
+		if text, err := manifests.Gateway(bad); err == nil || text != nil {
 			t.Errorf("%+v: %s", bad, text)
 		}
 	}
@@ -118,7 +119,7 @@ func TestManifestOptions(t *testing.T) {
 // The gateway may do what the driver does in its namespace, and nothing else.
 func TestManifestRights(t *testing.T) {
 	t.Parallel()
-	objects := manifests(t, kubernetes.ManifestOptions{})
+	objects := printed(t, manifests.Options{})
 	got := map[string][]string{}
 	for _, rule := range only[*rbacv1.Role](t, objects).Rules {
 		if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 || len(rule.NonResourceURLs) > 0 {
@@ -147,8 +148,8 @@ func TestManifestRights(t *testing.T) {
 // The rights to objects of agent-sandbox come with an option alone.
 func TestManifestAgentSandbox(t *testing.T) {
 	t.Parallel()
-	all := manifests(t, kubernetes.ManifestOptions{AgentSandbox: true, Namespace: "other"})
-	more := all[len(manifests(t, kubernetes.ManifestOptions{})):]
+	all := printed(t, manifests.Options{AgentSandbox: true, Namespace: "other"})
+	more := all[len(printed(t, manifests.Options{})):]
 	role, binding := only[*rbacv1.Role](t, more), only[*rbacv1.RoleBinding](t, more)
 	got := map[string][]string{}
 	for _, rule := range role.Rules {
@@ -165,7 +166,7 @@ func TestManifestAgentSandbox(t *testing.T) {
 // The gateway runs with what Pod Security calls restricted, and its key is not printed.
 func TestManifestGateway(t *testing.T) {
 	t.Parallel()
-	objects := manifests(t, kubernetes.ManifestOptions{})
+	objects := printed(t, manifests.Options{})
 	d := only[*appsv1.Deployment](t, objects)
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
@@ -204,7 +205,7 @@ func TestManifestGateway(t *testing.T) {
 
 func policies(t *testing.T) (all []networkingv1.NetworkPolicy) {
 	t.Helper()
-	for _, o := range manifests(t, kubernetes.ManifestOptions{}) {
+	for _, o := range printed(t, manifests.Options{}) {
 		if p, ok := o.(*networkingv1.NetworkPolicy); ok {
 			all = append(all, *p)
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/gateway"
 	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/kubernetes/manifests"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -48,7 +49,7 @@ func installed(t *testing.T) (space, kubeconfig string) {
 func install(t *testing.T, replicas int) (space, kubeconfig string) {
 	t.Helper()
 	space = fmt.Sprintf("agents-%d", time.Now().UnixNano())
-	text, err := kubernetes.Manifests(kubernetes.ManifestOptions{Namespace: space, Image: serverImage, Replicas: &replicas})
+	text, err := manifests.Gateway(manifests.Options{Namespace: space, Image: serverImage, Replicas: &replicas})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
-	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/kubernetes/manifests"
 )
 
 func (p *program) manifests() *cobra.Command {
-	var o kubernetes.ManifestOptions
+	var o manifests.Options
 	replicas := 0
 	c := &cobra.Command{
 		Use:   "manifests [flags]",
@@ -36,7 +36,7 @@ namespace, unless you make that Secret before, with a field 'key'.`,
 			return command.Usage(cmd, errors.New("--namespace and --image must not be empty"))
 		}
 		o.Replicas = &replicas
-		text, err := kubernetes.Manifests(o)
+		text, err := manifests.Gateway(o)
 		if err != nil {
 			return command.Usage(cmd, err)
 		}

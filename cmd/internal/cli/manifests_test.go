@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
-	"github.com/actiond/actiond/kubernetes"
+	"github.com/actiond/actiond/kubernetes/manifests"
 )
 
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	base, err := kubernetes.Manifests(kubernetes.ManifestOptions{})
+	base, err := manifests.Gateway(manifests.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

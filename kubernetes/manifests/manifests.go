@@ -1,4 +1,6 @@
-package kubernetes
+// Package manifests has the objects that install a gateway on Kubernetes. It needs no
+// module of Kubernetes: programs without the driver print them too.
+package manifests
 
 import (
 	"bytes"
@@ -7,23 +9,23 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/actiond/actiond/sandbox"
 )
 
-// base is a base for kustomize, and what [Manifests] prints.
+// base is a base for kustomize, and what [Gateway] returns.
 //
-//go:embed manifests/*.yaml manifests/agent-sandbox/*.yaml
+//go:embed *.yaml agent-sandbox/*.yaml
 var base embed.FS
 
-// ManifestOptions say how the manifests differ from the base. The zero value of a field
-// leaves the base as it is.
-type ManifestOptions struct {
+// Options say how the manifests differ from the base. The zero value of a field leaves
+// the base as it is.
+type Options struct {
 	Namespace string
 	Image     string // of the gateway, which also brings the server into Pods
 	Replicas  *int   // of the gateway
@@ -32,11 +34,14 @@ type ManifestOptions struct {
 	AgentSandbox bool
 }
 
-// Manifests returns the objects of a gateway and of its namespace as YAML documents,
+// label is a name of a namespace.
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Gateway returns the objects of a gateway and of its namespace as YAML documents,
 // which 'kubectl apply' takes in this order.
-func Manifests(o ManifestOptions) ([]byte, error) {
-	if problems := validation.IsDNS1123Label(o.Namespace); o.Namespace != "" && len(problems) > 0 {
-		return nil, sandbox.Invalid("namespace %q: %s", o.Namespace, problems[0])
+func Gateway(o Options) ([]byte, error) {
+	if o.Namespace != "" && !label.MatchString(o.Namespace) {
+		return nil, sandbox.Invalid("namespace %q: must be at most 63 characters of a-z 0-9 -, and begin and end with a letter or a digit", o.Namespace)
 	}
 	if strings.ContainsFunc(o.Image, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, sandbox.Invalid("image %q: it has characters that names of images do not have", o.Image)
@@ -54,7 +59,7 @@ func Manifests(o ManifestOptions) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	for _, name := range files {
-		data, err := base.ReadFile("manifests/" + name)
+		data, err := base.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)
 		}
@@ -84,7 +89,7 @@ func Manifests(o ManifestOptions) ([]byte, error) {
 
 // baseFiles are the files of a directory of the base in the order of its kustomization.
 func baseFiles(dir string) ([]string, error) {
-	data, err := base.ReadFile(path.Join("manifests", dir, "kustomization.yaml"))
+	data, err := base.ReadFile(path.Join(dir, "kustomization.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
 	}
@@ -99,7 +104,7 @@ func baseFiles(dir string) ([]string, error) {
 }
 
 // change makes an object of the base what the options say.
-func (o *ManifestOptions) change(object *yaml.Node) {
+func (o *Options) change(object *yaml.Node) {
 	if o.Namespace != "" {
 		set(object, o.Namespace, "metadata", "namespace")
 		set(object, o.Namespace, "subjects", "namespace")
