@@ -30,15 +30,23 @@ CLUSTER_LDFLAGS := -s -w \
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build test race lint fmt tidy update fuzz fuzz-list lines bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-check: tidy lint race build ## everything a change must pass (the default)
+check: tidy lint race build build-kubernetes ## everything a change must pass (the default)
+
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' $(BUILDFLAGS) -o bin/
+# What every user needs. The modules of Kubernetes are half of all that there is to
+# compile, so the program with them is built apart.
+PROGRAMS := ./cmd/server ./cmd/runtimectl
 
 build: ## build bin/server and bin/runtimectl
-	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	$(BUILD) $(PROGRAMS)
+
+build-kubernetes: ## build bin/runtimectl-kubernetes, which 'runtimectl --on kubernetes' needs
+	$(BUILD) ./cmd/runtimectl-kubernetes
 
 # Other users read the files of tests, whatever umask the caller has. Vet reads all
 # that is imported, a seventh of the processor's time where nothing is compiled yet;
@@ -101,8 +109,8 @@ scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most 
 cluster: ## build that cluster as CLUSTER; the first time takes minutes
 	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .
 
-image-server: build ## build the image SERVER_IMAGE (actiond-server:dev) of the gateway, which brings the server into Pods
-	printf 'FROM scratch\nCOPY server runtimectl /\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
+image-server: build build-kubernetes ## build the image SERVER_IMAGE (actiond-server:dev) of the gateway, which brings the server into Pods
+	printf 'FROM scratch\nCOPY server runtimectl-kubernetes /\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
 	docker build --file bin/Dockerfile.server --tag '$(SERVER_IMAGE)' bin
 
 # Nothing is sent to the engine but the Dockerfile, which copies nothing. Only

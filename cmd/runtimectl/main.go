@@ -8,4 +8,7 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli"
 )
 
-func main() { os.Exit(cli.Main()) }
+// release is set by packagers: -ldflags "-X main.release=v1.2.3".
+var release string
+
+func main() { os.Exit(cli.Main(release, nil)) }

@@ -356,7 +356,7 @@ func (c *cluster) ctr(ctx context.Context, args ...string) error {
 
 // build builds the programs that are tested.
 func (c *cluster) build() error {
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", c.dir, "../../cmd/server", "../../cmd/runtimectl")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", c.dir, "../../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w: %s", err, out)
@@ -368,7 +368,7 @@ func (c *cluster) build() error {
 func (c *cluster) importImages() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
 	defer cancel()
-	programs := map[string]string{"server": c.path("server"), "runtimectl": c.path("runtimectl")}
+	programs := map[string]string{"server": c.path("server"), "runtimectl-kubernetes": c.path("runtimectl-kubernetes")}
 	busybox := map[string]string{"bin/busybox": "/usr/bin/busybox"}
 	list, err := exec.CommandContext(ctx, "/usr/bin/busybox", "--list").Output()
 	if err != nil {

@@ -25,10 +25,14 @@ import (
 // program is what a command has of the world outside.
 type program struct{ platform.Platform }
 
-func newProgram(s output.Streams) *program { return &program{platform.Platform{Streams: s}} }
+func newProgram(s output.Streams) *program {
+	return &program{platform.Platform{Streams: s, Version: version("")}}
+}
 
 // Main carries out the command line of this process and returns the exit code.
-func Main() int {
+// release is the version if it is known, and kubernetes opens the driver of
+// Kubernetes, nil in a program without it.
+func Main(release string, kubernetes platform.OpenCluster) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, endSignals...)
 	ctx := interruptible(signals, func() { signal.Stop(signals) }) // then another one ends the program at once
@@ -39,7 +43,15 @@ func Main() int {
 	// what this program says.
 	log.SetOutput(io.Discard)
 	p := newProgram(output.Streams{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv})
+	p.Version, p.OpenCluster, p.Become = version(release), kubernetes, become
+	p.Caller = os.Getenv(platform.CallerVariable)
+	_ = os.Unsetenv(platform.CallerVariable) // not for the programs that this one starts
 	return p.run(ctx, os.Args[1:])
+}
+
+// become replaces this process by a program with the same arguments.
+func become(program string, env ...string) error {
+	return syscall.Exec(program, append([]string{program}, os.Args[1:]...), append(os.Environ(), env...)) //nolint:gosec // it is looked for where programs are installed
 }
 
 // said is what is said of an error: of a platform that cannot be reached not what was

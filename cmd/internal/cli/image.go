@@ -44,7 +44,8 @@ error it says which base it used. It does what 'make image' does, and needs the
 docker command.`,
 		Example: `  runtimectl image
   runtimectl image --base ubuntu:24.04 --tag agents:1`,
-		Args: command.NoArgs,
+		Args:        command.NoArgs,
+		Annotations: map[string]string{command.NoSandboxes: "yes"},
 	}
 	flags := c.Flags()
 	flags.StringVar(&b.base, "base", imageBase, "build from this `IMAGE`, a Debian or Ubuntu")

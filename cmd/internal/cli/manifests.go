@@ -25,7 +25,8 @@ namespace, unless you make that Secret before, with a field 'key'.`,
     kubectl apply -f -
   kubectl --namespace actiond get secret actiond-gateway-key \
     --output jsonpath='{.data.key}' | base64 --decode`,
-		Args: command.NoArgs,
+		Args:        command.NoArgs,
+		Annotations: map[string]string{command.NoSandboxes: "yes"},
 	}
 	c.Flags().StringVar(&o.Namespace, "namespace", "actiond", "put all into the `NAMESPACE`, which is made")
 	c.Flags().StringVar(&o.Image, "image", "actiond-server:dev", "run the gateway from this `IMAGE`, which 'make image-server' builds and which\nalso brings the server into sandboxes")

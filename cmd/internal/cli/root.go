@@ -84,11 +84,11 @@ func (p *program) root() *cobra.Command {
 
 'runtimectl demo' shows what a sandbox does: it plays a short session against a
 real server.`,
-		Version:       version(),
+		Version:       p.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate(versionLine())
+	root.SetVersionTemplate(p.versionLine())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
@@ -141,6 +141,9 @@ func (p *program) prepare(c *cobra.Command, begun *bool) {
 				}
 			}
 			*begun = true
+			if cmd.Annotations[command.NoSandboxes] == "" {
+				p.Replace()
+			}
 			return run(cmd, args)
 		}
 	}

@@ -135,7 +135,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	}
 	g, err := gateway.New(gateway.Config{
 		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
-		Version: version(), Phases: phases, Logger: logger,
+		Version: p.Version, Phases: phases, Logger: logger,
 	})
 	if err != nil {
 		return err

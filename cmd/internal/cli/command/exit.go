@@ -36,6 +36,10 @@ const (
 // failure of ours is ExitOwn.
 const RunsCommands = "runs-commands"
 
+// NoSandboxes marks the commands that need no driver: they are the same on every
+// platform.
+const NoSandboxes = "no-sandboxes"
+
 // ExitError is how run and exec end: with the code of what they ran.
 type ExitError struct {
 	Code int

@@ -32,6 +32,7 @@ func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string,
 	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return found
 	}
+	p.Replace()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
 	_ = p.In(func(driver sandbox.Driver) error { // nothing to complete is all that can be said
@@ -62,6 +63,7 @@ func (p *Platform) complete(cmd *cobra.Command, begun string, find func(ctx cont
 	if p.Choose(cmd.Name(), cmd.Flags()) != nil {
 		return nil
 	}
+	p.Replace()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
 	_ = p.In(func(driver sandbox.Driver) error {

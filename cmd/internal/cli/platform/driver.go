@@ -18,7 +18,6 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/docker"
 	"github.com/actiond/actiond/internal/hostpath"
-	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
@@ -32,6 +31,12 @@ type Platform struct {
 	Local      bool // the sandboxes are processes of this machine
 	Kubernetes bool // they are Pods of a cluster
 
+	Version     string                                    // of this program
+	Caller      string                                    // the version of the runtimectl that replaced itself by this program, or empty
+	OpenCluster OpenCluster                               // nil in a program without the driver of Kubernetes
+	Become      func(program string, env ...string) error // replaces this process by the program, nil if it cannot be
+
+	notReplaced  error // why runtimectl-kubernetes does not run in the place of this program
 	on           string
 	stateDir     string
 	server       string
@@ -105,13 +110,10 @@ type Options struct {
 // drivers there are.
 func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
-		driver, err := kubernetes.Open(kubernetes.Config{
-			Cluster: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)), ServerVolume: p.serverVolume, Agent: agent.Agent{}, Progress: o.Progress, Logger: o.Logger,
+		return p.openCluster(Cluster{
+			Options: o, Name: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)),
+			ServerVolume: p.serverVolume, AgentSandbox: p.poolKind == agentPool,
 		})
-		if err == nil && p.poolKind == agentPool {
-			return kubernetes.AgentSandbox{Driver: driver}, nil
-		}
-		return driver, err
 	}
 	stateDir, err := p.StateDir()
 	if err != nil {
@@ -221,15 +223,23 @@ func FindServer(given string) (string, error) {
 		}
 		return program, checkProgram(program, "--server wants a program")
 	}
-	self, err := os.Executable()
+	program, err := beside("server")
 	if err != nil {
-		return "", fmt.Errorf("finding the server beside this program: %w", err)
+		return "", err
 	}
-	if self, err = filepath.EvalSymlinks(self); err != nil {
-		return "", fmt.Errorf("finding the server beside this program: %w", err)
-	}
-	program := filepath.Join(filepath.Dir(self), "server")
 	return program, checkProgram(program, "build both programs with 'make build', or use --server")
+}
+
+// beside is the path of a program in the directory of this one.
+func beside(name string) (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding %s beside this program: %w", name, err)
+	}
+	return filepath.Join(filepath.Dir(self), name), nil
 }
 
 func checkProgram(program, advice string) error {
