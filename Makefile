@@ -37,7 +37,7 @@ help: ## print this
 
 check: tidy lint race build build-kubernetes ## everything a change must pass (the default)
 
-BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' $(BUILDFLAGS) -o bin/
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/
 # What every user needs. The modules of Kubernetes are half of all that there is to
 # compile, so the program with them is built apart.
 PROGRAMS := ./cmd/server ./cmd/runtimectl
@@ -92,22 +92,41 @@ bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of doc
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDockerTrue$$' -benchtime 2000x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
 
+# count prints one line in the place of the names of packages and modules. It is no awk
+# program: that of Debian waits until it has read 4 KiB.
+define count
+all=0 modules=0 packages=0 shown=
+show() { shown=$$1; [ ! -t 1 ] || printf '\r%-40s' "$$shown"; }
+end() { [ -z "$$shown" ] || if [ -t 1 ]; then echo; else echo "$$shown"; fi; shown=; }
+while read -r line; do
+	case $$line in
+	'stale '*) all=$$((all + 1)) ;;
+	'go: downloading '*) modules=$$((modules + 1)); show "downloading modules, $$modules" ;;
+	'status '*) end; exit "$${line#* }" ;;
+	*[!a-zA-Z0-9./_-]*) end; echo "$$line" ;;
+	*) packages=$$((packages + 1)); show "compiling, $$packages of $$all" ;;
+	esac
+done
+endef
+export count
+
 demo: ## build, make a sandbox, and play a session in it
-	@echo 'building both programs, which takes minutes the first time; each package that is compiled is named'
-	@$(MAKE) -s build BUILDFLAGS=-v
+	@echo 'building both programs, which takes two to five minutes the first time'
+	@{ CGO_ENABLED=0 $(GO) list -trimpath -deps -f '{{if .Stale}}stale {{.ImportPath}}{{end}}' $(PROGRAMS) && $(BUILD) -v $(PROGRAMS); echo "status $$?"; } 2>&1 | \
+	sh -c "$$count"
 	bin/runtimectl demo
 
 integration: ## run the tests that need a Docker engine
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
-	ACTIOND_CLUSTER='$(CLUSTER)' $(GO) test -count=1 -timeout 25m -parallel $(PARALLEL) -tags kubernetes ./integration/kubernetes
+	ACTIOND_CLUSTER='$(CLUSTER)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 25m -parallel $(PARALLEL) -tags kubernetes ./integration/kubernetes
 
 scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
-	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' $(GO) test -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes
+	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes
 
 cluster: ## build that cluster as CLUSTER; the first time takes minutes
-	cd integration/kubernetes/cluster && $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .
+	cd integration/kubernetes/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o '$(CLUSTER)' -ldflags '$(CLUSTER_LDFLAGS)' .
 
 image-server: build build-kubernetes ## build the image SERVER_IMAGE (actiond-server:dev) of the gateway, which brings the server into Pods
 	printf 'FROM scratch\nCOPY server runtimectl-kubernetes /\nENTRYPOINT ["/server"]\n' >bin/Dockerfile.server
