@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,8 @@ const (
 	maxEcho = 256 << 10
 	// pieceSize is how much is typed at once: a quarter of a terminal's buffer.
 	pieceSize = 1 << 10
+	// maxAhead is how much typed text waits before the client must wait too.
+	maxAhead = 1 << 20
 )
 
 // errBusy says that a command runs already.
@@ -33,7 +36,7 @@ var errBusy = errors.New("a command is running")
 // that runs or, between commands, to a prompt of the server's: whole
 // lines become commands of the session, as the texts of [Session.Run] do. Between
 // commands the terminal has no reader, and typed text would become the input of the
-// next command.
+// next command. What a command leaves unread goes to the next prompt.
 //
 // Its methods may be called concurrently, Read by one at a time. It owns one
 // goroutine, which deals with what is typed; Close ends it.
@@ -43,6 +46,7 @@ type Attachment struct {
 	typed  chan []byte
 	stop   context.CancelFunc
 	typing sync.WaitGroup
+	kept   bool // the line is kept until a command of another has ended; takeTyped's own
 
 	// The lock of the session guards the rest.
 	next       int64  // offset of the next byte of output
@@ -58,6 +62,7 @@ type Attachment struct {
 	echoed     bool // the line that is being submitted is shown already
 	line       editor
 	before     string // earlier lines of a command of several
+	unread     []byte // was typed into a command that did not read it
 	left       bool   // the person asked to leave
 	rows, cols int    // 0 for no wish
 	name       string // of the sandbox, for the prompt
@@ -189,34 +194,49 @@ func (s *Session) size() unix.Winsize {
 	return unix.Winsize{Row: terminalRows, Col: terminalCols}
 }
 
-// takeTyped handles typed text until ctx ends. Text after the end of a line in one
-// piece was pasted with it and is kept for the next prompt, as shells do; text that
-// is typed later goes to the command.
+// takeTyped handles typed text until ctx ends. It waits in order for what takes it, the
+// line editor or the command that runs; what a command did not read comes back.
 func (a *Attachment) takeTyped(ctx context.Context) {
 	var ahead []byte
 	pasted := false
+	pause := firstOffer
 	for {
 		a.s.mu.Lock()
+		if len(a.unread) > 0 {
+			ahead, a.unread, pasted = slices.Concat(a.unread, ahead), nil, true
+		}
 		busy, prompted, more := a.s.busy(), a.prompted, a.s.watch()
 		a.s.mu.Unlock()
-		if !busy && len(ahead) > 0 && (prompted || !pasted) {
+		var again <-chan time.Time
+		switch {
+		case len(ahead) == 0:
+		case busy && !a.kept:
+			if n := a.s.typeAhead(ctx, a, ahead, pasted); n > 0 {
+				ahead, pause = ahead[n:], firstOffer
+				continue
+			}
+			again = time.After(pause)
+		case !busy && (prompted || !pasted):
 			n := a.edit(ctx, ahead)
 			ahead = ahead[n:]
 			if pasted = n > 0; pasted {
 				continue
 			}
 		}
+		typed := a.typed
+		if len(ahead) > maxAhead {
+			typed = nil
+		}
 		select {
-		case p := <-a.typed:
-			if !a.s.Info().Busy { // it may have ended at this moment
-				ahead = append(ahead, p...)
-				pasted = pasted && len(ahead) > len(p)
-				continue
+		case p := <-typed:
+			pasted = pasted && len(ahead) > 0
+			ahead = append(ahead, p...)
+			pause = firstOffer
+			if i := bytes.LastIndexAny(ahead, signalKeys); i > 0 && a.s.obeysSignalKeys() {
+				ahead, a.kept = ahead[i:], false
 			}
-			if bytes.IndexByte(p, 'C'-'@') >= 0 {
-				ahead = nil
-			}
-			a.s.typeRaw(ctx, a, p)
+		case <-again:
+			pause = min(2*pause, maxOffer)
 		case <-more:
 		case <-ctx.Done():
 			return
@@ -245,7 +265,9 @@ func (a *Attachment) edit(ctx context.Context, p []byte) int {
 		switch {
 		case key == '\r' || key == '\n':
 			redraw = false
-			a.enter(ctx)
+			if a.kept = !a.enter(ctx); a.kept {
+				return at - size
+			}
 			return at
 		case key == 'C'-'@':
 			a.toEnd()
@@ -298,9 +320,10 @@ func (a *Attachment) leave() {
 	a.left = true
 }
 
-// enter gives the line to the session. The caller holds mu; enter releases it while
-// the session starts the command.
-func (a *Attachment) enter(ctx context.Context) {
+// enter gives the line to the session, and reports whether that did not have to wait for a
+// command of another. The caller holds mu; enter releases it while the session starts the
+// command.
+func (a *Attachment) enter(ctx context.Context) bool {
 	a.toEnd()
 	typed := string(a.line.text)
 	text := a.before + typed
@@ -309,20 +332,20 @@ func (a *Attachment) enter(ctx context.Context) {
 		a.endLine("")
 		a.line, a.before = editor{history: a.line.history}, ""
 		a.say(fmt.Sprintf("the line was not run: it is longer than %d characters", maxTyped))
-		return
+		return true
 	case word == "":
 		a.endLine("")
 		a.line.take()
-		return
+		return true
 	case word == "exit" || word == "logout":
 		a.endLine("")
 		a.left = true
-		return
+		return true
 	case unfinished(text + "\n"):
 		a.endLine("")
 		a.line.take()
 		a.before = text + "\n"
-		return
+		return true
 	}
 	a.submitting, a.echoed = true, a.prompted
 	a.endLine("")
@@ -332,13 +355,14 @@ func (a *Attachment) enter(ctx context.Context) {
 	a.submitting = false
 	switch {
 	case errors.Is(err, errBusy):
-		a.say("another command was started at this moment; the line is kept")
-		return
+		a.say("another command was started at this moment; the line waits for its end")
+		return false
 	case err != nil && ctx.Err() == nil:
 		a.say(err.Error())
 	}
 	a.line.take()
 	a.before = ""
+	return true
 }
 
 // submit starts a person's command, which takes its turn like any other, and
@@ -375,42 +399,74 @@ func (s *Session) submitNow(ctx context.Context, a *Attachment, text string) err
 	return err
 }
 
-// typeRaw types a person's keys into the command that runs. Keys that send a signal
-// are pressed as those of an action. Keys that the command does not take in time are
-// lost, and the bell rings.
-func (s *Session) typeRaw(ctx context.Context, a *Attachment, p []byte) {
+// signalKeys are the keys that send a signal where the terminal obeys them, and discard
+// what was typed before them.
+const signalKeys = "\x03\x1a\x1c"
+
+// obeysSignalKeys reports whether a command runs that did not turn signal keys off.
+func (s *Session) obeysSignalKeys() bool {
 	s.mu.Lock()
-	cur, sh := s.current, s.shell
+	defer s.mu.Unlock()
+	return s.busy() && s.alive && s.shell.term.has(unix.ISIG)
+}
+
+// typeAhead types the first of a person's keys into the command that runs, and returns how
+// many: 0 while the command reads nothing. Keys that send a signal are pressed as those of
+// an action.
+//
+// A command gets nothing before it has run for quickTime, and of what was pasted one line at a
+// time: the terminal shows each line that it takes, and would show all that was pasted again
+// for each command that does not read it.
+func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pasted bool) (n int) {
+	s.mu.Lock()
+	cur, sh, starting := s.current, s.shell, s.starting
 	s.mu.Unlock()
-	if cur == nil {
-		return
+	if cur == nil || starting != nil {
+		return 0
 	}
 	select {
 	case <-cur.sent:
 	case <-cur.done:
-		return
+		return 0
 	case <-ctx.Done():
-		return
+		return 0
 	}
-	var err error
-	for len(p) > 0 && err == nil && !cur.ended() && ctx.Err() == nil {
-		n := bytes.IndexAny(p, "\x03\x1a\x1c")
-		if n == 0 {
-			err = s.pressKey(cur, sh, p[:1])
-			p = p[1:]
-			continue
+	end := bytes.IndexAny(keys, signalKeys)
+	if end == 0 {
+		if s.pressKey(cur, sh, keys[:1]) != nil {
+			a.ring()
 		}
-		if n < 0 {
-			n = len(p)
-		}
-		n = min(n, pieceSize)
-		err = s.pressText(cur, sh, p[:n])
-		p = p[n:]
+		return 1
 	}
-	if err != nil {
-		s.mu.Lock()
-		a.out = append(a.out, '\a')
-		s.changed()
-		s.mu.Unlock()
+	if end < 0 {
+		end = len(keys)
 	}
+	s.pressing.Lock()
+	defer s.pressing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cur.ended() || time.Since(cur.given) < quickTime {
+		return 0
+	}
+	cur.shared = cur.shared || cur.typist != nil && cur.typist != a
+	cur.typist = a
+	sh.pressed.Store(true)
+	return sh.term.offer(keys[:end], pasted)
+}
+
+// quickTime is what most of the lines take that are pasted.
+const quickTime = 50 * time.Millisecond
+
+// What a command did not take is offered again after a pause, which doubles.
+const (
+	firstOffer = time.Millisecond
+	maxOffer   = time.Second
+)
+
+// ring rings the bell.
+func (a *Attachment) ring() {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	a.out = append(a.out, '\a')
+	a.s.changed()
 }

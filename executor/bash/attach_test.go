@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,6 +164,103 @@ func TestAttachFeelsLikeAShell(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is pasted runs line by line, however many pieces it comes in.
+func TestAttachPaste(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			p := attach(t, s, true)
+			p.sees(s.Info().Dir)
+			var pasted, want strings.Builder
+			for i := range 105 {
+				line := fmt.Sprintf("line-%03d-%s", i, strings.Repeat("x", 70))
+				fmt.Fprintf(&pasted, "echo %s >>pasted\r", line)
+				want.WriteString(line + "\n")
+			}
+			for piece := range slices.Chunk([]byte(pasted.String()), 4095) {
+				p.types(string(piece))
+			}
+			p.types("echo all; cat pasted; echo of' 'it\r")
+			p.sees("\r\nall\r\n")
+			if got := strings.ReplaceAll(p.sees("of it\r\n"), "\r", ""); got != want.String() {
+				t.Errorf("of 105 lines these ran:\n%s", got)
+			}
+		})
+	}
+}
+
+// What is typed while a command runs goes to the command if it reads, and otherwise to the
+// next prompt; keys with a signal discard it.
+func TestAttachTypeAhead(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			p := attach(t, s, true)
+			p.sees(s.Info().Dir)
+			ends := func() { // the command that waits for it
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const waits = "rm -f go; while ! [ -e go ]; do sleep 0.01; done; echo wait''ed\r"
+			p.types(waits)
+			waitBusy(t, s)
+			p.types("echo first''ly; read x\r")
+			p.types("echo <$x\x7f$x> is re''ad\rrea\x7fad y\rinput of y\recho \"<$y>\" sec''ond\r")
+			p.sees("echo first''ly; read x\r\n") // the terminal shows the first line
+			ends()
+			p.sees("waited\r\n")
+			p.sees("\r\nfirstly\r\n")
+			p.sees("<input of y> second\r\n")
+
+			p.types(waits)
+			waitBusy(t, s)
+			p.types("echo disc''arded\recho disc''arded too\r")
+			p.sees("echo disc''arded\r\n")
+			p.types("echo discarded''\r\x03echo ki''pt\r")
+			if got := p.sees("\r\nkipt\r\n"); strings.Contains(got, "discarded") || strings.Contains(got, "waited") {
+				t.Errorf("got %q", got)
+			}
+
+			p.types("cat >copy; cat copy\r" + strings.Repeat("0123456789 pasted into a program\r", 300) + "\x04echo $(wc -l <copy) lines\r")
+			p.sees("\r\n300 lines\r\n")
+			p.types("stty raw -echo; echo ra''w; head -c 5; stty sane; echo\r")
+			p.sees("\r\nraw")
+			p.types("ab")
+			p.types("\x03\rc")
+			p.sees("ab\x03\rc")
+			p.sees(s.Info().Dir)
+			p.types("kill -9 $$\recho surv''ived\r")
+			p.sees("\r\nsurvived\r\n")
+		})
+	}
+}
+
+// What one types that another types into too is input of the command only.
+func TestAttachTypeAheadOfTwo(t *testing.T) {
+	t.Parallel()
+	s := session(t, "")
+	p := attach(t, s, true)
+	p.sees(s.Info().Dir)
+	p.types("while ! [ -e go ]; do sleep 0.01; done\r")
+	waitBusy(t, s)
+	if r, err := s.Run(t.Context(), bash.Command{Text: "echo by the agent", Input: true, Soft: short, Hard: long}); err != nil || r.Outcome != bash.Silent {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	p.types("echo by a person")
+	p.sees("echo by a person")
+	if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.sees("\r\x1b[K")
+	p.runs(s, "echo per''son", "\r\nperson\r\n")
 }
 
 func waitBusy(t *testing.T, s *bash.Session) {

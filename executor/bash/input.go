@@ -28,6 +28,9 @@ func (s *Session) typeInto(ctx context.Context, text string, key []byte) (*runni
 		return cur, s.pressKey(cur, sh, key)
 	}
 	s.lookSoon(cur)
+	s.mu.Lock()
+	cur.shared = true
+	s.mu.Unlock()
 	// Enter is a carriage return, which the terminal turns into a newline for
 	// programs that read lines.
 	return cur, s.pressText(cur, sh, []byte(strings.ReplaceAll(text, "\n", "\r")+"\r"))

@@ -1,11 +1,15 @@
 package bash
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/identity"
 )
@@ -137,6 +141,64 @@ func (t *pty) restoreOwner(fd int, user *identity.User) error {
 	}
 	return user.Do(func() error { return unix.Fchmod(fd, t.owner.Mode&0o7777) })
 }
+
+// has reports whether a local mode is set, such as ISIG.
+func (t *pty) has(mode uint32) (set bool) {
+	_ = terminal.Control(t.master, func(fd int) error {
+		modes, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		set = err == nil && modes.Lflag&mode != 0
+		return err
+	})
+	return set
+}
+
+// offer types a piece of keys and returns how many bytes: 0 while much of what was typed
+// before is unread. With byLine that is a line where programs read lines, and no other waits.
+func (t *pty) offer(keys []byte, byLine bool) (n int) {
+	lines, waits := byLine && t.has(unix.ICANON), 0
+	err := terminal.Control(t.slave, func(fd int) (err error) {
+		waits, err = unix.IoctlGetInt(fd, unix.TIOCINQ) // of whole lines, where programs read lines
+		return err
+	})
+	if err != nil || waits > 0 && lines || waits >= pieceSize {
+		return 0
+	}
+	if end := bytes.IndexAny(keys, "\r\n"); end >= 0 && lines {
+		keys = keys[:end+1]
+	}
+	_ = terminal.Control(t.master, func(fd int) (err error) {
+		n, err = unix.Write(fd, keys[:min(len(keys), pieceSize)])
+		return err
+	})
+	return max(0, n)
+}
+
+// unread takes away what was typed and not read: lines, and what was typed of the next one.
+func (t *pty) unread() (typed []byte) {
+	_ = terminal.Control(t.slave, func(fd int) error {
+		before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		keys := *before
+		keys.Lflag &^= unix.ICANON
+		keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 0, 0
+		if err := errors.Join(unix.SetNonblock(fd, true), unix.IoctlSetTermios(fd, unix.TCSETS, &keys)); err != nil {
+			return err
+		}
+		for err == nil && len(typed) < maxUnread {
+			typed = slices.Grow(typed, pieceSize)
+			var n int
+			n, err = fsutil.Read(uintptr(fd), typed[len(typed):cap(typed)]) // it first has the kernel take over what is on its way
+			typed = typed[:len(typed)+n]
+		}
+		return unix.IoctlSetTermios(fd, unix.TCSETS, before)
+	})
+	return typed
+}
+
+// maxUnread is more than a terminal holds. A process could forge more (TIOCSTI).
+const maxUnread = 64 << 10
 
 // session returns the id of the session whose controlling terminal this is; its
 // keys reach no other.

@@ -327,6 +327,8 @@ type running struct {
 	key      string        // the last key pressed
 	cancel   string        // the last signal that was sent to cancel it
 	by       *Attachment   // whose line it is, nil for an action's
+	typist   *Attachment   // who typed into it, nil where no person did
+	shared   bool          // another person, or an action, did too
 	done     chan struct{} // closed when it ended; the fields below hold then
 	status   int
 	pid      int
@@ -462,6 +464,11 @@ func (s *Session) reported(sh *shell, r report) {
 	defer s.mu.Unlock()
 	if c.ended() {
 		return // with its shell
+	}
+	if c.typist != nil {
+		if unread := sh.term.unread(); !c.shared {
+			c.typist.unread = append(c.typist.unread, unread...)
+		}
 	}
 	if r.dir != "" {
 		s.dir = r.dir
