@@ -10,6 +10,9 @@ import (
 const (
 	// IdentityHeader brings the identity of an action, bare or in quotes.
 	IdentityHeader = "Idempotency-Key"
+	// MCPIdentity brings it in the _meta of an MCP tool call, and answers with it in that of
+	// the result.
+	MCPIdentity = "actiond/id"
 	// ActionHeader answers with it, and ReplayedHeader is "true" on an answer that was
 	// recorded before.
 	ActionHeader   = "X-Action-Id"

@@ -222,14 +222,15 @@ func (c *call) identify(r *http.Request, body []byte) error {
 	_, _ = hash.Write(body)
 	hash.Sum(c.digest[:0])
 	id, err := keyOf(r)
+	inBody := c.req.Key != "" && (c.form == formAction || c.form == formTool)
 	switch {
 	case err != nil:
 		return err
-	case id != "" && c.req.Key != "" && c.form == formAction && id != c.req.Key:
-		return api.BadRequest(fmt.Sprintf("The header %s and the member \"id\" name different identities: send one", api.IdentityHeader))
+	case id != "" && inBody && id != c.req.Key:
+		return api.BadRequest(fmt.Sprintf("The header %s and the body name different identities: send one", api.IdentityHeader))
 	case id != "":
 		c.id, c.given = id, true
-	case c.req.Key != "" && c.form == formAction:
+	case inBody:
 		c.id, c.given = c.req.Key, true
 	case (c.form == formLegacy || c.form == formHidden) && c.req.ID != 0 && c.req.Timestamp != "":
 		// An event of OpenHands: its client sends it again after a broken connection.
@@ -556,6 +557,18 @@ func (f *flight) cancel() {
 	if f.action.Cancel() && f.giveUp != nil {
 		f.giveUp(journal.ErrCancelled)
 	}
+}
+
+// cancel is the cancel of a flight, and returns false, without an effect, where the action is
+// handed over to another program.
+func (s *Server) cancel(f *flight) bool {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	if s.flights.frozen {
+		return false
+	}
+	f.cancel()
+	return true
 }
 
 // record records how an action ended.

@@ -387,34 +387,205 @@ func TestOfferedToolsByToken(t *testing.T) {
 	}
 }
 
-// A client that leaves ends the wait for its call.
+// lasting is an executor whose commands run until they are released or cancelled.
+type lasting struct {
+	fake
+	began, release, cancelled chan struct{} // began and cancelled get one element per command
+}
+
+func newLasting() *lasting {
+	return &lasting{began: make(chan struct{}, 10), release: make(chan struct{}), cancelled: make(chan struct{}, 10)}
+}
+
+func (l *lasting) Watch(_ context.Context, _ api.Request, w api.Watch) (api.Observation, error) {
+	if err := w.Begins(); err != nil {
+		return nil, err
+	}
+	l.began <- struct{}{}
+	select {
+	case <-l.release:
+		return api.RunObservation{Content: "released"}, nil
+	case <-w.Cancelled:
+		l.cancelled <- struct{}{}
+		return api.RunObservation{Content: "cancelled", Metadata: api.RunMetadata{ExitCode: 130}}, nil
+	}
+}
+
+// serveLasting serves an executor, and tells the end of each request at /mcp whose client left.
+func serveLasting(t *testing.T, l *lasting) (url string, left <-chan struct{}) {
+	t.Helper()
+	s := newServer(t, func(cfg *server.Config) { cfg.Executor = l })
+	gone := make(chan struct{}, 10)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if r.URL.Path == "/mcp" && r.Context().Err() != nil {
+				gone <- struct{}{}
+			}
+		}()
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(h.Close)
+	return h.URL, gone
+}
+
+func connectRevision(t *testing.T, url, revision string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp", DisableStandaloneSSE: true},
+		&mcp.ClientSessionOptions{ProtocolVersion: revision})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+func bashCall(meta mcp.Meta) *mcp.CallToolParams {
+	return &mcp.CallToolParams{Meta: meta, Name: "execute_bash", Arguments: map[string]any{"command": "make"}}
+}
+
+// A client that leaves cancels its call where the protocol says so, and the call has no identity.
 func TestOfferedToolAbandoned(t *testing.T) {
 	t.Parallel()
-	began, left := make(chan struct{}), make(chan struct{})
-	h := httptest.NewServer(newServer(t, withExecutor(&fake{do: func(ctx context.Context, _ api.Request) (api.Observation, error) {
-		close(began)
-		<-ctx.Done()
-		close(left)
-		return nil, context.Cause(ctx)
-	}})))
-	t.Cleanup(h.Close)
+	for _, test := range []struct {
+		revision string
+		meta     mcp.Meta
+		cancels  bool
+	}{
+		{"2026-07-28", nil, true},
+		{"2026-07-28", mcp.Meta{"progressToken": "t"}, true},
+		{"2026-07-28", mcp.Meta{api.MCPIdentity: "mine"}, false},
+		{"2025-11-25", nil, false},
+		{"2025-11-25", mcp.Meta{api.MCPIdentity: "mine"}, false},
+	} {
+		l := newLasting()
+		url, left := serveLasting(t, l)
+		session := connectRevision(t, url, test.revision, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := session.CallTool(ctx, bashCall(test.meta))
+			ended <- err
+		}()
+		<-l.began
+		leave()
+		if err := <-ended; err == nil {
+			t.Errorf("%+v: the call succeeded", test)
+		}
+		<-left
+		if test.cancels {
+			<-l.cancelled
+			continue
+		}
+		if len(l.cancelled) > 0 {
+			t.Errorf("%+v: the command was cancelled", test)
+		}
+		close(l.release)
+	}
+}
+
+// A call with an identity runs once: the client comes back for its result, or cancels it.
+func TestOfferedToolByIdentity(t *testing.T) {
+	t.Parallel()
+	for _, revision := range []string{"2026-07-28", "2025-06-18"} {
+		l := newLasting()
+		url, left := serveLasting(t, l)
+		session := connectRevision(t, url, revision, nil)
+		for _, id := range []string{"one", "two"} {
+			ctx, leave := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				_, _ = session.CallTool(ctx, bashCall(mcp.Meta{api.MCPIdentity: id}))
+				close(ended)
+			}()
+			<-l.began
+			leave()
+			<-ended
+			<-left
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, url+"/v1/actions/two", nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("got %v, %v", resp, err)
+		}
+		_ = resp.Body.Close()
+		close(l.release)
+		for _, test := range []struct {
+			id, command, text string
+			isError           bool
+		}{
+			{"one", "make", "released", false},
+			{"one", "make", "released", false},
+			{"two", "make", "cancelled", true},
+			{"one", "make all", `Idempotency-Key: "one" was sent before with another body; a new action needs a new identity`, true},
+			{"a\nb", "make", `_meta "actiond/id": `, true},
+		} {
+			call := bashCall(mcp.Meta{api.MCPIdentity: test.id})
+			call.Arguments = map[string]any{"command": test.command}
+			result, err := session.CallTool(t.Context(), call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := result.Content[0].(*mcp.TextContent).Text
+			if !strings.HasPrefix(text, test.text) || result.IsError != test.isError || test.text == "released" && result.Meta[api.MCPIdentity] != test.id {
+				t.Errorf("%s, %+v: got %q, %v, %v", revision, test, text, result.IsError, result.Meta)
+			}
+		}
+		if len(l.began) > 0 {
+			t.Errorf("%s: a command ran again", revision)
+		}
+	}
+}
+
+// A client that asks for progress gets it while a command runs.
+func TestOfferedToolProgress(t *testing.T) {
+	t.Parallel()
+	for _, revision := range []string{"2026-07-28", "2025-06-18"} {
+		told := make(chan *mcp.ProgressNotificationParams, 1000)
+		s := newServer(t, withExecutor(&fake{
+			looks: func() *api.Waiting { return &api.Waiting{Text: "make is busy"} },
+			stream: func(_ context.Context, _ api.Request, output func(api.Output)) (api.Observation, error) {
+				output(api.Output{Data: []byte("12345")})
+				last := -1.0
+				for range 3 {
+					p := <-told
+					if p.ProgressToken != "t" || p.Progress <= last || p.Message != "5 bytes of output: make is busy" {
+						t.Errorf("%s: got %+v after %v", revision, p, last)
+					}
+					last = p.Progress
+				}
+				return api.RunObservation{Content: "made"}, nil
+			},
+		}))
+		s.SetHeartbeat(time.Millisecond)
+		h := httptest.NewServer(s)
+		t.Cleanup(h.Close)
+		session := connectRevision(t, h.URL, revision, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { told <- r.Params },
+		})
+		result, err := session.CallTool(t.Context(), bashCall(mcp.Meta{"progressToken": "t"}))
+		if err != nil || result.IsError || result.Content[0].(*mcp.TextContent).Text != "made" {
+			t.Errorf("%s: got %+v, %v", revision, result, err)
+		}
+	}
+}
+
+// An action of a client that left keeps its place until it ends.
+func TestOfferedToolsAreBounded(t *testing.T) {
+	t.Parallel()
+	l := newLasting()
+	s := newServer(t, func(cfg *server.Config) { cfg.Executor, cfg.MaxActions = l, 1 })
 	ctx, leave := context.WithCancel(t.Context())
-	q := rpc("", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_bash","arguments":{"command":"x"}}}`)
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(q.body))
-	req.Header.Set("Content-Type", jsonType)
-	req.Header.Set("Accept", q.header["Accept"])
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_bash","arguments":{"command":"x"}}}`
 	go func() {
-		<-began
+		<-l.began
 		leave()
 	}()
-	if resp, err := http.DefaultClient.Do(req); err == nil {
-		_ = resp.Body.Close()
+	rpc("/mcp", call).send(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeHTTP(w, r.WithContext(ctx)) }))
+	if w := rpc("/mcp", call).send(s); w.Code != http.StatusTooManyRequests {
+		t.Errorf("got %d %s, want 429", w.Code, w.Body)
 	}
-	select {
-	case <-left:
-	case <-time.After(time.Minute):
-		t.Error("the wait goes on")
-	}
+	close(l.release)
 }
 
 // Without a key, a page that makes its name mean this machine is refused.

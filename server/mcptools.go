@@ -1,17 +1,23 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/executor/journal"
 )
 
 // toolsPath is where the sandbox's tools are offered.
@@ -21,6 +27,7 @@ const toolsPath = "/mcp"
 type offered struct {
 	request          *http.Request
 	dialect, session string
+	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
 }
 
 // offeredKey finds an offered in a context.
@@ -33,30 +40,47 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer leave()
-	if err := wantJSON(r); err != nil {
-		return err
-	}
 	query := r.URL.Query()
-	o := offered{request: r, dialect: query.Get("dialect"), session: query.Get("session")}
+	o := &offered{request: r, dialect: query.Get("dialect"), session: query.Get("session")}
+	o.leave.Store(&leave)
+	defer func() {
+		if leave := o.leave.Swap(nil); leave != nil {
+			(*leave)()
+		}
+	}()
 	if !tools.Known(o.dialect) {
 		return unknownDialect(o.dialect)
 	}
 	if err := api.CheckSession(o.session); err != nil {
 		return err
 	}
-	s.mcpTools().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), offeredKey{}, o)))
+	body, err := readJSON(r, s.cfg.MaxBody)
+	if err != nil {
+		return err
+	}
+	handler := s.mcpTools().one
+	if bytes.Contains(body, []byte(`"progressToken"`)) {
+		handler = s.mcpTools().events
+		w.Header().Set("X-Accel-Buffering", "no") // asks nginx to pass on what comes
+	}
+	r = r.WithContext(context.WithValue(r.Context(), offeredKey{}, o))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	handler.ServeHTTP(w, r)
 	return nil
 }
 
-// newMCPTools returns the handler of the library.
-func (s *Server) newMCPTools() http.Handler {
+// mcpHandlers are the handlers of the library: one answers with one JSON message, events with
+// an event stream, in which notifications about a call can precede its result.
+type mcpHandlers struct{ one, events http.Handler }
+
+// newMCPTools returns the handlers of the library.
+func (s *Server) newMCPTools() mcpHandlers {
 	server := mcp.NewServer(&mcp.Implementation{Name: "actiond", Version: s.cfg.Version}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 	})
 	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			o, ok := ctx.Value(offeredKey{}).(offered)
+			o, ok := ctx.Value(offeredKey{}).(*offered)
 			if !ok {
 				return nil, errors.New("a message came outside of a request")
 			}
@@ -64,21 +88,24 @@ func (s *Server) newMCPTools() http.Handler {
 			case *mcp.ListToolsRequest:
 				return s.listMCPTools(o), nil
 			case *mcp.CallToolRequest:
-				return s.callMCPTool(o, req.Params), nil //nolint:contextcheck // the library's does not end with the request
+				return s.callMCPTool(ctx, o, req), nil
 			}
 			return next(ctx, method, req)
 		}
 	})
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: s.cfg.MaxBody,
-		// The protection is against web pages that make a name of theirs mean this
-		// machine. They have no key; where there is one, gateways may call the
-		// sandbox what they like.
-		DisableLocalhostProtection: s.locked(),
-	})
+	handler := func(one bool) http.Handler {
+		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
+			Stateless: true, JSONResponse: one, MaxRequestBodyBytes: s.cfg.MaxBody,
+			// The protection is against web pages that make a name of theirs mean this
+			// machine. They have no key; where there is one, gateways may call the
+			// sandbox what they like.
+			DisableLocalhostProtection: s.locked(),
+		})
+	}
+	return mcpHandlers{one: handler(true), events: handler(false)}
 }
 
-func (s *Server) listMCPTools(o offered) *mcp.ListToolsResult {
+func (s *Server) listMCPTools(o *offered) *mcp.ListToolsResult {
 	// The library fills the scope in for its own answers alone, and it may not be empty.
 	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	capabilities := s.cfg.Executor.Capabilities()
@@ -89,37 +116,145 @@ func (s *Server) listMCPTools(o offered) *mcp.ListToolsResult {
 }
 
 // callMCPTool calls a tool of the sandbox. What went wrong is a result too: in an
-// error of the protocol no model would read it. The client's leaving ends the
-// wait and not the command.
-func (s *Server) callMCPTool(o offered, params *mcp.CallToolParamsRaw) *mcp.CallToolResult {
-	begun := time.Now()
-	s.last.Store(int64(begun.Sub(s.started)))
-	req, answer := s.understand(api.ToolCall{
-		Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session,
-	})
-	var name string
-	if req.Action == nil {
-		answer.Observation = s.tasks.Answer(o.session, answer.Observation)
-		name = answer.Observation.Kind()
-	} else {
-		name = req.Action.Kind()
-	}
-	ctx := o.request.Context()
-	answer, err := s.runTool(ctx, req, answer, api.Watch{})
-	s.metrics.action(ctx, name, err, time.Since(begun))
+// error of the protocol no model would read it.
+func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) *mcp.CallToolResult {
+	answer, id, err := s.runMCPTool(ctx, o, req)
+	result := &mcp.CallToolResult{IsError: answer.IsError, Content: mcpContent(answer)}
 	if err != nil {
 		refusal, _ := s.verdict(o.request, err)
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: api.NewRefusal(refusal, "").Detail}}}
+		result.IsError, result.Content = true, []mcp.Content{&mcp.TextContent{Text: api.NewRefusal(refusal, "").Detail}}
 	}
-	return &mcp.CallToolResult{IsError: answer.IsError, Content: mcpContent(answer.Observation)}
+	if id != "" {
+		result.Meta = mcp.Meta{api.MCPIdentity: id}
+	}
+	return result
 }
 
-// mcpContent is an observation for a model to read: words, then images.
-func mcpContent(o api.Observation) []mcp.Content {
-	text, urls := api.Text(o)
+// requestIsCall is the first revision of the protocol in which the request is the whole life of
+// a call: a closed response cancels it.
+const requestIsCall = "2026-07-28"
+
+// runMCPTool runs a call of a tool as an action, and returns its answer and its identity. A client
+// that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client
+// named an identity, by which it can come back.
+func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, id string, err error) {
+	c, leave, err := s.enterMCP(ctx, o, req.Params)
+	if err != nil {
+		return answer, "", err
+	}
+	f, a, mine, err := s.take(c)
+	if err != nil {
+		leave()
+		return answer, "", s.untaken(nil, c, err)
+	}
+	defer s.part(f)
+	if mine {
+		go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
+	} else {
+		leave()
+		stop, err := s.joins()
+		if err != nil {
+			return answer, a.ID(), err
+		}
+		defer stop()
+	}
+	if token := req.Params.GetProgressToken(); token != nil && f != nil {
+		defer s.notifyProgress(ctx, req.Session, token, f)()
+	}
+	request := o.request.Context()
+	body, _, err := s.outcome(request, f, a, formTool) //nolint:contextcheck // the library's does not end with the request
+	if err == nil {
+		answer, err = api.DecodeToolAnswer(body)
+		return answer, a.ID(), err
+	}
+	left := errors.Is(context.Cause(request), context.Canceled) //nolint:contextcheck // not errStopping
+	if left && mine && !c.given && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
+		s.cancel(f)
+	}
+	return answer, a.ID(), err
+}
+
+// enterMCP takes a place for a call, which leave gives back once, and reads it.
+func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolParamsRaw) (c *call, leave func(), err error) {
+	begun := time.Now()
+	s.last.Store(int64(begun.Sub(s.started)))
+	if place := o.leave.Swap(nil); place != nil {
+		leave = *place
+	} else if leave, err = s.enter(); err != nil { // of a batch
+		return nil, nil, err
+	}
+	if c, err = s.readMCPCall(o, params); err != nil {
+		leave()
+		s.metrics.action(ctx, unread, err, time.Since(begun))
+	}
+	return c, leave, err
+}
+
+// readMCPCall understands a call, whose identity may be in its _meta or in a header.
+func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, error) {
+	sent := api.ToolCall{Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session}
+	body, err := api.EncodeToolCall(sent)
+	if err != nil {
+		return nil, api.BadRequest(err.Error())
+	}
+	c := s.toolCall(sent)
+	if value, ok := params.Meta[api.MCPIdentity]; ok {
+		key, _ := value.(string)
+		if err := api.CheckKey(key); err != nil {
+			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPIdentity, err))
+		}
+		c.req.Key = key
+	}
+	return c, c.identify(o.request, body)
+}
+
+// notifyProgress tells the client that a call goes on, until stop: while the call prints, and
+// after silences. Progress is in seconds.
+func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession, token any, f *flight) (stop func()) {
+	over := make(chan struct{})
+	var notifying sync.WaitGroup
+	notifying.Go(func() {
+		begun := time.Now()
+		told, printed := begun, int64(0)
+		ticker := time.NewTicker(s.heartbeat / heartbeatTicks)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-over:
+				return
+			}
+			info := f.action.Info()
+			if info.Output == printed && time.Since(told) < s.heartbeat {
+				continue
+			}
+			told, printed = time.Now(), info.Output
+			message := fmt.Sprintf("%d bytes of output", info.Output)
+			if waiting := f.waiting(); waiting != nil {
+				message += ": " + waiting.Text
+			} else if info.State == journal.Reserved {
+				message = "waits for its turn in the session"
+			}
+			_ = session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // without a reader the wait ends
+				ProgressToken: token, Progress: told.Sub(begun).Seconds(), Message: message,
+			})
+		}
+	})
+	return func() {
+		close(over)
+		notifying.Wait()
+	}
+}
+
+// heartbeatTicks is how many notifications come at most in the time of a heartbeat.
+const heartbeatTicks = 15
+
+// mcpContent is an answer for a model to read: words, then images.
+func mcpContent(a api.ToolAnswer) []mcp.Content {
+	_, urls := api.Text(a.Observation)
 	content := []mcp.Content{}
-	if text != "" || len(urls) == 0 {
-		content = append(content, &mcp.TextContent{Text: text})
+	if a.Text != "" || len(urls) == 0 {
+		content = append(content, &mcp.TextContent{Text: a.Text})
 	}
 	for _, url := range urls {
 		if kind, data, ok := imageOf(url); ok {

@@ -187,13 +187,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
-	s.flights.mu.Lock()
-	frozen := s.flights.frozen
-	if !frozen {
-		f.cancel()
-	}
-	s.flights.mu.Unlock()
-	if frozen {
+	if !s.cancel(f) {
 		return errUpgrading()
 	}
 	if await(r.Context(), f.done, time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait

@@ -204,7 +204,7 @@ type Server struct {
 	gate      gate
 	memory    sync.Mutex // held while Config.Remember is called
 	mcp       mcpClients
-	mcpTools  func() http.Handler
+	mcpTools  func() mcpHandlers
 	tasks     tools.Tasks
 	heartbeat time.Duration
 	flights   flights

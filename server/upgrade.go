@@ -171,7 +171,7 @@ func (g *gate) requests(flying int) (names []string) {
 }
 
 // actionPaths are those of requests that carry out an action from their first byte on.
-var actionPaths = []string{"/execute_action", "/v1/actions", "/v1/tools/call"}
+var actionPaths = []string{"/execute_action", "/v1/actions", "/v1/tools/call", toolsPath}
 
 // count counts an upgrade that was not done.
 func (g *gate) count(err error) {
