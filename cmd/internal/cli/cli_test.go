@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/sandbox/drivertest"
 )
 
@@ -77,8 +78,14 @@ var build = sync.OnceValues(func() (string, error) {
 
 // inProcess runs a command line without a process of its own.
 func inProcess(ctx context.Context, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	return inProcessWith(ctx, nil, env, args...)
+}
+
+// inProcessWith does so in a program with a driver of Kubernetes.
+func inProcessWith(ctx context.Context, open platform.OpenCluster, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	p := newProgram(output.Streams{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] }})
+	p.OpenCluster = open
 	code = p.run(ctx, args)
 	return code, out.String(), errs.String()
 }

@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"os"
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/sandbox"
 )
 
 // completions are the words that complete a command line, in which STATE is a flag for
@@ -72,28 +71,40 @@ func TestCompleteInSandbox(t *testing.T) {
 	}
 }
 
-// A cluster that does not answer keeps no completion waiting.
-func TestCompleteUnanswered(t *testing.T) {
-	cluster := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-	}))
-	defer cluster.Close()
-	setCluster(t, cluster.URL)
-	if got := completions(t, "", "rm --on kubernetes b"); got != "" {
-		t.Errorf("got %q", got)
-	}
+// emptyCluster is a driver without sandboxes.
+type emptyCluster struct {
+	sandbox.Driver // not called
+
+	asked func(context.Context) error
 }
 
-// setCluster makes a cluster the current one.
-func setCluster(t *testing.T, url string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config")
-	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "clusters": [{"name": "c", "cluster": {"server": "` + url + `"}}],
-		"contexts": [{"name": "a", "context": {"cluster": "c"}}]}`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+func (d emptyCluster) List(ctx context.Context) ([]*sandbox.Sandbox, error) { return nil, d.asked(ctx) }
+
+func (d emptyCluster) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
+	if err := d.asked(ctx); err != nil {
+		return nil, err
 	}
-	t.Setenv("KUBECONFIG", file)
+	return sandbox.Find(nil, ref)
+}
+
+func (emptyCluster) Close() error { return nil }
+
+// open opens it as the driver of Kubernetes.
+func (d emptyCluster) open(platform.Cluster) (sandbox.Driver, error) { return d, nil } //nolint:ireturn // it is an OpenCluster
+
+// A cluster that does not answer keeps no completion waiting.
+func TestCompleteUnanswered(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	cluster := emptyCluster{asked: func(ctx context.Context) error {
+		asked++
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	code, stdout, _ := inProcessWith(t.Context(), cluster.open, nil, "__complete", "rm", "--on", "kubernetes", "b")
+	if code != 0 || stdout != ":4\n" || asked != 1 {
+		t.Errorf("exit code %d, %q; the cluster was asked %d times", code, stdout, asked)
+	}
 }
 
 // A sandbox that another platform has is named by the error.
@@ -102,13 +113,7 @@ func TestFindElsewhere(t *testing.T) {
 	m.ok("create", "--name", "box")
 	t.Setenv("DOCKER_HOST", dockertest.New(t).Address)
 	asked := 0
-	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked++
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"apiVersion": "v1", "kind": "PodList", "items": []}`)
-	}))
-	defer cluster.Close()
-	setCluster(t, cluster.URL)
+	cluster := emptyCluster{asked: func(context.Context) error { asked++; return nil }}
 	for line, want := range map[string]string{
 		"rm --on kubernetes box": "\"box\": no such sandbox\n",
 		"rm STATE box":           "\"box\": no such sandbox here; '--on local' has one\n",
@@ -119,7 +124,7 @@ func TestFindElsewhere(t *testing.T) {
 	} {
 		asked = 0
 		words := strings.Fields(strings.ReplaceAll(line, "STATE", "--state-dir "+m.dir))
-		if code, _, stderr := inProcess(t.Context(), nil, words...); code != 3 || stderr != "runtimectl: "+want {
+		if code, _, stderr := inProcessWith(t.Context(), cluster.open, nil, words...); code != 3 || stderr != "runtimectl: "+want {
 			t.Errorf("%s: exit code %d, %q\nwant %q", line, code, stderr, want)
 		}
 		if named := strings.Contains(line, "kubernetes"); named != (asked > 0) {

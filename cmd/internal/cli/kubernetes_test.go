@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,9 @@ type replaced struct {
 
 func sayReplaced() {
 	stdin, _ := io.ReadAll(os.Stdin)
-	_ = json.NewEncoder(os.Stdout).Encode(replaced{os.Getpid(), os.Args, os.Getenv(platform.CallerVariable), string(stdin)})
+	if err := json.NewEncoder(os.Stdout).Encode(replaced{os.Getpid(), os.Args, os.Getenv(platform.CallerVariable), string(stdin)}); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // Runtimectl replaces itself by runtimectl-kubernetes where that is wanted, and takes it
