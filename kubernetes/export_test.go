@@ -8,6 +8,7 @@ import (
 	"time"
 
 	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // New is a driver of a cluster in memory. dial reaches every Pod's server.
@@ -26,6 +27,15 @@ func New(config Config, api client.Interface, dial func(ctx context.Context) (ne
 // Bounded ends calls that are not answered within a time.
 func Bounded(calls http.RoundTripper, within time.Duration) http.RoundTripper {
 	return bounded{calls, within}
+}
+
+// Forward connects to a Pod of the namespace through the API server.
+func Forward(ctx context.Context, access *rest.Config, pod string) (net.Conn, error) {
+	api, err := client.NewForConfig(access)
+	if err != nil {
+		return nil, err
+	}
+	return (&forwarder{access: access, api: api, namespace: "agents"}).dial(ctx, &instance{pod: pod})
 }
 
 // SetOutage says how long a creation goes on without the API server.

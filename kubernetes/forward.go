@@ -12,11 +12,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's dialers have its types still
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // forwarder connects to Pods through the API server, which passes on to the kubelet.
@@ -67,12 +67,12 @@ func (f *forwarder) dialer(pod string) (httpstream.Dialer, error) { //nolint:ire
 	if err != nil {
 		return nil, fmt.Errorf("preparing port forwarding: %w", err)
 	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	tunnel, err := portforward.NewSPDYOverWebsocketDialer(url, f.access)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	tunnel, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, f.access)
 	if err != nil {
 		return nil, fmt.Errorf("preparing port forwarding: %w", err)
 	}
-	return portforward.NewFallbackDialer(tunnel, old, func(err error) bool {
+	return portforward.NewFallbackDialerForStreaming(tunnel, old, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}), nil
 }

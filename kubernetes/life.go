@@ -348,7 +348,7 @@ var rights = []right{
 	{"pods", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"secrets", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"pods", "log", []string{"get"}},
-	{"pods", "portforward", []string{"create"}},
+	{"pods", "portforward", []string{"get", "create"}}, // WebSockets are GETs
 	{"events", "", []string{"list"}},
 	{"leases.coordination.k8s.io", "", []string{"create", "get", "update"}},
 	{"networkpolicies.networking.k8s.io", "", []string{"list"}},
@@ -372,7 +372,8 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 			}
 			if !review.Status.Allowed {
 				status := "missing"
-				if group != "" { // only 'serve', 'doctor' and --network none use it
+				// Only 'serve', 'doctor' and --network none use the groups, and SPDY does without WebSockets.
+				if group != "" || r.sub == "portforward" && verb == "get" {
 					status = "note"
 				}
 				what := r.resource
