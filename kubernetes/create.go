@@ -190,7 +190,7 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		if r.Pool != "" {
 			step = "waiting for its shell"
 			d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
-			return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.Dial, "") })
+			return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.connect, "") })
 		}
 		claim := sandbox.Claim{Ticket: r.Ticket, Key: r.Key, Owner: r.Owner, Env: r.Env, Idle: spec.Idle}
 		if !s.Deadline.IsZero() {
@@ -198,12 +198,12 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		}
 		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
-		if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.Dial, claim) }); err != nil {
+		if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.connect, claim) }); err != nil {
 			return err
 		}
 		step = "waiting for the first command in its shell"
 		d.config.Progress(r.ID, sandbox.Starting, "the first command in its shell")
-		return d.config.Agent.Ready(ctx, s.Dial, r.Key)
+		return d.config.Agent.Ready(ctx, s.connect, r.Key)
 	})
 	if err == nil && finished {
 		return pod, nil

@@ -117,7 +117,7 @@ func newForwarded(conn httpstream.Connection, failures io.Reader, data io.ReadWr
 	copies.Go(func() {
 		if text, _ := io.ReadAll(io.LimitReader(failures, 4<<10)); len(text) > 0 {
 			f.mu.Lock()
-			f.err = fmt.Errorf("%w: %s", errForward, strings.TrimSpace(string(text)))
+			f.err = &net.OpError{Op: "forward", Net: "tcp", Err: fmt.Errorf("%w: %s", errForward, strings.TrimSpace(string(text)))} // so that clients take it for what it is
 			f.mu.Unlock()
 			_ = theirs.Close()
 		}

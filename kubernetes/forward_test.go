@@ -43,7 +43,9 @@ func echoing(w http.ResponseWriter, r *http.Request) {
 func TestForwardWithoutWebSockets(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]http.HandlerFunc{
-		"proxy": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no WebSockets here", http.StatusBadRequest) },
+		"proxy": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no WebSockets here", http.StatusBadRequest)
+		},
 		"rights": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)

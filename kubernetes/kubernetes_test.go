@@ -207,6 +207,57 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// A connection that fails is not the end of a sandbox; the cluster knows whether it ended.
+func TestDialFails(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*testing.T, *world, *corev1.Pod)
+		is     error
+	}{
+		"it runs": {func(*testing.T, *world, *corev1.Pod) {}, sandbox.ErrUnknown},
+		"no API server": {func(_ *testing.T, w *world, _ *corev1.Pod) {
+			w.fail("get", "pods", false, apierrors.NewInternalError(errors.New("broken")))
+		}, sandbox.ErrUnknown},
+		"no right to look": {func(_ *testing.T, w *world, _ *corev1.Pod) {
+			w.fail("get", "pods", false, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("no")))
+		}, sandbox.ErrUnknown},
+		"ended": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			pod.Status = terminated(1, "")
+			if _, err := w.CoreV1().Pods("agents").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.ErrNotFound},
+		"removed": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			if err := w.CoreV1().Pods("agents").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.ErrNotFound},
+		"replaced": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			pod.UID = "another"
+			if _, err := w.CoreV1().Pods("agents").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.ErrNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) != 1 {
+				t.Fatalf("%d Pods, %v", len(pods.Items), err)
+			}
+			tt.change(t, w, &pods.Items[0])
+			if _, err := s.Dial(t.Context()); !errors.Is(err, tt.is) || !strings.Contains(err.Error(), "tests do not connect") {
+				t.Errorf("got %v, want %v", err, tt.is)
+			}
+		})
+	}
+}
+
 // Whichever call fails, whether or not the API server carried it out, a creation
 // leaves nothing.
 func TestCreateFails(t *testing.T) {

@@ -294,13 +294,49 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 	return s.key, nil
 }
 
-// Dial is [sandbox.Access]'s.
+// Dial is [sandbox.Access]'s. A connection that cannot be made says nothing of the
+// sandbox: its node or the API server may be starting again. The error is ErrNotFound
+// where the Pod has ended, and ErrUnknown where it has not, or the cluster does not tell.
 func (s *instance) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := s.connect(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = s.unreached(ctx, err)
+	}
+	return conn, err
+}
+
+// connect is Dial without a look at the Pod.
+func (s *instance) connect(ctx context.Context) (net.Conn, error) {
 	conn, err := s.driver.dial(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to sandbox %s: %w", s.ID, err)
 	}
 	return conn, nil
+}
+
+// unreached adds to a failure to connect what the cluster says of the Pod.
+func (s *instance) unreached(ctx context.Context, failed error) error {
+	var pod *corev1.Pod
+	if m := s.driver.mirrored(false); m != nil {
+		if kept := m.pod(s.driver.namespace, s.pod, s.uid); kept != nil {
+			pod = kept.Pod
+		}
+	} else {
+		found, err := s.driver.pods().Get(ctx, s.pod, metav1.GetOptions{})
+		switch {
+		case err == nil && found.UID == s.uid && !leaving(found):
+			pod = found
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("%w: %w: %w", failed, sandbox.ErrUnknown, err)
+		}
+	}
+	if pod == nil {
+		return fmt.Errorf("%w: its Pod was removed: %w", failed, sandbox.ErrNotFound)
+	}
+	if state, detail := stateOf(pod); state == sandbox.Gone {
+		return fmt.Errorf("%w: %s: %w", failed, detail, sandbox.ErrNotFound)
+	}
+	return fmt.Errorf("%w: its Pod is there: %w", failed, sandbox.ErrUnknown)
 }
 
 // dialPod connects to a Pod by its address.

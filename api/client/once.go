@@ -38,7 +38,7 @@ const unknownPrefix = "the result is unknown:"
 
 // maxTries bounds how often one action is sent while nothing comes of it; the pauses
 // between add up to half a minute.
-const maxTries = 10
+const maxTries = 13
 
 // once calls send until the action with an identity was answered. It is sent again only
 // after the connection broke, and only to a server that runs an identity once. Each time

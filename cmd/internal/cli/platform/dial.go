@@ -2,6 +2,7 @@ package platform
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -12,10 +13,11 @@ import (
 )
 
 // goneTime is how long nothing may answer at a sandbox's address until its server is
-// given up: one that is restarted in place is back sooner.
+// given up, where the driver cannot tell: one that is restarted in place is back sooner.
 const goneTime = 3 * time.Second
 
-// patientDial makes failures to connect final after goneTime. It may be used
+// patientDial makes failures to connect final once the sandbox is gone: as its driver says,
+// or after goneTime. While the platform cannot be reached, none is. It may be used
 // concurrently.
 type patientDial struct {
 	dial sandbox.DialFunc
@@ -29,8 +31,10 @@ func (d *patientDial) to(ctx context.Context) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, sandbox.ErrUnknown):
 		d.failed = time.Time{}
+	case errors.Is(err, sandbox.ErrNotFound):
+		return nil, fmt.Errorf("%w: %w", client.ErrGone, err)
 	case d.failed.IsZero():
 		d.failed = time.Now()
 	case time.Since(d.failed) >= goneTime:
