@@ -372,25 +372,23 @@ func (c *claiming) try(ctx context.Context) (s *sandbox.Sandbox, warm bool, err 
 	r := newRecord(c.id, c.hash, c.spec)
 	r.Pod, r.PodUID, r.Ticket = pod.Name, pod.UID, ticket.Sign(c.key, string(pod.UID))
 	r.Claim, r.Template = claim.GetUID(), c.template
-	if begun, err := time.Parse(time.RFC3339Nano, claim.GetAnnotations()[noteCreated]); err == nil {
-		r.Created = begun // which the end of the claim follows from
-	}
+	r.Claimed = claim.GetCreationTimestamp().Time // which the end of the claim follows from
 	s, err = c.create(ctx, r, c.spec)
 	return s, warm && err == nil, err
 }
 
 // makeClaim makes the SandboxClaim of the key, or finds the one that is there.
 func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructured, mine bool, err error) {
-	name, now := secretPrefix+c.id, time.Now()
+	name := secretPrefix + c.id
 	spec := map[string]any{"warmPoolRef": map[string]any{"name": c.pool}}
 	if c.spec.TTL > 0 {
-		spec["lifecycle"] = lifecycle(now.Add(c.spec.TTL))
+		spec["lifecycle"] = lifecycle(c.clock.now().Add(c.spec.TTL))
 	}
 	claim, err = c.api.claims.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": c.api.version, "kind": "SandboxClaim",
 		"metadata": map[string]any{
 			"name": name, "labels": map[string]any{labelManaged: "sandbox", labelID: c.id},
-			"annotations": map[string]any{noteSpec: c.hash, noteCreated: now.UTC().Format(time.RFC3339Nano)},
+			"annotations": map[string]any{noteSpec: c.hash},
 		},
 		"spec": spec,
 	}}, metav1.CreateOptions{})
@@ -604,7 +602,7 @@ func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadl
 	}
 	var end any // null takes it away
 	if !deadline.IsZero() {
-		end = lifecycle(deadline)
+		end = lifecycle(d.clock.of(deadline))
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"lifecycle": end}})
 	if err != nil {
@@ -642,7 +640,7 @@ func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, d
 		begun := claim.GetCreationTimestamp()
 		// A claimer that is alive gives up before this.
 		if claims[id] == claim.GetUID() || claim.GetDeletionTimestamp() != nil || claim.GetName() != secretPrefix+id ||
-			time.Since(begun.Time) < d.config.ReadyTimeout+recordTime {
+			d.clock.now().Sub(begun.Time) < d.config.ReadyTimeout+recordTime {
 			continue
 		}
 		// The list of records may be a little older than a record.

@@ -129,7 +129,7 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 		if !apierrors.IsNotFound(err) {
 			return pod, false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 		}
-		if time.Since(r.Created) > recordTime {
+		if d.clock.now().Sub(r.made) > recordTime {
 			return nil, false, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
 		}
 	}
@@ -210,7 +210,7 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	}
 	if err == nil {
 		step = "noting that it is ready"
-		pod, err = d.note(ctx, pod, map[string]any{noteReady: time.Now().UTC().Format(time.RFC3339Nano)})
+		pod, err = d.note(ctx, pod, map[string]any{noteReady: d.clock.now().UTC().Format(time.RFC3339Nano)})
 		if errors.Is(err, sandbox.ErrNotFound) {
 			return nil, errUndone
 		}

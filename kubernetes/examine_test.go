@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -151,6 +152,20 @@ func TestExamineVersion(t *testing.T) {
 		w.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: version}
 		if got := has(w.examine(t), "missing", "server", "no sidecar containers"); got != want {
 			t.Errorf("%s: %t, want %t", version, got, want)
+		}
+	}
+}
+
+// Clocks that differ are named.
+func TestExamineClock(t *testing.T) {
+	t.Parallel()
+	for ahead, want := range map[time.Duration]string{
+		20 * time.Minute: "this machine's clock is 20m0s behind the API server's", -time.Hour: "this machine's clock is 1h0m0s ahead of the API server's", time.Second: "",
+	} {
+		w := newWorld(t)
+		w.driver.Clock().Ahead(ahead)
+		if found := w.examine(t); has(found, "note", "clock", want) != (want != "") {
+			t.Errorf("%v: %+v", ahead, found)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func New(config Config, api client.Interface, dial func(ctx context.Context) (ne
 
 // Bounded ends calls that are not answered within a time.
 func Bounded(calls http.RoundTripper, within time.Duration) http.RoundTripper {
-	return bounded{calls, within}
+	return bounded{calls, within, &clock{}}
 }
 
 // Forward connects to a Pod of the namespace through the API server.
@@ -37,6 +37,21 @@ func Forward(ctx context.Context, access *rest.Config, pod string) (net.Conn, er
 	}
 	return (&forwarder{access: access, api: api, namespace: "agents"}).dial(ctx, &instance{pod: pod})
 }
+
+// Clock is for tests.
+type Clock = clock
+
+// Heard tells a clock of an answer with a Date, and returns how far ahead it then is.
+func (c *clock) Heard(sent, received time.Time, date string) time.Duration {
+	c.heard(sent, received, date)
+	return c.Ahead(0)
+}
+
+// Ahead moves the clock, and returns how far it is ahead of this machine's.
+func (c *clock) Ahead(by time.Duration) time.Duration { return time.Duration(c.ahead.Add(int64(by))) }
+
+// Clock is the clock of the API server.
+func (d *Driver) Clock() *Clock { return d.clock }
 
 // SetOutage says how long a creation goes on without the API server.
 func (d *Driver) SetOutage(limit time.Duration) { d.outage = limit }

@@ -75,6 +75,7 @@ type Driver struct {
 	configz func(ctx context.Context, node string) ([]byte, error)
 	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors atomic.Pointer[mirrors] // nil while no Events runs
+	clock   *clock
 
 	// outageTime, seenTime and agentAge, but in tests
 	outage, seenLimit, recheck time.Duration
@@ -116,8 +117,8 @@ func Open(config Config) (*Driver, error) {
 		return nil, fmt.Errorf("finding the namespace: %w", err)
 	}
 	access.QPS = -1 // the API server has its own priorities and fairness
-	calling := rest.CopyConfig(access)
-	calling.Wrap(func(calls http.RoundTripper) http.RoundTripper { return bounded{calls, answerTime} })
+	calling, clock := rest.CopyConfig(access), &clock{}
+	calling.Wrap(func(calls http.RoundTripper) http.RoundTripper { return bounded{calls, answerTime, clock} })
 	api, err := client.NewForConfig(calling)
 	if err != nil {
 		return nil, fmt.Errorf("preparing access to the Kubernetes cluster: %w", err)
@@ -126,6 +127,7 @@ func Open(config Config) (*Driver, error) {
 		config.Direct = true
 	}
 	d := newDriver(config, api, namespace)
+	d.clock = clock
 	d.host = access.Host
 	if d.dynamic, err = dynamic.NewForConfig(calling); err != nil {
 		return nil, fmt.Errorf("preparing access to agent-sandbox: %w", err)
@@ -147,7 +149,7 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
-	return &Driver{config: config, api: api, namespace: namespace, dial: dialPod, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
+	return &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
 }
 
 // answerTime bounds the wait for the beginning of an answer of the API server, which
@@ -155,16 +157,17 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 const answerTime = 30 * time.Second
 
 // bounded ends calls that are not answered in time. A watch, or a log that is
-// followed, may go on for as long as it likes once it began.
+// followed, may go on for as long as it likes once it began. The clock hears of each answer.
 type bounded struct {
 	calls  http.RoundTripper
 	within time.Duration
+	clock  *clock
 }
 
 // RoundTrip is [http.RoundTripper]'s.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	timer := time.AfterFunc(b.within, func() { cancel(nil) })
+	timer, sent := time.AfterFunc(b.within, func() { cancel(nil) }), time.Now()
 	response, err := b.calls.RoundTrip(r.WithContext(ctx))
 	if !timer.Stop() { // an answer that began at that moment cannot be read
 		if err == nil {
@@ -179,6 +182,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
+	b.clock.heard(sent, time.Now(), response.Header.Get("Date"))
 	response.Body = &boundedBody{response.Body, func() { cancel(nil) }}
 	return response, nil
 }

@@ -95,6 +95,7 @@ type world struct {
 	driver *kubernetes.Driver
 	agent  *agent
 	status corev1.PodStatus
+	ahead  time.Duration // the API server's clock, of this machine's
 }
 
 var running = corev1.PodStatus{
@@ -111,6 +112,9 @@ func newWorld(t *testing.T) *world {
 		if ok {
 			uid++
 			object.SetUID(types.UID(strings.Repeat("u", uid)))
+			if made := object.GetCreationTimestamp(); made.IsZero() {
+				object.SetCreationTimestamp(metav1.NewTime(time.Now().Add(w.ahead).Truncate(time.Second)))
+			}
 		}
 		if pod, ok := object.(*corev1.Pod); ok {
 			pod.Status = w.status
@@ -222,17 +226,20 @@ func TestDialFails(t *testing.T) {
 			w.fail("get", "pods", false, apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("no")))
 		}, sandbox.ErrUnknown},
 		"ended": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			t.Helper()
 			pod.Status = terminated(1, "")
 			if _, err := w.CoreV1().Pods("agents").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, sandbox.ErrNotFound},
 		"removed": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			t.Helper()
 			if err := w.CoreV1().Pods("agents").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, sandbox.ErrNotFound},
 		"replaced": {func(t *testing.T, w *world, pod *corev1.Pod) {
+			t.Helper()
 			pod.UID = "another"
 			if _, err := w.CoreV1().Pods("agents").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
@@ -456,14 +463,17 @@ func TestCreateRaces(t *testing.T) {
 	t.Run("the caller that follows", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		data, err := json.Marshal(kubernetes.Record{ID: sandbox.ID("key"), Pod: "first", Spec: w.hash(t), Created: time.Now()})
+		data, err := json.Marshal(kubernetes.Record{ID: sandbox.ID("key"), Pod: "first", Spec: w.hash(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 		if err := w.Tracker().Add(&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "sandbox-" + sandbox.ID("key"), UID: "of the first", Labels: map[string]string{"actiond.dev/managed": "sandbox"}},
-			Data:       map[string][]byte{"record": data},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "agents", Name: "sandbox-" + sandbox.ID("key"), UID: "of the first", CreationTimestamp: metav1.Now(),
+				Labels: map[string]string{"actiond.dev/managed": "sandbox"},
+			},
+			Data: map[string][]byte{"record": data},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -560,19 +570,22 @@ func TestPrune(t *testing.T) {
 	}
 	pod = podOf(died)
 	delete(pod.Annotations, "actiond.dev/ready")
-	pod.Annotations["actiond.dev/created"] = time.Now().Add(-time.Hour).Format(time.RFC3339)
+	pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 	if _, err := pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// Two records without a Pod: one whose creator may be slow, and an old one.
 	for id, age := range map[string]time.Duration{"00000000000a": 0, "00000000000b": 2 * kubernetes.RecordTime} {
-		data, err := json.Marshal(kubernetes.Record{ID: id, Pod: "none-" + id, Created: time.Now().Add(-age)})
+		data, err := json.Marshal(kubernetes.Record{ID: id, Pod: "none-" + id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "sandbox-" + id, Labels: map[string]string{"actiond.dev/managed": "sandbox", "actiond.dev/id": id}},
-			Data:       map[string][]byte{"record": data},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "sandbox-" + id, CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+				Labels: map[string]string{"actiond.dev/managed": "sandbox", "actiond.dev/id": id},
+			},
+			Data: map[string][]byte{"record": data},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -600,6 +613,87 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// The times of sandboxes are the API server's: however a machine's clock is set, it gives a
+// sandbox the time that was asked for, and removes none that has time left.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"slow": 20 * time.Minute, "fast": -20 * time.Minute, "right": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.ahead = ahead
+			w.driver.Clock().Ahead(ahead)
+			spec := sandbox.Spec{Image: "image", TTL: 15 * time.Minute}
+			about := func(what string, at time.Time, want time.Duration) {
+				t.Helper()
+				if left := time.Until(at); left > want+time.Second || left < want-time.Minute {
+					t.Errorf("%s is in %v, want %v", what, left, want)
+				}
+			}
+			kept := func(want ...string) {
+				t.Helper()
+				_, err := w.driver.Prune(t.Context(), false)
+				all, listErr := w.driver.List(t.Context())
+				var ids []string
+				for _, s := range all {
+					ids = append(ids, s.ID)
+				}
+				slices.Sort(ids)
+				slices.Sort(want)
+				if err != nil || listErr != nil || !slices.Equal(ids, want) {
+					t.Errorf("Prune leaves %q, want %q; %v, %v", ids, want, err, listErr)
+				}
+			}
+			s, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			about("its creation", s.Created, 0)
+			about("its deadline", s.Deadline, 15*time.Minute)
+			about("its server's deadline", time.Now().Add(w.agent.claims[0].TTL), 15*time.Minute)
+			w.agent.claiming = func() error { // another machine prunes meanwhile
+				kept(s.ID, sandbox.ID("slow"))
+				return nil
+			}
+			spec.Key, spec.TTL = "slow", 0
+			slow, err := w.driver.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.agent.claiming = nil
+			if err := w.driver.Renew(t.Context(), s, time.Now().Add(30*time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = w.driver.Get(t.Context(), s.ID); err != nil {
+				t.Fatal(err)
+			}
+			about("its new deadline", s.Deadline, 30*time.Minute)
+			spec.Key = ""
+			if err := w.driver.Warm(t.Context(), "pool", spec); err != nil {
+				t.Fatal(err)
+			}
+			all, err := w.driver.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			warm := all[slices.IndexFunc(all, func(s *sandbox.Sandbox) bool { return s.Pool != "" })]
+			w.ahead += 20 * time.Minute // of the API server's clock pass
+			w.driver.Clock().Ahead(20 * time.Minute)
+			kept(s.ID, slow.ID, warm.ID)
+			spec.TTL = time.Hour
+			claimed, _, err := w.driver.Claim(t.Context(), spec, []*sandbox.Sandbox{warm})
+			if err != nil {
+				t.Fatal(err)
+			}
+			about("the claim", claimed.Created, 0)
+			about("the end of the claimed one", claimed.Deadline, time.Hour)
+			w.ahead += 20 * time.Minute
+			w.driver.Clock().Ahead(20 * time.Minute)
+			kept(slow.ID, claimed.ID)
+		})
+	}
+}
+
 // What a Pod must not have, whatever is asked for.
 func TestPod(t *testing.T) {
 	t.Parallel()
@@ -607,7 +701,7 @@ func TestPod(t *testing.T) {
 	if err := s.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	r := &kubernetes.Record{ID: "0123456789ab", Pod: "p", Key: "the key", Ticket: "the ticket", Created: time.Now()}
+	r := &kubernetes.Record{ID: "0123456789ab", Pod: "p", Key: "the key", Ticket: "the ticket"}
 	pod := kubernetes.PodOf(&s, r, "server", false)
 	data, err := json.Marshal(pod)
 	if err != nil {

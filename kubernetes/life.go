@@ -48,7 +48,7 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		} else {
 			r = nil
 		}
-		if d.reason(pod.Pod, s, r, time.Now()) == "" {
+		if d.reason(pod.Pod, s, r) == "" {
 			continue
 		}
 		removal, err := d.pruneNow(ctx, s, dryRun)
@@ -104,7 +104,7 @@ func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && r.Pod != s.pod {
 		r, err = nil, nil
 	}
-	reason := d.reason(pod, s, r, time.Now())
+	reason := d.reason(pod, s, r)
 	if err != nil || reason == "" {
 		return nil, err
 	}
@@ -136,14 +136,16 @@ func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *rec
 }
 
 // reason says why a sandbox is to be removed; "" for others.
-func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record, now time.Time) string {
+func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record) string {
+	now := d.clock.now()
+	over := (&sandbox.Sandbox{Deadline: s.ends}).Overdue(now)
 	// A caller that is alive gives up before this.
-	creating := pod.Annotations[noteReady] == "" && now.Before(s.Created.Add(d.config.ReadyTimeout+recordTime))
+	creating := pod.Annotations[noteReady] == "" && now.Before(s.begun.Add(d.config.ReadyTimeout+recordTime))
 	switch {
 	case r == nil:
 		return "its key is lost"
-	case s.Overdue(now) != "":
-		return s.Overdue(now)
+	case over != "":
+		return over
 	case creating:
 		return ""
 	case s.State == sandbox.Gone:
@@ -156,7 +158,7 @@ func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record, now time.Time) 
 
 // abandoned tells whether a record will not get its Pod, or has lost it.
 func (d *Driver) abandoned(ctx context.Context, r *record) (bool, error) {
-	if time.Since(r.Created) < recordTime {
+	if d.clock.now().Sub(r.made) < recordTime {
 		return false, nil
 	}
 	pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
@@ -302,6 +304,7 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 		return []sandbox.Finding{{Status: "missing", About: "cluster", Text: err.Error(), So: "see 'kubectl version' and the kubeconfig"}}, err
 	}
 	found := []sandbox.Finding{{Status: "ok", About: "cluster", Text: "Kubernetes " + version.GitVersion + ", namespace " + d.namespace}}
+	found = append(found, d.examineClock()...)
 	missing, err := d.checkRights(ctx, rights)
 	if err != nil {
 		return found, err
@@ -334,6 +337,26 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 		sandbox.Finding{Status: "weaker", About: "seccomp", Text: "Pods get the profile of their node, not the one that Docker's sandboxes get"},
 		sandbox.Finding{Status: "weaker", About: "kernel objects", Text: "System V memory, message queues and inodes of a Pod are not limited"},
 	), nil
+}
+
+// skewTime is how far clocks may differ without a word: answers take a moment.
+const skewTime = 5 * time.Second
+
+// examineClock compares this machine's clock with the API server's.
+func (d *Driver) examineClock() []sandbox.Finding {
+	here := time.Now()
+	ahead := d.clock.of(here).Sub(here).Round(time.Second)
+	if ahead.Abs() < skewTime {
+		return nil
+	}
+	side := "behind"
+	if ahead < 0 {
+		side = "ahead of"
+	}
+	return []sandbox.Finding{{
+		Status: "note", About: "clock", Text: fmt.Sprintf("this machine's clock is %v %s the API server's", ahead.Abs(), side),
+		So: "sandboxes go by the API server's; let a time service set this one",
+	}}
 }
 
 // right is what the driver does to the objects of one resource.

@@ -325,6 +325,7 @@ type listed struct {
 // sandbox is a copy for a caller, who may change it.
 func (l *listed) sandbox() *sandbox.Sandbox {
 	s := *l.instance.Sandbox
+	l.instance.tell(&s) // by this machine's clock as it is now
 	return &s
 }
 
@@ -341,8 +342,8 @@ func (d *Driver) listed(object any) (any, error) {
 // trimPod is what the driver needs of a Pod that it listed.
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
-		Labels: pod.Labels, Annotations: map[string]string{},
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Labels: pod.Labels, Annotations: map[string]string{},
 	}}
 	for name, value := range pod.Annotations {
 		if strings.HasPrefix(name, domain) {
@@ -376,7 +377,8 @@ func trimSecret(object any) (any, error) {
 		return object, nil
 	}
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Name: secret.Name, Namespace: secret.Namespace, UID: secret.UID, ResourceVersion: secret.ResourceVersion, Labels: secret.Labels,
+		Name: secret.Name, Namespace: secret.Namespace, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+		CreationTimestamp: secret.CreationTimestamp, Labels: secret.Labels,
 	}}
 	r, err := readRecord(secret)
 	if err != nil {

@@ -263,7 +263,7 @@ func TestPruneLooksAgain(t *testing.T) {
 // No secret stays in memory.
 func TestMirroredSecret(t *testing.T) {
 	record, err := json.Marshal(kubernetes.Record{
-		ID: "0123456789ab", Pod: "pod", Key: "the key", Ticket: "the ticket", Env: map[string]string{"TOKEN": "the token"}, Created: time.Now(),
+		ID: "0123456789ab", Pod: "pod", Key: "the key", Ticket: "the ticket", Env: map[string]string{"TOKEN": "the token"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,17 +26,17 @@ const (
 	labelName    = domain + "name" // of a Secret: the hash of the name
 
 	// Annotations of Pods.
-	noteName     = domain + "name"
-	noteOwner    = domain + "owner"
-	noteSpec     = domain + "spec"       // hash of the specification
-	noteCreated  = domain + "created"    // RFC 3339 with nanoseconds
-	noteDeadline = domain + "deadline"   // the same, empty: none
-	noteIdle     = domain + "idle"       // a duration, empty: none
-	noteUser     = domain + "user"       // NAME:UID
-	noteRoot     = domain + "allow-root" // "true"; otherwise absent
-	noteImage    = domain + "image"      // as it was asked for
-	notePool     = domain + "pool"       // the warm pool it waits in
-	noteReady    = domain + "ready"      // when the first command ran; absent before
+	noteName  = domain + "name"
+	noteOwner = domain + "owner"
+	noteSpec  = domain + "spec"       // hash of the specification
+	noteAge   = domain + "age"        // of the Pod when the sandbox was created, a duration; absent: 0
+	noteEnds  = domain + "ends-after" // age of the Pod when the sandbox's time is up, a duration; absent: never
+	noteIdle  = domain + "idle"       // a duration, empty: none
+	noteUser  = domain + "user"       // NAME:UID
+	noteRoot  = domain + "allow-root" // "true"; otherwise absent
+	noteImage = domain + "image"      // as it was asked for
+	notePool  = domain + "pool"       // the warm pool it waits in
+	noteReady = domain + "ready"      // when the first command ran; absent before
 
 	containerName = "sandbox"
 	initName      = "server"
@@ -100,7 +100,7 @@ func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *core
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: podLabels(s, r.ID), Annotations: notesOf(s, r)},
+		ObjectMeta: metav1.ObjectMeta{Name: r.Pod, Labels: podLabels(s, r.ID), Annotations: notesOf(s, r, 0)},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			AutomountServiceAccountToken:  &no,
@@ -263,10 +263,10 @@ func arguments(s *sandbox.Spec, r *record) []string {
 	return append(args, s.Flags...)
 }
 
-// notesOf are the annotations of a Pod: what is known of its sandbox.
-func notesOf(s *sandbox.Spec, r *record) map[string]string {
+// notesOf are the annotations of a Pod of an age: what is known of its sandbox.
+func notesOf(s *sandbox.Spec, r *record, age time.Duration) map[string]string {
 	all := map[string]string{
-		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec, noteCreated: r.Created.UTC().Format(time.RFC3339Nano),
+		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec,
 		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.seed())), noteImage: s.Image,
 	}
 	if r.Claim != "" {
@@ -275,8 +275,11 @@ func notesOf(s *sandbox.Spec, r *record) map[string]string {
 	if r.Pool != "" {
 		all[notePool] = r.Pool
 	}
+	if age != 0 {
+		all[noteAge] = age.String()
+	}
 	if s.TTL > 0 {
-		all[noteDeadline] = r.Created.Add(s.TTL).UTC().Format(time.RFC3339Nano)
+		all[noteEnds] = (age + s.TTL).String()
 	}
 	if s.Idle > 0 {
 		all[noteIdle] = s.Idle.String()

@@ -106,7 +106,7 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 // lostClaim waits for the claimer that made a record to give its Pod the id, or removes
 // the record of one that died before it did. The caller tries again.
 func (d *Driver) lostClaim(ctx context.Context, r *record) error {
-	if time.Since(r.Created) < claimTime {
+	if d.clock.now().Sub(r.made) < claimTime {
 		return errUndone
 	}
 	if err := d.forget(ctx, r); err != nil {
@@ -126,8 +126,8 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 		if err != nil {
 			return nil, apiError(ctx, "looking at the warm Pod "+r.Pod, err)
 		}
-		notes := map[string]any{notePool: nil, noteReady: nil, noteDeadline: nil, noteIdle: nil}
-		for name, value := range notesOf(spec, r) {
+		notes := map[string]any{notePool: nil, noteReady: nil, noteAge: nil, noteEnds: nil, noteIdle: nil}
+		for name, value := range notesOf(spec, r, r.begun().Sub(pod.CreationTimestamp.Time)) {
 			notes[name] = value
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

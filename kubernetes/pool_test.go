@@ -278,14 +278,7 @@ func (w *world) age(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range all.Items {
-		var r map[string]any
-		if err := json.Unmarshal(secret.Data["record"], &r); err != nil {
-			t.Fatal(err)
-		}
-		r["created"] = time.Now().Add(-time.Hour)
-		if secret.Data["record"], err = json.Marshal(r); err != nil {
-			t.Fatal(err)
-		}
+		secret.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 		if _, err := secrets.Update(t.Context(), &secret, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -24,26 +24,30 @@ import (
 // record is what the Secret of a key says. It holds everything that a second caller
 // needs to go on with the creation.
 type record struct {
-	ID      string            `json:"id"`
-	Pod     string            `json:"pod"` // its name
-	Key     string            `json:"key"` // of the server
-	Ticket  string            `json:"ticket"`
-	Spec    string            `json:"spec"` // hash of the specification
-	Name    string            `json:"name"`
-	Owner   string            `json:"owner,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	Created time.Time         `json:"created"`
-	Pool    string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
-	From    string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
+	ID     string            `json:"id"`
+	Pod    string            `json:"pod"` // its name
+	Key    string            `json:"key"` // of the server
+	Ticket string            `json:"ticket"`
+	Spec   string            `json:"spec"` // hash of the specification
+	Name   string            `json:"name"`
+	Owner  string            `json:"owner,omitempty"`
+	Env    map[string]string `json:"env,omitempty"`
+	Pool   string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
+	From   string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
 
 	// Of a sandbox that was got by a SandboxClaim.
 	Claim    types.UID `json:"claim,omitempty"`
 	PodUID   types.UID `json:"podUID,omitempty"`   // its controller makes a Pod of the same name if this one goes
 	Template string    `json:"template,omitempty"` // what the user id follows from
+	Claimed  time.Time `json:"claimed,omitzero"`   // when the claim was made, on the API server's clock
 
 	uid      types.UID // of the Secret
+	made     time.Time // the Secret, on the API server's clock
 	claimKey string    // of a template: the public key of tickets
 }
+
+// begun is when the time of the sandbox began, on the API server's clock.
+func (r *record) begun() time.Time { return cmp.Or(r.Claimed, r.made) }
 
 // recordField is the field of the Secret with the record as JSON.
 const recordField = "record"
@@ -59,7 +63,7 @@ var errUndone = errors.New("another caller undid its creation")
 func newRecord(id, hash string, spec *sandbox.Spec) *record {
 	return &record{
 		ID: id, Pod: secretPrefix + id + "-" + strings.ToLower(rand.Text()[:8]), Key: cmp.Or(spec.Secret, random.Hex(32)), Ticket: random.Hex(32),
-		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env, Created: time.Now(),
+		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env,
 	}
 }
 
@@ -77,7 +81,7 @@ func (d *Driver) take(ctx context.Context, r *record) (found *record, mine bool,
 		Data: map[string][]byte{recordField: data},
 	}, metav1.CreateOptions{})
 	if err == nil {
-		r.uid = made.UID
+		r.uid, r.made = made.UID, made.CreationTimestamp.Time
 		return r, true, nil
 	}
 	taken := apierrors.IsAlreadyExists(err)
@@ -166,7 +170,7 @@ func (d *Driver) record(ctx context.Context, id string) (*record, error) {
 }
 
 func readRecord(secret *corev1.Secret) (*record, error) {
-	r := &record{uid: secret.UID}
+	r := &record{uid: secret.UID, made: secret.CreationTimestamp.Time}
 	if err := json.Unmarshal(secret.Data[recordField], r); err != nil || secret.Labels[labelManaged] != "sandbox" || secretPrefix+r.ID != secret.Name {
 		return nil, fmt.Errorf("%w: the Secret %s was not made by this driver and has the name of a sandbox's record", sandbox.ErrConflict, secret.Name)
 	}

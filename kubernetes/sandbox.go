@@ -31,6 +31,8 @@ type instance struct {
 	lost   bool      // its node is
 	claim  types.UID // of the SandboxClaim that it was got by, or empty
 
+	begun, ends time.Time // on the API server's clock; ends is zero: never
+
 	mu  sync.Mutex
 	key string // once it was read
 }
@@ -45,8 +47,12 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
 		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
 	}
-	s.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
-	s.Deadline, _ = time.Parse(time.RFC3339Nano, notes[noteDeadline])
+	age, _ := time.ParseDuration(notes[noteAge]) // 0 where there is none
+	s.begun = pod.CreationTimestamp.Add(age)
+	if after, err := time.ParseDuration(notes[noteEnds]); err == nil {
+		s.ends = pod.CreationTimestamp.Add(after)
+	}
+	s.tell(s.Sandbox)
 	s.IdleLimit, _ = time.ParseDuration(notes[noteIdle])
 	for name, value := range pod.Labels {
 		if !strings.HasPrefix(name, domain) {
@@ -55,6 +61,11 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	}
 	s.State, s.Detail = stateOf(pod)
 	return s
+}
+
+// tell gives a sandbox its times, on this machine's clock.
+func (s *instance) tell(of *sandbox.Sandbox) {
+	of.Created, of.Deadline = s.driver.clock.here(s.begun), s.driver.clock.here(s.ends)
 }
 
 // stateOf translates what the Pod says. A Pod that ended is gone: nothing starts it
@@ -248,10 +259,10 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 		return err
 	}
 	var ttl time.Duration
-	notes := map[string]any{noteDeadline: nil}
+	notes := map[string]any{noteEnds: nil}
 	if !deadline.IsZero() {
 		ttl = max(time.Until(deadline), time.Second)
-		notes[noteDeadline] = deadline.UTC().Format(time.RFC3339Nano)
+		notes[noteEnds] = d.clock.of(deadline).Sub(pod.CreationTimestamp.Time).String()
 	}
 	// The server first: it may refuse.
 	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, ttl); err != nil {

@@ -5,7 +5,6 @@ package kubernetes_test
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,11 +16,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
@@ -90,6 +87,30 @@ func (m *mortal) Ready(ctx context.Context, dial sandbox.DialFunc, key string) e
 // proxy passes the caller's calls on to the API server, and returns a kubeconfig for it.
 func (m *mortal) proxy(t *testing.T) (kubeconfig string) {
 	t.Helper()
+	return proxied(t, func(pass *httputil.ReverseProxy) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && !m.dead() {
+				pass.ServeHTTP(w, r)
+				return
+			}
+			do, tell := m.step(r.Method + " " + r.URL.Path)
+			if tell {
+				pass.ServeHTTP(w, r)
+				return
+			}
+			if do {
+				pass.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			http.Error(w, errDead.Error(), http.StatusInternalServerError)
+			m.die()
+		}
+	})
+}
+
+// proxied returns a kubeconfig for a proxy that handles calls by passing them on to the API
+// server.
+func proxied(t *testing.T, handler func(pass *httputil.ReverseProxy) http.HandlerFunc) (kubeconfig string) {
+	t.Helper()
 	target, err := url.Parse("https://127.0.0.1:" + apiPort)
 	if err != nil {
 		t.Fatal(err)
@@ -99,24 +120,9 @@ func (m *mortal) proxy(t *testing.T) (kubeconfig string) {
 			r.SetURL(target)
 			r.Out.Header.Set("Authorization", "Bearer "+adminToken) // client-go sends none without TLS
 		},
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // HTTP/2 upgrades no connection
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && !m.dead() {
-			pass.ServeHTTP(w, r)
-			return
-		}
-		do, tell := m.step(r.Method + " " + r.URL.Path)
-		if tell {
-			pass.ServeHTTP(w, r)
-			return
-		}
-		if do {
-			pass.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		http.Error(w, errDead.Error(), http.StatusInternalServerError)
-		m.die()
-	}))
+	server := httptest.NewServer(handler(pass))
 	t.Cleanup(func() {
 		server.CloseClientConnections() // watches
 		server.Close()
@@ -135,32 +141,18 @@ current-context: test
 	return kubeconfig
 }
 
-// age makes everything in the namespace an hour older, so that Prune takes callers for
-// dead.
-func age(t *testing.T, space string) {
+// openLater is a driver for which the API server's clock is so late that Prune takes callers
+// for dead, and no pool is old yet.
+func openLater(t *testing.T, space string) *kubernetes.Driver {
 	t.Helper()
-	ctx, then := t.Context(), time.Now().Add(-time.Hour)
-	pods, secrets := objects(t, space)
-	for _, pod := range pods {
-		patch := fmt.Sprintf(`{"metadata": {"annotations": {"actiond.dev/created": %q}}}`, then.Format(time.RFC3339Nano))
-		if _, err := shared.api.CoreV1().Pods(space).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
+	return openIn(t, proxied(t, func(pass *httputil.ReverseProxy) http.HandlerFunc {
+		pass.ModifyResponse = func(r *http.Response) error {
+			at, err := http.ParseTime(r.Header.Get("Date"))
+			r.Header.Set("Date", at.Add(sandbox.PoolAge/2).Format(http.TimeFormat))
+			return err
 		}
-	}
-	for _, secret := range secrets {
-		var record map[string]any
-		if err := json.Unmarshal(secret.Data["record"], &record); err != nil {
-			t.Fatal(err)
-		}
-		record["created"] = then
-		var err error
-		if secret.Data["record"], err = json.Marshal(record); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := shared.api.CoreV1().Secrets(space).Update(ctx, &secret, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return pass.ServeHTTP
+	}), kubernetes.Config{Cluster: "test/" + space, Direct: true})
 }
 
 // objects are the Pods of a namespace that are not being removed, and its Secrets.
@@ -215,6 +207,7 @@ func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx contex
 	t.Helper()
 	space := namespace(t)
 	healthy := openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + space, Direct: true})
+	later := openLater(t, space)
 	for last := 1; ; last++ {
 		for _, after := range []bool{false, true} {
 			prepare(healthy)
@@ -234,8 +227,7 @@ func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx contex
 			}
 			m.name = strings.ReplaceAll(m.name, space, "SPACE")
 			if after {
-				age(t, space)
-				removed, err := healthy.Prune(t.Context(), false)
+				removed, err := later.Prune(t.Context(), false)
 				if err != nil {
 					t.Errorf("Prune after the death in step %d: %v", last, err)
 				}
@@ -252,8 +244,7 @@ func dies(t *testing.T, prepare func(d *kubernetes.Driver), work func(ctx contex
 					}
 				}
 				if s != nil && s.Instance != "" { // the record of a Pod in the pool goes by Prune
-					age(t, space)
-					if _, err := healthy.Prune(t.Context(), false); err != nil {
+					if _, err := later.Prune(t.Context(), false); err != nil {
 						t.Error(err)
 					}
 				}
