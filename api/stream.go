@@ -57,6 +57,8 @@ type Watch struct {
 	// Resumed says that the program before in this process handed the action over: it goes
 	// on, and does not begin again.
 	Resumed bool
+	// Turn is the place of the action in its session, as [Turn] says; nil: it takes one now.
+	Turn Turn
 	// Queue is called before the action waits for its turn in its session.
 	Queue func()
 	// Begin is called before the action does anything. If it returns an error, the
@@ -77,6 +79,13 @@ type Watch struct {
 	// Operator says that the action came in a request of an operator, not in one that an
 	// agent composes: its program may run as root where the sandbox allows that.
 	Operator bool
+}
+
+// Turn is the place of an action among those of its session, which begin in the order in which
+// they took theirs.
+type Turn interface {
+	// Leave gives the place back. Further calls have no effect.
+	Leave()
 }
 
 // CanLook calls Looks.

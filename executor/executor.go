@@ -95,6 +95,7 @@ type Executor struct {
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
 	moving   moving
+	turns    turns
 	mark     string                            // in the environment of all processes
 	owners   atomic.Pointer[map[string]string] // variables of Export
 }
@@ -181,8 +182,13 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 // actions begin at once. Cells do not wait for their
 // output to be told, and a slow one is told what it missed.
 func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+	turn, _ := w.Turn.(*turn)
+	if turn == nil {
+		turn = e.turns.enter(req)
+		defer turn.Leave()
+	}
 	if w.Resumed {
-		return e.resume(ctx, req, w)
+		return e.resume(ctx, req, w, turn)
 	}
 	run, isRun := req.Action.(api.RunAction)
 	_, isCell := req.Action.(api.IPythonAction)
@@ -194,7 +200,7 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 	}
 	switch a := req.Action.(type) {
 	case api.RunAction:
-		return e.run(ctx, a, req, w)
+		return e.run(ctx, a, req, w, turn)
 	case api.ExecAction:
 		return e.exec(ctx, a, req, w)
 	case api.ReadAction:
@@ -219,7 +225,7 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.list(ctx, a, req) })
 		})
 	case api.IPythonAction:
-		return e.ipython(ctx, a, req, w)
+		return e.ipython(ctx, a, req, w, turn)
 	case api.BrowseAction:
 		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) { return e.browse(ctx, a, req) })
 	case api.BrowseInteractiveAction:
@@ -328,6 +334,8 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 	if name == "" {
 		name = defaultSession
 	}
+	e.turns.close(shellLine(name), nil)
+	e.turns.close(kernelLine(name), nil)
 	closed := e.sessions.close(name)
 	if e.notebook != nil && e.notebook.CloseSession(name) {
 		closed = true

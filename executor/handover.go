@@ -102,14 +102,14 @@ func (e *Executor) inherited(id string) (f FrozenAction, ok bool) {
 }
 
 // resume goes on with an action that was handed over.
-func (e *Executor) resume(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
+func (e *Executor) resume(ctx context.Context, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
 	f, ok := e.inherited(w.ID)
 	run, isRun := req.Action.(api.RunAction)
 	switch {
 	case ok && f.Program != nil:
 		return e.resumeExec(ctx, f, w)
 	case ok && f.Run != nil && isRun:
-		return e.resumeRun(ctx, f, run, req, w)
+		return e.resumeRun(ctx, f, run, req, w, t)
 	}
 	return nil, fmt.Errorf("the action %q was not handed over", w.ID)
 }

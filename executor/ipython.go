@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/notebook"
@@ -54,23 +55,40 @@ func newNotebook(cfg Config) *notebook.Notebook {
 
 // ipython runs a cell in the kernel of its session and tells its output, unless w.Output
 // is nil.
-func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch) (api.Observation, error) {
+func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
 	if e.notebook == nil {
 		return nil, api.BadRequest(noJupyter)
 	}
-	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1, Cancelled: w.Cancelled, Queue: w.Queue, Begin: w.Begin}
+	cell := notebook.Cell{Code: a.Code, Dir: e.shellDir(req.Session), Timeout: -1, Cancelled: w.Cancelled, Queue: w.Queue}
+	cell.Begin = func() error {
+		t.give()
+		if err := t.check(); err != nil {
+			return err
+		}
+		return w.Begins()
+	}
+	waiting := ctx
+	begun := time.Now()
 	if timeout, ok := limit(req); ok {
 		cell.Timeout = timeout
+		var stop context.CancelFunc
+		waiting, stop = context.WithTimeoutCause(ctx, timeout, notebook.ErrBusy)
+		defer stop()
 	}
 	name := req.Session
 	if name == "" {
 		name = defaultSession
 	}
 	var result notebook.Result
-	var err error
-	if w.Output == nil {
+	err := t.wait(waiting, w.Queue)
+	if cell.Timeout >= 0 {
+		cell.Timeout = max(0, cell.Timeout-time.Since(begun))
+	}
+	switch {
+	case err != nil:
+	case w.Output == nil:
 		result, err = e.notebook.Run(ctx, name, cell)
-	} else {
+	default:
 		result, err = e.notebook.Stream(ctx, name, cell, func(c notebook.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) })
 	}
 	switch {
@@ -81,14 +99,14 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 		return observeCell(a, cell, req, result), nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, notebook.ErrClosed):
+		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name), Outcome: api.NotStarted}, nil
 	case errors.Is(err, notebook.ErrNotBegun):
 		return nil, err
 	case errors.Is(err, notebook.ErrMany):
 		return nil, api.TooMany(fmt.Sprintf("there are %d kernels already: close a session first (DELETE /v1/sessions/NAME)", notebook.MaxKernels))
 	case errors.Is(err, notebook.ErrBusy):
 		return nil, api.TooMany(fmt.Sprintf("session %q still runs another cell: wait for it, use another session, or close this one (DELETE /v1/sessions/NAME)", name))
-	case errors.Is(err, notebook.ErrClosed):
-		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name), Outcome: api.NotStarted}, nil
 	case errors.Is(err, notebook.ErrAbsent):
 		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported, Outcome: api.NotStarted}, nil
 	}

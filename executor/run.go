@@ -40,25 +40,30 @@ const (
 const maxContent = 30000
 
 // run runs a command in its session.
-func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch) (api.Observation, error) {
+func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
 	a.Command = strings.TrimSpace(a.Command) // docs/openhands.md, section 4.3
 	if a.Reset {
+		e.turns.close(shellLine(req.Session), t)
 		e.sessions.close(req.Session)
 	}
-	command := e.command(a, req, w)
+	command := e.command(a, req, w, t)
 	if f, ok := e.inherited(w.ID); ok && f.Until != proc.Never { // it waited for its turn before an upgrade
 		command.Hard = max(0, f.Until-proc.Uptime())
 	}
+	left := func() {}
 	if w.Begin != nil && w.ID != "" && !a.IsStatic {
-		left := e.moving.enter(w.ID, movable{queued: true, until: proc.Deadline(command.Hard)})
+		left = e.moving.enter(w.ID, movable{queued: true, until: proc.Deadline(command.Hard)})
 		defer left()
-		command.Begin = func() error {
-			left()
-			return w.Begin()
+	}
+	command.Begin = func() error {
+		left()
+		if err := t.check(); err != nil {
+			return err
 		}
+		return w.Begins()
 	}
 	var result bash.Result
-	shell, release, err := e.shell(ctx, a, req, &command)
+	shell, release, err := e.shell(ctx, a, req, &command, t)
 	switch {
 	case err != nil:
 	case a.Reset && a.Command == "":
@@ -75,13 +80,13 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 }
 
 // resumeRun goes on with a run that waited for a command when it was handed over.
-func (e *Executor) resumeRun(ctx context.Context, f FrozenAction, a api.RunAction, req api.Request, w api.Watch) (api.Observation, error) {
+func (e *Executor) resumeRun(ctx context.Context, f FrozenAction, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
 	shell := e.sessions.existing(req.Session)
 	if shell == nil {
 		return nil, fmt.Errorf("the session %q was not handed over", req.Session)
 	}
 	a.Command = strings.TrimSpace(a.Command)
-	command := e.command(a, req, w)
+	command := e.command(a, req, w, t)
 	result, err := shell.Continue(ctx, e.looking(shell, a, w, command), *f.Run)
 	if errors.Is(err, bash.ErrNotHere) {
 		return nil, err
@@ -108,6 +113,8 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, keeper.ErrClosed):
+		return runFailed(a, "ERROR: "+keeper.ErrClosed.Error()), nil
 	case errors.As(err, &refused), errors.Is(err, bash.ErrNotBegun):
 		return nil, err
 	case err == nil:
@@ -123,9 +130,10 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 }
 
 // command turns the action's limits into the session's, and has w told how it goes on.
-func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch) bash.Command {
+func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
 	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Begin: w.Begin, Cancelled: w.Cancelled}
 	c.Waits = func(wait bash.Wait) (over func()) {
+		t.give()
 		return e.moving.enter(w.ID, movable{session: sessionName(req.Session), run: &wait})
 	}
 	if w.Output != nil {
@@ -160,25 +168,27 @@ func seconds(f float64) time.Duration {
 	return time.Duration(f * float64(time.Second))
 }
 
-// shell returns the shell of an action, started within the action's limit, and
-// takes the time that it took off the command's. A static command has a shell of its
-// own, which release ends.
-func (e *Executor) shell(ctx context.Context, a api.RunAction, req api.Request, c *bash.Command) (shell *bash.Session, release func(), err error) {
-	if !a.IsStatic {
-		if shell = e.sessions.existing(req.Session); shell != nil { // without the time that a context takes
-			return shell, nil, nil
-		}
-	}
+// shell returns the shell of an action once that may ask for the turn in it, started within the
+// action's limit, and takes the time that it took off the command's. A static command has a shell
+// of its own, which release ends.
+func (e *Executor) shell(ctx context.Context, a api.RunAction, req api.Request, c *bash.Command, t *turn) (shell *bash.Session, release func(), err error) {
 	if c.Hard >= 0 {
 		begun := time.Now()
 		defer func() { c.Hard = max(0, c.Hard-time.Since(begun)) }()
+	}
+	if c.Hard >= 0 && (a.IsStatic || e.sessions.existing(req.Session) == nil) { // only ctx bounds the wait for the turn
 		late := fmt.Errorf("the shell did not start within %s seconds, and the command did not run; the start goes on", api.FormatSeconds(*req.Timeout))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Hard, late)
 		defer cancel()
 	}
+	if err := t.wait(ctx, c.Queue); err != nil {
+		return nil, nil, err
+	}
 	if !a.IsStatic {
-		shell, err = e.sessions.get(ctx, req.Session)
+		if shell = e.sessions.existing(req.Session); shell == nil {
+			shell, err = e.sessions.get(ctx, req.Session)
+		}
 		return shell, nil, err
 	}
 	dir, err := e.staticDir(ctx, string(a.Cwd))

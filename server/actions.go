@@ -289,9 +289,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		replayed := f == nil
 		switch {
 		case mine && async:
-			f.queued = make(chan struct{})
 			go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
-			await(r.Context(), f.queued, queueTime)
 		case mine && c.stays:
 			s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller
 		case mine:
@@ -336,15 +334,11 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 	}
 }
 
-// queueTime bounds how long an action that is not waited for is waited for until it has begun or waits
-// for its turn, so that the client's next action waits behind it: a shell may take long to start.
-const queueTime = 250 * time.Millisecond
-
 // flight is an action that this process carries out.
 type flight struct {
 	action    *journal.Action
 	call      *call
-	queued    chan struct{}                       // closed once it waits for its turn, began or ended; nil unless that is waited for
+	turn      api.Turn                            // nil where it waits for no other action
 	named     bool                                // a client knows the identity; the lock of the flights
 	requests  int                                 // that came with an action and wait for this one; the same lock
 	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
@@ -385,9 +379,11 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 	return f, a, mine, nil
 }
 
-// board adds a flight, which fly then carries out. The caller holds the lock of the flights.
+// board adds a flight, which fly then carries out: the actions of a session take their turns in the
+// order of their numbers. The caller holds the lock of the flights.
 func (s *Server) board(f *flight) {
 	f.cancelled, f.started, f.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.turn = s.cfg.Executor.Turn(f.call.req)
 	s.flights.all[f.action.N()] = f
 	s.work.Add(1)
 }
@@ -484,21 +480,12 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	}
 	s.flights.mu.Unlock()
 	w := f.watch(ctx, c.reader)
+	if w.Turn = f.turn; f.turn != nil {
+		defer f.turn.Leave()
+	}
 	w.Operator, w.Resumed = c.form == formAction, c.resumed
 	if c.stays {
 		w.ID = c.id
-	}
-	if f.queued != nil {
-		queued := sync.OnceFunc(func() { close(f.queued) })
-		defer queued()
-		w.Queue = func() {
-			f.action.Queue()
-			queued()
-		}
-		w.Begin = func() error {
-			queued()
-			return f.action.Begin()
-		}
 	}
 	f.body, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {

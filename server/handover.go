@@ -2,10 +2,8 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
@@ -81,9 +79,8 @@ func (f *Frozen) Living() (list []journal.Frozen) {
 	return list
 }
 
-// resume goes on with an action that was handed over. Until ordered ends it returns when the next one
-// can wait for its turn behind this one.
-func (s *Server) resume(ordered context.Context, frozen *FrozenAction) error {
+// resume goes on with an action that was handed over.
+func (s *Server) resume(frozen *FrozenAction) error {
 	c, err := frozen.call()
 	if err != nil {
 		return err
@@ -101,25 +98,12 @@ func (s *Server) resume(ordered context.Context, frozen *FrozenAction) error {
 		return fmt.Errorf("going on with action %q: the journal does not have it", c.id)
 	}
 	f := &flight{action: a, call: c, named: true}
-	if !c.resumed {
-		f.queued = make(chan struct{})
-	}
 	s.flights.mu.Lock()
 	s.board(f)
 	if frozen.Cancelled {
 		close(f.cancelled)
 	}
 	s.flights.mu.Unlock()
-	go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts the wait for the order
-	if f.queued != nil {
-		select {
-		case <-f.queued:
-		case <-ordered.Done():
-		}
-	}
+	go s.fly(s.base, f, leave)
 	return nil
 }
-
-// orderTime bounds how long actions that waited for their turn wait for each other, and clients for
-// the server: a shell may take long to start.
-const orderTime = 5 * time.Second

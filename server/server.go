@@ -28,6 +28,9 @@ type Executor interface {
 	// other error says that the executor broke. The context bounds the wait and not the
 	// action: when it ends, Watch returns its error and the command goes on.
 	Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error)
+	// Turn takes the place of an action among those of its session; nil for an action that
+	// waits for no other.
+	Turn(req api.Request) api.Turn
 	// Sessions lists the persistent shells and the kernels.
 	Sessions() []api.Session
 	// CloseSession ends one session; an *api.Error with status 404 when there is
@@ -280,13 +283,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
 	if s.cfg.Inherited != nil {
-		ordered, stop := context.WithTimeout(ctx, orderTime)
 		for _, a := range s.cfg.Inherited.Actions {
-			if err := s.resume(ordered, &a); err != nil {
+			if err := s.resume(&a); err != nil {
 				s.log.ErrorContext(ctx, "an action could not be taken over", "error", err)
 			}
 		}
-		stop()
 		s.cfg.Inherited = nil // all of the state
 	}
 	ctx, end := context.WithCancel(ctx)

@@ -41,6 +41,8 @@ func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error)
 	return f.do(ctx, req)
 }
 
+func (f *fake) Turn(api.Request) api.Turn { return nil } //nolint:ireturn // as the executor
+
 func (f *fake) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
 	if err := w.Begins(); err != nil {
 		return nil, err
