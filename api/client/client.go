@@ -4,12 +4,14 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -311,15 +313,54 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 	return a, err
 }
 
-// MCP sends a message of an MCP client to the sandbox's own tools, and returns
-// the answer, which is empty for a notification. ctx bounds the wait only.
-func (c *Client) MCP(ctx context.Context, dialect, session string, message []byte) (json.RawMessage, error) {
+// MCP sends a message of an MCP client to the sandbox's own tools, and calls tell with the
+// messages that come back: notifications about a call, then its result, and nothing for a
+// notification. identity names the action of a call of a tool, unless it is empty. The end of
+// ctx ends the action too where the message is of revision 2026-07-28 or later and no identity
+// was named.
+func (c *Client) MCP(ctx context.Context, dialect, session, identity string, message []byte, tell func(json.RawMessage)) error {
 	query := url.Values{"dialect": {dialect}, "session": {session}}
-	answer, err := c.sendWith(ctx, mcpHeader(message), http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
-	if err != nil {
-		return nil, err
+	header := mcpHeader(message)
+	if identity != "" {
+		header.Set(api.IdentityHeader, identity)
 	}
-	return answer.whole(c.maxResponse)
+	answer, err := c.sendWith(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
+	if err != nil {
+		return err
+	}
+	if kind, _, _ := mime.ParseMediaType(answer.header.Get("Content-Type")); kind == "text/event-stream" {
+		return answer.mcpEvents(c.maxResponse, tell)
+	}
+	whole, err := answer.whole(c.maxResponse)
+	if err == nil && len(whole) > 0 {
+		tell(whole)
+	}
+	return err
+}
+
+// mcpEvents reads the messages in an event stream up to the result, and closes the answer.
+func (a *answer) mcpEvents(most int64, tell func(json.RawMessage)) error {
+	defer func() { _ = a.Close() }()
+	lines := bufio.NewReaderSize(a, 64<<10)
+	for {
+		line, err := a.line(lines, most)
+		if err != nil {
+			return fmt.Errorf("reading the answer of %s: %w", a.path, a.cause(err))
+		}
+		message, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:"))
+		if !ok {
+			continue
+		}
+		var m struct {
+			Method string `json:"method"`
+		}
+		if err := json.Unmarshal(message, &m); err != nil {
+			return fmt.Errorf("reading the answer of %s: %w", a.path, err)
+		}
+		if tell(message); m.Method == "" {
+			return nil
+		}
+	}
 }
 
 // mcpHeader is what the streamable HTTP transport wants of a message outside too:

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,8 +38,7 @@ var calls = map[string]func(ctx context.Context, c *client.Client) error{
 		return err
 	},
 	"mcp": func(ctx context.Context, c *client.Client) error {
-		_, err := c.MCP(ctx, "", "", []byte("{}"))
-		return err
+		return c.MCP(ctx, "", "", "", []byte("{}"), func(json.RawMessage) {})
 	},
 	"list":    func(ctx context.Context, c *client.Client) error { _, err := c.Sessions(ctx); return err },
 	"session": func(ctx context.Context, c *client.Client) error { _, err := c.Session(ctx, "s"); return err },

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,8 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/random"
 )
 
 func (p *program) mcp() *cobra.Command {
@@ -40,7 +43,7 @@ its standard input, once everything is answered.`,
 			return command.Usage(cmd, err)
 		}
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
-			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.Stdout, calls: map[string]context.CancelFunc{}}
+			b := &mcpBridge{client: c, dialect: dialect, session: session, out: p.Stdout, calls: map[string]*mcpCall{}}
 			return b.carry(cmd.Context(), p.Stdin)
 		})
 	}
@@ -57,8 +60,16 @@ type mcpBridge struct {
 
 	mu    sync.Mutex
 	out   io.Writer
-	calls map[string]context.CancelFunc // by the id of the request, as it was written
-	err   error                         // of writing
+	calls map[string]*mcpCall // by the id of the request, as it was written
+	err   error               // of writing
+}
+
+// mcpCall is a request that is not answered.
+type mcpCall struct {
+	leave     context.CancelFunc // closes its connection, which in new revisions ends its action
+	identity  string             // of an action that a closed connection does not end; "" where the client knows that, or there is none
+	cancelled bool               // its answer is not passed on; the lock of the bridge
+	answered  chan struct{}
 }
 
 // carry reads messages until the end of in, and returns when all are answered,
@@ -100,13 +111,17 @@ func (b *mcpBridge) carry(ctx context.Context, in io.Reader) error {
 }
 
 // take carries one message. A cancellation ends the request that it names, which
-// has a connection of its own.
+// has a connection of its own, and its action, unless the client named that.
 func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []byte) {
 	var message struct {
 		ID     json.RawMessage `json:"id"`
 		Method string          `json:"method"`
 		Params struct {
 			RequestID json.RawMessage `json:"requestId"`
+			Meta      struct {
+				Version  string          `json:"io.modelcontextprotocol/protocolVersion"`
+				Identity json.RawMessage `json:"actiond/id"`
+			} `json:"_meta"`
 		} `json:"params"`
 	}
 	_ = json.Unmarshal(line, &message) // the sandbox says what is wrong with it
@@ -117,32 +132,55 @@ func (b *mcpBridge) take(ctx context.Context, carrying *sync.WaitGroup, line []b
 		return
 	}
 	if message.Method == "notifications/cancelled" {
-		if cancel := b.calls[string(message.Params.RequestID)]; cancel != nil {
-			cancel()
+		if call := b.calls[string(message.Params.RequestID)]; call != nil {
+			call.cancelled = true
+			carrying.Go(func() { b.end(ctx, call) })
 		}
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, leave := context.WithCancel(ctx)
+	call := &mcpCall{leave: leave, answered: make(chan struct{})}
+	if message.Method == "tools/call" && message.Params.Meta.Version == "" && message.Params.Meta.Identity == nil {
+		call.identity = random.UUID7()
+	}
 	id := string(message.ID)
 	if id != "" {
-		b.calls[id] = cancel
+		b.calls[id] = call
 	}
 	carrying.Go(func() {
-		defer cancel()
-		answer, err := b.client.MCP(ctx, b.dialect, b.session, line)
+		defer leave()
+		defer close(call.answered)
+		pass := func(answer json.RawMessage) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			switch {
+			case call.cancelled || ctx.Err() != nil || id == "": // no answer is expected
+				return
+			case !json.Valid(answer):
+				answer = refusal(message.ID, internalError, errors.New("the sandbox's answer is not JSON"))
+			}
+			b.say(answer)
+		}
+		if err := b.client.MCP(ctx, b.dialect, b.session, call.identity, line, pass); err != nil {
+			pass(refusal(message.ID, internalError, err))
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.calls, id)
-		switch {
-		case ctx.Err() != nil || id == "": // no answer is expected
-			return
-		case err != nil:
-			answer = refusal(message.ID, internalError, err)
-		case !json.Valid(answer):
-			answer = refusal(message.ID, internalError, errors.New("the sandbox's answer is not JSON"))
-		}
-		b.say(answer)
 	})
+}
+
+// end ends a request, and its action where the sandbox does not by itself. The sandbox may not
+// have read the request yet.
+func (b *mcpBridge) end(ctx context.Context, call *mcpCall) {
+	defer call.leave()
+	for call.identity != "" {
+		_, err := b.client.Cancel(ctx, call.identity, 0)
+		failed, ok := errors.AsType[*client.StatusError](err)
+		if !ok || failed.Status != http.StatusNotFound || channel.ClosedWithin(call.answered, cancelPause) {
+			return
+		}
+	}
 }
 
 // say writes a message to the client, on one line. The caller holds mu.

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -48,6 +50,50 @@ func TestMCP(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
 	_ = session.Close()
+}
+
+// A client over standard input gets progress, and ends the command of a call that it cancels, in
+// each revision.
+func TestMCPCancel(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	m.ok("create", "--name", "box")
+	for _, revision := range []string{"2026-07-28", "2025-06-18"} {
+		stdin, toStdin := io.Pipe()
+		fromStdout, stdout := io.Pipe()
+		var stderr bytes.Buffer
+		ended := make(chan int, 1)
+		go func() {
+			p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+			ended <- p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "box"})
+			_ = stdout.Close()
+		}()
+		ctx, leave := context.WithCancel(t.Context())
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { leave() },
+		})
+		session, err := client.Connect(t.Context(), &mcp.IOTransport{Reader: fromStdout, Writer: toStdin}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func(ctx context.Context, command string) (*mcp.CallToolResult, error) {
+			return session.CallTool(ctx, &mcp.CallToolParams{
+				Meta: mcp.Meta{"progressToken": "t"}, Name: "execute_bash", Arguments: map[string]any{"command": command},
+			})
+		}
+		if result, err := call(ctx, "while sleep 0.1; do echo on; done"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %+v, %v", revision, result, err)
+		}
+		result, err := call(t.Context(), "echo free")
+		if err != nil || !strings.HasPrefix(result.Content[0].(*mcp.TextContent).Text, "free\n[") {
+			t.Errorf("%s: got %+v, %v", revision, result, err)
+		}
+		_ = toStdin.Close()
+		if code := <-ended; code != 0 {
+			t.Errorf("%s: exit code %d, %q", revision, code, stderr.String())
+		}
+		_ = session.Close()
+	}
 }
 
 // Whatever the client writes is answered on lines of their own, or not at all.
