@@ -65,9 +65,6 @@ var Load = load
 // PodOf is the Pod of a specification.
 var PodOf = podFor
 
-// Toleration is for tests.
-var Toleration = toleration
-
 // Record is for tests.
 type Record = record
 

@@ -849,32 +849,6 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// What is read as a toleration is the same when it is written again.
-func FuzzToleration(f *testing.F) {
-	for _, seed := range []string{"gpu", "a=b:NoSchedule", "x.y/z=:NoExecute", "=", ":", "a:b:c", "a=b=c", "a:", "*"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, word string) {
-		got, err := kubernetes.Toleration(word)
-		if err != nil {
-			if !errors.Is(err, sandbox.ErrInvalid) {
-				t.Errorf("%q: %v", word, err)
-			}
-			return
-		}
-		again := got.Key
-		if got.Operator == corev1.TolerationOpEqual {
-			again += "=" + got.Value
-		}
-		if got.Effect != "" {
-			again += ":" + string(got.Effect)
-		}
-		if again != word {
-			t.Errorf("%q is %+v", word, got)
-		}
-	})
-}
-
 func TestContexts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "clusters": [{"name": "c", "cluster": {"server": "https://c"}}], "contexts": [

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/actiond/actiond/kubernetes/internal/taint"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -67,24 +68,15 @@ func checkPlacement(s *sandbox.Spec) error {
 	return nil
 }
 
-// taintEffects are those of Kubernetes.
-var taintEffects = []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
-
-// toleration reads KEY[=VALUE][:EFFECT], as 'kubectl taint' writes a taint. Without a
-// value it tolerates every value of the key, without an effect every effect.
+// toleration reads KEY[=VALUE][:EFFECT].
 func toleration(word string) (corev1.Toleration, error) {
-	taint, effect, hasEffect := strings.Cut(word, ":")
-	key, value, hasValue := strings.Cut(taint, "=")
-	problems := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
-	if hasEffect && !slices.Contains(taintEffects, effect) {
-		problems = append(problems, "the effect must be one of "+strings.Join(taintEffects, ", "))
+	read, err := taint.Parse(word)
+	if err != nil {
+		return corev1.Toleration{}, err
 	}
-	if len(problems) > 0 {
-		return corev1.Toleration{}, sandbox.Invalid("toleration %q: must be KEY[=VALUE][:EFFECT]: %s", word, problems[0])
-	}
-	t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(effect)}
-	if hasValue {
-		t.Operator, t.Value = corev1.TolerationOpEqual, value
+	t := corev1.Toleration{Key: read.Key, Value: read.Value, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(read.Effect)}
+	if read.HasValue {
+		t.Operator = corev1.TolerationOpEqual
 	}
 	return t, nil
 }

@@ -90,7 +90,7 @@ func (d emptyCluster) Get(ctx context.Context, ref string) (*sandbox.Sandbox, er
 func (emptyCluster) Close() error { return nil }
 
 // open opens it as the driver of Kubernetes.
-func (d emptyCluster) open(platform.Cluster) (sandbox.Driver, error) { return d, nil } //nolint:ireturn // it is an OpenCluster
+func (d emptyCluster) open(platform.Cluster) (sandbox.Driver, error) { return d, nil }
 
 // A cluster that does not answer keeps no completion waiting.
 func TestCompleteUnanswered(t *testing.T) {
