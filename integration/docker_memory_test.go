@@ -184,3 +184,66 @@ func TestDockerHugeDirectory(t *testing.T) {
 func action(name string, args map[string]any) map[string]any {
 	return map[string]any{"action": map[string]any{"action": name, "args": args}}
 }
+
+// rss is the resident memory of the sandbox's server in MiB.
+func (p *plain) rss(t *testing.T) (mib int) {
+	t.Helper()
+	text := p.run(t, `awk '/^VmRSS/ {print int($2 / 1024)}' /proc/1/status`)
+	if _, err := fmt.Sscan(text, &mib); err != nil {
+		t.Fatalf("got %q: %v", text, err)
+	}
+	return mib
+}
+
+// TestDockerLargeRequests has small servers work on the largest bodies, one after the other
+// and at once: each is answered, and the server is small again soon afterwards, also where
+// it is not idle.
+func TestDockerLargeRequests(t *testing.T) {
+	t.Parallel()
+	p := startPlain(t, image(t, busyboxImage), small("256m"), []string{"--state-dir", "/var/lib/actiond"})
+	p.run(t, "lives=same")
+	text := strings.Repeat("0123456789abcde\n", 24<<20/16)
+	write := func(i int) error {
+		_, err := call(t.Context(), p.dial, p.key, http.MethodPost, "/execute_action", action("write", map[string]any{"path": fmt.Sprintf("/workspace/%d", i), "content": text}))
+		return err
+	}
+	for range 2 { // the second keeps the first one's text for undo
+		if err := write(0); err != nil {
+			t.Error(err)
+		}
+		before := time.Now()
+		for mib := p.rss(t); mib > 40; mib = p.rss(t) {
+			if time.Since(before) > time.Minute {
+				t.Fatalf("the server keeps %d MiB", mib)
+			}
+		}
+	}
+	var sent sync.WaitGroup
+	for i := range 8 {
+		sent.Go(func() {
+			if err := write(i); err != nil && !strings.Contains(err.Error(), "429") {
+				t.Error(err)
+			}
+		})
+	}
+	sent.Wait()
+	p.alive(t, "eight large bodies")
+}
+
+// TestDockerUnmappedMemory has an agent fill memory that is in no process' size, after a
+// large request: the kernel ends the agent's process and not the server.
+func TestDockerUnmappedMemory(t *testing.T) {
+	t.Parallel()
+	p := startPlain(t, image(t, debianImage), small("256m"), []string{"--state-dir", "/var/lib/actiond", "--username", "agent"})
+	p.run(t, "lives=same")
+	text := strings.Repeat("0123456789abcde\n", 20<<20/16)
+	if _, err := call(t.Context(), p.dial, p.key, http.MethodPost, "/execute_action", action("write", map[string]any{"path": "/tmp/large", "content": text})); err != nil {
+		t.Error(err)
+	}
+	out := p.run(t, `perl -e 'my $nr = qx(uname -m) =~ /x86_64/ ? 319 : 279; my $name = "x";
+		while ((my $fd = syscall($nr, $name, 0)) >= 0) { open(my $f, ">&=", $fd); push @kept, $f; for (1 .. 1024) { syswrite($f, "x" x 65536) // last } }'; echo $?`)
+	if !strings.HasSuffix(out, "137") {
+		t.Errorf("got %q, want the program killed", out)
+	}
+	p.alive(t, "unmapped memory")
+}

@@ -60,7 +60,7 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 
 // serveAction answers an action in one piece.
 func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) error {
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })
+	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })
 	if err != nil {
 		return err
 	}
@@ -95,6 +95,7 @@ func (s *Server) enter() (leave func(), err error) {
 		return func() {
 			s.life.end()
 			s.release.Reset(releaseTime)
+			s.reclaim.after()
 			<-s.actions
 		}, nil
 	default:

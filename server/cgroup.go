@@ -35,6 +35,9 @@ func (s *Server) usedResources(w http.ResponseWriter, _ *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, u)
 }
 
+// controlGroupDir is where containers see their control group.
+const controlGroupDir = "/sys/fs/cgroup"
+
 // controlGroup is the directory at which a container sees its control group: that of
 // version 2, or the one that has a directory for each controller of version 1.
 type controlGroup string
@@ -43,7 +46,7 @@ type controlGroup string
 func (g controlGroup) usage() (u api.Usage, ok bool) {
 	if used, ok := g.number("memory.current"); ok {
 		u.Memory = used - min(used, g.member("memory.stat", "inactive_file"))
-		u.MemoryLimit, _ = g.number("memory.max") // "max" is no number
+		u.MemoryLimit = g.limit()
 		u.CPUSeconds = api.Float(float64(g.member("cpu.stat", "usage_usec")) / 1e6)
 		u.Pids, _ = g.number("pids.current")
 		for _, words := range g.lines("io.stat") {
@@ -65,10 +68,7 @@ func (g controlGroup) usage() (u api.Usage, ok bool) {
 		return u, false
 	}
 	u.Memory = used - min(used, g.member("memory/memory.stat", "total_inactive_file"))
-	u.MemoryLimit, _ = g.number("memory/memory.limit_in_bytes")
-	if u.MemoryLimit > math.MaxInt64/2 { // the kernel's word for no limit
-		u.MemoryLimit = 0
-	}
+	u.MemoryLimit = g.limit()
 	nanoseconds, _ := g.number("cpuacct/cpuacct.usage")
 	u.CPUSeconds = api.Float(float64(nanoseconds) / 1e9)
 	u.Pids, _ = g.number("pids/pids.current")
@@ -85,6 +85,18 @@ func (g controlGroup) usage() (u api.Usage, ok bool) {
 		}
 	}
 	return u, true
+}
+
+// limit is how many bytes of memory the group may use, 0 without a limit.
+func (g controlGroup) limit() uint64 {
+	if most, ok := g.number("memory.max"); ok { // "max" is no number
+		return most
+	}
+	most, _ := g.number("memory/memory.limit_in_bytes")
+	if most > math.MaxInt64/2 { // the kernel's word for no limit
+		return 0
+	}
+	return most
 }
 
 // maxGroupFile is longer than any file of a control group that is read.

@@ -233,6 +233,9 @@ func (s *Server) mcpMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	large, release := s.large(r)
+	defer release()
+	r.Body = large
 	body, err := readBody(r, s.cfg.MaxBody)
 	if err != nil {
 		return err

@@ -54,6 +54,9 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	if err := api.CheckSession(o.session); err != nil {
 		return err
 	}
+	large, release := s.large(r)
+	defer release()
+	r.Body = large
 	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
 		return err

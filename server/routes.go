@@ -79,9 +79,14 @@ func (s *Server) router() http.Handler {
 	return httpserver.NewRouter(routes, s.fail, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin, s.gated)
 }
 
-// boundBodies bounds the time between the parts of a body, and counts the bytes.
+// boundBodies bounds the time between the parts of a body, counts the bytes, and gives the
+// memory of large requests back.
 func (s *Server) boundBodies(next http.Handler) http.Handler {
-	return httpserver.Bodies(next, s.metrics.Received)
+	bounded := httpserver.Bodies(next, s.metrics.Received)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		bounded.ServeHTTP(w, r)
+		s.reclaim.after()
+	})
 }
 
 // authenticate asks for the key on every path that is not open.

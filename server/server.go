@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
 	"github.com/actiond/actiond/executor/journal"
@@ -145,7 +147,8 @@ type Config struct {
 	// Owner is the sandbox's user, where this process may write files that As may
 	// not; nil otherwise. Only requests with a key write such files.
 	Owner *Owner
-	// MaxBody bounds the body of execute_action in bytes; 0 means 64 MiB: the
+	// MaxBody bounds the body of execute_action in bytes, and those of all large ones that
+	// are worked on at a time; 0 means 64 MiB: the
 	// largest honest action carries a whole file as text, and one that is
 	// larger belongs into an upload.
 	MaxBody int64
@@ -215,6 +218,8 @@ type Server struct {
 	base      context.Context //nolint:containedctx // of the actions that outlast their callers
 	ground    context.CancelCauseFunc
 	release   *time.Timer // gives memory back once actions have been over for a while
+	reclaim   reclaimer
+	bodies    *semaphore.Weighted // bytes of large bodies that are read whole
 }
 
 // New returns a server that is ready to serve.
@@ -226,7 +231,7 @@ func New(cfg Config) *Server {
 		cfg.As = func(do func() error) error { return do() }
 	}
 	if cfg.ControlGroup == "" {
-		cfg.ControlGroup = "/sys/fs/cgroup"
+		cfg.ControlGroup = controlGroupDir
 	}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()
@@ -256,6 +261,7 @@ func New(cfg Config) *Server {
 		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
 		flights:   flights{all: map[uint64]*flight{}},
+		bodies:    semaphore.NewWeighted(cfg.MaxBody),
 	}
 	s.base, s.ground = context.WithCancelCause(context.Background())
 	if cfg.Key != "" {

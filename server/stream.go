@@ -36,7 +36,7 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 	if accepted == "" {
 		return s.serveAction(w, r, formAction)
 	}
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
+	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func unknownDialect(name string) error {
 // callTool answers a tool call with its result. A mistake of the model is a result
 // too: the model is to read it.
 func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
-	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
+	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) {
 		sent, body, err := s.readToolCall(r, begun)
 		if err != nil {
 			return nil, err
@@ -99,6 +99,9 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
+	large, release := s.large(r)
+	defer release()
+	r.Body = large
 	call, _, err := s.readToolCall(r, time.Now())
 	if err != nil {
 		return err

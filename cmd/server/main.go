@@ -51,6 +51,13 @@ func main() {
 	// A second signal ends the program at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		if most := server.SandboxMemory(); most > 0 {
+			// The commands get the rest, and the kernel ends the largest process when
+			// memory runs out.
+			debug.SetMemoryLimit(int64(most / 4)) //nolint:gosec // what the kernel counts
+		}
+	}
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -213,6 +220,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	cfg := server.Config{
 		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
+		MaxBody:    maxBody(),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
 		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
 			in, err := exec.StageFile(ctx, path)
@@ -262,6 +270,15 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		before.finish(actions, logger)
 	}
 	return srv.Serve(ctx, listener)
+}
+
+// maxBody is 0, the default, or less in a small sandbox: the work on a body takes up to six
+// times its memory.
+func maxBody() int64 {
+	if most := server.SandboxMemory() / 10; most < 64<<20 {
+		return int64(most)
+	}
+	return 0
 }
 
 // listen listens on HOST:PORT or unix:PATH. A socket on which no server answers is

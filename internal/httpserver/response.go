@@ -110,6 +110,9 @@ func UnreadBody(r *http.Request, err error) error {
 			Detail: fmt.Sprintf("The body is larger than %d bytes, the most that %s takes", tooLarge.Limit, r.URL.Path),
 		}
 	}
+	if refused, ok := errors.AsType[*api.Error](err); ok {
+		return refused
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return api.BadRequest("The body came too slowly")

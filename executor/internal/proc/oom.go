@@ -3,8 +3,6 @@ package proc
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/actiond/actiond/executor/internal/proc/reexec"
 	"github.com/actiond/actiond/internal/identity"
@@ -14,15 +12,7 @@ import (
 // itself: it goes before this one when memory runs out (proc(5), oom_score_adj). Where it
 // cannot be done the kernel goes by size alone.
 func RaiseOOMScore(pid int, user *identity.User) {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return
-	}
-	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
-	if err != nil {
-		return
-	}
 	_ = user.Do(func() error {
-		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), strconv.AppendInt(nil, int64(min(1000, score+reexec.OOMScoreMore)), 10), 0)
+		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(reexec.OOMScore), 0)
 	})
 }

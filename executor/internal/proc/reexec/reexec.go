@@ -72,24 +72,20 @@ func resetSignals(signals ...syscall.Signal) {
 	}
 }
 
-// OOMScoreMore is added to the server's own score, of 1000 for all memory there is: the
-// server uses a hundredth of a sandbox's memory, so that what others run is always the
-// larger.
-const OOMScoreMore = 300
+// OOMScore is the highest there is (proc(5), oom_score_adj): a process that has it counts as
+// if all of the memory were its own. A smaller one would not do: memory that the process
+// fills and does not map is not counted as its own.
+const OOMScore = "1000"
 
 // raiseOOMScore makes the kernel end this process, and all that it starts, before the server when memory runs
-// out (proc(5), oom_score_adj). Where it cannot be done the kernel goes by size alone.
+// out. Where it cannot be done the kernel goes by size alone.
 func raiseOOMScore() {
-	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
+	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
-	defer func() { _ = f.Close() }()
-	var text [16]byte
-	n, _ := f.Read(text[:])
-	if score, err := strconv.Atoi(string(text[:max(0, n-1)])); err == nil { // a line
-		_, _ = f.WriteString(strconv.Itoa(min(1000, score+OOMScoreMore)))
-	}
+	_, _ = f.WriteString(OOMScore)
+	_ = f.Close()
 }
 
 // turnInto returns only where a step fails, or the program is Self.
