@@ -15,9 +15,10 @@ type Action struct {
 	n          uint64
 	begin, end int64 // Unix nanoseconds; end is 0 before the end, and where it is not known
 	state      State
-	recorded   bool // the intent is on the disk
-	cancelled  bool // must not begin
-	lost       bool // something could not be recorded
+	outcome    uint8 // that Finish got
+	recorded   bool  // the intent is on the disk
+	cancelled  bool  // must not begin
+	lost       bool  // something could not be recorded
 	result     place
 	hasResult  bool
 	held       []*segment  // files of the log with records of this action
@@ -52,8 +53,10 @@ type Info struct {
 	Intent
 	N     uint64
 	State State
-	Begin time.Time
-	End   time.Time // zero before the end, and where it is not known
+	// Outcome is the number that Finish got, 0 before.
+	Outcome uint8
+	Begin   time.Time
+	End     time.Time // zero before the end, and where it is not known
 	// Output counts all bytes, also those that are not kept, Streams those of each
 	// stream, and Stretches the stretches.
 	Output    int64
@@ -71,7 +74,7 @@ func (a *Action) Info() Info {
 }
 
 func (a *Action) info() Info {
-	info := Info{Intent: a.in, N: a.n, State: a.state, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Lost: a.lost}
+	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Lost: a.lost}
 	if a.end > 0 {
 		info.End = time.Unix(0, a.end)
 	}
@@ -190,9 +193,15 @@ func (a *Action) syncAndUnlock() {
 	}
 }
 
+// Finish records that the action is Done, with its result and a number below 16 that says how
+// it went.
+func (a *Action) Finish(outcome uint8, result []byte) { a.finish(Done, outcome, result) }
+
 // End records how the action ended: Done, Cancelled or Refused, with its result. One that
 // began meanwhile is not Refused but Unknown.
-func (a *Action) End(state State, result []byte) {
+func (a *Action) End(state State, result []byte) { a.finish(state, 0, result) }
+
+func (a *Action) finish(state State, outcome uint8, result []byte) {
 	a.j.mu.Lock()
 	if a.state.Ended() {
 		a.j.mu.Unlock()
@@ -201,13 +210,13 @@ func (a *Action) End(state State, result []byte) {
 	if state == Refused && a.state == Running {
 		state = Unknown
 	}
-	a.end = time.Now().UnixNano()
+	a.end, a.outcome = time.Now().UnixNano(), outcome
 	a.move(state)
 	p := a.j.buf[:0]
 	if !a.recorded {
 		p = a.intent(p, kindReserved)
 	}
-	ended := record{kind: kindEnded, detail: uint8(state), n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
+	ended := record{kind: kindEnded, detail: uint8(state) | outcome<<outcomeShift, n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
 	if len(a.own) > 0 {
 		p = a.lengths(p)
 	}

@@ -210,8 +210,8 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		}
 		a.out.grow(r)
 	case kindEnded:
-		if state := State(r.detail); state.Ended() && state <= Unknown {
-			a.state = state
+		if state := State(r.detail & stateMask); state.Ended() && state <= Unknown {
+			a.state, a.outcome = state, r.detail>>outcomeShift
 		}
 		a.end, a.result, a.hasResult = r.at, place{segment: s, at: at}, r.length > 0
 		a.out.end, a.out.seq = max(a.out.end, r.inner), max(a.out.seq, r.seq)

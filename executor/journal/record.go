@@ -43,7 +43,7 @@ const (
 
 type record struct {
 	kind   recordKind
-	detail uint8 // the state of kindEnded, the stream of kindOutput
+	detail uint8 // the state and the outcome of kindEnded, the stream of kindOutput
 	n      uint64
 	at     int64 // time in Unix nanoseconds, or offset of output
 	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all
@@ -51,6 +51,12 @@ type record struct {
 	length int
 	sum    uint32
 }
+
+// The detail of kindEnded.
+const (
+	stateMask    = 0xf
+	outcomeShift = 4
+)
 
 // appendRecord appends a record with its payload.
 func appendRecord(dst []byte, r record, payload []byte) []byte {
