@@ -64,11 +64,14 @@ type BrowseObservation struct {
 func (BrowseObservation) Kind() string { return "browse" }
 
 func (o BrowseObservation) wire() wire {
-	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: o.filled()}
+	o = o.withLists()
+	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: plainBrowse(o)}
 }
 
-// filled has empty lists where o has nil.
-func (o BrowseObservation) filled() Observation {
+func (o BrowseObservation) filled() Observation { return o.withLists() }
+
+// withLists has empty lists where o has nil.
+func (o BrowseObservation) withLists() BrowseObservation {
 	o.GoalImageURLs, o.OpenPagesURLs = orEmpty(o.GoalImageURLs), orEmpty(o.OpenPagesURLs)
 	return o
 }
@@ -85,5 +88,5 @@ type DownloadObservation struct {
 func (DownloadObservation) Kind() string { return "download" }
 
 func (o DownloadObservation) wire() wire {
-	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: &o}
+	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: plainDownload(o)}
 }

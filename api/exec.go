@@ -187,12 +187,5 @@ func (o ExecObservation) wire() wire {
 	if o.EndedBy != nil {
 		message += " It was told to by " + *o.EndedBy + "."
 	}
-	outcome := Ended
-	switch {
-	case o.PID == nil:
-		outcome = NotStarted
-	case o.ExitCode == nil && o.Signal == nil:
-		outcome = Running
-	}
-	return wire{Message: message, Content: o.Content, Extras: &o, Success: new(o.ExitCode != nil && *o.ExitCode == 0), Outcome: outcome}
+	return wire{Message: message, Content: o.Content, Extras: plainExec(o)}
 }

@@ -165,7 +165,7 @@ func (ReadObservation) Kind() string { return "read" }
 
 func (o ReadObservation) wire() wire {
 	o.ImplSource = cmp.Or(o.ImplSource, implDefault)
-	return wire{Message: "I read the file " + o.Path + ".", Content: o.Content, Extras: &o, Outcome: fileOutcome(o.Code), Code: o.Code}
+	return wire{Message: "I read the file " + o.Path + ".", Content: o.Content, Extras: plainRead(o)}
 }
 
 // WriteAction writes a file or a range of its lines.
@@ -209,7 +209,7 @@ type WriteObservation struct {
 func (WriteObservation) Kind() string { return "write" }
 
 func (o WriteObservation) wire() wire {
-	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: &o, Diff: o.Diff, Outcome: Ended}
+	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: plainWrite(o), Diff: o.Diff}
 }
 
 // FileObservation says that a file was written or removed as a whole, by a request to
@@ -237,7 +237,7 @@ func (o FileObservation) wire() wire {
 	if o.SHA256 == "" {
 		message = "I removed the file " + o.Path + "."
 	}
-	return wire{Message: message, Content: o.Content, Extras: &o, Outcome: Ended}
+	return wire{Message: message, Content: o.Content, Extras: plainFile(o)}
 }
 
 // FileConditions are what a file must be for a change: one of the hashes of Match, and
@@ -401,19 +401,31 @@ type EditObservation struct {
 func (EditObservation) Kind() string { return "edit" }
 
 func (o EditObservation) wire() wire {
-	w := wire{Message: "I edited the file " + o.Path + ".", Content: o.Content, Outcome: fileOutcome(o.Code), Code: o.Code}
+	w := wire{Message: "I edited the file " + o.Path + ".", Content: o.Content}
 	if o.Path == "" { // a patch
 		w.Message = "I edited files."
 	}
+	w.Extras = o.extras()
+	return w
+}
+
+type editExtras struct {
+	plainEdit
+	Diff *string `json:"diff"`
+}
+
+func (o EditObservation) extras() editExtras {
 	o.ImplSource = cmp.Or(o.ImplSource, implEditor)
-	extras := struct {
-		EditObservation
-		Diff      *string `json:"diff"`
-		DiffCache *string `json:"_diff_cache"` // the client's own, always null
-	}{EditObservation: o, Diff: &o.Diff}
+	extras := editExtras{plainEdit(o), &o.Diff}
 	if o.ImplSource == implDraft && o.Diff == "" { // the content is the diff
 		extras.Diff = nil
 	}
-	w.Extras = extras
-	return w
+	return extras
+}
+
+func (o EditObservation) legacyExtras() any {
+	return struct {
+		editExtras
+		DiffCache *string `json:"_diff_cache"` // the client's own, always null
+	}{editExtras: o.extras()}
 }

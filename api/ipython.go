@@ -29,7 +29,7 @@ type IPythonObservation struct {
 	// "command_failed" for an exception, "timed_out". It travels beside the extras,
 	// which clients keep closed.
 	Failure string `json:"-"`
-	// Outcome is Ended or NotStarted, "" where it is not known.
+	// Outcome is how the cell went; "" is by Failure.
 	Outcome Outcome `json:"-"`
 }
 
@@ -37,5 +37,5 @@ type IPythonObservation struct {
 func (IPythonObservation) Kind() string { return "run_ipython" }
 
 func (o IPythonObservation) wire() wire {
-	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: &o, Success: new(true), Outcome: o.Outcome, Code: o.Failure}
+	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: plainIPython(o)}
 }

@@ -35,7 +35,7 @@ type MCPObservation struct {
 func (MCPObservation) Kind() string { return "mcp" }
 
 func (o MCPObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: &o}
+	return wire{Message: o.Content, Content: o.Content, Extras: plainMCP(o)}
 }
 
 // MCPResult is what a tool of an MCP server answered.
@@ -45,6 +45,9 @@ type MCPResult struct {
 	Meta, Content, Structured []byte
 	IsError                   bool
 }
+
+// mcpFailed ends the content of an MCPObservation whose tool failed.
+const mcpFailed = `, "isError": true}`
 
 // Text returns the result as the content of an MCPObservation, with the members
 // and the spaces that OpenHands' client gives it.

@@ -1,7 +1,5 @@
 package api
 
-import "cmp"
-
 // ErrorObservation says that an action came out badly in a way that its own
 // observation cannot say. It must never answer a hidden run: the stock client
 // adds a "hidden" to the extras, which breaks it here.
@@ -10,10 +8,9 @@ type ErrorObservation struct {
 	Content string `json:"-"`
 	// ErrorID is a machine word, or "".
 	ErrorID string `json:"error_id"`
-	// Code is the machine word of a tool's complaint, or "". It travels beside the
-	// extras, which clients keep closed.
+	// Code is the machine word of a tool's complaint, or "".
 	Code string `json:"-"`
-	// Outcome is NotStarted, Refused or NotKnown; "" travels as Refused.
+	// Outcome is how the action went; "" is OutcomeFailed.
 	Outcome Outcome `json:"-"`
 }
 
@@ -21,11 +18,10 @@ type ErrorObservation struct {
 func (ErrorObservation) Kind() string { return "error" }
 
 func (o ErrorObservation) wire() wire {
-	outcome := cmp.Or(o.Outcome, Refused)
-	if outcome == NotKnown {
-		outcome = ""
-	}
-	return wire{Message: o.Content, Content: o.Content, Extras: &o, Outcome: outcome, Code: o.Code}
+	extras := struct {
+		ErrorID string `json:"error_id,omitzero"`
+	}{o.ErrorID}
+	return wire{Message: o.Content, Content: o.Content, Extras: extras}
 }
 
 // NullObservation says that there is nothing to say. Controllers make it.
@@ -37,7 +33,7 @@ type NullObservation struct {
 func (NullObservation) Kind() string { return "null" }
 
 func (o NullObservation) wire() wire {
-	return wire{Message: "No observation", Content: o.Content, Extras: &o}
+	return wire{Message: "No observation", Content: o.Content, Extras: plainNull(o)}
 }
 
 // ThinkObservation answers a thought. Controllers make it.
@@ -49,7 +45,7 @@ type ThinkObservation struct {
 func (ThinkObservation) Kind() string { return "think" }
 
 func (o ThinkObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: &o}
+	return wire{Message: o.Content, Content: o.Content, Extras: plainThink(o)}
 }
 
 // SuccessObservation says that something worked. Controllers make it.
@@ -61,7 +57,7 @@ type SuccessObservation struct {
 func (SuccessObservation) Kind() string { return "success" }
 
 func (o SuccessObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: &o}
+	return wire{Message: o.Content, Content: o.Content, Extras: plainSuccess(o)}
 }
 
 // UserRejectedObservation says that a person forbade the action. Controllers
@@ -74,7 +70,7 @@ type UserRejectedObservation struct {
 func (UserRejectedObservation) Kind() string { return "user_rejected" }
 
 func (o UserRejectedObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: &o}
+	return wire{Message: o.Content, Content: o.Content, Extras: plainUserRejected(o)}
 }
 
 // TaskTrackingObservation shows the list of tasks. Controllers make it.
@@ -107,11 +103,13 @@ func (t *Task) UnmarshalJSON(data []byte) (err error) {
 func (TaskTrackingObservation) Kind() string { return "task_tracking" }
 
 func (o TaskTrackingObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: o.filled()}
+	return wire{Message: o.Content, Content: o.Content, Extras: plainTaskTracking(o.withLists())}
 }
 
-// filled has an empty list where o has nil.
-func (o TaskTrackingObservation) filled() Observation {
+func (o TaskTrackingObservation) filled() Observation { return o.withLists() }
+
+// withLists has an empty list where o has nil.
+func (o TaskTrackingObservation) withLists() TaskTrackingObservation {
 	if o.Tasks == nil {
 		o.Tasks = []Task{}
 	}

@@ -40,38 +40,16 @@ var observations = []*shape{
 	openShapeOf(UserRejectedObservation{}),
 }
 
-// wire is an observation as it travels. The extras hold exactly the keys of the
-// protocol, as the stock client breaks on any other.
+// wire is an observation as it travels.
 type wire struct {
-	Message string `json:"message"`
-	Kind    string `json:"observation"`
-	Content string `json:"content"`
-	Extras  any    `json:"extras"`
-	Success *bool  `json:"success,omitzero"` // of a command, a program and a cell
-	Diff    string `json:"diff,omitzero"`    // of a write
-	// Beside the extras, where the stock client ignores them.
+	Message string  `json:"message"`
+	Kind    string  `json:"observation"`
+	Content string  `json:"content"`
+	Extras  any     `json:"extras"`
+	Success *bool   `json:"success,omitzero"` // of the legacy protocol
+	Diff    string  `json:"diff,omitzero"`    // of a write
 	Outcome Outcome `json:"outcome,omitzero"`
 	Code    string  `json:"code,omitzero"`
-}
-
-// Outcome says in a word what became of an action.
-type Outcome string
-
-// The outcomes.
-const (
-	Ended      Outcome = "finished"    // it ran to its end, whether or not that was good
-	Running    Outcome = "running"     // it goes on, and the observation is a part of its result
-	NotStarted Outcome = "not_started" // it did nothing, and may be sent again
-	Refused    Outcome = "failed"      // it changed nothing; the code, if there is one, says why
-	NotKnown   Outcome = "unknown"     // it may have begun; travels as no outcome
-)
-
-// fileOutcome is that of a file action with a machine word for its failure, or "".
-func fileOutcome(code string) Outcome {
-	if code != "" {
-		return Refused
-	}
-	return Ended
 }
 
 // filler is an observation whose nil lists travel as empty ones.
@@ -95,16 +73,19 @@ func orEmpty(s []string) []string {
 	return s
 }
 
-// EncodeObservation returns the JSON of an observation, without a newline at
-// its end: message, observation, content, extras in this order, then success
-// for run and run_ipython. The extras hold exactly the keys of the protocol,
-// as the stock client breaks on any other. Invalid UTF-8 becomes U+FFFD. It
-// fails only where a free-form object holds what JSON cannot say.
+// EncodeObservation returns the JSON of an observation as the routes under /v1/ send it,
+// without a newline at its end: message, observation, content, extras in this order, then
+// outcome and code. Invalid UTF-8 becomes U+FFFD. It fails only where a free-form object
+// holds what JSON cannot say.
 func EncodeObservation(o Observation) ([]byte, error) {
 	w, err := wireOf(o)
 	if err != nil {
 		return nil, err
 	}
+	return w.encode(o)
+}
+
+func (w wire) encode(o Observation) ([]byte, error) {
 	content := w.Content
 	w.Content = "" // most of many observations, so that it is put in below
 	data, err := Encode(w)
@@ -123,6 +104,7 @@ func wireOf(o Observation) (wire, error) {
 	}
 	w := o.wire()
 	w.Kind = o.Kind()
+	w.Outcome, w.Code = OutcomeOf(o)
 	return w, nil
 }
 
@@ -197,10 +179,16 @@ func (e *envelope) observation() (Observation, error) {
 	o.FieldByName("Content").SetString(seen.Content)
 	switch o := o.Interface().(type) {
 	case RunObservation:
-		o.Outcome = seen.Outcome
+		o.Outcome, o.Code = o.outcome()
+		if seen.Outcome != "" && seen.Outcome != legacyFinished && (seen.Outcome != o.Outcome || seen.Code != "") {
+			o.Outcome, o.Code = seen.Outcome, seen.Code
+		}
 		return o, nil
 	case IPythonObservation:
-		o.Outcome, o.Failure = seen.Outcome, seen.Code
+		if o.Outcome, o.Failure = seen.Outcome, seen.Code; seen.Outcome == legacyFinished {
+			o.Outcome = ""
+		}
+		o.Outcome, o.Failure = OutcomeOf(o)
 		return o, nil
 	case ReadObservation:
 		o.Code = seen.Code
@@ -213,7 +201,7 @@ func (e *envelope) observation() (Observation, error) {
 		return o, nil
 	case ErrorObservation:
 		o.Code = seen.Code
-		if seen.Outcome != Refused { // which is the zero value
+		if seen.Outcome != OutcomeFailed { // which is the zero value
 			o.Outcome = seen.Outcome
 		}
 		return o, nil

@@ -44,14 +44,14 @@ func TestRecordedObservations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := api.EncodeObservation(o)
+			got, err := api.EncodeLegacy(o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if string(outcome.ReplaceAll(got, []byte("}"))) != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if err := spec.Check("Observation", got); err != nil {
+			if err := spec.Check("LegacyObservation", got); err != nil {
 				t.Error(err)
 			}
 		})
@@ -65,14 +65,14 @@ var observations = []struct {
 	want string // JSON, or @ and the name of a recorded one
 }{
 	{"run", api.RunObservation{
-		Content: "hello", Command: "echo hello",
+		Content: "hello", Command: "echo hello", Outcome: api.OutcomeSucceeded,
 		Metadata: api.RunMetadata{
 			ExitCode: 0, PID: -1, Username: new("openhands"), Hostname: new("sandbox"), WorkingDir: new("/workspace"),
 			PyInterpreterPath: new("/usr/bin/python"), Suffix: "\n[The command completed with exit code 0.]",
 		},
 	}, "@run/success"},
 	{"run goes on", api.RunObservation{
-		Content: "2",
+		Content: "2", Outcome: api.OutcomeRunning, Code: api.CodeTimedOut,
 		Metadata: api.RunMetadata{
 			ExitCode: -1, PID: -1, Prefix: "[Below is the output of the previous command.]\n",
 			Suffix: "\n[The command timed out after 2.5 seconds. You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, send keys (\"C-c\", \"C-z\", \"C-d\") to interrupt/kill the previous command before sending your new command, or use the timeout parameter in execute_bash for future commands.]",
@@ -80,8 +80,8 @@ var observations = []struct {
 	}, "@run/continuation"},
 	{
 		"run hidden",
-		api.RunObservation{Command: "a", Hidden: true, Metadata: api.RunMetadata{ExitCode: 2, PID: 7}},
-		"{\"message\":\"Command `a` executed with exit code 2.\",\"observation\":\"run\",\"content\":\"\",\"extras\":{\"command\":\"a\",\"metadata\":{\"exit_code\":2,\"pid\":7,\"username\":null,\"hostname\":null,\"working_dir\":null,\"py_interpreter_path\":null,\"prefix\":\"\",\"suffix\":\"\"},\"hidden\":true},\"success\":false}",
+		api.RunObservation{Command: "a", Hidden: true, Outcome: api.OutcomeFailed, Code: api.CodeFailed, Metadata: api.RunMetadata{ExitCode: 2, PID: 7}},
+		"{\"message\":\"Command `a` executed with exit code 2.\",\"observation\":\"run\",\"content\":\"\",\"extras\":{\"command\":\"a\",\"metadata\":{\"exit_code\":2,\"pid\":7,\"username\":null,\"hostname\":null,\"working_dir\":null,\"py_interpreter_path\":null,\"prefix\":\"\",\"suffix\":\"\"},\"hidden\":true},\"success\":false,\"outcome\":\"finished\"}",
 	},
 	{
 		"exec",
@@ -116,12 +116,12 @@ var observations = []struct {
 	},
 	{"run_ipython", api.IPythonObservation{
 		Content: "1\n[Jupyter current working directory: /workspace]\n[Jupyter Python interpreter: /openhands/poetry/openhands-ai-5O4_aCHf-py3.12/bin/python]",
-		Code:    "print(1)",
+		Code:    "print(1)", Outcome: api.OutcomeSucceeded,
 	}, "@ipython/text"},
 	{
 		"run_ipython with no images",
-		api.IPythonObservation{Code: "1", ImageURLs: []string{}},
-		`{"message":"Code executed in IPython cell.","observation":"run_ipython","content":"","extras":{"code":"1","image_urls":[]},"success":true}`,
+		api.IPythonObservation{Code: "1", ImageURLs: []string{}, Outcome: api.OutcomeSucceeded},
+		`{"message":"Code executed in IPython cell.","observation":"run_ipython","content":"","extras":{"code":"1","image_urls":[]},"success":true,"outcome":"finished"}`,
 	},
 	{"read", api.ReadObservation{Content: "echo \"Hello, World!\"\n", Path: "/workspace/hello.sh", ImplSource: "default"}, "@read/default"},
 	{"view", api.ReadObservation{
@@ -193,7 +193,7 @@ func TestObservations(t *testing.T) {
 			if name, ok := strings.CutPrefix(want, "@"); ok {
 				want = lines[name]
 			}
-			got, err := api.EncodeObservation(tt.o)
+			got, err := api.EncodeLegacy(tt.o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,15 +203,24 @@ func TestObservations(t *testing.T) {
 			if string(got) != want {
 				t.Errorf("encoded: got  %s\nwant %s", got, want)
 			}
-			if err := spec.Check("Observation", got); err != nil {
+			if err := spec.Check("LegacyObservation", got); err != nil {
 				t.Error(err)
 			}
-			back, err := api.DecodeObservation(got)
+			native, err := json.Marshal(tt.o) // the same with the standard library
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(back, tt.o) {
-				t.Errorf("decoded: got  %+v\nwant %+v", back, tt.o)
+			if err := spec.Check("Observation", native); err != nil {
+				t.Error(err)
+			}
+			for _, body := range [][]byte{got, native} {
+				back, err := api.DecodeObservation(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(back, tt.o) {
+					t.Errorf("decoded: got  %#v\nwant %#v", back, tt.o)
+				}
 			}
 		})
 	}
@@ -240,7 +249,7 @@ func TestEncodeObservationText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := `{"message":` + tt.want + `,"observation":"think","content":` + tt.want + `,"extras":{}}`
+			want := `{"message":` + tt.want + `,"observation":"think","content":` + tt.want + `,"extras":{},"outcome":"succeeded"}`
 			if string(got) != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
@@ -284,9 +293,9 @@ func TestDecodeObservation(t *testing.T) {
 	}{
 		{"the least", `{"observation":"null"}`, api.NullObservation{}, ""},
 		{"unknown keys are ignored", `{"id":3,"observation":"error","content":"x","extras":{"error_id":"e","new":[1]},"cause":{"a":1},"outcome":"failed"}`, api.ErrorObservation{Content: "x", ErrorID: "e"}, ""},
-		{"run with defaults", `{"observation":"run","extras":{"command":"ls"}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
-		{"run with null metadata", `{"observation":"run","extras":{"command":"ls","metadata":null,"hidden":null}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
-		{"unknown metadata is ignored", `{"observation":"run","extras":{"command":"ls","metadata":{"exit_code":3,"load":1}}}`, api.RunObservation{Command: "ls", Metadata: api.RunMetadata{ExitCode: 3, PID: -1}}, ""},
+		{"run with defaults", `{"observation":"run","extras":{"command":"ls"}}`, api.RunObservation{Command: "ls", Outcome: api.OutcomeNotStarted, Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
+		{"run with null metadata", `{"observation":"run","extras":{"command":"ls","metadata":null,"hidden":null}}`, api.RunObservation{Command: "ls", Outcome: api.OutcomeNotStarted, Metadata: api.RunMetadata{ExitCode: -1, PID: -1}}, ""},
+		{"unknown metadata is ignored", `{"observation":"run","extras":{"command":"ls","metadata":{"exit_code":3,"load":1}}}`, api.RunObservation{Command: "ls", Outcome: api.OutcomeFailed, Code: api.CodeFailed, Metadata: api.RunMetadata{ExitCode: 3, PID: -1}}, ""},
 		{"read without source", `{"observation":"read","content":"a","extras":{"path":"/a"},"outcome":"finished"}`, api.ReadObservation{Content: "a", Path: "/a", ImplSource: "default"}, ""},
 		{"edit without source", `{"observation":"edit","extras":{},"outcome":"finished"}`, api.EditObservation{ImplSource: "llm_based_edit"}, ""},
 		{"a diff that is not a write's", `{"observation":"null","diff":5}`, api.NullObservation{}, ""},
@@ -356,34 +365,100 @@ func FuzzDecodeObservation(f *testing.F) {
 	})
 }
 
-// Whether an action ended, goes on, did not start or failed is a member, and comes
-// back.
+// How an action went is a member, and comes back; the legacy protocol has words of its own.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	meta := api.RunMetadata{ExitCode: -1, PID: -1}
+	run := func(code int, suffix string) api.RunObservation {
+		return api.RunObservation{Metadata: api.RunMetadata{ExitCode: code, PID: -1, Suffix: suffix}}
+	}
+	exec := func(o api.ExecObservation) api.ExecObservation {
+		o.PID = new(7)
+		return o
+	}
 	for _, tt := range []struct {
-		o    api.Observation
-		want string
+		name         string
+		o            api.Observation
+		outcome      api.Outcome
+		code         string
+		error        string // error_code
+		legacy, word string // the outcome and the code
 	}{
-		{api.RunObservation{Outcome: api.Ended, Metadata: meta}, `"outcome":"finished"}`},
-		{api.RunObservation{Outcome: api.Running, Metadata: meta}, `"outcome":"running"}`},
-		{api.RunObservation{Outcome: api.NotStarted, Metadata: meta}, `"outcome":"not_started"}`},
-		{api.IPythonObservation{Outcome: api.Ended, Failure: "command_failed"}, `"outcome":"finished","code":"command_failed"}`},
-		{api.EditObservation{Code: "no_match", ImplSource: "oh_aci"}, `"outcome":"failed","code":"no_match"}`},
-		{api.ReadObservation{Code: "file_not_found", ImplSource: "oh_aci"}, `"outcome":"failed","code":"file_not_found"}`},
-		{api.ErrorObservation{Code: "binary"}, `"outcome":"failed","code":"binary"}`},
-		{api.ErrorObservation{Outcome: api.NotStarted}, `"outcome":"not_started"}`},
+		{"a command that ended well", run(0, "\n[The command completed with exit code 0.]"), "succeeded", "", "", "finished", ""},
+		{"a command that failed", run(1, "\n[The command completed with exit code 1.]"), "failed", "command_failed", "command_failed", "finished", ""},
+		{"a command whose end is unknown", run(-1, "\n[The command ended, and its exit code is unknown.]"), "failed", "command_failed", "command_failed", "finished", ""},
+		{"a command that is silent", run(-1, "\n[The command has no new output after 10 seconds. You may"), "running", "", "", "running", ""},
+		{"a command whose time is over", run(-1, "\n[The command timed out after 5.0 seconds. You may wait longer"), "running", "timed_out", "", "running", ""},
+		{"a command that was refused", run(-1, "\n[Your command \"\n[The command timed out after\" is NOT executed."), "not_started", "busy", "busy", "not_started", ""},
+		{"nothing to ask for more of", run(-1, ""), "not_started", "", "not_started", "not_started", ""},
+		{"a command that was cancelled", api.RunObservation{Outcome: api.OutcomeCancelled}, "cancelled", "", "cancelled", "finished", ""},
+		{"a program", exec(api.ExecObservation{ExitCode: new(0)}), "succeeded", "", "", "finished", ""},
+		{"a program that failed", exec(api.ExecObservation{ExitCode: new(3)}), "failed", "command_failed", "command_failed", "finished", ""},
+		{"a program that a signal ended", exec(api.ExecObservation{Signal: new("SIGSEGV")}), "failed", "command_failed", "command_failed", "finished", ""},
+		{"a program whose time was over", exec(api.ExecObservation{ExitCode: new(0), EndedBy: new("kill_after")}), "failed", "timed_out", "timed_out", "finished", ""},
+		{"a program that was cancelled", exec(api.ExecObservation{ExitCode: new(0), EndedBy: new("cancel")}), "cancelled", "", "cancelled", "finished", ""},
+		{"a program that goes on", exec(api.ExecObservation{}), "running", "timed_out", "", "running", ""},
+		{"a program that did not start", api.ExecObservation{ExitCode: new(127)}, "not_started", "", "not_started", "not_started", ""},
+		{"a cell", api.IPythonObservation{}, "succeeded", "", "", "finished", ""},
+		{"a cell that raised", api.IPythonObservation{Failure: "command_failed"}, "failed", "command_failed", "command_failed", "finished", "command_failed"},
+		{"a cell whose time was over", api.IPythonObservation{Failure: "timed_out"}, "failed", "timed_out", "timed_out", "finished", "timed_out"},
+		{"a cell that was cancelled", api.IPythonObservation{Outcome: api.OutcomeCancelled}, "cancelled", "", "cancelled", "finished", "command_failed"},
+		{"a view", api.ReadObservation{Content: "x", ImplSource: "oh_aci"}, "succeeded", "", "", "finished", ""},
+		{"a view that was refused", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "oh_aci", Code: "file_not_found"}, "failed", "file_not_found", "file_not_found", "failed", "file_not_found"},
+		{"a view by a server that has no words", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "oh_aci"}, "failed", "", "command_failed", "finished", ""},
+		{"a file about errors", api.ReadObservation{Content: "ERROR:\nx", ImplSource: "default"}, "succeeded", "", "", "finished", ""},
+		{"an edit", api.EditObservation{Content: "done"}, "succeeded", "", "", "finished", ""},
+		{"an edit that was refused", api.EditObservation{Content: "ERROR:\nx", Code: "conflict"}, "failed", "conflict", "conflict", "failed", "conflict"},
+		{"a write", api.WriteObservation{}, "succeeded", "", "", "finished", ""},
+		{"a file", api.FileObservation{}, "succeeded", "", "", "finished", ""},
+		{"a search", api.SearchObservation{}, "succeeded", "", "", "", ""},
+		{"a page", api.BrowseObservation{}, "succeeded", "", "", "", ""},
+		{"a page that failed", api.BrowseObservation{Error: true}, "failed", "command_failed", "command_failed", "", ""},
+		{"a tool of a server", api.MCPObservation{Content: api.MCPResult{Meta: []byte("{}"), Content: []byte("[]"), Structured: []byte("null")}.Text()}, "succeeded", "", "", "", ""},
+		{"a tool of a server that failed", api.MCPObservation{Content: api.MCPResult{Meta: []byte("{}"), Content: []byte("[]"), Structured: []byte("null"), IsError: true}.Text()}, "failed", "command_failed", "command_failed", "", ""},
+		{"a thought", api.ThinkObservation{}, "succeeded", "", "", "", ""},
+		{"an error", api.ErrorObservation{Code: "binary_file"}, "failed", "binary_file", "binary_file", "failed", "binary_file"},
+		{"an error without a word", api.ErrorObservation{}, "failed", "", "command_failed", "failed", ""},
+		{"an error before the start", api.ErrorObservation{Outcome: api.OutcomeNotStarted}, "not_started", "", "not_started", "not_started", ""},
+		{"an error that ends a wait", api.ErrorObservation{Outcome: api.OutcomeUnknown}, "unknown", "", "unknown", "", ""},
+		{"a search that was cancelled", api.ErrorObservation{Outcome: api.OutcomeCancelled}, "cancelled", "", "cancelled", "", ""},
 	} {
-		got, err := api.EncodeObservation(tt.o)
-		if err != nil || !strings.HasSuffix(string(got), tt.want) {
-			t.Errorf("%+v: got %s, %v, want it to end in %s", tt.o, got, err, tt.want)
-		}
-		if back, err := api.DecodeObservation(got); err != nil || !reflect.DeepEqual(back, tt.o) {
-			t.Errorf("got %+v, %v back, want %+v", back, err, tt.o)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			body, err := api.EncodeObservation(tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			legacy, err := api.EncodeLegacy(tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old, err := api.DecodeObservation(legacy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []api.Observation{tt.o, decoded(t, body), api.WithOutcome(old, tt.outcome)} {
+				if outcome, code := api.OutcomeOf(o); outcome != tt.outcome || code != tt.code {
+					t.Errorf("%#v: got %s, %q, want %s, %q", o, outcome, code, tt.outcome, tt.code)
+				}
+				if isError, code := api.ToolFailure(o); code != tt.error || isError != (code != "") {
+					t.Errorf("%#v: got %v, %q, want %q", o, isError, code, tt.error)
+				}
+			}
+			for body, want := range map[string][2]string{string(body): {string(tt.outcome), tt.code}, string(legacy): {tt.legacy, tt.word}} {
+				var said struct{ Outcome, Code string }
+				if err := json.Unmarshal([]byte(body), &said); err != nil || [2]string{said.Outcome, said.Code} != want {
+					t.Errorf("got %v in %s, want %v", err, body, want)
+				}
+			}
+		})
 	}
-	got, err := api.EncodeObservation(api.ErrorObservation{Outcome: api.NotKnown})
-	if err != nil || !strings.HasSuffix(string(got), `"extras":{"error_id":""}}`) {
-		t.Errorf("not known: got %s, %v", got, err)
+}
+
+func decoded(t *testing.T, body []byte) api.Observation {
+	t.Helper()
+	o, err := api.DecodeObservation(body)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return o
 }

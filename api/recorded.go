@@ -43,6 +43,10 @@ type RecordedAction struct {
 	N  uint64 `json:"n"`
 	// State is one of the states of an action.
 	State string `json:"state"`
+	// Outcome is how it went, as far as it went.
+	Outcome Outcome `json:"outcome"`
+	// Code is that of the observation, in no list.
+	Code string `json:"code,omitzero"`
 	// Session is the name of its session, and Kind of the action.
 	Session string `json:"session"`
 	Kind    string `json:"kind"`
@@ -65,17 +69,4 @@ type RecordedActions struct {
 	Actions []RecordedAction `json:"actions"`
 	// Next is the "before" of the next page; 0 at the end.
 	Next uint64 `json:"next,omitzero"`
-}
-
-// EncodeState returns the JSON of an observation with the state of its action beside it.
-func EncodeState(o Observation, state string) ([]byte, error) {
-	w, err := wireOf(o)
-	if err != nil {
-		return nil, err
-	}
-	w.Outcome = "" // the state says it
-	return Encode(struct {
-		wire
-		State string `json:"state"`
-	}{w, state})
 }

@@ -66,8 +66,9 @@ type RunObservation struct {
 	Command  string      `json:"command"`
 	Metadata RunMetadata `json:"metadata"`
 	Hidden   bool        `json:"hidden"`
-	// Outcome is Ended, Running or NotStarted, "" where it is not known.
+	// Outcome and Code are how the command went; "" is by its exit code and the suffix.
 	Outcome Outcome `json:"-"`
+	Code    string  `json:"-"`
 	// Shortened says that Content is not all of the output. It is not sent.
 	Shortened bool `json:"-"`
 }
@@ -106,6 +107,33 @@ func (m *RunMetadata) UnmarshalJSON(data []byte) (err error) {
 func (RunObservation) Kind() string { return "run" }
 
 func (o RunObservation) wire() wire {
-	message := fmt.Sprintf("Command `%s` executed with exit code %d.", o.Command, o.Metadata.ExitCode)
-	return wire{Message: message, Content: o.Content, Extras: &o, Success: new(o.Metadata.ExitCode == 0), Outcome: o.Outcome}
+	extras := struct {
+		plainRun
+		Metadata metadata `json:"metadata"`
+	}{plainRun(o), metadata{plainMetadata: plainMetadata(o.Metadata)}}
+	if o.Metadata.PID >= 0 {
+		extras.Metadata.PID = &o.Metadata.PID
+	}
+	w := wire{Message: o.ended(), Content: o.Content, Extras: extras}
+	switch outcome, _ := o.outcome(); outcome {
+	case OutcomeRunning:
+		w.Message = fmt.Sprintf("Command `%s` goes on.", o.Command)
+	case OutcomeNotStarted:
+		w.Message = fmt.Sprintf("Command `%s` was not executed.", o.Command)
+	case OutcomeSucceeded, OutcomeFailed, OutcomeCancelled, OutcomeUnknown:
+	}
+	return w
+}
+
+// ended says of every command that it ended, as the legacy protocol does.
+func (o RunObservation) ended() string {
+	return fmt.Sprintf("Command `%s` executed with exit code %d.", o.Command, o.Metadata.ExitCode)
+}
+
+type plainMetadata RunMetadata
+
+// metadata has no pid where there never was a background job.
+type metadata struct {
+	plainMetadata
+	PID *int `json:"pid,omitzero"`
 }

@@ -27,7 +27,7 @@ var events = []struct {
 	{
 		"observation",
 		api.Finished{Observation: api.ErrorObservation{Content: "no"}},
-		`{"event":"observation","observation":{"message":"no","observation":"error","content":"no","extras":{"error_id":""},"outcome":"failed"}}`,
+		`{"event":"observation","observation":{"message":"no","observation":"error","content":"no","extras":{},"outcome":"failed"}}`,
 	},
 	{"refusal", api.Failed{Status: 429, Detail: "later"}, `{"event":"error","status":429,"detail":"later"}`},
 	{"failure", api.Failed{Status: 500, Detail: "see the log", ID: "AB"}, `{"event":"error","status":500,"detail":"see the log","id":"AB"}`},

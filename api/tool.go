@@ -117,8 +117,7 @@ type ToolAnswer struct {
 	// SHA256 is the hash of the bytes of the file that was read or changed, or ""
 	// without such a file; when encoded, "" means the one in the observation.
 	SHA256 string `json:"sha256,omitzero"`
-	// IsError says that the call failed; ErrorCode is a machine word for how,
-	// or "".
+	// IsError and ErrorCode are those of [ToolFailure].
 	IsError   bool   `json:"is_error"`
 	ErrorCode string `json:"error_code,omitzero"`
 	// ID is the call's; nil when it had none.

@@ -61,7 +61,7 @@ func TestToolAnswerComesBack(t *testing.T) {
 		{Observation: api.ErrorObservation{Content: "x"}, Text: "x", IsError: true, ErrorCode: "no_match", ID: new("c"), Repaired: []string{"a", "b"}},
 		{Observation: api.WriteObservation{Path: "/a", Diff: "d"}, SHA256: sum},
 		{
-			Observation: api.RunObservation{Content: "Name:", Metadata: api.RunMetadata{
+			Observation: api.RunObservation{Outcome: api.OutcomeRunning, Content: "Name:", Metadata: api.RunMetadata{
 				Prefix: "[before]\n", Suffix: "\n[after]", Waiting: &api.Waiting{Text: "python waits for input"},
 			}},
 			Text: "[before]\nName:\n[after]\n[python waits for input]",

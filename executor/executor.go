@@ -249,7 +249,7 @@ func cancellable(ctx context.Context, w api.Watch, do func(ctx context.Context) 
 	defer onCancel(w, func() { cancel(errCancelled) })()
 	o, err := do(ctx)
 	if errors.Is(err, errCancelled) {
-		return api.ErrorObservation{Content: "The action was cancelled by a request while it ran.", Outcome: api.NotKnown}, nil
+		return api.ErrorObservation{Content: "The action was cancelled by a request while it ran.", Outcome: api.OutcomeCancelled}, nil
 	}
 	return o, err
 }

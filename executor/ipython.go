@@ -100,7 +100,7 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, notebook.ErrClosed):
-		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name), Outcome: api.NotStarted}, nil
+		return api.ErrorObservation{Content: fmt.Sprintf("Session %q was closed before the cell began: nothing ran.", name), Outcome: api.OutcomeNotStarted}, nil
 	case errors.Is(err, notebook.ErrNotBegun):
 		return nil, err
 	case errors.Is(err, notebook.ErrMany):
@@ -108,9 +108,9 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 	case errors.Is(err, notebook.ErrBusy):
 		return nil, api.TooMany(fmt.Sprintf("session %q still runs another cell: wait for it, use another session, or close this one (DELETE /v1/sessions/NAME)", name))
 	case errors.Is(err, notebook.ErrAbsent):
-		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported, Outcome: api.NotStarted}, nil
+		return api.ErrorObservation{Content: installKernel + "\n" + err.Error(), Code: codeUnsupported, Outcome: api.OutcomeNotStarted}, nil
 	}
-	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error(), Outcome: api.NotStarted}, nil
+	return api.ErrorObservation{Content: "The Python kernel cannot be started: " + err.Error(), Outcome: api.OutcomeNotStarted}, nil
 }
 
 // kernelStates are the words for what a kernel may be at.
@@ -175,16 +175,18 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	if a.IncludeExtra {
 		content += fmt.Sprintf(kernelSuffix, cell.Dir, r.Python)
 	}
-	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images, Outcome: api.Ended}
-	if r.Starting {
-		o.Outcome = api.NotStarted
-	}
+	o := api.IPythonObservation{Content: content, Code: a.Code, ImageURLs: r.Images}
 	switch {
+	case r.Starting:
+		o.Outcome, o.Failure = api.OutcomeNotStarted, api.CodeTimedOut
 	case r.TimedOut:
-		o.Failure = "timed_out"
-	case r.Raised || r.Ended != "" || r.Interrupted:
-		o.Failure = "command_failed"
+		o.Failure = api.CodeTimedOut
+	case r.Interrupted:
+		o.Outcome = api.OutcomeCancelled
+	case r.Raised || r.Ended != "":
+		o.Failure = api.CodeFailed
 	}
+	o.Outcome, o.Failure = api.OutcomeOf(o)
 	return o
 }
 

@@ -82,7 +82,7 @@ func (e *Executor) callMCPTool(ctx context.Context, a api.MCPAction, req api.Req
 		return nil, err
 	}
 	// The call may have reached the server.
-	return api.ErrorObservation{Content: err.Error(), Outcome: api.NotKnown}, nil
+	return api.ErrorObservation{Content: err.Error(), Outcome: api.OutcomeUnknown}, nil
 }
 
 // mcpCapability counts the servers. It names none, as everybody may read it.

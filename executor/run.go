@@ -354,7 +354,7 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 		if a.Hidden {
 			return runFailed(a, multiple(r.Commands))
 		}
-		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.NotStarted}
+		return api.ErrorObservation{Content: multiple(r.Commands), Outcome: api.OutcomeNotStarted}
 	case bash.Completed, bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput:
 	}
 	o := api.RunObservation{Content: r.Output, Command: a.Command}
@@ -364,29 +364,26 @@ func (e *Executor) observe(a api.RunAction, c bash.Command, req api.Request, r b
 	}
 	switch r.Outcome {
 	case bash.Completed:
-		o.Outcome = api.Ended
 		o.Hidden = a.Hidden
 		e.completed(&o, r)
 	case bash.Silent:
-		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command has no new output after %s seconds. %s]", wholeSeconds(c.Soft), stillRunningHint)
 	case bash.TimedOut:
-		o.Outcome = api.Running
 		o.Metadata.Suffix = fmt.Sprintf("\n[The command timed out after %s seconds. %s]", api.FormatSeconds(*req.Timeout), stillRunningHint)
 	case bash.AtInput:
-		o.Outcome = api.Running
+		o.Outcome = api.OutcomeRunning
 		o.Metadata.Suffix = "\n[The command waits for input. " + stillRunningHint + "]"
 	case bash.Abandoned:
-		o.Outcome = api.Running
+		o.Outcome = api.OutcomeRunning
 		o.Metadata.Suffix = "\n[The wait was cancelled by a request, and the command goes on. " + stillRunningHint + "]"
 	case bash.Refused:
-		o.Outcome = api.NotStarted
 		o.Hidden = a.Hidden
 		o.Metadata.Suffix = "\n[Your command \"" + a.Command + refusedSuffix + stillRunningHint + "]"
 	}
 	if r.Outcome != bash.Completed && (r.Continued || r.Outcome == bash.Refused) {
 		o.Metadata.Prefix = belowPrefix + o.Metadata.Prefix
 	}
+	o.Outcome, o.Code = api.OutcomeOf(o)
 	if !o.Hidden {
 		o.Shortened = r.Omitted > 0 || utf8.RuneCountInString(o.Content) > maxContent
 		o.Content = shorten.Middle(o.Content, maxContent/2, maxContent/2, shortened)
@@ -406,6 +403,7 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 		o.Metadata.Suffix = "\n[The command ended, and its exit code is unknown." + key + "]"
 	}
 	if r.Cancelled != "" {
+		o.Outcome = api.OutcomeCancelled
 		o.Metadata.Suffix += "\n[It was cancelled by a request, with " + r.Cancelled + ".]"
 	}
 	if r.Restarted != "" {
@@ -429,7 +427,7 @@ func countLines(output string) int {
 // runFailed is the observation of a command that did not run.
 func runFailed(a api.RunAction, text string) api.RunObservation {
 	return api.RunObservation{
-		Content: text, Command: a.Command, Hidden: a.Hidden, Outcome: api.NotStarted,
+		Content: text, Command: a.Command, Hidden: a.Hidden, Outcome: api.OutcomeNotStarted,
 		Metadata: api.RunMetadata{ExitCode: -1, PID: -1},
 	}
 }
@@ -438,7 +436,7 @@ func runFailed(a api.RunAction, text string) api.RunObservation {
 func (e *Executor) restarted(a api.RunAction, session *bash.Session) api.RunObservation {
 	dir, name := session.Info().Dir, e.cfg.User.Username()
 	return api.RunObservation{
-		Content: "A new shell was started in " + dir + ".", Hidden: a.Hidden, Outcome: api.Ended,
+		Content: "A new shell was started in " + dir + ".", Hidden: a.Hidden, Outcome: api.OutcomeSucceeded,
 		Metadata: api.RunMetadata{PID: -1, Username: &name, Hostname: &e.hostname, WorkingDir: &dir},
 	}
 }

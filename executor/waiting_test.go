@@ -27,7 +27,7 @@ func TestReturnOnInput(t *testing.T) {
 	e, _ := start(t, executor.Config{SoftTimeout: time.Hour})
 	o := runs(t, e, api.RunAction{Command: `read -p "Your name: " x; echo "hello $x"; read -p "Sure? " y`, ReturnOnInput: true}, 300)
 	w := o.Metadata.Waiting
-	if w == nil || w.For != api.WaitsForInput || w.On != "terminal" || w.Prompt != "Your name:" || o.Outcome != api.Running ||
+	if w == nil || w.For != api.WaitsForInput || w.On != "terminal" || w.Prompt != "Your name:" || o.Outcome != api.OutcomeRunning ||
 		!strings.HasPrefix(o.Metadata.Suffix, "\n[The command waits for input. ") {
 		t.Fatalf("got %+v, %+v", o, w)
 	}
@@ -61,7 +61,7 @@ func TestWaitingOfRun(t *testing.T) {
 		runs(t, e, api.RunAction{Command: "C-c", IsInput: true}, 300)
 		o := runs(t, e, api.RunAction{Command: "sleep 1000", ReturnOnInput: true}, 1)
 		w := o.Metadata.Waiting
-		if w == nil || w.For == api.WaitsForInput || o.Outcome != api.Running {
+		if w == nil || w.For == api.WaitsForInput || o.Outcome != api.OutcomeRunning {
 			t.Fatalf("got %+v, %+v", o, w)
 		}
 		if w.For != api.WaitsForTime {

@@ -35,11 +35,17 @@ type call struct {
 	kind    string
 	req     api.Request
 	form    form
-	answer  api.ToolAnswer                                         // of a tool, without the result of its action
-	reader  *pace                                                  // of a program's stream; nil for none
-	run     func(ctx context.Context, w api.Watch) ([]byte, error) // returns the encoded answer
-	unused  func()                                                 // called where run is not; nil for nothing
-	status  func(h http.Header, body []byte) int                   // of the answer; nil for 200
+	answer  api.ToolAnswer // of a tool, without the result of its action
+	reader  *pace          // of a program's stream; nil for none
+	run     func(ctx context.Context, w api.Watch) (result, error)
+	unused  func()                               // called where run is not; nil for nothing
+	status  func(h http.Header, body []byte) int // of the answer; nil for 200
+}
+
+// result is the end of an action: its encoded answer, and what the journal keeps beside that.
+type result struct {
+	body    []byte
+	outcome api.Outcome
 }
 
 // form is what an answer looks like.
@@ -132,6 +138,9 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		if err := req.NoKey(); err != nil {
 			return nil, err
 		}
+		if wrong, ok := req.Action.(api.InvalidAction); ok {
+			return nil, api.BadRequest("action.args: " + wrong.Reason)
+		}
 		req = req.Native()
 	}
 	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
@@ -143,17 +152,31 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 }
 
 // runAction returns what runs the action of a call, but not that of a tool.
-func (s *Server) runAction(c *call) func(ctx context.Context, w api.Watch) ([]byte, error) {
-	return func(ctx context.Context, w api.Watch) ([]byte, error) {
+func (s *Server) runAction(c *call) func(ctx context.Context, w api.Watch) (result, error) {
+	return func(ctx context.Context, w api.Watch) (result, error) {
 		o, err := s.cfg.Executor.Watch(ctx, c.req, w)
 		if err != nil {
-			return nil, err
+			return result{}, err
 		}
 		if c.form == formAction {
 			o = sayWhere(o, c.id)
 		}
-		return api.EncodeObservation(o)
+		return ended(o, c.form)
 	}
+}
+
+// ended encodes an observation in a form that is not of a tool.
+func ended(o api.Observation, want form) (r result, err error) {
+	r.outcome, _ = api.OutcomeOf(o)
+	r.body, err = encode(o, want)
+	return r, err
+}
+
+func encode(o api.Observation, want form) ([]byte, error) {
+	if want.legacy() {
+		return api.EncodeLegacy(o)
+	}
+	return api.EncodeObservation(o)
 }
 
 // sayWhere adds to an observation that had to shorten its output where all of that is.
@@ -349,8 +372,8 @@ type flight struct {
 	writer    context.CancelCauseFunc             // ends the request that writes its input; the same lock
 	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
 	done      chan struct{}                       // closed at its end; the fields below hold then
-	body      []byte
-	err       error
+	result
+	err error
 }
 
 // flights are the actions under way, by number.
@@ -488,7 +511,7 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	if c.stays {
 		w.ID = c.id
 	}
-	f.body, f.err = guarded(ctx, c, w)
+	f.result, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause
 	}
@@ -501,7 +524,7 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 }
 
 // guarded runs a call, and makes a panic an error.
-func guarded(ctx context.Context, c *call, w api.Watch) (body []byte, err error) {
+func guarded(ctx context.Context, c *call, w api.Watch) (r result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
@@ -564,7 +587,7 @@ func (s *Server) record(f *flight, c *call) {
 	_, refused := errors.AsType[*api.Error](f.err)
 	switch {
 	case f.err == nil:
-		f.action.End(journal.Done, f.body)
+		f.action.Finish(outcomeNumber(f.outcome), f.body)
 	case errors.Is(f.err, journal.ErrCancelled):
 		f.body, f.err = composed(c.form, api.StateCancelled, "The action was cancelled before it began, and did not run. Send it with a new identity to run it.")
 		f.action.End(journal.Cancelled, f.body)
@@ -594,7 +617,11 @@ func (s *Server) outcome(ctx context.Context, f *flight, a *journal.Action, want
 		}
 		_, refused := errors.AsType[*api.Error](f.err)
 		if f.err != nil || f.body != nil {
-			return f.body, refused, f.err
+			if f.err == nil {
+				body, err = inForm(f.body, f.call.form, want, f.outcome)
+				return body, false, err
+			}
+			return nil, refused, f.err
 		}
 	}
 	body, err = s.recorded(a, want)

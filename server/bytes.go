@@ -244,15 +244,15 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 // body.
 func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context) (api.Observation, error)) (*call, error) {
 	c := &call{kind: kind, form: formAction, req: api.Request{Action: api.WriteAction{Path: name}}, status: fileStatus}
-	c.run = func(ctx context.Context, w api.Watch) ([]byte, error) {
+	c.run = func(ctx context.Context, w api.Watch) (result, error) {
 		if err := w.Begins(); err != nil {
-			return nil, err
+			return result{}, err
 		}
 		o, err := change(ctx)
 		if err != nil {
-			return nil, err
+			return result{}, err
 		}
-		return api.EncodeObservation(o)
+		return ended(o, c.form)
 	}
 	h := r.Header
 	return c, c.identify(r, fmt.Appendf(nil, "%s %q %q %q %s", kind, name, h.Values("If-Match"), h.Values("If-None-Match"), facts))

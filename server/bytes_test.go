@@ -73,7 +73,7 @@ func TestFileBytes(t *testing.T) {
 		{"replace nothing", fileRequest("PUT", path, "one", "If-Match", "*"), 412, "", ""},
 		{
 			"create", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201,
-			`{"message":"I wrote to the file ` + path + `.","observation":"file","content":"","extras":{"path":"` + path + `","sha256":"` + sumOne + `","size":3,"created":true,"undoable":true},"outcome":"finished"}`, sumOne,
+			`{"message":"I wrote to the file ` + path + `.","observation":"file","content":"","extras":{"path":"` + path + `","sha256":"` + sumOne + `","size":3,"created":true,"undoable":true},"outcome":"succeeded"}`, sumOne,
 		},
 		{"create again", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201, "", sumOne},
 		{"the identity with another body", fileRequest("PUT", path, "two", "If-None-Match", "*", "Idempotency-Key", "a"), 422, "", ""},

@@ -84,7 +84,11 @@ func TestOnce(t *testing.T) {
 			if first.Header().Get("X-Action-Lasting") != "" {
 				t.Error("it is said not to last")
 			}
-			if first.Body.String() != second.Body.String() || second.Header().Get("Idempotent-Replayed") != "true" || second.Header().Get("X-Action-Id") != id {
+			want := first.Body.String()
+			if tt.name == "over both protocols" {
+				want = strings.Replace(want, `{"error_id":""}`, "{}", 1)
+			}
+			if second.Body.String() != want || second.Header().Get("Idempotent-Replayed") != "true" || second.Header().Get("X-Action-Id") != id {
 				t.Errorf("got %s and %s, header %v", first.Body, second.Body, second.Header())
 			}
 		})
@@ -224,7 +228,7 @@ func TestAfterADeath(t *testing.T) {
 		want                 string
 	}{
 		{"done", "/v1/actions", "done", runTrue, 200, done.Body.String()},
-		{"unknown", "/v1/actions", "running", runTrue, 200, `"state":"unknown"`},
+		{"unknown", "/v1/actions", "running", runTrue, 200, `"outcome":"unknown"`},
 		{"unknown with output", "/execute_action", "running", runTrue, 200, `What it printed:\nhello\n`},
 		{"unknown and hidden", "/execute_action", "hidden", hidden, 400, "unknown"},
 		{"did not run", "/v1/actions", "queued", runTrue, 200, "did not run"},
@@ -426,10 +430,10 @@ func TestCancelAnswered(t *testing.T) {
 		status     int
 		said       string
 	}{
-		"a run that goes on":       {"/v1/actions", runTrue, api.RunObservation{Outcome: api.Running}, 409, `send a run of C-c with is_input to the session \"default\"`},
-		"a run that ended":         {"/v1/actions", runTrue, api.RunObservation{Outcome: api.Ended}, 200, `"done"`},
-		"a run that was refused":   {"/v1/actions", runTrue, api.RunObservation{Outcome: api.NotStarted}, 200, `"done"`},
-		"a tool call that goes on": {"/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"true"}}`, api.RunObservation{Outcome: api.Running}, 409, "C-c"},
+		"a run that goes on":       {"/v1/actions", runTrue, api.RunObservation{Outcome: api.OutcomeRunning}, 409, `send a run of C-c with is_input to the session \"default\"`},
+		"a run that ended":         {"/v1/actions", runTrue, api.RunObservation{Outcome: api.OutcomeSucceeded}, 200, `"done"`},
+		"a run that was refused":   {"/v1/actions", runTrue, api.RunObservation{Outcome: api.OutcomeNotStarted}, 200, `"done"`},
+		"a tool call that goes on": {"/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"true"}}`, api.RunObservation{Outcome: api.OutcomeRunning}, 409, "C-c"},
 		"a program that goes on":   {"/v1/actions", execTrue, api.ExecObservation{PID: &pid}, 409, "4711"},
 		"a program that ended":     {"/v1/actions", execTrue, api.ExecObservation{PID: &pid, ExitCode: &code}, 200, `"done"`},
 		"a program without start":  {"/v1/actions", execTrue, api.ExecObservation{ExitCode: &code}, 200, `"done"`},

@@ -114,7 +114,7 @@ func sessionOf(info journal.Info) string {
 
 func recordedAction(info journal.Info) api.RecordedAction {
 	a := api.RecordedAction{
-		ID: info.ID, N: info.N, State: info.State.String(), Session: sessionOf(info), Kind: info.Kind, Text: info.Text,
+		ID: info.ID, N: info.N, State: info.State.String(), Outcome: outcomeOf(info), Session: sessionOf(info), Kind: info.Kind, Text: info.Text,
 		Begin: info.Begin.UTC(), OutputBytes: info.Output, Lasting: !info.Lost,
 	}
 	if !info.End.IsZero() {
@@ -214,7 +214,7 @@ func goesOn(a *journal.Action) string {
 	if err != nil {
 		return ""
 	}
-	if run, ok := o.(api.RunObservation); ok && run.Outcome == api.Running {
+	if run, ok := o.(api.RunObservation); ok && run.Outcome == api.OutcomeRunning {
 		return fmt.Sprintf("send a run of C-c with is_input to the session %s", api.Excerpt(sessionOf(info)))
 	}
 	if program, ok := o.(api.ExecObservation); ok && program.PID != nil && program.ExitCode == nil && program.Signal == nil {
@@ -236,6 +236,9 @@ func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Act
 			return err
 		}
 		answer.Observation = body
+		if o, err := api.DecodeObservation(body); err == nil {
+			answer.Outcome, answer.Code = api.OutcomeOf(o) // also where the record is older than outcomes
+		}
 	}
 	return httpserver.WriteJSON(w, status, answer)
 }
@@ -413,10 +416,13 @@ func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
 	if errors.Is(err, journal.ErrForgotten) {
 		return nil, errForgotten(a.ID())
 	}
-	if err != nil || body != nil {
-		return body, err
-	}
 	info := a.Info()
+	if err == nil && body != nil {
+		return inForm(body, form(info.Form), want, outcomeOf(info))
+	}
+	if err != nil {
+		return nil, err
+	}
 	if want == formHidden { // whose client breaks on an error observation
 		return nil, api.BadRequest("The result of the command is not known: " + info.State.String())
 	}
@@ -432,18 +438,57 @@ func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
 
 // composed is the answer of an action without a result.
 func composed(want form, state, text string) ([]byte, error) {
-	o := api.ErrorObservation{Content: text, Outcome: api.NotKnown}
+	o := api.ErrorObservation{Content: text, Outcome: api.OutcomeUnknown}
 	if state == api.StateRefused || state == api.StateCancelled {
-		o.Outcome = api.NotStarted
+		if o.Outcome = api.OutcomeNotStarted; !want.legacy() {
+			o.Code = state
+		}
 	}
-	switch want {
-	case formTool:
-		return api.EncodeToolAnswer(api.ToolAnswer{Observation: o, IsError: true, ErrorCode: state})
-	case formAction:
-		return api.EncodeState(o, state)
-	case formLegacy, formHidden:
+	if want == formTool {
+		answer := api.ToolAnswer{Observation: o}
+		answer.IsError, answer.ErrorCode = api.ToolFailure(o)
+		return api.EncodeToolAnswer(answer)
 	}
-	return api.EncodeObservation(o)
+	return encode(o, want)
+}
+
+// inForm returns an encoded answer in another form: the journal keeps that of the first request.
+func inForm(body []byte, from, want form, outcome api.Outcome) ([]byte, error) {
+	if from.legacy() == want.legacy() {
+		return body, nil
+	}
+	o, err := api.DecodeObservation(body)
+	if err != nil {
+		return nil, err
+	}
+	if from.legacy() {
+		o = api.WithOutcome(o, outcome)
+	}
+	return encode(o, want)
+}
+
+// legacy reports whether a form is of the legacy protocol.
+func (f form) legacy() bool { return f == formLegacy || f == formHidden }
+
+// outcomeOf returns how an action went, as far as the journal knows.
+func outcomeOf(info journal.Info) api.Outcome {
+	switch info.State {
+	case journal.Reserved, journal.Running:
+		return api.OutcomeRunning
+	case journal.Cancelled, journal.Refused:
+		return api.OutcomeNotStarted
+	case journal.Done:
+		if n := int(info.Outcome); n > 0 && n <= len(api.Outcomes) {
+			return api.Outcomes[n-1]
+		}
+	case journal.Unknown:
+	}
+	return api.OutcomeUnknown
+}
+
+// outcomeNumber is that of an outcome in the journal.
+func outcomeNumber(outcome api.Outcome) uint8 {
+	return uint8(slices.Index(api.Outcomes[:], outcome) + 1) //nolint:gosec // there are six
 }
 
 // maxPrinted bounds the output in the answer of an unknown action, in bytes.

@@ -207,7 +207,7 @@ func withRecorded(cfg *server.Config) {
 	a, _, _ := cfg.Journal.Reserve(journal.Intent{ID: "a", Kind: "run", Text: "text"})
 	_ = a.Begin()
 	a.Output(journal.Terminal, []byte("out"))
-	a.End(journal.Done, []byte(`{"message":"","observation":"error","content":"","extras":{"error_id":""}}`))
+	a.Finish(2, []byte(`{"message":"","observation":"error","content":"","extras":{},"outcome":"failed"}`))
 }
 
 func TestRoutesAreTheDocuments(t *testing.T) {
@@ -281,9 +281,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"action form", nil, request{method: "POST", path: "/execute_action", contentType: "application/x-www-form-urlencoded", body: runTrue}, "", 422, `{"detail":"Invalid request parameters","errors":"header.Content-Type: must be application/json, got \"application/x-www-form-urlencoded\""}`},
 		{"action without type", nil, request{method: "POST", path: "/execute_action", body: runTrue}, "", 422, ""},
 		{"action from a page", nil, request{method: "POST", path: "/execute_action", contentType: jsonType, body: runTrue, header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, "", 403, ""},
-		{"streamed action in one piece", nil, post("/v1/actions", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed"}`},
-		{"streamed action", withExecutor(streams), streamed(linesType, runTrue), "", 200, `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n" + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n" + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n"},
-		{"streamed action as events", withExecutor(streams), streamed(eventStreamType, runTrue), "", 200, "id: 1\nevent: output\ndata: " + `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n\nid: 2\nevent: output\ndata: " + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n\nid: 3\nevent: observation\ndata: " + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n\n"},
+		{"streamed action in one piece", nil, post("/v1/actions", runTrue), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{},"outcome":"failed"}`},
+		{"streamed action", withExecutor(streams), streamed(linesType, runTrue), "", 200, `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n" + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n" + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{},"outcome":"succeeded"}}` + "\n"},
+		{"streamed action as events", withExecutor(streams), streamed(eventStreamType, runTrue), "", 200, "id: 1\nevent: output\ndata: " + `{"event":"output","seq":1,"offset":3,"missed":3,"text":"hi\r\n"}` + "\n\nid: 2\nevent: output\ndata: " + `{"event":"output","seq":2,"offset":7,"base64":"/w=="}` + "\n\nid: 3\nevent: observation\ndata: " + `{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{},"outcome":"succeeded"}}` + "\n\n"},
 		{"streamed action refused", withExecutor(refuses), streamed(linesType, runTrue), "", 200, `{"event":"error","seq":1,"status":400,"detail":"no such kernel"}` + "\n"},
 		{"streamed action broken", withExecutor(broken), streamed(linesType, runTrue), "", 200, ""},
 		{"streamed action unknown", nil, streamed(linesType, `{"action":{"action":"nope","args":{}}}`), "", 400, ""},
@@ -310,7 +310,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"signal without key", withKey, post("/v1/actions/a/signal", `{"signal":"INT"}`), "/v1/actions/{id}/signal", 403, ""},
 		{"resize of what is no program", withRecorded, post("/v1/actions/a/resize", `{"rows":1}`), "/v1/actions/{id}/resize", 409, ""},
 		{"resize without key", withKey, post("/v1/actions/a/resize", `{}`), "/v1/actions/{id}/resize", 403, ""},
-		{"events", withRecorded, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 200, `{"event":"output","seq":1,"offset":0,"text":"out"}` + "\n" + `{"event":"observation","seq":2,"observation":{"message":"","observation":"error","content":"","extras":{"error_id":""}}}` + "\n"},
+		{"events", withRecorded, get("/v1/actions/a/events"), "/v1/actions/{id}/events", 200, `{"event":"output","seq":1,"offset":0,"text":"out"}` + "\n" + `{"event":"observation","seq":2,"observation":{"message":"","observation":"error","content":"","extras":{},"outcome":"failed"}}` + "\n"},
 		{"events from the last on", withRecorded, get("/v1/actions/a/events?after=2"), "/v1/actions/{id}/events", 204, ""},
 		{"events of the future", withRecorded, get("/v1/actions/a/events?after=3"), "/v1/actions/{id}/events", 400, ""},
 		{"output", withRecorded, get("/v1/actions/a/output"), "/v1/actions/{id}/output", 200, "out"},
@@ -388,9 +388,9 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"tools of an unknown dialect", nil, get("/v1/tools?dialect=nope"), "", 400, `{"detail":"dialect \"nope\" is unknown; dialects are anthropic, gemini, openhands, openhands-v1, strands","errors":[]}`},
 		{"tools in no format", nil, get("/v1/tools?format=nope"), "", 400, `{"detail":"format \"nope\" is unknown; formats are openai, anthropic, gemini, mcp","errors":[]}`},
 		{"tools without key", withKey, get("/v1/tools"), "", 403, ""},
-		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{"error_id":""},"outcome":"failed","text":"<ü> & run","is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
-		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":"","_diff_cache":null},"outcome":"finished","text":"done","sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},
-		{"tool call of a thought", withExecutor(broken), post("/v1/tools/call", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{},"text":"Your thought has been logged.","is_error":false}`},
+		{"tool call", nil, post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"ls"},"tool_call_id":"c1"}`), "", 200, `{"message":"<ü> & run","observation":"error","content":"<ü> & run","extras":{},"outcome":"failed","text":"<ü> & run","is_error":true,"error_code":"command_failed","tool_call_id":"c1"}`},
+		{"tool call in a string", withExecutor(edits), post("/v1/tools/call", `{"dialect":"gemini","name":"replace","arguments":"{\"file_path\":\"a\",\"old_string\":\"x\",\"new_string\":\"y\",}"}`), "", 200, `{"message":"I edited the file /w/a.","observation":"edit","content":"done","extras":{"path":"/w/a","prev_exist":true,"old_content":null,"new_content":null,"impl_source":"oh_aci","diff":""},"outcome":"succeeded","text":"done","sha256":"` + sum + `","is_error":false,"repaired":["commas before closing brackets were dropped"]}`},
+		{"tool call of a thought", withExecutor(broken), post("/v1/tools/call", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{},"outcome":"succeeded","text":"Your thought has been logged.","is_error":false}`},
 		{"tool call gone wrong", withExecutor(broken), post("/v1/tools/call", `{"name":"execute_bash","arguments":"{'command': 'ls'}","tool_call_id":""}`), "", 200, ""},
 		{"tool call without a name", nil, post("/v1/tools/call", `{}`), "", 400, `{"detail":"body: member \"name\" is missing; allowed are dialect, name (required), arguments, tool_call_id, session, timeout","errors":[]}`},
 		{"tool call with more", nil, post("/v1/tools/call", `{"name":"think","timout":1}`), "", 422, `{"detail":"body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout","errors":["body: member \"timout\" is unknown; allowed are dialect, name, arguments, tool_call_id, session, timeout"]}`},
@@ -403,7 +403,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"tool call form", nil, request{method: "POST", path: "/v1/tools/call", body: "{}"}, "", 422, ""},
 		{"tool call without key", withKey, post("/v1/tools/call", "{}"), "", 403, ""},
 		{"translation", withExecutor(broken), post("/v1/tools/translate", `{"name":"execute_bash","arguments":{"command":"ls","timeout":9},"session":"s","timeout":5,"tool_call_id":"c"}`), "", 200, `{"action":{"action":"run","args":{"command":"ls","is_input":false,"blocking":true,"is_static":false,"cwd":null,"hidden":false,"thought":"","security_risk":-1},"session":"s","timeout":5.0},"is_error":false,"tool_call_id":"c"}`},
-		{"translation of a thought", nil, post("/v1/tools/translate", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"action":null,"observation":{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{}},"is_error":false}`},
+		{"translation of a thought", nil, post("/v1/tools/translate", `{"name":"think","arguments":{"thought":"hm"}}`), "", 200, `{"action":null,"observation":{"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","extras":{},"outcome":"succeeded"},"is_error":false}`},
 		{"translation gone wrong", nil, post("/v1/tools/translate", `{"name":"execute_bash"}`), "", 200, ""},
 		{"translation without a name", nil, post("/v1/tools/translate", `{}`), "", 400, ""},
 		{"translation no JSON", nil, post("/v1/tools/translate", `{`), "", 422, ""},

@@ -169,7 +169,7 @@ func TestStreamReaderLeaves(t *testing.T) {
 	must(t, json.Unmarshal(get("/v1/actions").send(s).Body.Bytes(), &list))
 	w := get("/v1/actions/" + list.Actions[0].ID + "/events?after=1").send(s)
 	want := `{"event":"output","seq":2,"offset":3,"text":"two"}` + "\n" +
-		`{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{}}}` + "\n"
+		`{"event":"observation","seq":3,"observation":{"message":"No observation","observation":"null","content":"","extras":{},"outcome":"succeeded"}}` + "\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

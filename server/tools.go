@@ -65,17 +65,18 @@ func (s *Server) toolCall(sent api.ToolCall) *call {
 }
 
 // runCall returns what runs the call of a tool.
-func (s *Server) runCall(c *call) func(ctx context.Context, w api.Watch) ([]byte, error) {
-	return func(ctx context.Context, w api.Watch) ([]byte, error) {
+func (s *Server) runCall(c *call) func(ctx context.Context, w api.Watch) (result, error) {
+	return func(ctx context.Context, w api.Watch) (r result, err error) {
 		answer := c.answer
 		if c.req.Action == nil {
 			answer.Observation = s.tasks.Answer(c.req.Session, answer.Observation)
 		}
-		answer, err := s.runTool(ctx, c.req, answer, w)
-		if err != nil {
-			return nil, err
+		if answer, err = s.runTool(ctx, c.req, answer, w); err != nil {
+			return r, err
 		}
-		return api.EncodeToolAnswer(answer)
+		r.outcome, _ = api.OutcomeOf(answer.Observation)
+		r.body, err = api.EncodeToolAnswer(answer)
+		return r, err
 	}
 }
 
@@ -87,7 +88,7 @@ func (s *Server) runTool(ctx context.Context, req api.Request, answer api.ToolAn
 			return answer, err
 		}
 	}
-	answer.IsError, answer.ErrorCode = tools.Outcome(answer.Observation)
+	answer.IsError, answer.ErrorCode = api.ToolFailure(answer.Observation)
 	return answer, nil
 }
 
@@ -109,7 +110,7 @@ func (s *Server) translateTool(w http.ResponseWriter, r *http.Request) error {
 	req, answer := s.understand(call)
 	if req.Action == nil {
 		answer.Observation = s.tasks.Answer(call.Session, answer.Observation)
-		answer.IsError, answer.ErrorCode = tools.Outcome(answer.Observation)
+		answer.IsError, answer.ErrorCode = api.ToolFailure(answer.Observation)
 	}
 	body, err := api.EncodeTranslation(req, answer)
 	if err != nil {

@@ -102,11 +102,11 @@ func TestMethods(t *testing.T) {
 		{
 			"call a tool", "POST", "/v1/tools/call", "/v1/tools/call",
 			`{"dialect":"gemini","name":"read_file","arguments":"{\"path\": \"ü\"}","tool_call_id":"c1","session":"build","timeout":2.5}`,
-			200, `{"message":"x","observation":"error","content":"x","extras":{"error_id":""},"text":"x","is_error":true,"error_code":"file_not_found","tool_call_id":"c1","repaired":["a"]}`,
+			200, `{"message":"x","observation":"error","content":"x","extras":{},"outcome":"failed","code":"file_not_found","text":"x","is_error":true,"error_code":"file_not_found","tool_call_id":"c1","repaired":["a"]}`,
 			func(ctx context.Context, c *client.Client) (any, error) {
 				return c.CallTool(ctx, api.ToolCall{Dialect: "gemini", Name: "read_file", Arguments: `{"path": "ü"}`, ID: new("c1"), Session: "build", Timeout: new(2.5)})
 			},
-			api.ToolAnswer{Observation: api.ErrorObservation{Content: "x"}, Text: "x", IsError: true, ErrorCode: "file_not_found", ID: new("c1"), Repaired: []string{"a"}},
+			api.ToolAnswer{Observation: api.ErrorObservation{Content: "x", Code: "file_not_found"}, Text: "x", IsError: true, ErrorCode: "file_not_found", ID: new("c1"), Repaired: []string{"a"}},
 		},
 		{
 			"sessions", "GET", "/v1/sessions", "/v1/sessions", "", 200, `{"sessions":[` + sessionJSON + `]}`,

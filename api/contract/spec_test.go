@@ -32,7 +32,7 @@ func TestCheckResponse(t *testing.T) {
 		{"no JSON", "GET", "/alive", 200, json, `ok`, "invalid character"},
 		{"format", "GET", "/v1/sessions", 200, json, `{"sessions":[{"name":"a","state":"idle","working_dir":"/","pid":1,"shell":"sh","started":"today","commands":0,"output_bytes":0}]}`, "date-time"},
 		{"null for a list", "GET", "/v1/sessions", 200, json, `{"sessions":null}`, "want array"},
-		{"unknown extra", "POST", "/execute_action", 200, json, `{"message":"x","observation":"error","content":"x","extras":{"error_id":"","more":1}}`, "'more' not allowed"},
+		{"unknown extra", "POST", "/v1/actions", 200, json, `{"message":"x","observation":"error","content":"x","extras":{"more":1},"outcome":"failed"}`, "'more' not allowed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -159,7 +159,7 @@ func (s *suite) death(t *testing.T) {
 func (s *suite) refusals(t *testing.T) {
 	const multiple = "ERROR: Cannot execute multiple commands at once.\nPlease run each command separately OR chain them into a single command via && or ;\n" +
 		"Provided commands:\n(1) echo a\n(2) echo b"
-	if o := s.observe(t, api.RunAction{Command: "echo a\necho b"}, 60); o != (api.ErrorObservation{Content: multiple, Outcome: api.NotStarted}) {
+	if o := s.observe(t, api.RunAction{Command: "echo a\necho b"}, 60); o != (api.ErrorObservation{Content: multiple, Outcome: api.OutcomeNotStarted}) {
 		t.Errorf("two commands: got %+v", o)
 	}
 	// Clients cannot decode an error observation for a hidden command.

@@ -15,13 +15,6 @@ const (
 	InvalidArgument = "invalid_argument"
 )
 
-// The machine words for how commands come out badly; those of files are the
-// editor's.
-const (
-	commandFailed = "command_failed"
-	timedOut      = "timed_out"
-)
-
 // Error says what is wrong with a call: nothing was done.
 type Error struct {
 	// Code is one of the constants.

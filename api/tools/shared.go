@@ -137,7 +137,7 @@ var finish = tool{
 		silentRisk, thought,
 	},
 	build: func(v values) (Call, error) {
-		return answer(api.NullObservation{Content: v.text("message")})
+		return answer(api.SuccessObservation{Content: v.text("message")})
 	},
 }
 

@@ -42,9 +42,9 @@ func TestTranslate(t *testing.T) {
 		{"", "edit_file", `{"path":"/a","content":"x"}`, edit("/a", "", `"content":"x","impl_source":"llm_based_edit"`)},
 		{"", "edit_file", `{"path":"/a","content":"x","start":3,"end":"9"}`, edit("/a", "", `"content":"x","start":3,"end":9,"impl_source":"llm_based_edit"`)},
 		{"", "browser", `{"code":"noop()"}`, action("browse_interactive", `"browser_actions":"noop()","browsergym_send_msg_to_user":"","return_axtree":false`)},
-		{"", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
-		{"", "finish", `{"message":"done"}`, notice + `"message":"No observation","observation":"null","content":"done"}}`},
-		{"", "task_tracker", `{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo"}]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo","notes":""}]}}}`},
+		{"", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","outcome":"succeeded"}}`},
+		{"", "finish", `{"message":"done"}`, notice + `"message":"done","observation":"success","content":"done","outcome":"succeeded"}}`},
+		{"", "task_tracker", `{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo"}]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"plan","task_list":[{"id":"1","title":"x","status":"todo","notes":""}]},"outcome":"succeeded"}}`},
 
 		{"openhands-v1", "terminal", `{"command":"ls","is_input":false,"security_risk":"LOW","summary":"look"}`, run(`"ls"`, `,"security_risk":0`)},
 		{"openhands-v1", "terminal", `{"command":"","reset":true}`, run(`""`, `,"reset":true`)},
@@ -54,7 +54,7 @@ func TestTranslate(t *testing.T) {
 		{"openhands-v1", "glob", `{"pattern":"*.go"}`, action("glob", `"pattern":"**/*.go","path":"","ignore_case":false,"no_ignore":false`)},
 		{"openhands-v1", "glob", `{"pattern":"a/*.go","path":"/w"}`, action("glob", `"pattern":"a/*.go","path":"/w","ignore_case":false,"no_ignore":false`)},
 		{"openhands-v1", "grep", `{"pattern":"-x","include":"*.c"}`, action("grep", `"pattern":"-x","path":"","include":"*.c","exclude":"","ignore_case":true,"fixed_strings":false,"names_only":true,"no_ignore":false,"limit":0,"file_limit":0`)},
-		{"openhands-v1", "think", `{"thought":""}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
+		{"openhands-v1", "think", `{"thought":""}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","outcome":"succeeded"}}`},
 
 		{"gemini", "read_file", `{"absolute_path":"/a","offset":5,"limit":3}`, action("read", `"path":"/a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"gemini","offset":5,"limit":3`)},
 		{"gemini", "read_file", `{"path":"a","start_line":2,"end_line":2}`, action("read", `"path":"a","start":0,"end":-1,"impl_source":"default","view_range":null,"dialect":"gemini","start_line":2,"end_line":2`)},
@@ -82,14 +82,14 @@ func TestTranslate(t *testing.T) {
 		{"anthropic", "str_replace_based_edit_tool", `{"command":"insert","path":"/a","insert_line":2,"insert_text":"x"}`, edit("/a", "insert", `"insert_line":2,"new_str":"x","dialect":"anthropic"`)},
 		{"anthropic", "str_replace_based_edit_tool", `{"command":"create","path":"/a","file_text":"x"}`, edit("/a", "create", `"file_text":"x","dialect":"anthropic"`)},
 
-		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":""}}`},
-		{"gemini", "reject", `{"outputs":{"reason":"no"}}`, notice + `"message":"No observation","observation":"null","content":""}}`},
-		{"", "finish", `{"outputs":{},"thought":""}`, notice + `"message":"No observation","observation":"null","content":""}}`},
-		{"", "finish", `{"final_thought":"done","outputs":{}}`, notice + `"message":"No observation","observation":"null","content":"done"}}`},
-		{"strands", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged."}}`},
-		{"", "add_task", `{"parent":"0","goal":"x","subtasks":[]}`, notice + `"message":"No observation","observation":"null","content":""}}`},
-		{"", "modify_task", `{"task_id":"0.1","state":"completed"}`, notice + `"message":"No observation","observation":"null","content":""}}`},
-		{"anthropic", "task_tracking", `{"task_list":[]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"view","task_list":[]}}}`},
+		{"", "message", `{"content":"hi","image_urls":[],"wait_for_response":true,"security_risk":-1}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
+		{"gemini", "reject", `{"outputs":{"reason":"no"}}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
+		{"", "finish", `{"outputs":{},"thought":""}`, notice + `"message":"","observation":"success","content":"","outcome":"succeeded"}}`},
+		{"", "finish", `{"final_thought":"done","outputs":{}}`, notice + `"message":"done","observation":"success","content":"done","outcome":"succeeded"}}`},
+		{"strands", "think", `{"thought":"hm"}`, notice + `"message":"Your thought has been logged.","observation":"think","content":"Your thought has been logged.","outcome":"succeeded"}}`},
+		{"", "add_task", `{"parent":"0","goal":"x","subtasks":[]}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
+		{"", "modify_task", `{"task_id":"0.1","state":"completed"}`, notice + `"message":"No observation","observation":"null","content":"","outcome":"succeeded"}}`},
+		{"anthropic", "task_tracking", `{"task_list":[]}`, `{"action":null,"is_error":false,"observation":{"message":"","observation":"task_tracking","content":"","extras":{"command":"view","task_list":[]},"outcome":"succeeded"}}`},
 	}
 	seen := map[string]bool{}
 	for _, tt := range tests {

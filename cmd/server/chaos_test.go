@@ -574,7 +574,7 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 			return toldRefused
 		}
 	case api.RunObservation:
-		got, ended = o.Content, o.Outcome == api.Ended && o.Metadata.ExitCode == 0
+		got, ended = o.Content, o.Outcome == api.OutcomeSucceeded && o.Metadata.ExitCode == 0
 		want = strings.TrimSuffix(want, "\n")
 	case api.ExecObservation:
 		got, ended = o.Stdout, o.ExitCode != nil && *o.ExitCode == 0 && o.Stderr == "err\n" && o.StdoutTotal == int64(len(want))
@@ -589,7 +589,7 @@ func (c *chaos) judge(a *chaosAction, o api.Observation) verdict {
 		if want == "" {
 			want = "[Code executed successfully with no output]"
 		}
-		ended = o.Outcome == api.Ended && o.Failure == ""
+		ended = o.Outcome == api.OutcomeSucceeded && o.Failure == ""
 	default:
 	}
 	if a.cancels && (a.kind == "cell" || strings.HasPrefix(want, strings.TrimRight(untilKey(got), "\n"))) {

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Outcome says in a word how an action went.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeSucceeded  Outcome = "succeeded"
+	OutcomeFailed     Outcome = "failed"      // it ended badly; the code, if there is one, says how
+	OutcomeCancelled  Outcome = "cancelled"   // it began, and a request or the end of the server ended it
+	OutcomeRunning    Outcome = "running"     // it goes on, and the observation is a part of its result
+	OutcomeNotStarted Outcome = "not_started" // it did nothing, and may be sent again
+	OutcomeUnknown    Outcome = "unknown"     // it began, and its end was not seen
+)
+
+// Outcomes are all outcomes.
+var Outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeCancelled, OutcomeRunning, OutcomeNotStarted, OutcomeUnknown}
+
+// Codes of commands, programs and cells.
+const (
+	CodeFailed   = "command_failed" // the exit code is not 0, or the code raised an exception
+	CodeTimedOut = "timed_out"
+	CodeBusy     = "busy" // another command of the session runs
+)
+
+// The beginnings by which the legacy protocol says how a run and an edit ended
+// (docs/openhands.md, sections 3.2 and 5.3).
+const (
+	timedOutNote = "\n[The command timed out after "
+	silentNote   = "\n[The command has no new output after "
+	endedNote    = "\n[The command "
+	busyNote     = "\n[Your command "
+	refusedText  = "ERROR:\n"
+)
+
+// OutcomeOf returns how an action went by its observation, and a machine word for the reason
+// or "".
+func OutcomeOf(o Observation) (outcome Outcome, code string) {
+	switch o := o.(type) {
+	case RunObservation:
+		return o.outcome()
+	case ExecObservation:
+		return o.outcome()
+	case IPythonObservation:
+		if o.Outcome == "" && o.Failure == "" {
+			return OutcomeSucceeded, ""
+		}
+		return cmp.Or(o.Outcome, OutcomeFailed), o.Failure
+	case ReadObservation:
+		return failedIf(o.Code != "" || o.ImplSource == implEditor && strings.HasPrefix(o.Content, refusedText), o.Code)
+	case EditObservation:
+		return failedIf(o.Code != "" || strings.HasPrefix(o.Content, refusedText), o.Code)
+	case BrowseObservation:
+		return failedIf(o.Error, CodeFailed)
+	case MCPObservation:
+		return failedIf(strings.HasSuffix(o.Content, mcpFailed), CodeFailed)
+	case UserRejectedObservation:
+		return OutcomeNotStarted, ""
+	case ErrorObservation:
+		return cmp.Or(o.Outcome, OutcomeFailed), o.Code
+	default:
+		return OutcomeSucceeded, ""
+	}
+}
+
+func failedIf(failed bool, code string) (Outcome, string) {
+	if failed {
+		return OutcomeFailed, code
+	}
+	return OutcomeSucceeded, ""
+}
+
+// outcome goes by the exit code and the notes where the server, such as the reference, does
+// not say it.
+func (o RunObservation) outcome() (Outcome, string) {
+	m := o.Metadata
+	switch {
+	case o.Outcome != "":
+		return o.Outcome, o.Code
+	case m.ExitCode == 0:
+		return OutcomeSucceeded, ""
+	case m.ExitCode > 0:
+		return OutcomeFailed, CodeFailed
+	case strings.HasPrefix(m.Suffix, timedOutNote):
+		return OutcomeRunning, CodeTimedOut
+	case strings.HasPrefix(m.Suffix, silentNote):
+		return OutcomeRunning, ""
+	case strings.HasPrefix(m.Suffix, endedNote):
+		return OutcomeFailed, CodeFailed
+	case strings.HasPrefix(m.Suffix, busyNote):
+		return OutcomeNotStarted, CodeBusy
+	}
+	return OutcomeNotStarted, ""
+}
+
+func (o ExecObservation) outcome() (Outcome, string) {
+	by := ""
+	if o.EndedBy != nil {
+		by = *o.EndedBy
+	}
+	switch {
+	case o.PID == nil:
+		return OutcomeNotStarted, ""
+	case o.ExitCode == nil && o.Signal == nil:
+		return OutcomeRunning, CodeTimedOut
+	case by == "kill_after":
+		return OutcomeFailed, CodeTimedOut
+	case by != "":
+		return OutcomeCancelled, ""
+	}
+	return failedIf(o.ExitCode == nil || *o.ExitCode != 0, CodeFailed)
+}
+
+// ToolFailure returns what is_error and error_code say of an observation: a command that goes
+// on has not failed.
+func ToolFailure(o Observation) (isError bool, errorCode string) {
+	switch outcome, code := OutcomeOf(o); outcome {
+	case OutcomeSucceeded, OutcomeRunning:
+		return false, ""
+	case OutcomeFailed:
+		return true, cmp.Or(code, CodeFailed)
+	default:
+		return true, cmp.Or(code, string(outcome))
+	}
+}
+
+// WithOutcome returns an observation of the legacy protocol, which does not say all, with the
+// outcome that was recorded.
+func WithOutcome(o Observation, outcome Outcome) Observation {
+	switch o := o.(type) {
+	case RunObservation:
+		if o.Outcome != outcome {
+			o.Outcome, o.Code = outcome, ""
+		}
+		return o
+	case IPythonObservation:
+		if o.Outcome != outcome {
+			o.Outcome, o.Failure = outcome, ""
+		}
+		return o
+	case ErrorObservation:
+		if o.Outcome = outcome; outcome == OutcomeFailed { // which is the zero value
+			o.Outcome = ""
+		}
+		return o
+	default:
+		return o
+	}
+}
+
+// legacyFinished is the outcome of the legacy protocol for what ended, also badly.
+const legacyFinished Outcome = "finished"
+
+// EncodeLegacy is EncodeObservation by the legacy protocol: success, the pid -1, a
+// _diff_cache, an empty error_id, and the outcomes "finished", "running", "not_started" and
+// "failed", where it has one.
+func EncodeLegacy(o Observation) ([]byte, error) {
+	w, err := wireOf(o)
+	if err != nil {
+		return nil, err
+	}
+	outcome, code := w.Outcome, w.Code
+	w.Outcome, w.Code = legacyFinished, ""
+	if outcome == OutcomeRunning || outcome == OutcomeNotStarted {
+		w.Outcome = outcome
+	}
+	switch o := o.(type) {
+	case RunObservation:
+		w.Message, w.Extras, w.Success = o.ended(), plainRun(o), new(o.Metadata.ExitCode == 0)
+	case ExecObservation:
+		w.Success = new(o.ExitCode != nil && *o.ExitCode == 0)
+	case IPythonObservation:
+		if w.Success, w.Code = new(true), code; outcome == OutcomeCancelled {
+			w.Code = CodeFailed
+		}
+	case WriteObservation, FileObservation:
+	case ReadObservation:
+		w.Outcome, w.Code = legacyEdited(o.Code), o.Code
+	case EditObservation:
+		w.Outcome, w.Code, w.Extras = legacyEdited(o.Code), o.Code, o.legacyExtras()
+	case ErrorObservation:
+		w.Outcome, w.Code, w.Extras = outcome, code, plainError(o)
+		if outcome == OutcomeUnknown || outcome == OutcomeCancelled {
+			w.Outcome = ""
+		}
+	default:
+		w.Outcome = ""
+	}
+	return w.encode(o)
+}
+
+func legacyEdited(code string) Outcome {
+	if code != "" {
+		return OutcomeFailed
+	}
+	return legacyFinished
+}
