@@ -25,7 +25,8 @@ as an argument, from a file, or from standard input where neither is given or th
 argument is "-". It is what /execute_action takes, {"action": {...}}, or just
 the object inside; /openapi.yaml describes all of them.
 
-It exits with 0 when there is an observation, whatever that says.`,
+It exits with 0 when the action succeeded, and otherwise as follow does: with the exit
+code of its command, 124 while that goes on, or 1.`,
 		Example: `  runtimectl act build '{"action": "run", "args": {"command": "uname -a"}}'
   runtimectl act build --file edit.json -o yaml
   echo '{"action": "read", "args": {"path": "go.mod"}}' |
@@ -60,7 +61,10 @@ It exits with 0 when there is an observation, whatever that says.`,
 			if err != nil {
 				return err
 			}
-			return p.Print(format, output.Document(data))
+			if err := p.Print(format, output.Document(data)); err != nil {
+				return err
+			}
+			return actionEnd(o)
 		})
 	}
 	return c

@@ -70,7 +70,7 @@ func (p *program) wait() *cobra.Command {
 shows it; with -o json or yaml, with its observation. Ctrl-C ends the wait alone: the
 action goes on.
 
-It exits with 0 when the action has ended, however it did.`,
+It exits with 0 when the action succeeded, and otherwise as follow does.`,
 		Example: `  runtimectl wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
   runtimectl wait -o json build "$id" | jq .observation`,
 		Args:              command.Takes(2, 2),
@@ -87,7 +87,14 @@ It exits with 0 when the action has ended, however it did.`,
 			if err != nil {
 				return err
 			}
-			return p.Print(format, oneAction(a))
+			o, err := api.DecodeObservation(a.Observation)
+			if err != nil {
+				return err
+			}
+			if err := p.Print(format, oneAction(a)); err != nil {
+				return err
+			}
+			return actionEnd(o)
 		})
 	}
 	return c

@@ -92,12 +92,16 @@ func TestActions(t *testing.T) {
 		State       string
 		Observation struct{ Extras map[string]any }
 	}
-	if got := <-wait; got.code != 0 || json.Unmarshal([]byte(got.stdout), &ended) != nil || ended.State != api.StateDone || ended.Observation.Extras["exit_code"] != 7.0 {
+	if got := <-wait; got.code != 7 || json.Unmarshal([]byte(got.stdout), &ended) != nil || ended.State != api.StateDone || ended.Observation.Extras["exit_code"] != 7.0 {
 		t.Errorf("wait: got %+v", got)
 	}
 	for _, line := range [][]string{{"wait", a.ID}, {"cancel", a.ID}, {"wait", fmt.Sprint(a.N)}} { // it has ended
-		if got := m.ok(line[0], "box", line[1]); !strings.Contains(got, a.ID+"   done") {
-			t.Errorf("%q: got %s", line, got)
+		want := 0
+		if line[0] == "wait" {
+			want = 7
+		}
+		if code, got, stderr := m.run(line[0], "box", line[1]); code != want || !strings.Contains(got, a.ID+"   done") {
+			t.Errorf("%q: exit code %d, %s, %s", line, code, got, stderr)
 		}
 	}
 	if got := m.ok("output", "box", fmt.Sprint(a.N)); got != "hello\n" {

@@ -321,7 +321,7 @@ func (s step) check(o api.Observation, output string) error {
 		if code := run.Metadata.ExitCode; code != s.exit {
 			return fmt.Errorf("the exit code is %d instead of %d", code, s.exit)
 		}
-		if s.exit == unfinished && !strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix) {
+		if _, code := api.OutcomeOf(run); s.exit == unfinished && code != api.CodeTimedOut {
 			return errors.New("the command was not started")
 		}
 	}

@@ -255,7 +255,7 @@ func TestStepCheck(t *testing.T) {
 	}{
 		"success":      {step{action: run}, ran(0, ""), "", ""},
 		"failure":      {step{action: run}, ran(2, ""), "", "the exit code is 2 instead of 0"},
-		"unfinished":   {step{action: run, exit: unfinished}, ran(-1, timedOutSuffix+"1 seconds]"), "", ""},
+		"unfinished":   {step{action: run, exit: unfinished}, ran(-1, "\n[The command timed out after 1 seconds]"), "", ""},
 		"not started":  {step{action: run, exit: unfinished}, ran(-1, ""), "", "the command was not started"},
 		"refused":      {step{action: run}, api.ErrorObservation{}, "", "the answer is an error"},
 		"text":         {step{holds: []string{"b", "c"}}, api.ReadObservation{}, "abc", ""},

@@ -255,7 +255,7 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 	if !ok {
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
-	if opts.timeout > 0 && strings.HasPrefix(run.Metadata.Suffix, timedOutSuffix) {
+	if _, code := api.OutcomeOf(run); opts.timeout > 0 && code == api.CodeTimedOut {
 		interrupt(ctx, c, session)
 		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
 	}
@@ -283,10 +283,6 @@ func runEnd(run api.RunObservation) error {
 	}
 	return fmt.Errorf("the command has no exit code: %s", output.Clean(strings.TrimSpace(run.Metadata.Suffix)))
 }
-
-// timedOutSuffix begins what the server says of a command that was not done in
-// time; one that was not begun has no exit code either.
-const timedOutSuffix = "\n[The command timed out after "
 
 // stream sends an action and shows its output as it comes. When ctx is over the
 // command is interrupted, and what it says to that is shown too.

@@ -104,11 +104,14 @@ func TestAct(t *testing.T) {
 		{[]string{"box", `{"action":"run","args":{"command":"echo bare"}}`}, `"content": "bare"`},
 		{[]string{"box", "--file", file}, `"content": "from a file"`},
 		{[]string{"-o", "yaml", "box", `{"action":"run","args":{"command":"echo yaml"}}`}, "\ncontent: yaml\n"},
-		{[]string{"box", `{"action":"run","args":{"command":"exit 5"}}`}, `"exit_code": 5`},
 	} {
 		if got := m.ok(append([]string{"act"}, tt.args...)...); !strings.Contains(got, tt.want) {
 			t.Errorf("%q: got %s\nwant %s", tt.args, got, tt.want)
 		}
+	}
+	code, stdout, stderr := m.run("act", "box", `{"action":"run","args":{"command":"(exit 5)"}}`)
+	if code != 5 || !strings.Contains(stdout, `"exit_code": 5`) || stderr != "" {
+		t.Errorf("a command that failed: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	for _, tt := range []struct{ action, want string }{
 		{`{"action":"fly"}`, `action "fly" is unknown`},

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,21 +50,27 @@ does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
 	return c
 }
 
-// actionEnd returns how an action ended, as the end of exec: with the exit code of its
-// command if it is one, and otherwise with an error if it failed.
+// actionEnd returns how an action went, as the end of exec: nil where it succeeded, and otherwise
+// the exit code of its command if it has one.
 func actionEnd(o api.Observation) error {
 	const late = "the command was not done in its time"
+	outcome, code := api.OutcomeOf(o)
+	var ended error
 	switch o := o.(type) {
 	case api.ExecObservation:
-		return programEnd(o, late)
+		ended = programEnd(o, late)
 	case api.RunObservation:
-		if strings.HasPrefix(o.Metadata.Suffix, timedOutSuffix) {
-			return &command.ExitError{Code: command.ExitTimeout, Why: late}
-		}
-		return runEnd(o)
-	case api.ErrorObservation:
-		return fmt.Errorf("the action failed: %s", output.Clean(o.Content))
+		ended = runEnd(o)
 	default:
-		return nil
+		ended = fmt.Errorf("the action failed: %s", output.Clean(output.Content(o)))
 	}
+	switch own, _ := errors.AsType[*command.ExitError](ended); {
+	case outcome == api.OutcomeSucceeded:
+		return nil
+	case outcome == api.OutcomeRunning, ended == nil && code == api.CodeTimedOut:
+		return &command.ExitError{Code: command.ExitTimeout, Why: late}
+	case outcome == api.OutcomeCancelled && own == nil: // it ended well all the same, or has no exit code
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "the action was cancelled"}
+	}
+	return ended
 }

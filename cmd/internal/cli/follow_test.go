@@ -60,11 +60,15 @@ func TestFollowOthers(t *testing.T) {
 	if code, stdout, stderr := m.run("follow", "box", newest()); code != 3 || stdout != "in a session\n" || stderr != "" {
 		t.Errorf("a session's: exit code %d, %q, %q", code, stdout, stderr)
 	}
-	m.ok("act", "box", `{"action":"run","args":{"command":"sleep 1000","blocking":true},"timeout":3}`)
+	if code, _, stderr := m.run("act", "box", `{"action":"run","args":{"command":"sleep 1000","blocking":true},"timeout":3}`); code != command.ExitTimeout {
+		t.Errorf("act: exit code %d, %q", code, stderr)
+	}
 	if code, _, stderr := m.run("follow", "box", newest()); code != command.ExitTimeout || stderr != "runtimectl: the command was not done in its time\n" {
 		t.Errorf("late: exit code %d, %q", code, stderr)
 	}
-	m.ok("act", "box", `{"action":"read","args":{"path":"/no/such"}}`)
+	if code, stdout, stderr := m.run("act", "box", `{"action":"read","args":{"path":"/no/such"}}`); code != command.ExitFailed || !strings.Contains(stdout, `"code": "file_not_found"`) {
+		t.Errorf("act: exit code %d, %q, %q", code, stdout, stderr)
+	}
 	if code, stdout, stderr := m.run("follow", "box", newest()); code != command.ExitOwn || stdout != "" || !strings.HasPrefix(stderr, "runtimectl: the action failed: ") {
 		t.Errorf("a failure: exit code %d, %q, %q", code, stdout, stderr)
 	}

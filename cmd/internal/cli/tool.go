@@ -128,7 +128,7 @@ object, as an argument, from a file, or from standard input where neither is giv
 or the argument is "-". They are sent as they are: what is wrong with them is for
 the sandbox to say, as to a model.
 
-It exits with 0 when there is an answer, whatever that says.`,
+It exits with 0 when is_error is false and nothing goes on, and otherwise as act does.`,
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
   runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' |
     jq -r .content`,
@@ -172,7 +172,10 @@ It exits with 0 when there is an answer, whatever that says.`,
 			if err != nil {
 				return err
 			}
-			return p.Print(format, output.Document(data))
+			if err := p.Print(format, output.Document(data)); err != nil {
+				return err
+			}
+			return actionEnd(answer.Observation)
 		})
 	}
 	return c

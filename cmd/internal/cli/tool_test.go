@@ -37,7 +37,7 @@ func TestTool(t *testing.T) {
 		t.Helper()
 		answer.Content, answer.ErrorCode, answer.SHA256 = "", "", ""
 		code, stdout, stderr := tool(append([]string{"call"}, args...)...)
-		if err := json.Unmarshal([]byte(stdout), &answer); code != 0 || err != nil {
+		if err := json.Unmarshal([]byte(stdout), &answer); (code != 0) != answer.IsError || err != nil {
 			t.Fatalf("%q: exit code %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
