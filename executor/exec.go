@@ -93,6 +93,7 @@ func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until t
 	if err != nil {
 		return nil, err
 	}
+	p.Forget() // the action ends
 	o := observeProgram(r)
 	if r.Running {
 		o.Waiting = e.look(programPlace(p))

@@ -30,6 +30,7 @@ import (
 	"github.com/actiond/actiond/executor/search"
 	"github.com/actiond/actiond/executor/waiting"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/mark"
 	"github.com/actiond/actiond/internal/tempfile"
 )
 
@@ -69,6 +70,9 @@ type Config struct {
 	Browser bool
 	// AllowRoot lets an operator run programs as root. It needs a process of root's.
 	AllowRoot bool
+	// Marks records what would outlive a crash of this process. Of what another process recorded there,
+	// New ends what is left, unless there is Inherited; nil records nothing.
+	Marks *mark.Ledger
 	// Inherited is the state of an Executor that another program of this process had;
 	// nil begins anew.
 	Inherited *Frozen
@@ -109,12 +113,21 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.SoftTimeout == 0 {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
-	mark := markName + "=" + rand.Text()
+	own := markName + "=" + rand.Text()
 	inherited := cfg.Inherited
 	if cfg.Inherited = nil; inherited != nil { // what no session needs is not kept
-		mark = inherited.Mark
+		own = inherited.Mark
 	}
-	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), func(v string) bool { return strings.HasPrefix(v, markName+"=") }), mark)
+	if inherited == nil {
+		endLeftovers(ctx, cfg.Marks, cfg.User, cfg.Logger)
+	}
+	if err := cfg.Marks.Add(sessionsMark(own)); err != nil {
+		cfg.Logger.WarnContext(ctx, "sessions would outlive a crash of the server", slog.Any("error", err))
+	}
+	ours := func(v string) bool {
+		return strings.HasPrefix(v, markName+"=") || strings.HasPrefix(v, sessionsName+"=")
+	}
+	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), ours), own, sessionsMark(own))
 	editor, err := edit.New(edit.Config{
 		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User,
 	})
@@ -127,13 +140,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		cfg: cfg, editor: editor, notebook: newNotebook(cfg),
 		browser:  newBrowser(cfg), //nolint:contextcheck // ctx bounds the start of the default session
 		searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
-		programs: process.New(process.Config{Env: environment(cfg.Env, cfg.User, nil), User: cfg.User}),
+		programs: process.New(process.Config{Env: withoutSessions(environment(cfg.Env, cfg.User, nil)), User: cfg.User, Marks: cfg.Marks}),
 		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
-		ports: &ports.Finder{User: cfg.User, Mark: mark}, looker: waiting.New(cfg.User),
-		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime), mark: mark,
+		ports: &ports.Finder{User: cfg.User, Mark: own}, looker: waiting.New(cfg.User),
+		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime), mark: own,
 	}
 	if cfg.AllowRoot {
-		e.asRoot = process.New(process.Config{AnyUser: true})
+		e.asRoot = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
@@ -166,6 +179,7 @@ func (e *Executor) Close() error {
 	e.sessions.closeAll()
 	others.Wait()
 	e.python.Close()
+	e.cfg.Marks.Remove(sessionsMark(e.mark))
 	return e.editor.Close()
 }
 
@@ -374,7 +388,7 @@ func (e *Executor) setEnv(owners map[string]string) {
 		e.notebook.SetEnv(variables)
 	}
 	e.mcp.SetEnv(variables)
-	e.programs.SetEnv(variables)
+	e.programs.SetEnv(withoutSessions(variables))
 	if e.browser != nil {
 		e.browser.SetEnv(variables)
 	}

@@ -11,13 +11,14 @@ import (
 	"sync"
 
 	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/mark"
 )
 
 // beginJournal takes the directory of the journal of actions: below the state directory, or
 // one of its own for this working directory and address. opened returns the journal once it
 // was read, which goes on meanwhile. If no directory was asked for and none can be used, the
-// journal is in memory, and /readyz says so.
-func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), err error) {
+// journal is in memory, and /readyz says so. The marks, which lie beside it, are nil then.
+func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), marks *mark.Ledger, err error) {
 	cfg := opts.journal
 	if opts.stateDir != "" {
 		cfg.Dir = filepath.Join(opts.stateDir, "journal")
@@ -35,7 +36,12 @@ func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (
 	j, load, err := journal.Begin(cfg)
 	if err != nil {
 		j, err = inMemory(err)
-		return func() (*journal.Journal, error) { return j, nil }, err
+		return func() (*journal.Journal, error) { return j, nil }, nil, err
+	}
+	if cfg.Dir != "" {
+		if marks, err = mark.OpenLedger(cfg.Dir); err != nil {
+			logger.Warn("programs would outlive a crash of the server", slog.Any("error", err))
+		}
 	}
 	var reading sync.WaitGroup
 	var failed error
@@ -47,7 +53,7 @@ func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (
 	return func() (*journal.Journal, error) {
 		reading.Wait()
 		return j, failed
-	}, nil
+	}, marks, nil
 }
 
 // ownJournal returns the directory of a journal without a state directory, "" for none.

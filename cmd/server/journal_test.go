@@ -56,9 +56,10 @@ func TestDefaultJournal(t *testing.T) { //nolint:paralleltest // root's director
 
 // openJournal opens the journal of a server whose variables have the value env.
 func openJournal(opts *options, env string, logger *slog.Logger) (*journal.Journal, error) {
-	opened, err := beginJournal(opts, func(string) string { return env }, logger)
+	opened, marks, err := beginJournal(opts, func(string) string { return env }, logger)
 	if err != nil {
 		return nil, err
 	}
+	_ = marks.Close()
 	return opened()
 }

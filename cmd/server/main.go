@@ -119,10 +119,11 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if before != nil {
 		opts.journal.Lock, opts.journal.Living = os.NewFile(uintptr(before.Lock), "lock"), before.Server.Living()
 	}
-	opened, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
+	opened, marks, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
 	if err != nil {
 		return err
 	}
+	defer func() { _ = marks.Close() }() // every write was checked
 	defer func() {
 		if actions, err := opened(); err == nil {
 			_ = actions.Close() // every write was checked
@@ -146,7 +147,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		}
 	}
 	exec, err := executor.New(ctx, executor.Config{
-		Inherited:  inherited,
+		Inherited: inherited, Marks: marks,
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,

@@ -11,6 +11,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/mark"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	// AnyUser says that programs may become other users, as root's can: what they started is
 	// found by its mark, whatever its user.
 	AnyUser bool
+	// Marks records the mark of each program before it is started, until the program ends or [Process.Forget] is
+	// called. nil records nothing.
+	Marks *mark.Ledger
 	// Max bounds the programs that run, together with those that have ended and left their
 	// streams to another process; 0 means 256.
 	Max int
@@ -123,7 +127,9 @@ func (p *Process) Start() error {
 	if err != nil {
 		return err
 	}
+	_ = p.engine.cfg.Marks.Add(p.mark) // on a full disk the program would outlive a crash
 	if err := p.launch(p.command, env); err != nil {
+		p.Forget()
 		p.engine.forget(p)
 		return err
 	}

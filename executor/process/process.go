@@ -109,6 +109,9 @@ type Result struct {
 // its process group.
 func (p *Process) PID() int { return p.process.Pid }
 
+// Forget takes the mark of the program out of [Config].Marks: it lives on after a crash of this process.
+func (p *Process) Forget() { p.engine.cfg.Marks.Remove(p.mark) }
+
 // Wait returns how the program ended, or how it is when the limit is over, unless that
 // is negative. ctx bounds the wait too; its cause is the error then. The program goes on
 // in either case.
@@ -169,6 +172,7 @@ func (p *Process) wait() {
 	if !channel.Closed(p.over) { // before an upgrade
 		p.awaitEnd()
 	}
+	p.Forget()
 	p.running.Wait()
 	p.engine.forget(p)
 }

@@ -25,6 +25,11 @@ const execTime = time.Second
 // one. Signal 0 does nothing else. It reads environments with the rights of the
 // calling thread.
 func Signal(mark string, uid int, what syscall.Signal, except map[int]bool) (found bool) {
+	return SignalAny(map[string]bool{mark: true}, uid, what, except)
+}
+
+// SignalAny is Signal for the processes that have one of the marks.
+func SignalAny(marks map[string]bool, uid int, what syscall.Signal, except map[int]bool) (found bool) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return false
@@ -34,14 +39,14 @@ func Signal(mark string, uid int, what syscall.Signal, except map[int]bool) (fou
 	limit := time.Now().Add(execTime)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
-		if err == nil && pid != os.Getpid() && !except[pid] && signalOne(pid, mark, uid, what, limit) {
+		if err == nil && pid != os.Getpid() && !except[pid] && signalOne(pid, marks, uid, what, limit) {
 			found = true
 		}
 	}
 	return found
 }
 
-func signalOne(pid int, mark string, uid int, what syscall.Signal, limit time.Time) bool {
+func signalOne(pid int, marks map[string]bool, uid int, what syscall.Signal, limit time.Time) bool {
 	// The descriptor keeps the number from meaning another process. If the process has
 	// ended by then, the signal reaches no process.
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -49,21 +54,23 @@ func signalOne(pid int, mark string, uid int, what syscall.Signal, limit time.Ti
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return has(pid, mark, uid, limit) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
+	return has(pid, marks, uid, limit) && unix.PidfdSendSignal(fd, what, nil, 0) == nil
 }
 
 // Has reports whether the environment of a process of a user has the mark.
-func Has(pid int, mark string, uid int) bool { return has(pid, mark, uid, time.Time{}) }
+func Has(pid int, mark string, uid int) bool {
+	return has(pid, map[string]bool{mark: true}, uid, time.Time{})
+}
 
 // has is Has that waits until limit for a process that is executing a program.
-func has(pid int, mark string, uid int, limit time.Time) bool {
+func has(pid int, marks map[string]bool, uid int, limit time.Time) bool {
 	environ, err := environOf(pid, uid)
 	for err == nil && len(environ) == 0 && time.Now().Before(limit) && executing(pid) {
 		<-time.After(time.Millisecond)
 		environ, err = environOf(pid, uid)
 	}
 	for variable := range bytes.SplitSeq(environ, []byte{0}) {
-		if string(variable) == mark {
+		if marks[string(variable)] {
 			return true
 		}
 	}

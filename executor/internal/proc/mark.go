@@ -21,6 +21,16 @@ func KillMarked(variable string, user *identity.User) {
 	})
 }
 
+// SignalAnyMarked sends a signal to the processes of a user that have one of the marks, and
+// reports whether it found one, as KillMarked does.
+func SignalAnyMarked(marks map[string]bool, user *identity.User, what syscall.Signal) (found bool) {
+	_ = user.Do(func() error {
+		found = mark.SignalAny(marks, user.EffectiveUID(), what, nil)
+		return nil
+	})
+	return found
+}
+
 // SignalMarked sends a signal to the processes that KillMarked kills, except those with
 // the excepted numbers, and reports whether it found one. Signal 0 does nothing else.
 func SignalMarked(variable string, user *identity.User, what syscall.Signal, except map[int]bool) (found bool) {

@@ -1,0 +1,81 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/mark"
+)
+
+// sessionsName is the variable of shells, kernels, MCP servers and browsers, and of what they start. They end
+// with their server. A program of exec has one of its own, which is recorded while its action waits for it.
+const sessionsName = "ACTIOND_SESSIONS"
+
+// sessionsMark is the variable of a server's sessions, by its mark.
+func sessionsMark(server string) string {
+	return sessionsName + strings.TrimPrefix(server, markName)
+}
+
+// withoutSessions returns the environment of programs that live on when their action ended.
+func withoutSessions(env []string) (out []string) {
+	for _, v := range env {
+		if !strings.HasPrefix(v, sessionsName+"=") {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+const (
+	// leftGrace is how long what a dead server left has between SIGTERM and SIGKILL.
+	leftGrace = time.Second
+	// leftLook is the pause between looks at it, and killLooks times that what it has to go then.
+	leftLook  = 20 * time.Millisecond
+	killLooks = 50
+)
+
+// endLeftovers ends the processes that bear a recorded mark: those of sessions and of actions that had not
+// ended when their server died. It returns once they are gone, or cannot be killed, or ctx ends.
+func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, logger *slog.Logger) {
+	left := marks.Marks()
+	if len(left) == 0 {
+		return
+	}
+	tell := func(what unix.Signal) (found bool) {
+		users := []*identity.User{user}
+		if os.Geteuid() == 0 { // programs of root's may have become other users
+			users = proc.Users()
+		}
+		for _, u := range users {
+			found = proc.SignalAnyMarked(left, u, what) || found
+		}
+		return found
+	}
+	if tell(unix.SIGTERM) {
+		logger.WarnContext(ctx, "ending processes of a server that died")
+		for until := time.Now().Add(leftGrace); tell(0) && time.Now().Before(until); {
+			if channel.Sleep(ctx, leftLook) != nil {
+				return // the next server goes on
+			}
+		}
+		for range killLooks { // one may have started another before it died
+			if !tell(unix.SIGKILL) {
+				break
+			}
+			if channel.Sleep(ctx, leftLook) != nil {
+				return
+			}
+		}
+	}
+	for m := range left {
+		marks.Remove(m)
+	}
+}
