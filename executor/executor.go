@@ -151,6 +151,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
+		Slow: func(ctx context.Context, limit time.Duration) {
+			cfg.Logger.WarnContext(ctx, "the start files of a shell did not end in time, and the shell goes on without them", slog.Duration("limit", limit))
+		},
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
 	if inherited != nil {
 		e.inherit(inherited)

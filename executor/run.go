@@ -71,7 +71,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	case a.IsStatic:
 		command.Waits = nil // its shell is not handed over
 		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
-		result.Restarted = "" // no shell comes after this one
+		result.Restarted, result.SlowStart = "", 0 // no shell comes after this one
 		defer release()
 	default:
 		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
@@ -409,6 +409,9 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 	if r.Restarted != "" {
 		o.Metadata.Suffix += fmt.Sprintf("\n[The shell %s. A new one takes its place in %s, with the exported variables, functions and aliases that were saved.]",
 			r.Restarted, r.Dir)
+	}
+	if r.SlowStart > 0 {
+		o.Metadata.Suffix += fmt.Sprintf("\n[The start files of the shell, such as ~/.bashrc, did not end within %v. The shell goes on without them.]", r.SlowStart)
 	}
 	name := e.cfg.User.Username()
 	python := e.python.Find(r.Path, r.Dir)

@@ -25,6 +25,7 @@ type Frozen struct {
 	Status, Job             int
 	ReportedAt              time.Duration
 	Died, Retired, Prompt   string
+	Slow                    time.Duration
 	Plain, Keyed            bool
 	Count, Seq              int64
 	Started                 time.Time
@@ -156,7 +157,7 @@ func (s *Session) freeze(keep func(*os.File) (int, error)) (*Frozen, error) {
 	}
 	f := &Frozen{
 		Program: s.cfg.Program, FirstDir: s.cfg.Dir, Env: s.cfg.Env, Dir: s.dir, Path: s.path, Flags: s.flags, State: s.state,
-		Status: s.status, Job: s.jobPID, ReportedAt: s.reportedAt, Died: s.died, Retired: s.retired, Prompt: s.prompt, Plain: s.plain, Keyed: s.keyed,
+		Status: s.status, Job: s.jobPID, ReportedAt: s.reportedAt, Died: s.died, Slow: s.slow, Retired: s.retired, Prompt: s.prompt, Plain: s.plain, Keyed: s.keyed,
 		Count: s.count, Seq: s.seq, Started: s.started, LogEnd: s.log.End(), Drawn: s.drawn, Starts: s.start,
 	}
 	f.LastByte = proc.Uptime() - time.Since(s.lastByte)
@@ -223,7 +224,7 @@ func Restore(cfg Config, f *Frozen, waited bool) (*Session, error) {
 	cfg.Program, cfg.Dir, cfg.Env = f.Program, f.FirstDir, f.Env
 	s := &Session{
 		cfg: cfg, turn: make(chan struct{}, 1), screen: screen.New(terminalCols, terminalRows),
-		dir: f.Dir, path: f.Path, flags: f.Flags, state: f.State, status: f.Status, jobPID: f.Job, reportedAt: f.ReportedAt, died: f.Died, retired: f.Retired,
+		dir: f.Dir, path: f.Path, flags: f.Flags, state: f.State, status: f.Status, jobPID: f.Job, reportedAt: f.ReportedAt, died: f.Died, slow: f.Slow, retired: f.Retired,
 		prompt: f.Prompt, plain: f.Plain, keyed: f.Keyed, count: f.Count, seq: f.Seq, started: f.Started, start: f.Starts, drawn: f.Drawn,
 		heard: f.Heard, lastByte: time.Now().Add(min(0, f.LastByte-proc.Uptime())), log: outputLog{end: f.LogEnd - int64(len(f.Log))},
 	}

@@ -520,6 +520,7 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 	}
 	r.Status, r.Background, r.Dir, r.Path = cur.status, cur.pid, s.dir, s.path
 	r.Restarted, s.died = s.died, ""
+	r.SlowStart, s.slow = s.slow, 0
 	if s.current == cur {
 		s.current = nil
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,9 @@ type Config struct {
 	// relative, with a slash behind those of directories. Attachments complete
 	// paths by it; nil completes nothing.
 	List func(ctx context.Context, dir, path string) ([]string, error)
+	// Slow is called when the start files of a shell did not end within a limit, and a
+	// shell without them takes its place; nil calls nothing.
+	Slow func(ctx context.Context, limit time.Duration)
 }
 
 // Command is a command, input for one, or a request for more output.
@@ -135,6 +140,9 @@ type Result struct {
 	// Restarted says how the shell ended, if it had to be started anew since
 	// the last answer (or will be, for the next command); "" otherwise.
 	Restarted string
+	// SlowStart is the limit within which the start files did not end since the last
+	// answer, so that the shell goes on without them; 0 where they did.
+	SlowStart time.Duration
 	// Cancelled is the last signal that was sent to end a cancelled command: "Ctrl-C",
 	// "SIGTERM" or "SIGKILL", or "the end of its shell"; otherwise "".
 	Cancelled string
@@ -184,6 +192,7 @@ type Session struct {
 	reportedAt time.Duration // as [proc.Uptime] returns it
 	retired    string        // why this process ended the shell, "" if it did not
 	died       string        // how the last shell ended, until an answer says so
+	slow       time.Duration // the limit within which start files did not end, likewise
 	prompt     string        // last line of the last answer, before typed text
 	count      int64
 	started    time.Time
@@ -205,8 +214,12 @@ var ErrNotBegun = errors.New("the command was not begun")
 // ErrNotHere says that a command did not come with its session from another program.
 var ErrNotHere = errors.New("the command was not handed over")
 
-// errStart says that a shell ended or fell silent before it was ready.
-var errStart = errors.New("the shell did not become ready")
+// errStart says that a shell ended or fell silent before it was ready, and errLate
+// that it fell silent.
+var (
+	errStart = errors.New("the shell did not become ready")
+	errLate  = fmt.Errorf("%w in time", errStart)
+)
 
 // readyTime bounds the first start of a shell, its personal files included, and
 // againTime any later one: two of those are tried within the usual soft limit.
@@ -306,30 +319,44 @@ func (p *start) wait(ctx context.Context, over <-chan time.Time) error {
 func (s *Session) relaunch(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		plain := s.plain
+		plain, died, limit := s.plain, s.died, readyTime
 		if plain {
 			s.state = ""
 		}
+		if s.count > 0 {
+			limit = againTime
+		}
 		s.mu.Unlock()
-		err := s.launch(ctx, !plain)
+		err := s.launch(ctx, !plain, limit)
 		again := err != nil && !plain && ctx.Err() == nil && !errors.Is(err, exec.ErrNotFound)
+		late := again && errors.Is(err, errLate)
 		s.mu.Lock()
 		s.plain = again || plain && err != nil
+		if late { // its end says nothing
+			s.died, s.slow = died, limit
+		}
 		s.mu.Unlock()
+		if late && s.cfg.Slow != nil {
+			s.cfg.Slow(ctx, limit)
+		}
 		if !again {
 			return err
 		}
 	}
 }
 
-// launch starts a shell and waits until it has run its first commands. personal says
-// whether it reads the user's own files.
-func (s *Session) launch(ctx context.Context, personal bool) error {
+// launch starts a shell and waits until it has run its first commands, at most for limit.
+// personal says whether it reads the user's own files.
+func (s *Session) launch(ctx context.Context, personal bool, limit time.Duration) error {
 	s.mu.Lock()
 	dir, state := s.dir, s.state
 	s.mu.Unlock()
 	dir = existing(dir, s.cfg.Dir)
-	sh, err := startShell(s.cfg.Program, dir, &s.cfg, s)
+	cfg := s.cfg
+	if !personal { // a POSIX shell reads $ENV by itself
+		cfg.Env = slices.DeleteFunc(slices.Clone(cfg.Env), func(v string) bool { return strings.HasPrefix(v, "ENV=") })
+	}
+	sh, err := startShell(cfg.Program, dir, &cfg, s)
 	if err != nil {
 		return err
 	}
@@ -350,7 +377,7 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	close(ready.sent)
 	if err = sh.send(lines); err == nil {
 		s.lookSoon(ready)
-		err = s.awaitReady(ctx, sh, ready)
+		err = s.awaitReady(ctx, sh, ready, limit)
 	}
 	s.mu.Lock()
 	s.current = nil
@@ -368,11 +395,7 @@ func (s *Session) launch(ctx context.Context, personal bool) error {
 	return nil
 }
 
-func (s *Session) awaitReady(ctx context.Context, sh *shell, ready *running) error {
-	limit := readyTime
-	if s.Info().Commands > 0 {
-		limit = againTime
-	}
+func (s *Session) awaitReady(ctx context.Context, sh *shell, ready *running, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -386,7 +409,7 @@ func (s *Session) awaitReady(ctx context.Context, sh *shell, ready *running) err
 		<-sh.gone
 	case <-sh.gone:
 	case <-timer.C:
-		return fmt.Errorf("%w within %v", errStart, limit)
+		return fmt.Errorf("%w, which is %v", errLate, limit)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -586,6 +586,39 @@ func TestPersonalFiles(t *testing.T) {
 	}
 }
 
+// Start files that do not end are left out, and the first answer says so.
+func TestSlowStartFiles(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t, program)
+			file := filepath.Join(t.TempDir(), "start")
+			if name == "bash" {
+				file = filepath.Join(strings.TrimPrefix(cfg.Env[1], "HOME="), ".bashrc")
+			}
+			if err := os.WriteFile(file, []byte("export early=yes; sleep 100000"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Env = append(cfg.Env, "ENV="+file)
+			var logged time.Duration
+			cfg.Slow = func(_ context.Context, limit time.Duration) { logged = limit }
+			s, err := bash.Start(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			r := do(t, s, "echo first$early")
+			if r.Output != "first" || r.Status != 0 || r.Restarted != "" || r.SlowStart == 0 || r.SlowStart != logged {
+				t.Errorf("got %+v, and %v in the log", r, logged)
+			}
+			if r := do(t, s, "kill -9 $$"); r.SlowStart != 0 || !strings.Contains(r.Restarted, "signal 9") {
+				t.Errorf("the next command: got %+v", r)
+			}
+		})
+	}
+}
+
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*bash.Config){

@@ -125,7 +125,7 @@ func (s *Session) look(cur *running) {
 	defer s.looking.Unlock()
 	s.mu.Lock()
 	sh, over := s.shell, cur.ended() || cur != s.current || !s.alive
-	keyed, reportedAt, soon := cur.keyed, s.reportedAt, false
+	keyed, reportedAt, soon, starting := cur.keyed, s.reportedAt, false, s.starting != nil
 	if !over {
 		begun, full := sh.readBegins(cur.seq)
 		cur.begun, soon = cur.begun || begun, full
@@ -139,7 +139,7 @@ func (s *Session) look(cur *running) {
 
 	w, now := &cur.watch, time.Now()
 	unread, place := sh.unread(), sh.place()
-	reading := place == atScript && unread > 0
+	reading := place == atScript && unread > 0 && !starting // a POSIX shell reads $ENV first
 	switch {
 	case !reading && place != cutOff:
 		w.since = time.Time{}
