@@ -256,11 +256,10 @@ func (sh *shell) unread() (n int) {
 type place int
 
 const (
-	unknownPlace place = iota // /proc does not say
-	atScript                  // its standard input is the script: it reads it, reports, or is at a prompt
-	inCommand                 // its standard input is another file: it evaluates a command
-	cutOff                    // the same, but it can never read its script again, or never report
-	isReplaced                // it became another program, by exec
+	atScript   place = iota // its standard input is the script: it reads it, reports, or is at a prompt
+	inCommand               // it is not, or /proc does not say: it evaluates a command
+	cutOff                  // the same, but it can never read its script again, or never report
+	isReplaced              // it became another program, by exec
 )
 
 func (sh *shell) place() place {
@@ -269,10 +268,7 @@ func (sh *shell) place() place {
 	if err == nil && own != nil && !bytes.Equal(now, *own) {
 		return isReplaced
 	}
-	switch sh.standardFile(0) {
-	case "":
-		return unknownPlace
-	case sh.input:
+	if sh.standardFile(0) == sh.input {
 		return atScript
 	}
 	if sh.inForeground() && (!sh.holdsPipes() || sh.maxDescriptors() < 3) {
@@ -296,7 +292,7 @@ func (sh *shell) maxDescriptors() int {
 
 // standardFile returns what the shell's standard file number fd is: the name of the
 // terminal while it evaluates a command, that of a pipe while it reads its script, ""
-// where /proc does not say.
+// where it is closed or /proc does not say.
 func (sh *shell) standardFile(fd int) (target string) {
 	_ = sh.user.Do(func() (err error) {
 		target, err = os.Readlink(sh.proc("fd/" + strconv.Itoa(fd)))
