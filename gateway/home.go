@@ -10,8 +10,8 @@ import (
 // home is what a browser is shown at the root.
 var home = httpserver.Home{
 	Title: "Actiond: a gateway",
-	Text: "This server creates and manages sandboxes: it is for programs. Paths other than the first two need the key of the gateway, " +
-		"in the header " + api.GatewayKeyHeader + ".",
+	Text: "This server creates and manages sandboxes: it is for programs. Paths other than the first three need the key of the gateway, " +
+		"in the header " + api.GatewayKeyHeader + " or as a bearer token.",
 	Links: []httpserver.Link{
 		{Path: "alive", Text: "whether requests are answered"},
 		{Path: "readyz", Text: "whether sandboxes can be created"},

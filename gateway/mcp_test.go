@@ -107,7 +107,8 @@ func reachMCP(t *testing.T, s api.Sandbox) {
 	}
 }
 
-// A token is a session key on the one path where clients can send nothing else.
+// A token is the gateway's key or a session's, where neither of their headers came and it is not
+// an application's.
 func TestTokensAtTheGateway(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -122,15 +123,19 @@ func TestTokensAtTheGateway(t *testing.T) {
 		{"its own", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey}, 418},
 		{"with a query", "/mcp?dialect=gemini", headers{"Authorization": "Bearer " + a.SessionKey}, 418},
 		{"another's", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey}, 403},
-		{"another's, beside the gateway's key", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey, api.GatewayKeyHeader: theKey}, 403},
+		{"another's, beside the gateway's key", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey, api.GatewayKeyHeader: theKey}, 418},
 		{"its own, beside another's key", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.KeyHeader: b.SessionKey}, 403},
-		{"the gateway's key", "/mcp", headers{"Authorization": "Bearer " + theKey}, 403},
+		{"its own, beside a wrong key of the gateway", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: "x"}, 403},
+		{"the gateway's key", "/mcp", headers{"Authorization": "Bearer " + theKey}, 418},
+		{"the gateway's key, beside another's", "/mcp", headers{"Authorization": "Bearer " + theKey, api.KeyHeader: b.SessionKey}, 403},
+		{"a session upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
+		{"the operator upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + theKey}, 418},
 		{"another scheme", "/mcp", headers{"Authorization": "Basic " + a.SessionKey}, 403},
 		{"empty", "/mcp", headers{"Authorization": "Bearer "}, 403},
-		{"elsewhere", "/mcp/sse", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
-		{"below", "/mcp/", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
-		{"disguised", "/%6dcp", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
-		{"at the root", "", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
+		{"elsewhere", "/v1/tools", headers{"Authorization": "Bearer " + a.SessionKey}, 418},
+		{"elsewhere, the gateway's key", "/metrics", headers{"Authorization": "Bearer " + theKey}, 418},
+		{"a port", "/ports/80/", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
+		{"a port, the gateway's key", "/ports/80/", headers{"Authorization": "Bearer " + theKey}, 403},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/sandboxes/"+a.ID+test.path, nil)
 		if err != nil {

@@ -178,7 +178,7 @@ func (g *Gateway) scheme() string {
 // admitToPort gives the sandbox to a request that may use its port. Only the host form
 // has cookies and public ports.
 func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bool) (*entry, admission, error) {
-	to, err := g.admitTo(r, id, r.Header.Values(api.KeyHeader))
+	to, err := g.admitTo(r, id, g.operatorHeader(r), r.Header.Values(api.KeyHeader)) // a bearer token is the application's
 	if !errors.Is(err, errForbidden) {
 		return to, byKey, err
 	}

@@ -46,8 +46,9 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if port, ok := strings.CutPrefix(rest, portsPath); ok {
 		return g.previewPath(w, r, id, port)
 	}
-	to, err := g.admitTo(r, id, sessionKeys(r, rest))
-	if plain, _ := url.PathUnescape(rest); err == nil && "/"+strings.Trim(plain, "/") == api.UpgradePath && !g.operator(r) {
+	operator, sessions := g.keys(r)
+	to, err := g.admitTo(r, id, operator, sessions)
+	if plain, _ := url.PathUnescape(rest); err == nil && "/"+strings.Trim(plain, "/") == api.UpgradePath && !operator {
 		err = refuse(http.StatusForbidden, "The key of a session does not upgrade its server: send the gateway's")
 	}
 	if err != nil {
@@ -81,25 +82,10 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sessionKeys are those that a request has for a sandbox. As at the sandbox itself,
-// MCP clients of its tools may send theirs as a bearer token.
-func sessionKeys(r *http.Request, path string) []string {
-	keys := r.Header.Values(api.KeyHeader)
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if len(keys) == 0 && path == toolsPath && ok && strings.EqualFold(scheme, "Bearer") {
-		return []string{token}
-	}
-	return keys
-}
-
-// toolsPath is where a sandbox offers its tools to MCP clients.
-const toolsPath = "mcp"
-
 // admitTo gives the sandbox of an id to a request that has a key for it: the
 // gateway's, or one of the sessions. Another client does not learn whether there is
 // such a sandbox.
-func (g *Gateway) admitTo(r *http.Request, id string, sessions []string) (*entry, error) {
-	operator := g.operator(r)
+func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []string) (*entry, error) {
 	if !operator && len(sessions) != 1 {
 		return nil, errForbidden
 	}

@@ -18,7 +18,7 @@ func (g *Gateway) routes() []httpserver.Route {
 		httpserver.Open(http.MethodGet, "/alive", g.alive),
 		httpserver.Open(http.MethodGet, "/readyz", g.readyz),
 		httpserver.Keyed(http.MethodGet, "/metrics", g.metrics.Serve),
-		httpserver.Keyed(http.MethodGet, "/openapi.yaml", httpserver.Document(api.GatewayOpenAPI)),
+		httpserver.Open(http.MethodGet, "/openapi.yaml", httpserver.Document(api.GatewayOpenAPI)),
 
 		httpserver.Keyed(http.MethodGet, "/v1/sandboxes", g.listSandboxes),
 		httpserver.Keyed(http.MethodPost, "/v1/sandboxes", g.createSandbox),
@@ -94,6 +94,26 @@ func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) htt
 
 // operator tells whether a request has the gateway's key.
 func (g *Gateway) operator(r *http.Request) bool {
+	operator, _ := g.keys(r)
+	return operator
+}
+
+// keys tells whether a request has the gateway's key, and returns those of sessions. A bearer
+// token is one of them where neither of their headers came.
+func (g *Gateway) keys(r *http.Request) (operator bool, sessions []string) {
+	sessions = r.Header.Values(api.KeyHeader)
+	token := httpserver.Bearer(r)
+	switch {
+	case token == "" || len(sessions) > 0 || len(r.Header.Values(api.GatewayKeyHeader)) > 0:
+		return g.operatorHeader(r), sessions
+	case sameKey(token, g.key):
+		return true, nil
+	}
+	return false, []string{token}
+}
+
+// operatorHeader tells whether a request has the gateway's key in the header for it.
+func (g *Gateway) operatorHeader(r *http.Request) bool {
 	sent := r.Header.Values(api.GatewayKeyHeader)
 	return len(sent) == 1 && sameKey(sent[0], g.key)
 }

@@ -9,8 +9,8 @@ import (
 // home is what a browser is shown at the root.
 var home = httpserver.Home{
 	Title: "Actiond: a sandbox",
-	Text: "This server carries out the actions of an agent: it is for programs. Paths other than the first three need the key of the sandbox, " +
-		"in the header X-Session-API-Key.",
+	Text: "This server carries out the actions of an agent: it is for programs. Paths other than the first four need the key of the sandbox, " +
+		"in the header X-Session-API-Key or as a bearer token.",
 	Links: []httpserver.Link{
 		{Path: "alive", Text: "whether actions are answered"},
 		{Path: "readyz", Text: "what the sandbox waits for"},

@@ -112,7 +112,7 @@ func (s *Server) twiceKeyed(h httpserver.Handler) httpserver.Handler {
 		if err := s.cfg.MCP.CheckMCP(); err != nil {
 			return err
 		}
-		if s.locked() && s.owner.check(bearer(r)) != nil {
+		if s.locked() && s.owner.check(httpserver.Bearer(r)) != nil {
 			return refuse(http.StatusUnauthorized, "Authentication required")
 		}
 		return h(w, r)

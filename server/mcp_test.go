@@ -98,7 +98,7 @@ func TestMCPOverEvents(t *testing.T) {
 	}
 }
 
-// The agent's servers ask for the key twice, as the reference does.
+// The agent's servers want the key as a bearer token, as the reference does also beside it.
 func TestMCPAuthentication(t *testing.T) {
 	t.Parallel()
 	const (
@@ -125,10 +125,11 @@ func TestMCPAuthentication(t *testing.T) {
 		body                string
 	}{
 		{"nothing", some, "", "", 403, `{"detail":"Invalid API Key"}`},
-		{"bearer alone", some, "", "Bearer " + right, 403, `{"detail":"Invalid API Key"}`},
+		{"bearer alone", some, "", "Bearer " + right, 200, ""},
 		{"wrong key", some, wrong, "Bearer " + right, 403, `{"detail":"Invalid API Key"}`},
 		{"key alone", some, right, "", 401, missing},
 		{"wrong token", some, right, "Bearer " + wrong, 401, missing},
+		{"wrong token alone", some, "", "Bearer " + wrong, 403, `{"detail":"Invalid API Key"}`},
 		{"longer token", some, right, "Bearer " + right + " ", 401, missing},
 		{"no token", some, right, "Bearer ", 401, missing},
 		{"another scheme", some, right, "Basic " + right, 401, missing},
@@ -347,8 +348,7 @@ func TestOfferedTools(t *testing.T) {
 	}
 }
 
-// Clients that can send nothing but a bearer token use the tools too, and nothing
-// else.
+// The key may come as a bearer token, which is all that many clients can send.
 func TestOfferedToolsByToken(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, withKey)
@@ -372,8 +372,10 @@ func TestOfferedToolsByToken(t *testing.T) {
 		{"token beside a wrong key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cret", api.KeyHeader: "x"}, 403},
 		{"token beside an empty key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer s3cret", api.KeyHeader: ""}, 403},
 		{"wrong token beside the key", rpc("/mcp", ping), map[string]string{"Authorization": "Bearer x", api.KeyHeader: "s3cret"}, 200},
-		{"disguised", rpc("/%6dcp", ping), map[string]string{"Authorization": "Bearer s3cret"}, 403},
-		{"elsewhere", post("/execute_action", `{}`), map[string]string{"Authorization": "Bearer s3cret"}, 403},
+		{"metrics", get("/metrics"), map[string]string{"Authorization": "Bearer s3cret"}, 200},
+		{"metrics, wrong token", get("/metrics"), map[string]string{"Authorization": "Bearer s3cre"}, 403},
+		{"metrics, a password", get("/metrics"), map[string]string{"Authorization": "Basic s3cret"}, 403},
+		{"the list of tools", get("/v1/tools"), map[string]string{"Authorization": "bearer s3cret"}, 200},
 	} {
 		for name, value := range test.header {
 			if test.q.header == nil {

@@ -67,7 +67,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/vscode/connection_token", s.vscodeToken),
 
 		httpserver.Keyed(http.MethodGet, "/metrics", s.metrics.Serve),
-		httpserver.Keyed(http.MethodGet, "/openapi.yaml", httpserver.Document(api.OpenAPI)),
+		httpserver.Open(http.MethodGet, "/openapi.yaml", httpserver.Document(api.OpenAPI)),
 	}
 }
 
@@ -118,22 +118,13 @@ func (s *Server) admits(r *http.Request) error {
 // locked tells whether there is a key to ask for, or will be.
 func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
 
-// sentKey is the key that came with a request. Most MCP clients can send theirs
-// as a bearer token only, so where they go that will do too.
+// sentKey is the key that came with a request. Many clients, such as Prometheus and those of
+// MCP, can send theirs as a bearer token only.
 func sentKey(r *http.Request) string {
-	if len(r.Header.Values(api.KeyHeader)) == 0 && r.URL.RawPath == "" && r.URL.Path == toolsPath {
-		return bearer(r)
+	if len(r.Header.Values(api.KeyHeader)) == 0 {
+		return httpserver.Bearer(r)
 	}
 	return r.Header.Get(api.KeyHeader)
-}
-
-// bearer is the bearer token of a request, or "".
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return token
 }
 
 // sameOrigin refuses what a foreign web page makes a browser send. Without a

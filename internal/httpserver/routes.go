@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -72,4 +73,13 @@ func IsOpen(routes []Route) func(*http.Request) bool {
 		}
 	}
 	return func(r *http.Request) bool { return r.URL.RawPath == "" && open[r.URL.Path] }
+}
+
+// Bearer returns the bearer token of a request, or "".
+func Bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
 }
