@@ -12,8 +12,9 @@ SERVER_IMAGE ?= actiond-server:dev
 
 # Tests are built as the programs are, without cgo and without paths: what they
 # share is compiled once. Most tests wait for programs and for limits, so more of
-# them run at a time than there are processors.
+# them, and of their packages, run at a time than there are processors.
 PARALLEL ?= $(shell expr 3 '*' $$(nproc))
+PACKAGES ?= $(shell expr 2 '*' $$(nproc))
 
 # A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
 KUBERNETES := v1.36.3
@@ -52,10 +53,10 @@ build-kubernetes: ## build bin/runtimectl-kubernetes, which 'runtimectl --on kub
 # that is imported, a seventh of the processor's time where nothing is compiled yet;
 # make check vets, by the linter.
 test: ## run the tests whose packages changed since they passed
-	umask 022; CGO_ENABLED=0 $(GO) test -vet=off -trimpath -parallel $(PARALLEL) $(PKG)
+	umask 022; CGO_ENABLED=0 $(GO) test -vet=off -trimpath -p $(PACKAGES) -parallel $(PARALLEL) $(PKG)
 
 race: ## run the tests with the race detector, in random order
-	CGO_ENABLED=1 $(GO) test -vet=off -race -shuffle=on -parallel $(PARALLEL) $(PKG)
+	CGO_ENABLED=1 $(GO) test -vet=off -race -shuffle=on -p $(PACKAGES) -parallel $(PARALLEL) $(PKG)
 
 lint: ## look for bugs, breaches of the floors, and form
 	@echo 'running the linter; the first time it is built, which takes minutes'
