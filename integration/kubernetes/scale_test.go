@@ -121,7 +121,7 @@ func startFakeNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	program, version, _ := strings.Cut(kwokModule, "@")
-	install := exec.CommandContext(t.Context(), "go", "install", program+"/cmd/kwok@"+version)
+	install := exec.CommandContext(t.Context(), "go", "install", "-trimpath", program+"/cmd/kwok@"+version)
 	install.Env = append(os.Environ(), "GOBIN="+shared.dir)
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("building kwok: %v: %s", err, out)
