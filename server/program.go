@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -27,36 +28,37 @@ var (
 	errTakenOver = errors.New("another request writes the input")
 )
 
-// findProgram returns the action in the path once its program was started.
-func (s *Server) findProgram(r *http.Request) (*flight, error) {
-	a, f, err := s.findAction(r)
+// findProgram returns the action in the path once its program was started. f is nil where the
+// program ended; err refuses the request then.
+func (s *Server) findProgram(r *http.Request) (a *journal.Action, f *flight, err error) {
+	a, f, err = s.findAction(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	info := a.Info()
 	if kind := (api.ExecAction{}).Kind(); info.Kind != kind {
-		return nil, refuse(http.StatusConflict, "The action is a %s: only the program of an %s takes this; type into a run with is_input in its session", info.Kind, kind)
+		return nil, nil, refuse(http.StatusConflict, "The action is a %s: only the program of an %s takes this; type into a run with is_input in its session", info.Kind, kind)
 	}
 	if f != nil {
 		select {
 		case <-f.started:
-			return f, nil
+			return a, f, nil
 		case <-f.done:
 			info = a.Info()
 		case <-r.Context().Done():
-			return nil, context.Cause(r.Context())
+			return nil, nil, context.Cause(r.Context())
 		}
 	}
-	return nil, refuse(http.StatusConflict, "The action has ended (%s)", info.State)
+	return a, nil, refuse(http.StatusConflict, "The action has ended (%s)", info.State)
 }
 
 // writeInput writes the body of a request to the input of a program, as the program
 // takes it, and answers with how much was taken: with 202 where the program took nothing
-// for a while.
+// for a while. What was taken before is acknowledged again, as long as the record of the action lives.
 func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.findProgram(r)
-	if err != nil {
-		return err
+	a, f, ended := s.findProgram(r)
+	if a == nil {
+		return ended
 	}
 	offset, err := number(r, "offset", math.MaxUint64, math.MaxInt64)
 	if err != nil {
@@ -73,6 +75,9 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if f == nil {
+		return repeatInput(w, r, a, 0, int64(offset), end, ended) //nolint:gosec // it is bounded
+	}
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	// A request that was cut may not know it yet: the newest one goes on.
@@ -88,19 +93,56 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	_ = conn.SetReadDeadline(time.Now().Add(inputTime)) // tests have no connection
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 
-	next, err := copyInput(ctx, f.program, r.Body, int64(offset), end, time.Duration(wait)*time.Second) //nolint:gosec // both are bounded
+	body := &countedReader{r: r.Body}
+	next, err := copyInput(ctx, f.program, body, int64(offset), end, time.Duration(wait)*time.Second) //nolint:gosec // both are bounded
 	answer := api.ProgramInput{Offset: next, Ended: err == nil && end}
+	if next > 0 || answer.Ended {
+		a.TookInput(next)
+	}
+	refusal, refused := errors.AsType[*api.Error](err)
 	switch {
+	case refused && refusal.Status == http.StatusConflict:
+		return repeatInput(w, r, a, body.n, int64(offset), end, err) //nolint:gosec // it is bounded
 	case errors.Is(err, errNotTaken):
 		return httpserver.WriteJSON(w, http.StatusAccepted, answer)
 	case errors.Is(err, errTakenOver):
-		return refuse(http.StatusConflict, "Another request writes the input, which goes on at %d", next)
+		w.Header().Set("Retry-After", "1")
+		return refuse(http.StatusConflict, "Another request writes the input, which goes on at %d: come back in a second", next)
 	case errors.Is(err, errBody):
 		return httpserver.UnreadBody(r, err)
 	case err != nil:
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, answer)
+}
+
+// countedReader counts what was read.
+type countedReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countedReader) Read(p []byte) (n int, err error) {
+	n, err = c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// repeatInput answers a request that a program did not take, of whose body so many bytes were read: it acknowledges
+// what the program took before it ended, and refuses the rest.
+func repeatInput(w http.ResponseWriter, r *http.Request, a *journal.Action, read, offset int64, end bool, refusal error) error {
+	taken, ok := a.Input()
+	left := taken - offset - read
+	if !ok || left < 0 {
+		return refusal
+	}
+	switch n, err := io.CopyN(io.Discard, r.Body, left+1); {
+	case n > left:
+		return refusal
+	case !errors.Is(err, io.EOF):
+		return httpserver.UnreadBody(r, err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, api.ProgramInput{Offset: taken, Ended: end})
 }
 
 // errBody says that the rest of a body did not come.
@@ -150,7 +192,7 @@ func (s *Server) signalProgram(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.findProgram(r)
+	_, f, err := s.findProgram(r)
 	if err == nil {
 		err = f.program.Signal(signal.Signal)
 	}
@@ -171,7 +213,7 @@ func (s *Server) resizeProgram(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.findProgram(r)
+	_, f, err := s.findProgram(r)
 	if err == nil {
 		err = f.program.Resize(size)
 	}

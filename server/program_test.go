@@ -90,7 +90,17 @@ func TestProgramInput(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	for _, path := range []string{"cat/input?offset=14", "cat/input?offset=0&end=true", "cat/signal", "tty/resize"} {
+	// What was taken is acknowledged again after the end.
+	for _, again := range []struct{ query, body, want string }{
+		{"0", "one\n", `{"offset":14,"ended":false}`},
+		{"8&end=true", "three\n", `{"offset":14,"ended":true}`},
+		{"14&end=true", "", `{"offset":14,"ended":true}`},
+	} {
+		if w := post("/v1/actions/cat/input?offset="+again.query, again.body).send(s); w.Code != 200 || strings.TrimSpace(w.Body.String()) != again.want {
+			t.Errorf("sent again at %s: got %d %s", again.query, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"cat/input?offset=14", "cat/input?offset=8", "none/input?offset=0", "cat/input?offset=0&end=true", "cat/signal", "tty/resize"} {
 		body := `{"signal":"INT"}`
 		if strings.HasPrefix(path, "tty") {
 			body = `{}`
@@ -116,7 +126,7 @@ func TestProgramInputIsCut(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		w := httptest.NewRecorder()
-		if s.ServeHTTP(w, waits); w.Code != 409 || !strings.Contains(w.Body.String(), "Another request") {
+		if s.ServeHTTP(w, waits); w.Code != 409 || !strings.Contains(w.Body.String(), "Another request") || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("the one before: got %d %s", w.Code, w.Body)
 		}
 	})

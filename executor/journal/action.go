@@ -28,6 +28,7 @@ type Action struct {
 	own        []*segment  // files with the rest of the output
 	files      int         // that were ever made
 	out        extent
+	input      int64         // one more than the bytes of input that were taken; 0 where none came
 	gone       bool          // forgotten
 	done       chan struct{} // closed at the end; nil where the end was before the start of the process
 	more       chan struct{} // closed at the next output or at the end; nil unless a caller waits
@@ -196,6 +197,24 @@ func (a *Action) syncAndUnlock() {
 // Finish records that the action is Done, with its result and a number below 16 that says how
 // it went.
 func (a *Action) Finish(outcome uint8, result []byte) { a.finish(Done, outcome, result) }
+
+// TookInput records how many bytes of its input the program of the action took, which may be 0 where the
+// input ended.
+func (a *Action) TookInput(bytes int64) {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	if bytes+1 > a.input && !a.gone {
+		a.input = bytes + 1
+		a.record(appendRecord(a.j.buf[:0], record{kind: kindInput, n: a.n, at: bytes}, nil))
+	}
+}
+
+// Input returns how many bytes of its input the program of the action took; false where no input came.
+func (a *Action) Input() (bytes int64, ok bool) {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	return max(a.input-1, 0), a.input > 0
+}
 
 // End records how the action ended: Done, Cancelled or Refused, with its result. One that
 // began meanwhile is not Refused but Unknown.

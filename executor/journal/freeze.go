@@ -17,6 +17,7 @@ type Frozen struct {
 	Seq        uint64
 	End        int64
 	StreamEnds [streams]int64
+	Input      int64 // as in Action
 }
 
 // Freeze returns the state of an action that has not ended, by which it goes on in a
@@ -26,7 +27,7 @@ func (a *Action) Freeze() Frozen {
 	defer a.j.mu.Unlock()
 	return Frozen{
 		Intent: a.in, N: a.n, Begin: a.begin, State: a.state, Recorded: a.recorded, Lost: a.lost,
-		Seq: a.out.seq, End: a.out.end, StreamEnds: a.out.streams,
+		Seq: a.out.seq, End: a.out.end, StreamEnds: a.out.streams, Input: a.input,
 	}
 }
 
@@ -47,7 +48,7 @@ func (j *Journal) revive(byN map[uint64]*Action) {
 			continue
 		}
 		a.state, a.done = f.State, make(chan struct{})
-		a.recorded, a.lost = f.Recorded, f.Lost
+		a.recorded, a.lost, a.input = f.Recorded, f.Lost, max(a.input, f.Input)
 		a.out = extent{seq: f.Seq, end: f.End, streams: f.StreamEnds}
 		j.counts[a.state]++
 		j.next = max(j.next, a.n+1)

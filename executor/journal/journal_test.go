@@ -96,6 +96,9 @@ func TestLife(t *testing.T) {
 		j := open(t, cfg)
 		done := reserve(t, j, "done")
 		done.Begin()
+		for _, bytes := range []int64{0, 9, 2} {
+			done.TookInput(bytes)
+		}
 		done.Output(journal.Stdout, []byte("one"))
 		done.Output(journal.Stderr, []byte("two"))
 		done.End(journal.Done, []byte("result"))
@@ -148,6 +151,9 @@ func TestLife(t *testing.T) {
 			"cancelled": `cancelled "no" ""`, "dropped": "none", "only in memory": "none",
 		})
 		again, _ := j.Lookup("done")
+		if bytes, ok := again.Input(); bytes != 9 || !ok {
+			t.Errorf("input: got %d, %t", bytes, ok)
+		}
 		if got := again.Info(); got != before {
 			t.Errorf("after a restart: got %+v, want %+v", got, before)
 		}

@@ -223,6 +223,8 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		}
 		a.gone = true
 		return
+	case kindInput:
+		a.input = max(a.input, r.at+1)
 	case kindReserved, kindForgotten, kindResult:
 	}
 	a.hold(s)

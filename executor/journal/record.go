@@ -39,6 +39,7 @@ const (
 	kindDropped                         // the action is to be as if it never came
 	kindForgotten                       // payload: the hash of an identity
 	kindResult                          // payload: the result of an action whose kindEnded has none
+	kindInput                           // the program of the action took its input up to the offset at
 )
 
 type record struct {
