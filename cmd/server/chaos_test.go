@@ -42,7 +42,7 @@ var (
 // Actions of all kinds that append their identities to files, by clients whose connections
 // are cut, stalled, truncated and repeated, on a server that is killed: none runs twice,
 // each that was acknowledged ran once with all its output, what is not known is said to be
-// unknown, and nothing is left behind. The long run:
+// unknown, the commands of a session ran in the order of their numbers, and nothing is left behind. The long run:
 //
 //	go test ./cmd/server -run TestChaos -v -timeout 2h -chaos.actions 10000 -chaos.kills 50
 func TestChaos(t *testing.T) {
@@ -122,6 +122,8 @@ type chaos struct {
 	mu     sync.Mutex
 	server *exec.Cmd
 	kills  int
+
+	ordered int // commands whose order was checked
 }
 
 func startChaos(t *testing.T) *chaos {
@@ -249,10 +251,37 @@ func (c *chaos) killNowAndThen() {
 			continue
 		}
 		time.Sleep(time.Duration(random.IntN(50_000)) * time.Microsecond)
+		pid := c.stubborn()
 		c.kill()
 		c.kills++
 		c.start()
+		if pid > 0 && runs(pid) {
+			c.Errorf("the program %d lives on after kill %d", pid, c.kills)
+		}
 	}
+}
+
+// stubborn starts a program that only SIGKILL ends, and returns its number; 0 where the server has no place for it.
+func (c *chaos) stubborn() (pid int) {
+	path := filepath.Join(c.run, fmt.Sprint("stubborn-", c.kills))
+	action := api.ExecAction{Command: "trap '' HUP INT TERM; echo $$ >" + path + "; while :; do sleep 1; done"}
+	body, err := api.EncodeRequest(api.Request{Action: action, Key: filepath.Base(path)})
+	if err != nil {
+		c.Error(err)
+		return 0
+	}
+	r, _ := http.NewRequest(http.MethodPost, "http://sandbox/v1/actions", bytes.NewReader(body))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Prefer": {"respond-async, wait=0"}}
+	resp, err := c.plain.Do(r)
+	if err != nil {
+		c.Error(err)
+		return 0
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode == http.StatusAccepted {
+		pid = pidIn(c.T, path)
+	}
+	return pid
 }
 
 // file is what an action appends its word to: the engines have files of their own, as a
@@ -693,14 +722,18 @@ func (c *chaos) checkRuns() {
 	}
 }
 
-// checkJournal asks for every action again.
+// checkJournal asks for every action again, and compares the numbers of a session's commands with the order in
+// which they ran.
 func (c *chaos) checkJournal() {
+	records := map[string]api.RecordedAction{}
+	defer func() { c.checkOrder(records) }()
 	for _, a := range c.actions {
 		if a.id == "" {
 			continue
 		}
 		var record api.RecordedAction
 		status := c.ask("/v1/actions/"+url.PathEscape(a.id), &record)
+		records[a.word] = record
 		if a.cancels && a.told == toldRefused && record.State == api.StateCancelled {
 			continue
 		}
@@ -708,6 +741,27 @@ func (c *chaos) checkJournal() {
 			c.Errorf("%s (%s by %s) was told to be %s, and is %d %q", a.word, a.kind, a.via, a.told, status, record.State)
 		}
 	}
+}
+
+// checkOrder compares the numbers of the commands of each session with the order in which they ran.
+func (c *chaos) checkOrder(records map[string]api.RecordedAction) {
+	data, err := os.ReadFile(filepath.Join(c.dir, "ran"))
+	if err != nil {
+		c.Error(err)
+	}
+	last := map[string]api.RecordedAction{}
+	for word := range strings.FieldsSeq(string(data)) {
+		record, ok := records[word]
+		if !ok || record.Kind != "run" {
+			continue
+		}
+		if before := last[record.Session]; before.N > record.N {
+			c.Errorf("session %s: %s, number %d, ran behind %s, number %d", record.Session, word, record.N, before.ID, before.N)
+		}
+		last[record.Session] = record
+		c.ordered++
+	}
+	c.Logf("%d commands of %d sessions ran in the order of their numbers", c.ordered, len(last))
 }
 
 // checkFollowing reads the events of some actions again, from random ones on.
@@ -809,7 +863,7 @@ func (c *chaos) checkState() {
 	var size int64
 	entries, _ := os.ReadDir(filepath.Join(c.state, "journal"))
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.Name() != "lock" && e.Name() != "forgotten" {
+		if info, err := e.Info(); err == nil && !slices.Contains([]string{"lock", "forgotten", "marks"}, e.Name()) {
 			size += info.Size()
 		}
 	}
