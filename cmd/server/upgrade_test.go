@@ -337,6 +337,10 @@ func TestUpgrade(t *testing.T) {
 	// Force makes what runs unknown, or ends it, and says so.
 	end = s.put("cut")
 	s.act("run", map[string]any{"command": "sleep 1000", "is_static": true}, "Idempotency-Key", "unknown", "Prefer", "respond-async") // in a shell of its own
+	waitUntil(t, func() bool {
+		_, record := s.do("GET", "/v1/actions/unknown", nil)
+		return strings.Contains(record, `"state":"running"`)
+	})
 	status, u, answer = s.upgrade(two, "wait=0&force=true")
 	if status != 200 || u.Version != "v2" || fmt.Sprint(u.Unknown) != "[unknown]" || !strings.Contains(fmt.Sprint(u.Ended), "the request PUT /v1/files") {
 		t.Fatalf("by force: got %d %s", status, answer)
