@@ -167,7 +167,7 @@ func TestCLIUpgrade(t *testing.T) {
 	c := newCLI(t)
 	c.ok("create", "--name", "old", image(t, busyboxImage))
 	c.ok("exec", "--session", "main", "old", "eval", "cd /tmp; x=kept; sleep 1000 & echo $! >pid")
-	recorded := c.ok("actions", "-o", "json", "old")
+	recorded := c.ok("action", "ls", "-o", "json", "old")
 	var told struct {
 		Sessions int      `json:"sessions"`
 		Ended    []string `json:"ended"`
@@ -178,13 +178,13 @@ func TestCLIUpgrade(t *testing.T) {
 	if got := c.ok("exec", "--session", "main", "old", "eval", "echo $x in $PWD; kill -0 $(cat pid) && jobs -p | grep -c ."); got != "kept in /tmp\n1\n" {
 		t.Errorf("after the upgrade the shell prints %q", got)
 	}
-	if got := c.ok("actions", "-o", "json", "old"); !strings.Contains(got, strings.Trim(recorded, "[ \n]")[:60]) {
+	if got := c.ok("action", "ls", "-o", "json", "old"); !strings.Contains(got, strings.Trim(recorded, "[ \n]")[:60]) {
 		t.Errorf("after the upgrade the actions are %s, before %s", got, recorded)
 	}
 	id := strings.TrimSpace(c.ok("exec", "-d", "old", "sleep", "1000"))
 	c.ok("upgrade", "--wait", "0s", "old")
-	c.ok("cancel", "old", id)
-	if code, _, stderr := c.run("follow", "old", id); code != 130 {
+	c.ok("action", "cancel", "old", id)
+	if code, _, stderr := c.run("action", "follow", "old", id); code != 130 {
 		t.Errorf("a program that went on and was cancelled: exit code %d, %s, want 130", code, stderr)
 	}
 	c.ok("rm", "old")

@@ -123,7 +123,7 @@ func (d *Driver) served(ctx context.Context, group string, resources ...string) 
 			return version, nil
 		}
 	}
-	return "", fmt.Errorf("%w: the cluster does not serve %s in version v1 or v1beta1: install agent-sandbox with its extensions, or leave out --pool-kind", sandbox.ErrUnsupported, group)
+	return "", fmt.Errorf("%w: the cluster does not serve %s in version v1 or v1beta1: install agent-sandbox with its extensions, or let this program keep the pool: --pool NAME", sandbox.ErrUnsupported, group)
 }
 
 // Prepare is [sandbox.Warmer]'s. It fails where the cluster has no agent-sandbox.
@@ -678,7 +678,7 @@ func (d *Driver) examineAgentSandbox(ctx context.Context) ([]sandbox.Finding, er
 		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not let this account look whether it is served"}}, nil
 	}
 	if errors.Is(err, sandbox.ErrUnsupported) {
-		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so --pool-kind agent-sandbox cannot be used"}}, nil
+		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so it cannot keep pools (--pool agent-sandbox:NAME)"}}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -33,9 +33,8 @@ code of its command, 124 while that goes on, or 1.`,
     runtimectl act build | jq -r .content`,
 		Args: command.Takes(1, 2),
 	}
-	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `file`")
+	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `FILE`")
 	format := output.AddFormat(c, "json", "yaml")
-	p.AddFlags(c)
 	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
 		if file != "" && len(args) > 1 {

@@ -24,26 +24,42 @@ var actionStates = []string{
 	api.StateReserved, api.StateRunning, api.StateDone, api.StateCancelled, api.StateRefused, api.StateUnknown,
 }
 
-func (p *program) actions() *cobra.Command {
+func (p *program) action() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "action",
+		Short: "List, follow, wait for and cancel actions",
+		Long: `Action works with the actions of a sandbox, which any client may have sent: commands,
+cells, tool calls and others. An ACTION is an identity, or the number that
+'action ls' shows.`,
+	}
+	c.AddCommand(p.actionCommands("ls")...)
+	return c
+}
+
+// actionCommands are what can be done with actions. list is the name of the first one.
+func (p *program) actionCommands(list string) []*cobra.Command {
+	return []*cobra.Command{p.actions(list), p.follow(), p.output(), p.wait(), p.cancel()}
+}
+
+func (p *program) actions(name string) *cobra.Command {
 	var filter client.ActionFilter
 	c := &cobra.Command{
-		Use:   "actions [flags] SANDBOX",
+		Use:   name + " [flags] SANDBOX",
 		Short: "List the actions of a sandbox",
-		Long: `Actions lists the actions that a sandbox keeps, the newest first, with the numbers
-and identities that 'runtimectl follow', 'output', 'wait' and 'cancel' take.
+		Long: `Ls lists the actions that a sandbox keeps, the newest first, with the numbers
+and identities that 'follow', 'output', 'wait' and 'cancel' take.
 
 An action is reserved while it waits for its turn, then running, then done; cancelled
 or refused if it did not run, and unknown if the server ended while it ran.`,
-		Example: `  runtimectl actions build
-  runtimectl actions -o json --state running build | jq -r '.[].id'`,
+		Example: `  runtimectl action ls build
+  runtimectl action ls -o json --state running build | jq -r '.[].id'`,
 		Args:              command.Takes(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar(&filter.Session, "session", "", "list those of the session `NAME`")
-	c.Flags().StringVar(&filter.State, "state", "", "list those in this `state`: "+strings.Join(actionStates, ", "))
+	c.Flags().StringVar(&filter.State, "state", "", "list those in this `STATE`: "+strings.Join(actionStates, ", "))
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(actionStates, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if filter.State != "" && !slices.Contains(actionStates, filter.State) {
 			return fmt.Errorf("--state %q: must be one of %s", filter.State, strings.Join(actionStates, ", "))
@@ -70,14 +86,13 @@ func (p *program) wait() *cobra.Command {
 shows it; with -o json or yaml, with its observation. Ctrl-C ends the wait alone: the
 action goes on.
 
-It exits with 0 when the action succeeded, and otherwise as follow does.`,
-		Example: `  runtimectl wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
-  runtimectl wait -o json build "$id" | jq .observation`,
+It exits with 0 when the action succeeded, and otherwise as 'action follow' does.`,
+		Example: `  runtimectl action wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
+  runtimectl action wait -o json build "$id" | jq .observation`,
 		Args:              command.Takes(2, 2),
 		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
 			a, err := c.Wait(cmd.Context(), id)
@@ -112,12 +127,11 @@ yaml, with its observation. One that waits for its turn never runs. A command ge
 Ctrl-C, two seconds later SIGTERM, and two seconds after that SIGKILL; the shell of its
 session survives. A file that is being read or written is not cancelled (exit code
 5). An action that ended before stays as it is.`,
-		Example:           `  runtimectl cancel build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44`,
+		Example:           `  runtimectl action cancel build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44`,
 		Args:              command.Takes(2, 2),
 		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
 			a, err := c.Cancel(cmd.Context(), id, cancelTime)
@@ -127,7 +141,7 @@ session survives. A file that is being read or written is not cancelled (exit co
 			if err := p.Print(format, oneAction(a)); err != nil || a.State != api.StateRunning {
 				return err
 			}
-			return errors.New("the action has not ended yet; wait for it with 'runtimectl wait'")
+			return errors.New("the action has not ended yet; wait for it with 'runtimectl action wait'")
 		})
 	}
 	return c

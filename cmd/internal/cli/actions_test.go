@@ -24,7 +24,7 @@ type ending struct {
 func (m localMachine) background(args ...string) <-chan ending {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
-	line := append([]string{args[0], "--local", "--state-dir", m.dir}, args[1:]...)
+	line := append([]string{args[0], "--on=local", "--state-dir", m.dir}, args[1:]...)
 	ended, done := make(chan ending, 1), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -125,7 +125,7 @@ func TestExecInterruptedInQueue(t *testing.T) {
 	defer cancel()
 	second := make(chan ending, 1)
 	go func() {
-		code, stdout, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "--session", "s", "box", "echo", "second")
+		code, stdout, stderr := inProcess(ctx, nil, "exec", "--on=local", "--state-dir", m.dir, "--session", "s", "box", "echo", "second")
 		second <- ending{code, stdout, stderr}
 	}()
 	for len(m.listed("--state", "reserved")) == 0 {
@@ -168,6 +168,8 @@ func TestActionErrors(t *testing.T) {
 		{[]string{"cancel", "box", "no-such"}, command.ExitNotFound, `There is no action "no-such"`},
 		{[]string{"wait", "box", "99"}, command.ExitNotFound, `There is no action "99"`},
 		{[]string{"wait", "box"}, command.ExitUsage, "an argument is missing: runtimectl wait [flags] SANDBOX ACTION"},
+		{[]string{"action", "wait", "box"}, command.ExitUsage, "an argument is missing: runtimectl action wait [flags] SANDBOX ACTION"},
+		{[]string{"action", "cancel", "box", "no-such"}, command.ExitNotFound, `There is no action "no-such"`},
 		{[]string{"wait", "none", "no-such"}, command.ExitNotFound, "no such sandbox"},
 		{[]string{"actions", "--state", "over", "box"}, command.ExitUsage, `--state "over": must be one of reserved, running`},
 	} {
@@ -186,7 +188,7 @@ func TestWaitInterrupted(t *testing.T) {
 	a := m.begun("sleep")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, _, stderr := inProcess(ctx, nil, "wait", "--local", "--state-dir", m.dir, "box", a.ID)
+	code, _, stderr := inProcess(ctx, nil, "wait", "--on=local", "--state-dir", m.dir, "box", a.ID)
 	if code != command.ExitInterrupted || stderr != "runtimectl: interrupted; the action goes on\n" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}

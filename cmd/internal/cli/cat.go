@@ -30,7 +30,6 @@ not. A path that is not absolute begins where the sandbox's shells start.`,
 		Args:              command.Takes(2, command.Many),
 		ValidArgsFunction: p.completeFile,
 	}
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.OnFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
 			var failures []error

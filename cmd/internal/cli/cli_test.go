@@ -102,8 +102,8 @@ func TestCommandLine(t *testing.T) {
 		stdout string // is part of it
 		stderr string // is all of it
 	}{
-		{args: "", stdout: "Available Commands:"},
-		{args: "--help", stdout: "Available Commands:"},
+		{args: "", stdout: "Look at sandboxes:"},
+		{args: "--help", stdout: "Look at sandboxes:"},
 		{args: "help demo", stdout: "--keep"},
 		{args: "version", stdout: "actiond runtimectl "},
 		{args: "--version", stdout: "actiond runtimectl "},
@@ -144,7 +144,7 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: there is no command \"exce\"; did you mean exec?\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
-			args: "tool lst --local box", code: 2,
+			args: "tool lst --on=local box", code: 2,
 			stderr: "runtimectl: there is no command \"lst\"; did you mean ls?\nRun 'runtimectl tool --help' for usage.\n",
 		},
 		{
@@ -172,11 +172,7 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --addr \"nope\": must be HOST:PORT\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{args: "--on docker version", stdout: "actiond runtimectl "},
-		{args: "--local version", stdout: "actiond runtimectl "},
-		{
-			args: "--local ls --on docker", code: 2,
-			stderr: "runtimectl: --local and --on docker name different platforms: leave one out\nRun 'runtimectl ls --help' for usage.\n",
-		},
+		{args: "--on=local version", stdout: "actiond runtimectl "},
 		{
 			args: "--on moon ls", code: 2,
 			stderr: "runtimectl: --on \"moon\": must be docker, kubernetes, kubernetes:CONTEXT, kubernetes:CONTEXT/NAMESPACE or local\nRun 'runtimectl ls --help' for usage.\n",
@@ -194,27 +190,41 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --toleration is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl run --help' for usage.\n",
 		},
 		{
-			args: "create --local --node-selector disk=ssd", code: 2,
+			args: "create --on=local --node-selector disk=ssd", code: 2,
 			stderr: "runtimectl: --node-selector is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
-			args: "pool --on docker --pool-kind agent-sandbox debian", code: 2,
-			stderr: "runtimectl: --pool-kind is for sandboxes on Kubernetes: leave it out, or use --on kubernetes\nRun 'runtimectl pool --help' for usage.\n",
+			args: "pool --on docker --pool agent-sandbox:warm debian", code: 2,
+			stderr: "runtimectl: --pool agent-sandbox:warm: pools of agent-sandbox are on Kubernetes: use --on kubernetes\nRun 'runtimectl pool --help' for usage.\n",
 		},
 		{
-			args: "pool --on kubernetes --pool-kind swarm debian", code: 2,
-			stderr: "runtimectl: --pool-kind \"swarm\": pods and agent-sandbox are known\nRun 'runtimectl pool --help' for usage.\n",
+			args: "create --on kubernetes --pool agent-sandbox: debian", code: 2,
+			stderr: "runtimectl: --pool agent-sandbox:: must be agent-sandbox:NAME\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
-			args: "create --on kubernetes --pool-kind agent-sandbox debian", code: 2,
-			stderr: "runtimectl: --pool-kind says who keeps a pool: name one with --pool\nRun 'runtimectl create --help' for usage.\n",
+			args: "serve --on kubernetes --pool agent-sandbox:warm debian", code: 2,
+			stderr: "runtimectl: --pool names the sandboxes that are kept ready: give it a size with --warm\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{
-			args: "serve --on kubernetes --pool-kind agent-sandbox debian", code: 2,
-			stderr: "runtimectl: --pool-kind says who keeps a pool: give the pool a size with --warm\nRun 'runtimectl serve --help' for usage.\n",
+			args: "--state-dir /tmp lss", code: 2,
+			stderr: "runtimectl: there is no command \"lss\"; did you mean ls?\nRun 'runtimectl --help' for usage.\n",
 		},
 		{
-			args: "create --local --allow-root debian", code: 2,
+			args: "--state-dir /tmp top", code: 2,
+			stderr: "runtimectl: there is no command \"top\": what sandboxes use is in 'runtimectl stats'; for their processes, 'runtimectl exec SANDBOX -- ps aux'\nRun 'runtimectl --help' for usage.\n",
+		},
+		{args: "--state-dir /tmp version", stdout: "actiond runtimectl "},
+		{args: "--state-dir /tmp help exec", stdout: "runtimectl exec [flags]"},
+		{args: "--state-dir /tmp completion bash", stdout: "bash completion"},
+		{
+			args: "create --ttl 5 debian", code: 2,
+			stderr: "runtimectl: invalid argument \"5\" for \"--ttl\" flag: \"5\" is not a duration: write 90s, 2h or 7d\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{args: "create --on kubernetes --help", stdout: "--toleration TAINT"},
+		{args: "help --on=kubernetes:prod create", stdout: "--toleration TAINT"},
+		{args: "__complete create --on kubernetes --tol", stdout: "--toleration\ton Kubernetes", stderr: noFiles},
+		{
+			args: "create --on=local --allow-root debian", code: 2,
 			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
@@ -228,10 +238,6 @@ func TestCommandLine(t *testing.T) {
 		{
 			args: "exec -u root -w /tmp box id", code: 125,
 			stderr: "runtimectl: --workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'\nRun 'runtimectl exec --help' for usage.\n",
-		},
-		{
-			args: "ls --local --on docker", code: 2,
-			stderr: "runtimectl: --local and --on docker name different platforms: leave one out\nRun 'runtimectl ls --help' for usage.\n",
 		},
 		{
 			args: "--on local pause box", code: 2,
@@ -269,7 +275,7 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --memory: \"lots\" is not a number of bytes: write 512m or 2g\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
-			args: "create --local --memory 1g", code: 2,
+			args: "create --on=local --memory 1g", code: 2,
 			stderr: "runtimectl: --memory cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{

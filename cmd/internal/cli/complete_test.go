@@ -115,12 +115,12 @@ func TestFindElsewhere(t *testing.T) {
 	asked := 0
 	cluster := emptyCluster{asked: func(context.Context) error { asked++; return nil }}
 	for line, want := range map[string]string{
-		"rm --on kubernetes box": "\"box\": no such sandbox\n",
-		"rm STATE box":           "\"box\": no such sandbox here; '--on local' has one\n",
-		"cat STATE box file":     "\"box\": no such sandbox here; '--on local' has one\n",
-		"rm STATE bix":           "\"bix\": no such sandbox\n",
-		"rm --local STATE bix":   "\"bix\": no such sandbox\n",
-		"rm STATE --on docker x": "\"x\": no such sandbox\n",
+		"rm --on kubernetes box":  "\"box\": no such sandbox\n",
+		"rm STATE box":            "\"box\": no such sandbox here; '--on local' has one\n",
+		"cat STATE box file":      "\"box\": no such sandbox here; '--on local' has one\n",
+		"rm STATE bix":            "\"bix\": no such sandbox\n",
+		"rm --on=local STATE bix": "\"bix\": no such sandbox\n",
+		"rm STATE --on docker x":  "\"x\": no such sandbox\n",
 	} {
 		asked = 0
 		words := strings.Fields(strings.ReplaceAll(line, "STATE", "--state-dir "+m.dir))

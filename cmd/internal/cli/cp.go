@@ -50,7 +50,6 @@ is said. No set-uid bit is kept, and holes stay holes.`,
 		Args: command.Takes(2, 2),
 	}
 	c.ValidArgsFunction = p.completeCopy
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) (failed error) {
 		from, fromPath, out := splitRemote(args[0])
 		to, toPath, in := splitRemote(args[1])

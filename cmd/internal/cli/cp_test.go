@@ -73,7 +73,7 @@ func TestCopy(t *testing.T) {
 	m.ok("exec", "box", "mkdir", "from-archive")
 	var errs bytes.Buffer
 	p := newProgram(output.Streams{Stdin: strings.NewReader(archive), Stdout: &bytes.Buffer{}, Stderr: &errs, Getenv: os.Getenv})
-	if code := p.run(t.Context(), []string{"cp", "--local", "--state-dir", m.dir, "-", "box:from-archive"}); code != 0 {
+	if code := p.run(t.Context(), []string{"cp", "--on=local", "--state-dir", m.dir, "-", "box:from-archive"}); code != 0 {
 		t.Fatalf("cp -: exit code %d: %s", code, errs.String())
 	}
 	if got := testhelp.Tree(t, work+"/from-archive/dots"); !slices.Equal(got, content) {
@@ -134,7 +134,7 @@ func TestCpInterrupted(t *testing.T) {
 	m.ok("exec", "box", "sh", "-c", "echo x > f")
 	ctx, cancel := context.WithCancel(t.Context())
 	p := newProgram(output.Streams{Stdin: &interrupting{cancel}, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }})
-	if code := p.run(ctx, []string{"cp", "--local", "--state-dir", m.dir, "-", "box:/tmp"}); code != command.ExitInterrupted {
+	if code := p.run(ctx, []string{"cp", "--on=local", "--state-dir", m.dir, "-", "box:/tmp"}); code != command.ExitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -23,10 +23,8 @@ processors and 512 processes, without privileges and with the network. 'inspect'
 says what protection flags take away or add. Directories that would give the
 sandbox power over the host are not mounted.
 
-A flag that the platform cannot honour is an error. Containers have no
---image-pull-secret, --node-selector, --toleration, --userns, --server-image and
---server-volume; Pods have no --pids-limit, --nofile, --read-only, --security-opt,
---uid-range and --server.
+A flag that the platform cannot honour is an error; '--on kubernetes --help' shows
+those for Pods.
 
 With --key it makes at most one sandbox for that key. Given again with the same
 flags, it prints the id of the same sandbox, and starts or resumes it if need be.`,
@@ -39,7 +37,6 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 	var pool string
 	flags := platform.AddSpec(c)
 	p.AddPool(c, &pool)
-	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

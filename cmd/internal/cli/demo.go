@@ -105,7 +105,6 @@ code is 1 when a step failed.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.playDemo(cmd.Context(), image, keep) },
 	}
-	p.AddFlags(c)
 	p.AddServer(c)
 	c.Flags().StringVar(&image, "image", "", "play in a container of this `IMAGE`")
 	c.Flags().BoolVar(&keep, "keep", false, "keep the sandbox, for half an hour at most")

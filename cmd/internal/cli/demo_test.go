@@ -37,7 +37,7 @@ func newDemoMachine(t *testing.T, path string) demoMachine {
 }
 
 func (m demoMachine) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "runtimectl"), append([]string{"demo", "--local", "--state-dir", m.state}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "runtimectl"), append([]string{"demo", "--on=local", "--state-dir", m.state}, args...)...)
 	cmd.Env = m.env
 	return cmd
 }
@@ -235,7 +235,7 @@ func TestDemoKeep(t *testing.T) {
 	if want := "name = input(\"Enter your name: \")\nprint(f\"Hello, {name}!\")\n"; err != nil || string(got) != want {
 		t.Errorf("greeter.py is %q, %v\nwant %q", got, err, want)
 	}
-	if code, _, stderr := inProcess(t.Context(), nil, "rm", "--local", "--state-dir", m.state, filepath.Base(kept[0])); code != 0 {
+	if code, _, stderr := inProcess(t.Context(), nil, "rm", "--on=local", "--state-dir", m.state, filepath.Base(kept[0])); code != 0 {
 		t.Errorf("removing it: exit code %d, %s", code, stderr)
 	}
 	m.checkClean(t)

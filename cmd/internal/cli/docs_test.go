@@ -42,7 +42,7 @@ func TestDocs(t *testing.T) {
 			}
 			visit(sub, name)
 		}
-		if group == "" || group == "completion" {
+		if group == "" || group == "completion" || c.Hidden {
 			return
 		}
 		if !strings.Contains(text, "`"+group) {

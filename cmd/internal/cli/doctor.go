@@ -32,7 +32,6 @@ access to the engine, 6 without an engine, and 1 when something else is missing.
 		Args: command.NoArgs,
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	p.AddServer(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var report checkup

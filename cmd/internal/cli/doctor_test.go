@@ -27,9 +27,9 @@ func diagnose(t *testing.T, env map[string]string, args ...string) (code int, fo
 
 func TestDoctor(t *testing.T) {
 	server := filepath.Join(programs(t), "server")
-	code, found := diagnose(t, nil, "--local", "--server", server)
+	code, found := diagnose(t, nil, "--on=local", "--server", server)
 	if code != 0 || found["server"][0].Status != "ok" || found["local"][0].Status != "weaker" || found["sandboxes"][0].Text != "0 are there" {
-		t.Errorf("--local: exit code %d, %+v", code, found)
+		t.Errorf("--on=local: exit code %d, %+v", code, found)
 	}
 
 	// The engine's library looks at the environment itself.
@@ -41,11 +41,11 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("no engine: exit code %d, %+v", code, found)
 	}
 
-	code, found = diagnose(t, nil, "--local", "--server", "/no/such/server")
+	code, found = diagnose(t, nil, "--on=local", "--server", "/no/such/server")
 	if got := found["server"]; code != command.ExitFailed || got[0].Status != "missing" || !strings.Contains(got[0].So, "no such file") {
 		t.Errorf("no server: exit code %d, %+v", code, found)
 	}
-	code, found = diagnose(t, nil, "--local", "--server", "/bin/sh")
+	code, found = diagnose(t, nil, "--on=local", "--server", "/bin/sh")
 	if got := found["server"]; code != command.ExitFailed || !strings.Contains(got[0].So, "build it with CGO_ENABLED=0") {
 		t.Errorf("a server that is not static: exit code %d, %+v", code, found)
 	}

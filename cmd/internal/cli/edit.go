@@ -42,7 +42,6 @@ The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 		Args:              command.Takes(2, 2),
 		ValidArgsFunction: p.completeFile,
 	}
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.OnFiles(cmd.Context(), args[0], func(files sandbox.Files, s *sandbox.Sandbox) error {
 			return p.editFile(cmd.Context(), files, s, args[1])

@@ -22,7 +22,6 @@ and others), until it is interrupted.`,
 		Args: command.NoArgs,
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.In(func(driver sandbox.Driver) error {
 			watcher, err := sandbox.Needs[sandbox.Watcher](driver, "report events")

@@ -40,7 +40,7 @@ once it has ended.
 With --tty the command has a terminal of its own, of the size of this one, for both
 outputs. With --interactive too, what you type goes to it key by key, also Ctrl-C;
 Ctrl-P Ctrl-Q leaves, and the command goes on. With --detach the answer is the
-identity of the action, at once, which 'runtimectl follow', 'output', 'wait' and
+identity of the action, at once, which 'runtimectl action follow', 'output', 'wait' and
 'cancel' take.
 
 With --session it runs in that persistent shell instead, "default" being the one
@@ -64,7 +64,7 @@ cannot be run and 127 when it is not there.`,
   runtimectl exec build -- sh -c 'cd src && ls | wc -l'
   tar c src | runtimectl exec -i build -- tar x
   runtimectl exec -it build -- vi notes.txt
-  id=$(runtimectl exec -d build -- make) && runtimectl follow build "$id"
+  id=$(runtimectl exec -d build -- make) && runtimectl action follow build "$id"
   runtimectl exec --session default build -- pwd
   runtimectl exec --user root build -- apt-get install -y jq`,
 		Annotations: map[string]string{command.RunsCommands: "yes"},
@@ -75,8 +75,7 @@ cannot be run and 127 when it is not there.`,
 	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`: root, where the sandbox was created with --allow-root")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
-	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `directory` of the sandbox")
-	p.AddFlags(c)
+	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `DIRECTORY` of the sandbox")
 	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, words, err := splitCommand(cmd, args, false)
@@ -124,7 +123,7 @@ type execFlags struct {
 func (f *execFlags) add(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
 	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal of its own")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "interrupt the command after this long, such as 90s (default: never)")
+	command.AddDuration(c.Flags(), &f.timeout, "timeout", "", 0, "interrupt the command after this long, such as 90s (default: never)")
 	// What follows the sandbox or the image is the command's.
 	c.Flags().SetInterspersed(false)
 }

@@ -61,7 +61,7 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 		_, _ = fmt.Fprintln(p.Stderr, "left; the command ends with its sandbox")
 		return nil
 	case errors.Is(err, errLeft):
-		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl follow %s %s'\n", name, request.Key)
+		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl action follow %s %s'\n", name, request.Key)
 		return nil
 	}
 	ended, ok := o.(api.ExecObservation)
@@ -86,7 +86,7 @@ func (p *program) performProgram(ctx context.Context, c *client.Client, name str
 
 // followHint says how to go on with an action whose connection is lost.
 func followHint(name, id string) string {
-	return fmt.Sprintf("'runtimectl follow %[1]s %[2]s' shows what it prints, 'runtimectl cancel %[1]s %[2]s' ends it", name, id)
+	return fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, id)
 }
 
 // programEnd returns how a program ended, as the end of exec; late is said of one that did not.

@@ -41,7 +41,7 @@ type typist struct {
 // onTerminal starts the program with a command line on a terminal of 30 lines of 100 columns.
 func (m localMachine) onTerminal(args ...string) *typist {
 	m.t.Helper()
-	line := []string{args[0], "--local", "--state-dir", m.dir}
+	line := []string{args[0], "--on=local", "--state-dir", m.dir}
 	if args[0] == "run" {
 		line = append(line, "--server", filepath.Join(programs(m.t), "server"))
 	}
@@ -223,7 +223,7 @@ func TestExecTerminalCut(t *testing.T) {
 	}{
 		{"left", func(_ localMachine, y *typist) {
 			y.types("\x10\x11")
-			y.shows("left; the command goes on: 'runtimectl follow box ")
+			y.shows("left; the command goes on: 'runtimectl action follow box ")
 		}, 0, true},
 		{"SIGTERM", func(_ localMachine, y *typist) { _ = y.cmd.Process.Signal(syscall.SIGTERM) }, 129, false},
 		{"SIGHUP", func(_ localMachine, y *typist) { _ = y.cmd.Process.Signal(syscall.SIGHUP) }, 129, false},
@@ -397,7 +397,7 @@ func TestExecTerminalStaysCut(t *testing.T) {
 			c.takes(false)
 			c.cut()
 			y.types("echo lost\r") // the client gives up its input before its output
-			y.shows("runtimectl follow box ")
+			y.shows("runtimectl action follow box ")
 			y.ends(command.ExitOwn)
 			c.takes(true) // what it says is true
 			running := m.listed("--state", "running")
@@ -418,7 +418,7 @@ func TestExecInterruptedWhileCut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan ending, 1)
 	go func() {
-		code, stdout, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
+		code, stdout, stderr := inProcess(ctx, nil, "exec", "--on=local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
 		ended <- ending{code, stdout, stderr}
 	}()
 	a := m.begun("sleep")
@@ -426,7 +426,7 @@ func TestExecInterruptedWhileCut(t *testing.T) {
 	c.cut()
 	cancel()
 	got := <-ended
-	if want := "interrupted; the command may go on: 'runtimectl follow box " + a.ID; got.code != command.ExitInterrupted || !strings.Contains(got.stderr, want) {
+	if want := "interrupted; the command may go on: 'runtimectl action follow box " + a.ID; got.code != command.ExitInterrupted || !strings.Contains(got.stderr, want) {
 		t.Errorf("got %+v, want %q", got, want)
 	}
 	c.takes(true)
@@ -443,7 +443,7 @@ func TestExecInterruptedAtOnce(t *testing.T) {
 	m.ok("create", "--name", "box")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, _, stderr := inProcess(ctx, nil, "exec", "--local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
+	code, _, stderr := inProcess(ctx, nil, "exec", "--on=local", "--state-dir", m.dir, "box", "--", "sleep", "1000")
 	if code != command.ExitInterrupted {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
@@ -537,7 +537,7 @@ func TestExecScreen(t *testing.T) {
 	id := strings.TrimSpace(m.ok("create", "--name", "box"))
 	work := filepath.Join(m.dir, "local", id, "work")
 	s := &tmux{t: t, socket: filepath.Join(m.dir, "tmux")}
-	on := fmt.Sprintf("%s exec --local --state-dir %s -it box -- ", filepath.Join(programs(t), "runtimectl"), m.dir)
+	on := fmt.Sprintf("%s exec --on=local --state-dir %s -it box -- ", filepath.Join(programs(t), "runtimectl"), m.dir)
 	s.run("new-session", "-d", "-x", "80", "-y", "24", "env -i PATH=/usr/bin:/bin PS1='local$ ' sh -i")
 	t.Cleanup(func() { s.run("kill-server") })
 	for name, text := range map[string]string{"short": "one\ntwo\n", "long": numbers(500)} {

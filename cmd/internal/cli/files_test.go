@@ -36,7 +36,7 @@ func (m localMachine) edit(editor string, args ...string) (code int, stderr stri
 		Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &errs,
 		Getenv: func(name string) string { return map[string]string{"EDITOR": editor}[name] },
 	})
-	code = p.run(context.WithoutCancel(m.t.Context()), append([]string{"edit", "--local", "--state-dir", m.dir}, args...))
+	code = p.run(context.WithoutCancel(m.t.Context()), append([]string{"edit", "--on=local", "--state-dir", m.dir}, args...))
 	return code, errs.String()
 }
 

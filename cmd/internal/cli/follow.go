@@ -19,14 +19,13 @@ func (p *program) follow() *cobra.Command {
 		Long: `Follow shows what an action of a sandbox printed and prints, from its beginning to its
 end, also while connections break, and exits with the exit code of its command as exec
 does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
-		Example: `  runtimectl follow build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
-  id=$(runtimectl actions -o json build | jq -r '.[0].id')
-  runtimectl follow build "$id"`,
+		Example: `  runtimectl action follow build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
+  id=$(runtimectl action ls -o json build | jq -r '.[0].id')
+  runtimectl action follow build "$id"`,
 		Args:              command.Takes(2, 2),
 		ValidArgsFunction: p.CompleteActions(),
 		Annotations:       map[string]string{command.RunsCommands: "yes"},
 	}
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
 			terminal := &terminalOutput{out: p.Stdout}

@@ -98,7 +98,7 @@ func TestFollowInterrupted(t *testing.T) {
 	a := m.begun("sleep")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, _, stderr := inProcess(ctx, nil, "follow", "--local", "--state-dir", m.dir, "box", a.ID)
+	code, _, stderr := inProcess(ctx, nil, "follow", "--on=local", "--state-dir", m.dir, "box", a.ID)
 	if code != command.ExitInterrupted || stderr != "runtimectl: interrupted; the action goes on\n" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}

@@ -137,7 +137,7 @@ func TestHostileServer(t *testing.T) {
 			if args[0] == "tool" {
 				at = 2
 			}
-			line := append(append(append([]string{}, args[:at]...), "--local", "--state-dir", m.dir), args[at:]...)
+			line := append(append(append([]string{}, args[:at]...), "--on=local", "--state-dir", m.dir), args[at:]...)
 			cmd := exec.CommandContext(t.Context(), program, line...)
 			cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
 			var stdout, stderr bytes.Buffer

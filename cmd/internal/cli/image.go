@@ -50,7 +50,7 @@ docker command.`,
 	flags := c.Flags()
 	flags.StringVar(&b.base, "base", imageBase, "build from this `IMAGE`, a Debian or Ubuntu")
 	flags.StringVarP(&b.tag, "tag", "t", platform.ImageTag, "call the image `NAME`")
-	flags.StringVarP(&b.file, "file", "f", "", "build by this `Dockerfile` (default: the one above runtimectl's directory)")
+	flags.StringVarP(&b.file, "file", "f", "", "build by this `FILE` (default: the one above runtimectl's directory)")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		b.line = p.Progress()
 		defer b.line.End()

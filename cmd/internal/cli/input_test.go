@@ -17,9 +17,9 @@ import (
 // fed is run with something on standard input.
 func (m localMachine) fed(input string, args ...string) (code int, stdout, stderr string) {
 	m.t.Helper()
-	line := append([]string{args[0], "--local", "--state-dir", m.dir}, args[1:]...)
+	line := append([]string{args[0], "--on=local", "--state-dir", m.dir}, args[1:]...)
 	if args[0] == "run" {
-		line = append([]string{"run", "--local", "--state-dir", m.dir, "--server", filepath.Join(programs(m.t), "server")}, args[1:]...)
+		line = append([]string{"run", "--on=local", "--state-dir", m.dir, "--server", filepath.Join(programs(m.t), "server")}, args[1:]...)
 	}
 	var out, errs bytes.Buffer
 	p := newProgram(output.Streams{Stdin: strings.NewReader(input), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }})
@@ -96,7 +96,7 @@ func TestExecInputStreams(t *testing.T) {
 	p := newProgram(output.Streams{Stdin: in, Stdout: out, Stderr: io.Discard, Getenv: func(string) string { return "" }})
 	code := make(chan int, 1)
 	go func() {
-		code <- p.run(context.WithoutCancel(t.Context()), []string{"exec", "--local", "--state-dir", m.dir, "-i", "box", "cat"})
+		code <- p.run(context.WithoutCancel(t.Context()), []string{"exec", "--on=local", "--state-dir", m.dir, "-i", "box", "cat"})
 	}()
 	answers := bufio.NewReader(shown)
 	for _, line := range []string{"one\n", "two\n"} {
@@ -129,7 +129,7 @@ func TestReaderLeaves(t *testing.T) {
 		{"cp", "box:long", "-"},
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"),
-			append([]string{words[0], "--local", "--state-dir", m.dir}, words[1:]...)...)
+			append([]string{words[0], "--on=local", "--state-dir", m.dir}, words[1:]...)...)
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,6 @@ says, and what protects the host from them differently from the defaults.`,
 		ValidArgsFunction: p.CompleteSandboxes(-1),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		list := detailList{}
 		err := p.OnEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// localMachine runs commands with --local on a state directory of its own, whose
+// localMachine runs commands with --on=local on a state directory of its own, whose
 // sandboxes are removed at the end.
 type localMachine struct {
 	t   *testing.T
@@ -56,7 +56,7 @@ func shortDir(t *testing.T) string {
 // run runs a command line whose first word is the command.
 func (m localMachine) run(args ...string) (code int, stdout, stderr string) {
 	m.t.Helper()
-	line := []string{args[0], "--local", "--state-dir", m.dir}
+	line := []string{args[0], "--on=local", "--state-dir", m.dir}
 	switch args[0] {
 	case "run", "create", "start":
 		line = append(line, "--server", filepath.Join(programs(m.t), "server"))
@@ -170,7 +170,7 @@ func TestExecInterrupted(t *testing.T) {
 	t.Parallel()
 	m := newLocalMachine(t)
 	m.ok("create", "--name", "box")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), "exec", "--local", "--state-dir", m.dir, "box", "--",
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), "exec", "--on=local", "--state-dir", m.dir, "box", "--",
 		"sh", "-c", "trap 'echo bye; exit 5' INT; echo go; while :; do sleep 0.01; done")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -318,5 +318,24 @@ func TestLocalKilledUnderCommand(t *testing.T) {
 	code, _, stderr := m.run("exec", id, "--", "sh", "-c", fmt.Sprintf("kill -9 %d; sleep 100", facts.PID))
 	if code != command.ExitOwn || !strings.Contains(stderr, "sandbox "+id+" is stopped") || !strings.Contains(stderr, "runtimectl start "+id) {
 		t.Errorf("got %d, %s", code, stderr)
+	}
+}
+
+// The variable names the state directory where the flag does not.
+func TestStateDirVariable(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	id := m.ok("create")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"ls", "-q"}, id},
+		{[]string{"--state-dir", shortDir(t), "ls", "-q"}, ""},
+	} {
+		env := map[string]string{"ACTIOND_STATE_DIR": m.dir, "ACTIOND_ON": "local"}
+		if code, stdout, stderr := inProcess(t.Context(), env, tt.args...); code != 0 || stdout != tt.want {
+			t.Errorf("%q: exit code %d, %q, %s; want %q", tt.args, code, stdout, stderr, tt.want)
+		}
 	}
 }

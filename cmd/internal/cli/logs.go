@@ -25,9 +25,8 @@ commands print is not in it; 'exec' and 'sh' show that.`,
 	flags := c.Flags()
 	flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
 	flags.IntVarP(&o.Tail, "tail", "n", 0, "show the last `N` lines only (default: all)")
-	flags.DurationVar(&since, "since", 0, "show what is not older than this, such as 10m")
+	command.AddDuration(flags, &since, "since", "", 0, "show what is not older than this, such as 10m")
 	flags.BoolVarP(&o.Timestamps, "timestamps", "t", false, "begin each line with the engine's time")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if since > 0 {
 			o.Since = time.Now().Add(-since)

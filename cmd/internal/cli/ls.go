@@ -38,7 +38,6 @@ server does not answer within a second is ready at best.`,
 	c.Flags().StringVar(&template, "format", "", "print each by this `TEMPLATE` of Go, such as '{{.ID}} {{.Owner}}'")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := chosen.Check(); err != nil {
 			return command.Usage(cmd, err)

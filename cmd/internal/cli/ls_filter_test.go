@@ -46,9 +46,9 @@ func TestPlatform(t *testing.T) {
 	}{
 		{"", []string{"--on", "local", "ls", "--state-dir", dir}},
 		{"", []string{"ls", "--on", "local", "--state-dir", dir}},
-		{"", []string{"ls", "--on=local", "--local", "--state-dir", dir}},
+		{"", []string{"ls", "--on=local", "--on=local", "--state-dir", dir}},
 		{"local", []string{"ls", "--state-dir", dir}},
-		{"docker", []string{"ls", "--local", "--state-dir", dir}},
+		{"docker", []string{"ls", "--on=local", "--state-dir", dir}},
 		{"moon", []string{"ls", "--on", "local", "--state-dir", dir}},
 	} {
 		code, stdout, stderr := inProcess(t.Context(), map[string]string{"ACTIOND_ON": tt.on}, tt.args...)

@@ -37,7 +37,6 @@ its standard input, once everything is answered.`,
 	}
 	addDialect(c, &dialect)
 	c.Flags().StringVar(&session, "session", "", "run commands in the persistent shell `NAME` (default: the one of calls that name none)")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := api.CheckSession(session); err != nil {
 			return command.Usage(cmd, err)

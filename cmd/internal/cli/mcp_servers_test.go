@@ -250,7 +250,7 @@ func TestMCPServers(t *testing.T) {
 	if tools, answer, failed := use(t, streamed, "execute_bash", map[string]any{"command": "x=5"}); !slices.Contains(tools, "str_replace_editor") || failed {
 		t.Errorf("streamable HTTP: got %q, %q", tools, answer)
 	}
-	cmd := exec.Command(filepath.Join(programs(t), "runtimectl"), "mcp", "--local", "--state-dir", m.dir, "box") // the session ends it
+	cmd := exec.Command(filepath.Join(programs(t), "runtimectl"), "mcp", "--on=local", "--state-dir", m.dir, "box") // the session ends it
 	stdio := b.connect(&mcp.CommandTransport{Command: cmd})
 	if tools, answer, failed := use(t, stdio, "execute_bash", map[string]any{"command": "echo got $x"}); !slices.Contains(tools, "str_replace_editor") || failed || !strings.HasPrefix(answer, "got 5\n") {
 		t.Errorf("stdio: got %q, %q", tools, answer)

@@ -24,7 +24,7 @@ func TestMCP(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() {
 		p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
-		ended <- p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "--session", "mine", "box"})
+		ended <- p.run(t.Context(), []string{"mcp", "--on=local", "--state-dir", m.dir, "--session", "mine", "box"})
 		_ = stdout.Close()
 	}()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -65,7 +65,7 @@ func TestMCPCancel(t *testing.T) {
 		ended := make(chan int, 1)
 		go func() {
 			p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
-			ended <- p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "box"})
+			ended <- p.run(t.Context(), []string{"mcp", "--on=local", "--state-dir", m.dir, "box"})
 			_ = stdout.Close()
 		}()
 		ctx, leave := context.WithCancel(t.Context())
@@ -113,7 +113,7 @@ func TestMCPOddLines(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		p := newProgram(output.Streams{Stdin: strings.NewReader(in + "\n"), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
-		code := p.run(t.Context(), []string{"mcp", "--local", "--state-dir", m.dir, "box"})
+		code := p.run(t.Context(), []string{"mcp", "--on=local", "--state-dir", m.dir, "box"})
 		got := stdout.String()
 		if code != 0 || !strings.Contains(got, want) || want == "" && got != "" || strings.Count(got, "\n") != min(1, len(got)) {
 			t.Errorf("%s: exit code %d, got %q, %q, want %q", in, code, got, stderr.String(), want)

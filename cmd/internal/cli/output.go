@@ -17,24 +17,23 @@ func (p *program) output() *cobra.Command {
 		Use:   "output [flags] SANDBOX ACTION",
 		Short: "Write the output of an action as bytes",
 		Long: `Output writes what an action of a sandbox has printed so far to standard output, byte
-for byte, also while connections break. It does not wait for more: 'runtimectl follow'
+for byte, also while connections break. It does not wait for more: 'runtimectl action follow'
 does. With --tail it is the last lines, and with --grep those of them that match, with
 lines around them as grep writes them. How many bytes of a long output the sandbox does not keep is said on standard
 error.`,
-		Example: `  runtimectl output build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44 | grep -i error
-  runtimectl output --stream stderr --tail 20 build "$id"
-  runtimectl output --grep 'error|FAIL' -C 3 build "$id"`,
+		Example: `  runtimectl action output build "$id" | grep -i error
+  runtimectl action output --stream stderr --tail 20 build "$id"
+  runtimectl action output --grep 'error|FAIL' -C 3 build "$id"`,
 		Args:              command.Takes(2, 2),
 		ValidArgsFunction: p.CompleteActions(),
 	}
 	streams := []string{api.StreamStdout, api.StreamStderr}
-	c.Flags().StringVar(&part.Stream, "stream", "", "write this `stream` of a program: stdout or stderr (default: both)")
+	c.Flags().StringVar(&part.Stream, "stream", "", "write this `STREAM` of a program: stdout or stderr (default: both)")
 	_ = c.RegisterFlagCompletionFunc("stream", cobra.FixedCompletions(streams, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().Int64Var(&part.Tail, "tail", 0, "write the last `N` lines (default: all)")
-	c.Flags().StringVar(&part.Grep, "grep", "", "write the lines that match this `expression` of RE2")
+	c.Flags().StringVar(&part.Grep, "grep", "", "write the lines that match this `EXPRESSION` of RE2")
 	c.Flags().IntVarP(&part.Context, "context", "C", 0, "with --grep, `N` lines around each match, too")
 	c.Flags().Int64Var(&part.Offset, "offset", 0, "begin behind so many bytes")
-	p.AddFlags(c)
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if part.Stream != "" && !slices.Contains(streams, part.Stream) {
 			return fmt.Errorf("--stream %q: must be stdout or stderr", part.Stream)

@@ -39,14 +39,12 @@ At its end it removes those that still wait, unless --keep is given.`,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key", "owner", "env", "env-file")
-	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`")
+	c.Flags().StringVar(&name, "pool", "default", "call the pool `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's controller\nof that name keep it")
 	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 	c.Flags().IntVar(&warm, "warm", 1, "keep `N` sandboxes")
 	c.Flags().BoolVar(&keep, "keep", false, "leave those that wait where they are at the end")
-	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
-	p.AddPoolKind(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := flags.Spec(&p.Platform, args[0])
 		if err != nil {

@@ -39,7 +39,6 @@ listen on 127.0.0.1, ::1, 0.0.0.0 or ::, which 'runtimectl ports' shows.`,
 		Args:              command.Takes(2, command.Many),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		var pairs []portPair
 		for _, text := range args[1:] {

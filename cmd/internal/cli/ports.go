@@ -27,7 +27,6 @@ this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			list, err := c.Ports(cmd.Context())

@@ -78,7 +78,7 @@ func TestPorts(t *testing.T) {
 // forward starts a forward and returns the address that it says.
 func (m localMachine) forward(args ...string) (cmd *exec.Cmd, address string, notes *lockedText) {
 	m.t.Helper()
-	cmd = exec.CommandContext(m.t.Context(), filepath.Join(programs(m.t), "runtimectl"), append([]string{"port-forward", "--local", "--state-dir", m.dir}, args...)...)
+	cmd = exec.CommandContext(m.t.Context(), filepath.Join(programs(m.t), "runtimectl"), append([]string{"port-forward", "--on=local", "--state-dir", m.dir}, args...)...)
 	notes = &lockedText{}
 	cmd.Stderr = notes
 	out, err := cmd.StdoutPipe()

@@ -27,7 +27,6 @@ of earlier versions that nothing uses. It prints what it removed, and why.`,
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	p.AddServer(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var change []func(*platform.Options)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -27,7 +28,7 @@ the ids of those that have a new deadline.`,
 		}
 		return sandbox.Renew(ctx, driver, s, deadline)
 	})
-	c.Flags().DurationVar(&ttl, "ttl", 0, "end them this long after now, such as 2h")
+	command.AddDuration(c.Flags(), &ttl, "ttl", "", 0, "end them this long after now, such as 2h")
 	c.Flags().BoolVar(&never, "never", false, "take the deadline away")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if never == (ttl != 0) || ttl < 0 {

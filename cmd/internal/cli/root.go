@@ -14,54 +14,35 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
-// commands is the table of everything this program can do. The library adds
-// completion and help.
-func (p *program) commands() []*cobra.Command {
-	return []*cobra.Command{
-		p.runCommand(),
-		p.create(),
-		p.ls(),
-		p.inspect(),
-		p.exec(),
-		p.act(),
-		p.actions(),
-		p.follow(),
-		p.output(),
-		p.wait(),
-		p.cancel(),
-		p.sh(),
-		p.ports(),
-		p.upgrade(),
-		p.portForward(),
-		p.tool(),
-		p.mcp(),
-		p.logs(),
-		p.cp(),
-		p.cat(),
-		p.edit(),
-		p.stop(),
-		p.kill(),
-		p.start(),
-		p.pause(),
-		p.resume(),
-		p.renew(),
-		p.rm(),
-		p.prune(),
-		p.stats(),
-		p.events(),
-		p.pool(),
-		p.image(),
-		p.serve(),
-		p.manifests(),
-		p.doctor(),
-		p.demo(),
-		p.version(),
+// commands is the table of everything this program can do, in the groups of help. The
+// library adds completion and help.
+func (p *program) commands() []commandGroup {
+	return []commandGroup{
+		{"Make and remove sandboxes", []*cobra.Command{
+			p.runCommand(), p.create(), p.rm(), p.stop(), p.kill(), p.start(), p.pause(), p.resume(), p.renew(),
+		}},
+		{"Work in a sandbox", []*cobra.Command{
+			p.exec(), p.sh(), p.cp(), p.cat(), p.edit(), p.portForward(), p.act(), p.action(), p.tool(), p.mcp(),
+		}},
+		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.logs(), p.ports(), p.stats(), p.events()}},
+		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
+		{setUp, []*cobra.Command{p.doctor(), p.demo(), p.image(), p.manifests(), p.version()}},
 	}
 }
+
+// commandGroup are commands that help shows together.
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// setUp is the title of the group that completion and help are in.
+const setUp = "Set up"
 
 // execute finds the command and runs it.
 func (p *program) execute(ctx context.Context, args []string) (*cobra.Command, error) {
 	root := p.root() //nolint:contextcheck // a command takes its context from the library
+	p.HideForeign(root, args)
 	begun := false
 	p.prepare(root, &begun)
 	root.SetArgs(args)
@@ -94,7 +75,19 @@ real server.`,
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	p.AddOn(root)
-	root.AddCommand(p.commands()...)
+	for _, group := range p.commands() {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
+	}
+	for _, c := range p.actionCommands("actions") { // as they were called before 'action'
+		c.Hidden = true
+		root.AddCommand(c)
+	}
+	root.SetHelpCommandGroupID(setUp)
+	root.SetCompletionCommandGroupID(setUp)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
@@ -135,7 +128,7 @@ func (p *program) prepare(c *cobra.Command, begun *bool) {
 			if err := notNegative(cmd.Flags()); err != nil {
 				return err
 			}
-			if cmd.Flags().Lookup("local") != nil {
+			if cmd.Flags().Lookup("on") != nil {
 				if err := p.Choose(cmd.Name(), cmd.Flags()); err != nil {
 					return err
 				}
@@ -189,7 +182,7 @@ func rewrap(text string) string {
 func notNegative(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		kind := f.Value.Type()
-		if (kind == "int" || kind == "int64" || kind == "duration") && strings.HasPrefix(f.Value.String(), "-") {
+		if (kind == "int" || kind == "int64" || kind == command.DurationType) && strings.HasPrefix(f.Value.String(), "-") {
 			err = fmt.Errorf("--%s %s: must not be negative", f.Name, f.Value)
 		}
 	})

@@ -38,7 +38,6 @@ when it is not there.`,
 	flags := platform.AddSpec(c)
 	p.AddPool(c, &pool)
 	opts.add(c)
-	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -24,6 +24,7 @@ import (
 // serveFlags are the flags of serve that are not about sandboxes.
 type serveFlags struct {
 	addr, metricsAddr, keyFile, keySecret, publicURL, previewDomain string
+	pool                                                            string
 	warm, most                                                      int
 	debug                                                           bool
 }
@@ -63,18 +64,17 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	flags.LeaveOut("name", "key")
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
 	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
-	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `file`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
+	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `FILE`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.keySecret, "key-secret", "", "on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
 	c.MarkFlagsMutuallyExclusive("key-file", "key-secret")
 	c.Flags().StringVar(&f.publicURL, "public-url", "", "callers reach this through `URL` (default: as they say)")
 	c.Flags().StringVar(&f.previewDomain, "preview-domain", "", "answer for web pages of sandboxes at PORT-ID.`DOMAIN`, which must lead here; a port may follow (default: no pages)")
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
+	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's\ncontroller of that name keep it")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
 	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
-	p.AddFlags(c)
 	p.AddServer(c)
 	p.AddUserIDs(c)
-	p.AddPoolKind(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		image := ""
 		if len(args) > 0 {
@@ -92,6 +92,9 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	return p.EngineOnly(c)
 }
 
+// servePool is the name of the pool of --warm.
+const servePool = "serve"
+
 func (f *serveFlags) check(spec sandbox.Spec) error {
 	if _, _, err := net.SplitHostPort(f.addr); err != nil {
 		return fmt.Errorf("--addr %q: must be HOST:PORT", f.addr)
@@ -101,6 +104,9 @@ func (f *serveFlags) check(spec sandbox.Spec) error {
 	}
 	if f.warm > 0 && spec.Image == "" {
 		return errors.New("--warm needs an image to make sandboxes from")
+	}
+	if f.pool != servePool && f.warm == 0 {
+		return errors.New("--pool names the sandboxes that are kept ready: give it a size with --warm")
 	}
 	return nil
 }
@@ -129,7 +135,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if err != nil {
 		return err
 	}
-	pool, err := p.warmPool(ctx, driver, spec, f.warm, logger)
+	pool, err := p.warmPool(ctx, driver, spec, f, logger)
 	if err != nil {
 		return err
 	}
@@ -202,17 +208,17 @@ func checkKey(text, from string) (string, error) {
 }
 
 // warmPool opens the pool, if there is to be one, and asks the engine once.
-func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, size int, logger *slog.Logger) (*sandbox.Pool, error) {
+func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, f serveFlags, logger *slog.Logger) (*sandbox.Pool, error) {
 	if _, err := driver.List(ctx); err != nil {
 		if !errors.Is(err, sandbox.ErrUnknown) {
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", said(err))
 	}
-	if size == 0 {
+	if f.warm == 0 {
 		return nil, nil //nolint:nilnil // there is to be none
 	}
-	return sandbox.NewPool(ctx, driver, "serve", spec, size, logger)
+	return sandbox.NewPool(ctx, driver, f.pool, spec, f.warm, logger)
 }
 
 const (

@@ -14,15 +14,15 @@ import (
 func TestServeUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"serve --warm 2":                     "--warm needs an image",
-		"serve --warm -1 debian":             "must not be negative",
-		"serve --metrics-addr 8701":          "--metrics-addr \"8701\": must be HOST:PORT",
-		"serve --key-file a --key-secret b":  "none of the others can be",
-		"serve --max-sandboxes -1":           "must not be negative",
-		"serve --name x debian":              "--name is for one sandbox",
-		"serve --key x debian":               "--key is for one sandbox",
-		"serve a b":                          "",
-		"serve --local --state-dir /nowhere": "needs an engine",
+		"serve --warm 2":                        "--warm needs an image",
+		"serve --warm -1 debian":                "must not be negative",
+		"serve --metrics-addr 8701":             "--metrics-addr \"8701\": must be HOST:PORT",
+		"serve --key-file a --key-secret b":     "none of the others can be",
+		"serve --max-sandboxes -1":              "must not be negative",
+		"serve --name x debian":                 "--name is for one sandbox",
+		"serve --key x debian":                  "--key is for one sandbox",
+		"serve a b":                             "",
+		"serve --on=local --state-dir /nowhere": "needs an engine",
 	} {
 		code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(args)...)
 		if code != command.ExitUsage || !strings.Contains(stderr, want) || stdout != "" {

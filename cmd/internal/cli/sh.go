@@ -46,7 +46,6 @@ terminal as it is, with all its escape sequences.`,
 	flags.StringVar(&opts.session, "session", "", "attach to the persistent shell `NAME`, which is started if need be\n(default: the one of actions that name none)")
 	flags.BoolVar(&opts.readOnly, "read-only", false, "only look")
 	flags.StringVar(&opts.keys, "detach-keys", opts.keys, "leave when these `KEYS` are typed, such as ctrl-a,d")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		leave, err := keys.Parse(opts.keys)
 		if err != nil {

@@ -105,7 +105,7 @@ func TestShellScreen(t *testing.T) {
 	}
 	s := &tmux{t: t, socket: filepath.Join(m.dir, "tmux")}
 	s.run("new-session", "-d", "-x", "80", "-y", "24",
-		fmt.Sprintf("%s sh --local --state-dir %s box; sleep 1000", filepath.Join(programs(t), "runtimectl"), m.dir))
+		fmt.Sprintf("%s sh --on=local --state-dir %s box; sleep 1000", filepath.Join(programs(t), "runtimectl"), m.dir))
 	t.Cleanup(func() { s.run("kill-server") })
 
 	sign := "$"

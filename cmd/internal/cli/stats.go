@@ -32,7 +32,6 @@ until it is interrupted or they end.`,
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on measuring")
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.In(func(driver sandbox.Driver) error {
 			meter, err := sandbox.Needs[sandbox.Meter](driver, "measure sandboxes")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
@@ -23,6 +24,6 @@ again. It prints the ids of those that are stopped.`,
 	}, platform.Running, func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 		return sandbox.Stop(ctx, driver, s, grace)
 	})
-	c.Flags().DurationVarP(&grace, "time", "t", local.StopTime, "kill what has not ended by itself after this long")
+	command.AddDuration(c.Flags(), &grace, "time", "t", local.StopTime, "kill what has not ended by itself after this long")
 	return c
 }

@@ -33,7 +33,7 @@ does. A dialect is a family of tool names and arguments: ` + strings.Join(tools.
 
 // addDialect adds the flag that chooses a dialect.
 func addDialect(c *cobra.Command, dialect *string) {
-	c.Flags().StringVarP(dialect, "dialect", "d", tools.Default, "the `family` of tools (see tool --help)")
+	c.Flags().StringVarP(dialect, "dialect", "d", tools.Default, "the `FAMILY` of tools (see tool --help)")
 	_ = c.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(tools.Dialects(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if !tools.Known(*dialect) {
@@ -65,7 +65,6 @@ no notebook. With --for it prints their definitions as a model API takes them.`,
 	}
 	c.Flags().StringVar(&target, "for", "", "print JSON for this model `API`: "+strings.Join(tools.Formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(tools.Formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			if target != "" {
@@ -148,11 +147,10 @@ It exits with 0 when is_error is false and nothing goes on, and otherwise as act
 		}
 		return known(cmd, args)
 	}
-	c.Flags().StringVarP(&file, "file", "f", "", "read the arguments from this `file`")
+	c.Flags().StringVarP(&file, "file", "f", "", "read the arguments from this `FILE`")
 	c.Flags().StringVar(&session, "session", "", "run in the persistent shell `NAME` (default: the one of calls that name none)")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "wait at most this long, such as 90s; what runs goes on (default: no limit)")
+	command.AddDuration(c.Flags(), &timeout, "timeout", "", 0, "wait at most this long, such as 90s; what runs goes on (default: no limit)")
 	format := output.AddFormat(c, "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		arguments, err := p.Input(file, args[2:])
 		if err != nil {

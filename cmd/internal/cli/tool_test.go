@@ -12,7 +12,7 @@ func TestTool(t *testing.T) {
 	m := newLocalMachine(t)
 	m.ok("create", "--name", "box")
 	tool := func(args ...string) (code int, stdout, stderr string) {
-		line := []string{"tool", args[0], "--local", "--state-dir", m.dir}
+		line := []string{"tool", args[0], "--on=local", "--state-dir", m.dir}
 		return inProcess(t.Context(), nil, append(line, args[1:]...)...)
 	}
 

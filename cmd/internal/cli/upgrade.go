@@ -36,11 +36,10 @@ created with.`,
 		Args:              command.Takes(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
-	c.Flags().StringVar(&file, "server", "", "put this `program` in its place (default: server, beside runtimectl)")
-	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "wait at most this long for what cannot be handed over, such as 10m")
+	c.Flags().StringVar(&file, "server", "", "put this `PROGRAM` in its place (default: server, beside runtimectl)")
+	command.AddDuration(c.Flags(), &wait, "wait", "", 30*time.Second, "wait at most this long for what cannot be handed over, such as 10m")
 	c.Flags().BoolVar(&force, "force", false, "upgrade also where something still runs then; it ends, or its\nresult becomes unknown")
 	format := output.AddFormat(c, "table", "json", "yaml")
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if wait < 0 || wait > time.Hour {
 			return command.Usage(cmd, errors.New("--wait must be from 0 to 1h"))

@@ -45,8 +45,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 
 // AddPool gives c a flag for the warm pool to take from.
 func (p *Platform) AddPool(c *cobra.Command, pool *string) {
-	p.AddPoolKind(c)
-	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits")
+	c.Flags().StringVar(pool, "pool", "", "take one of the warm `POOL`, where one of the same flags waits;\non Kubernetes agent-sandbox:POOL for one that agent-sandbox keeps")
 	_ = c.RegisterFlagCompletionFunc("pool", p.CompletePools) // the flag is there
 }
 

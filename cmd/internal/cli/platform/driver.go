@@ -44,33 +44,14 @@ type Platform struct {
 	cluster      string // CONTEXT[/NAMESPACE], empty: the current ones
 	serverImage  string
 	serverVolume bool
-	poolKind     string // who keeps warm pools: podPool or agentPool
-}
-
-// AddFlags gives c the flags that say where the sandboxes are.
-func (p *Platform) AddFlags(c *cobra.Command) {
-	flags := c.Flags()
-	flags.StringVar(&p.stateDir, "state-dir", "", "keep keys and sockets in this `directory` (default: /var/lib/actiond for root,\n$XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
-	_ = c.MarkFlagDirname("state-dir") // the flag is there
+	agentPool    bool // agent-sandbox keeps the warm pool
 }
 
 // AddServer gives c a flag for the program that is put into sandboxes.
 func (p *Platform) AddServer(c *cobra.Command) {
-	c.Flags().StringVar(&p.server, "server", "", "put this `program` into sandboxes (default: server, beside runtimectl)")
+	c.Flags().StringVar(&p.server, "server", "", "put this `PROGRAM` into sandboxes (default: server, beside runtimectl)")
 	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
 	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
-}
-
-// Kinds of warm pools on Kubernetes.
-const (
-	podPool   = "pods"
-	agentPool = "agent-sandbox"
-)
-
-// AddPoolKind gives c a flag for who keeps the sandboxes of a pool on Kubernetes.
-func (p *Platform) AddPoolKind(c *cobra.Command) {
-	c.Flags().StringVar(&p.poolKind, "pool-kind", podPool, "on Kubernetes, let the pool be kept by the `KEEPER`: pods (this program) or\nagent-sandbox (the cluster's controller of that name)")
-	_ = c.RegisterFlagCompletionFunc("pool-kind", cobra.FixedCompletions([]string{podPool, agentPool}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // AddUserIDs gives c a flag for the user ids of sandboxes.
@@ -112,7 +93,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 	if p.Kubernetes {
 		return p.openCluster(Cluster{
 			Options: o, Name: p.cluster, ServerImage: cmp.Or(p.serverImage, p.Getenv(serverImageVariable)),
-			ServerVolume: p.serverVolume, AgentSandbox: p.poolKind == agentPool,
+			ServerVolume: p.serverVolume, AgentSandbox: p.agentPool,
 		})
 	}
 	stateDir, err := p.StateDir()
@@ -135,7 +116,7 @@ func (p *Platform) Open(o Options) (sandbox.Driver, error) {
 
 // StateDir is the directory in which sandboxes are recorded.
 func (p *Platform) StateDir() (string, error) {
-	dir, err := filepath.Abs(cmp.Or(p.stateDir, sandbox.DefaultStateDir()))
+	dir, err := filepath.Abs(cmp.Or(p.stateDir, p.Getenv(stateDirVariable), sandbox.DefaultStateDir()))
 	if err != nil {
 		return "", fmt.Errorf("finding the state directory: %w", err)
 	}

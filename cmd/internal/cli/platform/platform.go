@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,14 +11,16 @@ import (
 // AddOn gives root, and every command below it, the flags that choose the platform.
 func (p *Platform) AddOn(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.BoolVar(&p.Local, "local", false, "use processes of this machine instead of an engine's containers; isolates nothing")
-	_ = flags.MarkHidden("local") // the flag is there
 	flags.StringVar(&p.on, "on", "", "use the sandboxes of `PLATFORM`: docker, kubernetes[:CONTEXT[/NAMESPACE]],\nor local, which isolates nothing (default: $"+onVariable+" or docker)")
 	_ = root.RegisterFlagCompletionFunc("on", cobra.FixedCompletions([]cobra.Completion{"docker", "kubernetes", "local"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	flags.StringVar(&p.stateDir, "state-dir", "", "keep keys and sockets in this `DIRECTORY` (default: $"+stateDirVariable+", else\n/var/lib/actiond for root, $XDG_STATE_HOME/actiond or ~/.local/state/actiond for others)")
+	_ = root.MarkPersistentFlagDirname("state-dir") // the flag is there
 }
 
-// onVariable is the variable that --on and --local override.
-const onVariable = "ACTIOND_ON"
+const (
+	onVariable       = "ACTIOND_ON"        // --on overrides it
+	stateDirVariable = "ACTIOND_STATE_DIR" // --state-dir overrides it
+)
 
 // serverImageVariable is the variable that --server-image overrides.
 const serverImageVariable = "ACTIOND_SERVER_IMAGE"
@@ -28,39 +29,73 @@ const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "state-dir", "uid-range", "server"}
 
 // onlyOnKubernetes are the flags that only Pods can honour.
-var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume", "pool-kind"}
+var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume"}
 
-// checkPoolKind refuses a kind of pools that is not known, and one of none.
-func (p *Platform) checkPoolKind(flags *pflag.FlagSet) error {
-	nothing := func(name, value string) bool {
-		flag := flags.Lookup(name)
-		return flag != nil && flag.Value.String() == value
+// HideForeign takes flags that are for other platforms than the command line names out of
+// the help and the completion of all commands.
+func (p *Platform) HideForeign(c *cobra.Command, args []string) {
+	foreign := onlyOnKubernetes
+	if platform, _, _ := strings.Cut(p.named(args), ":"); platform == "kubernetes" {
+		foreign = notOnKubernetes
 	}
-	switch {
-	case flags.Lookup("pool-kind") == nil, p.poolKind == podPool:
+	for _, sub := range c.Commands() {
+		p.HideForeign(sub, args)
+		for _, name := range foreign {
+			if sub.Flags().Lookup(name) != nil {
+				_ = sub.Flags().MarkHidden(name) // the flag is there
+			}
+		}
+	}
+}
+
+// named returns the platform that a command line names before it is parsed.
+func (p *Platform) named(args []string) string {
+	on := p.Getenv(onVariable)
+	for i, word := range args {
+		switch value, is := strings.CutPrefix(word, "--on="); {
+		case word == "--":
+			return on
+		case is:
+			on = value
+		case word == "--on" && i+1 < len(args):
+			on = args[i+1]
+		}
+	}
+	return on
+}
+
+// agentPool before the name of a pool says that the controller of agent-sandbox keeps it.
+const agentPool = "agent-sandbox:"
+
+// choosePool finds out who keeps the pool that a flag names.
+func (p *Platform) choosePool(flags *pflag.FlagSet, onKubernetes bool) error {
+	flag := flags.Lookup("pool")
+	if flag == nil {
 		return nil
-	case p.poolKind != agentPool:
-		return fmt.Errorf("--pool-kind %q: %s and %s are known", p.poolKind, podPool, agentPool)
-	case nothing("pool", ""):
-		return errors.New("--pool-kind says who keeps a pool: name one with --pool")
-	case nothing("warm", "0"):
-		return errors.New("--pool-kind says who keeps a pool: give the pool a size with --warm")
 	}
-	return nil
+	name, agent := strings.CutPrefix(flag.Value.String(), agentPool)
+	switch {
+	case !agent:
+		return nil
+	case !onKubernetes:
+		return fmt.Errorf("--pool %s: pools of agent-sandbox are on Kubernetes: use --on kubernetes", flag.Value)
+	case name == "":
+		return fmt.Errorf("--pool %s: must be %sNAME", flag.Value, agentPool)
+	}
+	p.agentPool = true
+	return flag.Value.Set(name)
 }
 
 // Choose finds out where the sandboxes are from the flags and the variable, and refuses
 // flags of the command that are for other platforms.
 func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 	on, from := p.on, "--on"
-	if on == "" && !p.Local {
+	if on == "" {
 		on, from = p.Getenv(onVariable), onVariable
 	}
 	platform, cluster, named := strings.Cut(on, ":")
 	onKubernetes := platform == "kubernetes" && (cluster != "" || !named)
 	switch {
-	case p.Local && (on == "docker" || onKubernetes):
-		return fmt.Errorf("--local and --on %s name different platforms: leave one out", on)
 	case !onKubernetes:
 		for _, name := range onlyOnKubernetes {
 			if flags.Changed(name) {
@@ -74,12 +109,14 @@ func (p *Platform) Choose(command string, flags *pflag.FlagSet) error {
 				return fmt.Errorf("--%s cannot be honoured on Kubernetes: leave it out with --on %s", name, on)
 			}
 		}
-		return p.checkPoolKind(flags)
 	}
-	switch on {
-	case "", "docker":
+	if err := p.choosePool(flags, onKubernetes); err != nil {
+		return err
+	}
+	switch {
+	case onKubernetes, on == "", on == "docker":
 		return nil
-	case "local":
+	case on == "local":
 		p.Local = true
 		return nil
 	}

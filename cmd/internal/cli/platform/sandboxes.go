@@ -21,7 +21,6 @@ import (
 func (p *Platform) Each(c *cobra.Command, states []sandbox.State, do func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error) *cobra.Command {
 	c.Args = command.Takes(1, command.Many)
 	c.ValidArgsFunction = p.CompleteSandboxes(-1, states...)
-	p.AddFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.OnEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
 			if err := do(cmd.Context(), driver, s); err != nil {

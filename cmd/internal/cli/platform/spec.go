@@ -69,9 +69,9 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringArrayVar(&f.pullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
 	flags.StringArrayVar(&f.nodeSelector, "node-selector", nil, "on Kubernetes, use nodes with this label, `NAME=VALUE`")
 	flags.StringArrayVar(&f.tolerations, "toleration", nil, "on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
-	flags.StringVar(&f.userNamespace, "userns", "", "on Kubernetes, use the user ids of the node, `host` (the default), or private ones")
-	flags.DurationVar(&f.ttl, "ttl", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
-	flags.DurationVar(&f.idle, "idle", 0, "end the sandbox after this long without an action (default: never)")
+	flags.StringVar(&f.userNamespace, "userns", "", "on Kubernetes, use the user ids of the `WHOSE`: host, the node's (the default), or private ones")
+	command.AddDuration(flags, &f.ttl, "ttl", "", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
+	command.AddDuration(flags, &f.idle, "idle", "", 0, "end the sandbox after this long without an action (default: never)")
 	words := func(allowed ...string) cobra.CompletionFunc {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
