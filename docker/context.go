@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 // contextHost is the engine address of the Docker context that $DOCKER_CONTEXT
@@ -41,12 +43,21 @@ func contextHost() (string, error) {
 	err := readJSON(filepath.Join(dir, "contexts", "meta", hex.EncodeToString(sum[:]), "meta.json"), &meta)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("there is no Docker context %q: 'docker context ls' shows those that there are", name)
+		return "", &noContextError{name}
 	case err != nil:
 		return "", fmt.Errorf("reading the Docker context %q: %w", name, err)
 	}
 	return meta.Endpoints["docker"].Host, nil
 }
+
+// noContextError reports a Docker context that does not exist.
+type noContextError struct{ name string }
+
+func (e *noContextError) Error() string {
+	return fmt.Sprintf("there is no Docker context %q: 'docker context ls' shows those that there are", e.name)
+}
+
+func (e *noContextError) Unwrap() error { return sandbox.ErrInvalid }
 
 func readJSON(path string, into any) error {
 	data, err := os.ReadFile(path)

@@ -167,6 +167,9 @@ func TestCLIUpgrade(t *testing.T) {
 	c := newCLI(t)
 	c.ok("create", "--name", "old", image(t, busyboxImage))
 	c.ok("exec", "--session", "main", "old", "eval", "cd /tmp; x=kept; sleep 1000 & echo $! >pid")
+	if code, _, stderr := c.run("upgrade", "--server", "/bin/ls", "old"); code != 2 || !strings.Contains(stderr, "it is not an Actiond server") {
+		t.Errorf("upgrade to another program: exit code %d, %s", code, stderr)
+	}
 	recorded := c.ok("action", "ls", "-o", "json", "old")
 	var told struct {
 		Sessions int      `json:"sessions"`

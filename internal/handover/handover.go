@@ -124,6 +124,9 @@ func (p *Program) check(ctx context.Context) error {
 		return unfit("the program is a %v for %v, and this server runs on %v", file.Type, file.Machine, want)
 	}
 	said, err := p.run(ctx, nil, nil, "version")
+	if failed, ok := errors.AsType[*UnfitError](err); ok {
+		return unfit("it is not an Actiond server: %s", failed.Reason)
+	}
 	if err != nil {
 		return err
 	}

@@ -206,6 +206,22 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --pool names the sandboxes that are kept ready: give it a size with --warm\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{
+			args: "delete box", code: 2,
+			stderr: "runtimectl: there is no command \"delete\": use 'runtimectl rm'\nRun 'runtimectl --help' for usage.\n",
+		},
+		{
+			args: "create --gpus all debian", code: 2,
+			stderr: "runtimectl: unknown flag: --gpus: sandboxes cannot have devices of the host yet\nRun 'runtimectl create --help' for usage.\n",
+		},
+		{
+			args: "action output --grep ( box a", code: 2,
+			stderr: "runtimectl: --grep \"(\": missing closing )\nRun 'runtimectl action output --help' for usage.\n",
+		},
+		{
+			args: "sh box", code: 2,
+			stderr: "runtimectl: sh is for a terminal: without one, use exec\nRun 'runtimectl sh --help' for usage.\n",
+		},
+		{
 			args: "--state-dir /tmp lss", code: 2,
 			stderr: "runtimectl: there is no command \"lss\"; did you mean ls?\nRun 'runtimectl --help' for usage.\n",
 		},

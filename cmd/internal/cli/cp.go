@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -164,6 +165,9 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 				return fmt.Errorf("directory %s in sandbox %s: %w", to.Path, s.ID, command.ErrNotFound)
 			}
 		} else if dir, name, err = target(source, to); err != nil {
+			if errors.Is(err, command.ErrNotFound) {
+				return fmt.Errorf("%s: %w", source, err)
+			}
 			return fmt.Errorf("copying %s to sandbox %s: %w", source, s.ID, err)
 		} else if err := to.HasDir(ctx, files, s); err != nil {
 			return err
@@ -201,8 +205,11 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 // directory of this machine goes.
 func target(source string, to transfer.RemotePath) (dir, name string, err error) {
 	info, err := os.Lstat(source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", command.ErrNotFound
+	}
 	if err != nil {
-		return "", "", command.Absent(err)
+		return "", "", err
 	}
 	content := transfer.IsContent(source)
 	switch {

@@ -98,7 +98,7 @@ func TestCopyRefused(t *testing.T) {
 		{"box:a", "box:b", 2, "both are in a sandbox"},
 		{"box:nope", here, 3, work + "/nope in sandbox " + id + ": not found"},
 		{"nope:a", here, 3, `"nope": no such sandbox`},
-		{here + "/nope", "box:", 3, "no such file"},
+		{here + "/nope", "box:", 3, "runtimectl: " + here + "/nope: not found\n"},
 		{here, "box:file", 5, "is there and is not a directory"},
 		{here + "/file", "box:nope/dir/x", 3, "runtimectl: directory " + work + "/nope/dir in sandbox " + id + ": not found\n"},
 		{here + "/file", "box:file/x", 5, "runtimectl: " + work + "/file in sandbox " + id + " is not a directory\n"},

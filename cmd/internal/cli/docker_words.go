@@ -13,29 +13,44 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// dockerHints say what to type for words of docker that mean something else here.
+// dockerHints say what to type for words of docker, kubectl and others that mean something
+// else here, or nothing.
 var dockerHints = map[string]string{
-	"top":     "what sandboxes use is in 'runtimectl stats'; for their processes, 'runtimectl exec SANDBOX -- ps aux'",
-	"images":  "images are the engine's: 'docker images'; 'runtimectl image' builds one",
-	"pull":    "images are the engine's: 'docker pull', or 'runtimectl create --pull always'",
-	"build":   "images are the engine's: 'docker build'; any of them will do",
-	"restart": "use 'runtimectl stop' and 'runtimectl start'",
-	"update":  "use 'runtimectl renew' for another deadline; other limits stay as they were made",
-	"diff":    "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
-	"commit":  "a sandbox becomes no image; copy files out with 'runtimectl cp'",
-	"export":  "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
-	"info":    "'runtimectl doctor' says what this host has and lacks",
-	"network": "networks are the engine's: 'docker network'; 'runtimectl create --network' uses one",
-	"push":    "images are the engine's: 'docker push'",
-	"rename":  "a sandbox keeps the name of 'runtimectl create --name'",
-	"rmi":     "images are the engine's: 'docker rmi'",
-	"tag":     "images are the engine's: 'docker tag'; 'runtimectl image --tag' names the one it builds",
-	"volume":  "'runtimectl create --volume' mounts a directory of this host",
+	"delete":   "use 'runtimectl rm'",
+	"destroy":  "use 'runtimectl rm'",
+	"remove":   "use 'runtimectl rm'",
+	"get":      "use 'runtimectl ls' for the sandboxes, 'runtimectl cat' or 'cp' for files",
+	"describe": "use 'runtimectl inspect'",
+	"shell":    "use 'runtimectl sh'",
+	"new":      "use 'runtimectl create'",
+	"status":   "use 'runtimectl ls', or 'inspect' for one sandbox",
+	"list":     "use 'runtimectl ls'",
+	"snapshot": "a sandbox cannot be saved yet; copy files out with 'runtimectl cp'",
+	"fork":     "a sandbox cannot be copied yet; copy files with 'runtimectl cp'",
+	"top":      "what sandboxes use is in 'runtimectl stats'; for their processes, 'runtimectl exec SANDBOX -- ps aux'",
+	"images":   "images are the engine's: 'docker images'; 'runtimectl image' builds one",
+	"pull":     "images are the engine's: 'docker pull', or 'runtimectl create --pull always'",
+	"build":    "images are the engine's: 'docker build'; any of them will do",
+	"restart":  "use 'runtimectl stop' and 'runtimectl start'",
+	"update":   "use 'runtimectl renew' for another deadline; other limits stay as they were made",
+	"diff":     "edits answer with a diff: 'runtimectl act'; for commands, look with 'runtimectl exec SANDBOX -- git diff'",
+	"commit":   "a sandbox becomes no image; copy files out with 'runtimectl cp'",
+	"export":   "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
+	"info":     "'runtimectl doctor' says what this host has and lacks",
+	"network":  "networks are the engine's: 'docker network'; 'runtimectl create --network' uses one",
+	"push":     "images are the engine's: 'docker push'",
+	"rename":   "a sandbox keeps the name of 'runtimectl create --name'",
+	"rmi":      "images are the engine's: 'docker rmi'",
+	"tag":      "images are the engine's: 'docker tag'; 'runtimectl image --tag' names the one it builds",
+	"volume":   "'runtimectl create --volume' mounts a directory of this host",
 }
 
 // dockerFlagHints are the same for flags of 'docker run'.
 var dockerFlagHints = map[string]string{
 	"d": staysHint, "detach": staysHint, "p": portHint, "publish": portHint,
+	"privileged": "a sandbox has no power over its host; 'runtimectl create --allow-root' lets programs be root's inside",
+	"entrypoint": "what an image starts by itself is not started; 'runtimectl exec' runs a command",
+	"gpus":       "sandboxes cannot have devices of the host yet",
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +76,11 @@ func (b *imageBuild) build(ctx context.Context) error {
 		return errors.New("the docker command is needed: install it (Debian and Ubuntu: apt-get install docker.io)")
 	}
 	if err := b.docker(ctx, nil, "version", "--format", "{{.Server.Version}}"); err != nil {
-		return fmt.Errorf("the Docker engine cannot be reached, %w: %w", sandbox.ErrUnknown, err)
+		kind := sandbox.ErrUnknown
+		if strings.Contains(err.Error(), "permission denied") { // the docker command's words
+			kind = fmt.Errorf("%w, %w", kind, fs.ErrPermission)
+		}
+		return fmt.Errorf("the Docker engine cannot be reached, %w: %w", kind, err)
 	}
 	base, how, err := b.findBase(ctx)
 	if err != nil {

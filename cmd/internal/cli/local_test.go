@@ -321,6 +321,30 @@ func TestLocalKilledUnderCommand(t *testing.T) {
 	}
 }
 
+// Where there are no images, what looks like one is the command.
+func TestRunLocalImage(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	const note = "note: with --on local there are no images, and \"no-such-image\" was the command\n"
+	if code, _, stderr := m.run("run", "no-such-image", "echo", "hi"); code != command.ExitAbsent || !strings.Contains(stderr, note) {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if code, _, stderr := m.run("run", "--", "no-such-image", "echo"); code != command.ExitAbsent || strings.Contains(stderr, note) {
+		t.Errorf("behind --: exit code %d, %q", code, stderr)
+	}
+}
+
+// A Docker context that is not there is a mistake of the caller.
+func TestNoDockerContext(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs(t), "runtimectl"), "ls", "--state-dir", shortDir(t))
+	cmd.Env = append(os.Environ(), "DOCKER_CONTEXT=nosuch", "DOCKER_HOST=", "DOCKER_CONFIG="+t.TempDir())
+	out, _ := cmd.CombinedOutput() // the code says it
+	if code := cmd.ProcessState.ExitCode(); code != command.ExitUsage || !strings.Contains(string(out), "there is no Docker context \"nosuch\"") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
 // The variable names the state directory where the flag does not.
 func TestStateDirVariable(t *testing.T) {
 	t.Parallel()

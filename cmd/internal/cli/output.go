@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"regexp/syntax"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,10 @@ error.`,
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if part.Stream != "" && !slices.Contains(streams, part.Stream) {
 			return fmt.Errorf("--stream %q: must be stdout or stderr", part.Stream)
+		}
+		if _, err := syntax.Parse(part.Grep, syntax.Perl); err != nil {
+			wrong, _ := errors.AsType[*syntax.Error](err) // it returns no others
+			return fmt.Errorf("--grep %q: %s", part.Grep, wrong.Code)
 		}
 		return nil
 	}

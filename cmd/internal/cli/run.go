@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +70,11 @@ when it is not there.`,
 		}
 		return p.Make(cmd.Context(), spec, pool, func(driver sandbox.Driver, s *sandbox.Sandbox) (err error) {
 			defer func() { err = p.RemoveAfter(cmd.Context(), driver, s, err) }()
-			return platform.Ended(cmd.Context(), driver, s, p.performHinted(cmd.Context(), s, words, opts, input))
+			err = p.performHinted(cmd.Context(), s, words, opts, input)
+			if failed, ok := errors.AsType[*command.ExitError](err); ok && failed.Code == command.ExitAbsent && p.Local && image == "" && cmd.Flags().ArgsLenAtDash() != 0 {
+				_, _ = fmt.Fprintf(p.Stderr, "note: with --on local there are no images, and %q was the command\n", words[0])
+			}
+			return platform.Ended(cmd.Context(), driver, s, err)
 		})
 	}
 	return c

@@ -53,7 +53,7 @@ terminal as it is, with all its escape sequences.`,
 		}
 		in, out, err := p.terminals()
 		if err != nil {
-			return err
+			return command.Usage(cmd, err)
 		}
 		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 			c, err := platform.Client(s)

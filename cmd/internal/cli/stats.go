@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
@@ -179,7 +180,7 @@ func (statsInfo) Headings() []string {
 
 func (s statsInfo) Row() []string {
 	return []string{
-		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), output.Size(s.Memory), output.Size(s.MemoryLimit), fmt.Sprint(s.Pids),
+		s.ID, s.Name, fmt.Sprintf("%.2f", s.CPUs), units.BytesSize(float64(s.Memory)), units.BytesSize(float64(s.MemoryLimit)), fmt.Sprint(s.Pids),
 		output.Size(s.Received), output.Size(s.Sent), output.Size(s.Read), output.Size(s.Written),
 	}
 }

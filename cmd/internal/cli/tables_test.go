@@ -35,7 +35,7 @@ func TestTablesFit(t *testing.T) {
 		{"ls", sandboxList{{ID: sandboxID, Name: name, Image: text, State: "running", Created: old, Deadline: &later, Pool: name}}.Table(), []string{sandboxID, "running", "3 days", "POOL"}},
 		{"prune", removalList{{ID: sandboxID, Name: name, Reason: text}}.Table(), []string{sandboxID}},
 		{"ports", portList{{Port: 65535, Addresses: []string{"127.0.0.1", "::1", "::ffff:192.168.100.200"}, PID: 4194304, Process: "a-long-process", Command: text}}.Table(), []string{"65535", "4194304"}},
-		{"stats", statsList{used}.Table(), []string{sandboxID, "63.99", "123.5GB", "234.6GB", "4096", "345.7GB", "456.8GB", "567.9GB", "678.9GB", "RECEIVED", "WRITTEN"}},
+		{"stats", statsList{used}.Table(), []string{sandboxID, "63.99", "115GiB", "218.5GiB", "4096", "345.7GB", "456.8GB", "567.9GB", "678.9GB", "RECEIVED", "WRITTEN"}},
 		{"events", [][]string{eventInfo{}.Headings(), eventInfo{Time: old, ID: sandboxID, Name: name, What: "die", Code: "137"}.Row()}, []string{"2026-01-02 13:14:15", sandboxID, "die with status 137"}},
 		{"tools", toolTable{{Name: "str_replace_based_edit_tool", Description: text}}.Table(), []string{"str_replace_based_edit_tool"}},
 		{"upgrade", upgraded{Version: "v1.2.3-0.20261123063238-2ca5307", Previous: "v1.2.2", Sessions: 3, Ended: []string{name}, Unknown: []string{action}}.Table(), []string{"v1.2.2"}},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,9 @@ created with.`,
 			progress.Say("upgrading %s, once nothing runs that cannot be handed over", args[0])
 			done, err := c.Upgrade(cmd.Context(), server, wait.Round(time.Second), force)
 			progress.End()
+			if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusUnprocessableEntity {
+				return command.Invalid("%s cannot take the place of the server: %s", name, output.Clean(refused.Detail))
+			}
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,7 @@ const (
 	ExitConflict    = 5 // something else has the name, or is in the way
 	ExitUnavailable = 6 // the engine or the sandbox does not answer
 	ExitTimeout     = 124
+	ExitAbsent      = 127
 	ExitOwn         = 125
 	ExitInterrupted = 130
 	ExitReaderLeft  = 141 // the reader of standard output left; a shell reports SIGPIPE so
@@ -66,6 +67,11 @@ func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
 // Conflict returns an error that is an [ErrConflict] and does not say so.
 func Conflict(format string, args ...any) error {
 	return &kindError{ErrConflict, fmt.Errorf(format, args...)}
+}
+
+// Invalid returns an error that is a [sandbox.ErrInvalid] and does not say so.
+func Invalid(format string, args ...any) error {
+	return &kindError{sandbox.ErrInvalid, fmt.Errorf(format, args...)}
 }
 
 // Absent makes an error that says that a file is not there one of ours.
