@@ -122,7 +122,7 @@ func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest s
 	switch {
 	case err != nil:
 		w.Header().Set("Connection", "close") // most are unauthenticated
-		return err
+		return refusePreview(w, r, err)
 	case portErr != nil:
 		return portErr
 	case r.Header.Get("Service-Worker") != "":
@@ -149,7 +149,7 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 	case !named:
 		return refuse(http.StatusNotFound, "A preview is at PORT-ID.%s", g.preview.name)
 	case err != nil:
-		return err
+		return refusePreview(w, r, err)
 	case how == byCookie && foreignPage(r):
 		return refuse(http.StatusForbidden, "This request comes from a web page of another origin")
 	case how == byURL && navigates(r):
@@ -164,6 +164,22 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusBadRequest, "The path must begin with a slash")
 	}
 	return g.passToPort(w, r, &preview{to: to, port: port, onHost: true, keyed: how == byKey, public: how == byAnyone, path: path, scheme: g.preview.scheme, host: r.Host})
+}
+
+// refusedPage is what a person sees who has no access to a preview, whether the sandbox exists or not.
+var refusedPage = httpserver.Home{
+	Title: "This preview is not open to you",
+	Text: "The link has run out, or it is not whole. Ask the person or the program that sent it for another one. " +
+		"A preview also ends with its sandbox.",
+}
+
+// refusePreview shows a page to a browser, in place of the refusal that programs get.
+func refusePreview(w http.ResponseWriter, r *http.Request, err error) error {
+	if !errors.Is(err, errForbidden) || !navigates(r) {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return refusedPage.Write(w, http.StatusForbidden)
 }
 
 // scheme is that of the addresses which callers know.

@@ -158,6 +158,38 @@ func TestPreviewIsPrivate(t *testing.T) {
 	}
 }
 
+// A browser that is refused shows a page for people, the same for a sandbox that does not
+// exist; programs get what they got before.
+func TestPreviewRefusedPage(t *testing.T) {
+	t.Parallel()
+	p := newPreviews(t, hello)
+	const browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+	page := p.send("GET", p.host, "/", "Accept", browser)
+	if got := page.Body.String(); page.Code != 403 || !strings.Contains(got, "The link has run out") || !strings.HasPrefix(page.Header().Get("Content-Type"), "text/html") {
+		t.Errorf("got %d %v %s", page.Code, page.Header(), got)
+	}
+	expired := "/?" + "actiond_preview=1.x"
+	for _, tt := range []struct {
+		host, path, method, accept string
+		page                       bool
+	}{
+		{p.host, expired, "GET", browser, true},
+		{"8080-000000000000." + domain, "/", "GET", browser, true},
+		{"gw", "/sandboxes/" + p.sandbox.ID + "/ports/8080/", "GET", browser, true},
+		{p.host, "/", "GET", "*/*", false},
+		{p.host, "/", "POST", browser, false},
+	} {
+		w := p.send(tt.method, tt.host, tt.path, "Accept", tt.accept)
+		same := w.Body.String() == page.Body.String() && w.Header().Get("Cache-Control") == "no-store"
+		if w.Code != 403 || same != tt.page || !tt.page && !strings.Contains(w.Body.String(), "Invalid API Key") {
+			t.Errorf("%s %s%s: got %d %v %s", tt.method, tt.host, tt.path, w.Code, w.Header(), w.Body)
+		}
+	}
+	if p.reached() != nil {
+		t.Error("the application was reached")
+	}
+}
+
 // Signatures end with their time, and fit nothing else.
 func TestPreviewSignatures(t *testing.T) {
 	t.Parallel()

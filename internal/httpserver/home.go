@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Home is the page that a server shows to a browser at its root.
+// Home is the page that a server shows to a browser at its root, or in place of a refusal.
 type Home struct {
 	// Title is the page's, Text the paragraph under it.
 	Title, Text string
@@ -24,10 +24,10 @@ var homePage = template.Must(template.New("home").Parse(`<!DOCTYPE html>
 <title>{{.Title}}</title>
 <h1>{{.Title}}</h1>
 <p>{{.Text}}</p>
-<ul>
-{{range .Links}}<li><a href="{{.Path}}">/{{.Path}}</a>: {{.Text}}</li>
+{{with .Links}}<ul>
+{{range .}}<li><a href="{{.Path}}">/{{.Path}}</a>: {{.Text}}</li>
 {{end}}</ul>
-</html>
+{{end}}</html>
 `))
 
 // Handler answers a request that accepts HTML with the page, and every other one as
@@ -37,15 +37,20 @@ func (h Home) Handler(otherwise Handler) Handler {
 		if !acceptsHTML(r) {
 			return otherwise(w, r)
 		}
-		var page strings.Builder
-		if err := homePage.Execute(&page, h); err != nil {
-			return err
-		}
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		w.Header().Set("Vary", "Accept")
-		WriteBody(w, http.StatusOK, "text/html; charset=utf-8", []byte(page.String()))
-		return nil
+		return h.Write(w, http.StatusOK)
 	}
+}
+
+// Write answers with the page, which runs no script and is in no frame.
+func (h Home) Write(w http.ResponseWriter, status int) error {
+	var page strings.Builder
+	if err := homePage.Execute(&page, h); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	w.Header().Set("Vary", "Accept")
+	WriteBody(w, status, "text/html; charset=utf-8", []byte(page.String()))
+	return nil
 }
 
 // acceptsHTML reports whether a request names HTML among what it accepts, as browsers
