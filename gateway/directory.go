@@ -247,6 +247,9 @@ func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slo
 		begun := time.Now()
 		err := watcher.Events(ctx, func(e sandbox.Event) error {
 			d.changed(e.ID)
+			if e.What == "die" {
+				log.InfoContext(ctx, "a sandbox ended", "sandbox", e.ID, "name", e.Name, "status", e.Code)
+			}
 			return nil
 		})
 		if ctx.Err() != nil {

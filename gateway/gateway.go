@@ -179,6 +179,8 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	srv := httpserver.NewServer(base, g, maxHeader, g.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxConns)) }()
+	g.log.InfoContext(ctx, "serving", slog.String("address", l.Addr().String()), slog.String("platform", g.cfg.Driver.Platform()), slog.String("version", g.cfg.Version))
+	defer g.log.InfoContext(ctx, "stopped serving; sandboxes stay")
 	select {
 	case err := <-served:
 		_ = srv.Close() // the error that ended serving is the one to tell
@@ -186,6 +188,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 
+	g.log.InfoContext(ctx, "stopping: running requests may go on for some seconds")
 	g.stopping.Store(true)
 	err := httpserver.Shutdown(ctx, srv, drainTime)
 	stopWaiting(errStopping) // also those who took their connection over, which Shutdown does not know

@@ -441,7 +441,7 @@ func (g *Gateway) openhandsPause(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.State != sandbox.Stopped {
-		if err := g.on(r.Context(), s, sandbox.Pause); err != nil {
+		if err := g.on(r.Context(), s, "paused", sandbox.Pause); err != nil {
 			return err
 		}
 	}
@@ -466,7 +466,7 @@ func (g *Gateway) openhandsResume(w http.ResponseWriter, r *http.Request) error 
 		if status, err = begun.wait(r.Context()); err != nil {
 			return err
 		}
-	} else if err := g.on(r.Context(), s, sandbox.Resume); err != nil {
+	} else if err := g.on(r.Context(), s, "resumed", sandbox.Resume); err != nil {
 		return err
 	}
 	return tellStatus(w, id, status, "")
@@ -479,7 +479,7 @@ func (g *Gateway) restart(ctx context.Context, s *sandbox.Sandbox) (*start, erro
 		return nil, err
 	}
 	return g.begin(ctx, s.ID, secret, "resume", func(ctx context.Context) (*sandbox.Sandbox, error) {
-		return s, g.on(ctx, s, sandbox.Start)
+		return s, g.on(ctx, s, "started", sandbox.Start)
 	})
 }
 
@@ -499,7 +499,7 @@ func (g *Gateway) resumeFor(ctx context.Context, s *sandbox.Sandbox, path string
 	}
 	switch s.State {
 	case sandbox.Paused:
-		return g.on(ctx, s, sandbox.Resume)
+		return g.on(ctx, s, "resumed", sandbox.Resume)
 	case sandbox.Stopped:
 		begun, err := g.restart(ctx, s)
 		if err != nil {

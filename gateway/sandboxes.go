@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/http"
 	"strings"
@@ -131,7 +132,10 @@ type creation struct {
 // from the pool.
 func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, err error) {
 	begun := time.Now()
-	defer func() { g.metrics.created(ctx, c, err, time.Since(begun)) }()
+	defer func() {
+		g.metrics.created(ctx, c, err, time.Since(begun))
+		g.logCreation(ctx, spec, c, err, time.Since(begun))
+	}()
 	if g.stopping.Load() {
 		return c, errStopping
 	}
@@ -155,6 +159,21 @@ func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, er
 	}
 	g.known.put(c.sandbox)
 	return c, nil
+}
+
+// logCreation logs what a request for a sandbox led to.
+func (g *Gateway) logCreation(ctx context.Context, spec sandbox.Spec, c creation, err error, took time.Duration) {
+	id, image := slog.String("sandbox", sandbox.ID(spec.Key)), slog.String("image", spec.Image)
+	duration := slog.Duration("took", took.Round(time.Millisecond))
+	switch {
+	case err != nil:
+		g.log.WarnContext(ctx, "did not make a sandbox", id, image, duration, slog.Any("error", err))
+	case c.known: // nothing was done
+	case c.warm:
+		g.log.InfoContext(ctx, "claimed a warm sandbox", id, slog.String("name", c.sandbox.Name), image, duration)
+	default:
+		g.log.InfoContext(ctx, "made a sandbox", id, slog.String("name", c.sandbox.Name), image, duration)
+	}
 }
 
 // admit refuses a creation where the host has as many sandboxes as it may, and
@@ -235,6 +254,7 @@ func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
 		return err
 	}
 	g.known.forget(s.ID)
+	g.log.InfoContext(ctx, "removed a sandbox", slog.String("sandbox", s.ID), slog.String("name", s.Name), slog.String("reason", "a client asked for it"))
 	return nil
 }
 
@@ -247,7 +267,7 @@ func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.onOne(w, r, func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
+	return g.onOne(w, r, "renewed", func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
 		deadline := time.Time{}
 		if renewal.TTLSeconds > 0 {
 			deadline = time.Now().Add(time.Duration(renewal.TTLSeconds) * time.Second)
@@ -257,45 +277,46 @@ func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) stopSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
+	return g.onOne(w, r, "stopped", func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error {
 		return sandbox.Stop(ctx, d, s, stopTime)
 	})
 }
 
 func (g *Gateway) startSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, sandbox.Start)
+	return g.onOne(w, r, "started", sandbox.Start)
 }
 
 func (g *Gateway) pauseSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, sandbox.Pause)
+	return g.onOne(w, r, "paused", sandbox.Pause)
 }
 
 func (g *Gateway) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
-	return g.onOne(w, r, sandbox.Resume)
+	return g.onOne(w, r, "resumed", sandbox.Resume)
 }
 
 // work is something that is done to a sandbox, such as [sandbox.Start].
 type work func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error
 
 // onOne does work on the sandbox in the path and answers with it.
-func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, do work) error {
+func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, what string, do work) error {
 	s, err := g.one(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := g.on(r.Context(), s, do); err != nil {
+	if err := g.on(r.Context(), s, what, do); err != nil {
 		return err
 	}
 	return g.tell(w, r, http.StatusOK, s, false)
 }
 
-// on does work on a sandbox and notes what it is like afterwards.
-func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, do work) error {
+// on does work on a sandbox, logs what was done, and notes what it is like afterwards.
+func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, what string, do work) error {
 	err := do(ctx, g.cfg.Driver, s)
 	if err != nil {
 		g.known.changed(s.ID)
 		return err
 	}
+	g.log.InfoContext(ctx, "changed a sandbox", slog.String("sandbox", s.ID), slog.String("name", s.Name), slog.String("what", what))
 	noted := *s
 	g.known.put(&noted)
 	return nil

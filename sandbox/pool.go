@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -197,6 +198,9 @@ func (p *Pool) fill(ctx context.Context) error {
 		group.Go(func() { created[i] = p.warmer.Warm(ctx, p.name, p.spec) })
 	}
 	group.Wait()
+	if made := missing - len(slices.DeleteFunc(slices.Clone(created), func(err error) bool { return err == nil })); made > 0 {
+		p.log.InfoContext(ctx, "made warm sandboxes", slog.Int("number", made))
+	}
 	return errors.Join(append(errs, created...)...)
 }
 

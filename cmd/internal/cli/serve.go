@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -135,6 +136,9 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if err != nil {
 		return err
 	}
+	if err := checkDefaults(ctx, driver, spec); err != nil {
+		return err
+	}
 	pool, err := p.warmPool(ctx, driver, spec, f, logger)
 	if err != nil {
 		return err
@@ -178,6 +182,15 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	return err
 }
 
+// checkDefaults refuses what no sandbox can have, whichever image its creator names.
+func checkDefaults(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec) error {
+	spec.Image = cmp.Or(spec.Image, "any")
+	if _, err := driver.Check(ctx, &spec); !errors.Is(err, sandbox.ErrUnknown) {
+		return err
+	}
+	return nil
+}
+
 // findKey returns the key of the gateway, from where the flags say.
 func (p *program) findKey(ctx context.Context, driver sandbox.Driver, f serveFlags) (string, error) {
 	if f.keySecret != "" {
@@ -210,7 +223,7 @@ func checkKey(text, from string) (string, error) {
 // warmPool opens the pool, if there is to be one, and asks the engine once.
 func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec, f serveFlags, logger *slog.Logger) (*sandbox.Pool, error) {
 	if _, err := driver.List(ctx); err != nil {
-		if !errors.Is(err, sandbox.ErrUnknown) {
+		if !errors.Is(err, sandbox.ErrUnknown) || errors.Is(err, fs.ErrPermission) { // which time does not change
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", said(err))

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestServeUsage(t *testing.T) {
@@ -28,6 +31,43 @@ func TestServeUsage(t *testing.T) {
 		if code != command.ExitUsage || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%s: exit code %d, %q, %q, want %d and %q", args, code, stdout, stderr, command.ExitUsage, want)
 		}
+	}
+}
+
+// unlisted is a platform that cannot be asked.
+type unlisted struct {
+	sandbox.Driver
+	err error
+}
+
+func (u unlisted) List(context.Context) ([]*sandbox.Sandbox, error) { return nil, u.err }
+
+// A gateway waits for an engine that is down, and ends where it would never be let in.
+func TestServeWithoutEngine(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err  error
+		code int
+	}{
+		"down":      {&sandbox.UnreachableError{Platform: "the engine", Err: syscall.ECONNREFUSED}, 0},
+		"no rights": {&sandbox.UnreachableError{Platform: "the engine", Err: syscall.EACCES}, command.ExitAuth},
+	} {
+		var said strings.Builder
+		p := newProgram(output.Streams{Stderr: &said, Stdout: io.Discard})
+		_, err := p.warmPool(t.Context(), unlisted{err: tt.err}, sandbox.Spec{}, serveFlags{}, nil)
+		if code := command.ExitCode(err); code != tt.code || strings.Contains(said.String(), "until it is back") != (tt.code == 0) {
+			t.Errorf("%s: got %v, exit code %d, %q", name, err, code, said.String())
+		}
+	}
+}
+
+// What no sandbox can have is refused at the start, and not with each creation.
+func TestServeRefuses(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := inProcess(t.Context(), nil, "serve", "--addr", "127.0.0.1:0", "--state-dir", t.TempDir(),
+		"--server", filepath.Join(programs(t), "server"), "--network", "host")
+	if code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, "network host") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
 
