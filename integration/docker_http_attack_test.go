@@ -89,18 +89,18 @@ func TestDockerSymlinkRace(t *testing.T) {
 	s := create(t, h, sandbox.Spec{Image: image(t, debianImage)})
 	c := clientOf(t, s)
 	ctx := t.Context()
-	run(t, s, "mkdir d; echo mine > d/shadow; echo mine > d/passwd; touch on")
+	run(t, s, "mkdir -p top/d; echo mine > top/d/shadow; echo mine > top/d/passwd; touch on")
 	before, _ := run(t, s, "md5sum /etc/passwd; ls /etc | md5sum")
 	swapping := make(chan struct{})
 	go func() {
 		defer close(swapping)
 		_, _ = c.Do(ctx, api.Request{Session: "swap", Action: api.RunAction{
-			Command: "while test -e on; do mv d e; ln -s /etc d; rm d; mv e d; done", Blocking: true,
+			Command: "cd top; while test -e ../on; do mv d e; ln -s /etc d; rm d; mv -T e d; done", Blocking: true,
 		}})
 	}()
 	for range 60 {
 		// The server reads and writes as the agent, who may not read the one and not write the other.
-		o, err := c.Do(ctx, api.Request{Action: api.ReadAction{Path: "/workspace/d/shadow", End: -1}})
+		o, err := c.Do(ctx, api.Request{Action: api.ReadAction{Path: "/workspace/top/d/shadow", End: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,22 +108,22 @@ func TestDockerSymlinkRace(t *testing.T) {
 			t.Fatalf("it reads %q", read.Content)
 		}
 		for _, name := range []string{"passwd", "evil"} {
-			if _, err := c.Do(ctx, api.Request{Action: api.WriteAction{Path: "/workspace/d/" + name, Content: "mine\n", End: -1}}); err != nil {
+			if _, err := c.Do(ctx, api.Request{Action: api.WriteAction{Path: "/workspace/top/d/" + name, Content: "mine\n", End: -1}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if zipped, err := c.Download(ctx, "/workspace/d"); err == nil {
+		if zipped, err := c.Download(ctx, "/workspace/top"); err == nil {
 			data, _ := io.ReadAll(zipped) // a file that changed meanwhile ends it
 			zipped.Close()
 			if r, err := zip.NewReader(bytes.NewReader(data), int64(len(data))); err == nil {
 				for _, f := range r.File {
 					if f.Name == "hostname" || strings.HasSuffix(f.Name, "/hostname") {
-						t.Fatal("the archive of d has what is in /etc")
+						t.Fatal("the archive of top has what is in /etc")
 					}
 				}
 			}
 		}
-		if _, err := c.Upload(ctx, "/workspace/d", "uploaded", strings.NewReader("mine\n"), false); err != nil && !errors.As(err, new(*client.StatusError)) {
+		if _, err := c.Upload(ctx, "/workspace/top/d", "uploaded", strings.NewReader("mine\n"), false); err != nil && !errors.As(err, new(*client.StatusError)) {
 			t.Fatal(err)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
-	"github.com/actiond/actiond/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
 // downloadFiles streams a directory as a zip, or a zip with one file in it.
@@ -25,17 +26,18 @@ func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := packer{as: s.cfg.As, zip: zip.NewWriter(w), buf: make([]byte, 128<<10)}
-	info, err := p.check(r.Context(), name)
+	f, info, err := p.check(r.Context(), name)
 	if err != nil {
 		return fileError(err, name, http.StatusNotFound)
 	}
+	defer f.Close()
 	h := w.Header()
 	h.Set("Content-Type", "application/zip")
 	h.Set("Content-Disposition", disposition(name))
 	if info.IsDir() {
-		err = p.directory(r.Context(), name, "", 1)
+		err = p.directory(r.Context(), f, "", 1)
 	} else {
-		err = p.file(r.Context(), name, path.Base(name))
+		err = p.file(r.Context(), f, info, path.Base(name))
 	}
 	if err != nil {
 		return err
@@ -75,47 +77,72 @@ const (
 	maxDepth = 256
 )
 
-// check finds out before the first byte is sent whether there is something to
-// send, and whether it is within the bounds. A path to something else than a file or
-// a directory is not opened: a device might act on it.
-func (p *packer) check(ctx context.Context, name string) (info fs.FileInfo, err error) {
+// check opens what is to be sent, and finds out before the first byte whether it is within
+// the bounds. A path to something else than a file or a directory is not opened: a device
+// might act on it.
+func (p *packer) check(ctx context.Context, name string) (f *os.File, info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
-		if info, err = statFile(name); err != nil {
+		kind := func() error {
+			if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+				return refuse(http.StatusBadRequest, "Path is neither a directory nor a file but %s", fileKind(info.Mode()))
+			}
 			return err
 		}
-		if !info.IsDir() && !info.Mode().IsRegular() {
-			return refuse(http.StatusBadRequest, "Path is neither a directory nor a file but %s", fileKind(info.Mode()))
-		}
-		f, err := openFile(name)
-		if err != nil {
+		info, err = statFile(name)
+		if err := kind(); err != nil {
 			return err
 		}
-		if err := f.Close(); err != nil || !info.IsDir() {
+		if f, err = openFile(name); err != nil {
+			return err
+		}
+		info, err = f.Stat()
+		if err := kind(); err != nil || !info.IsDir() {
 			return err
 		}
 		var counted packer
-		return counted.count(ctx, name, "", 1)
+		if err := counted.count(ctx, f, "", 1); err != nil {
+			return err
+		}
+		_, err = f.Seek(0, io.SeekStart)
+		return err
 	})
-	return info, err
+	if err != nil && f != nil {
+		_ = f.Close()
+	}
+	return f, info, err
 }
 
 // count fails where the files below a directory are beyond the bounds.
-func (p *packer) count(ctx context.Context, dir, prefix string, depth int) error {
-	err := eachEntry(dir, func(e fs.DirEntry) error {
-		switch name := prefix + e.Name(); {
-		case ctx.Err() != nil:
-			return fmt.Errorf("packing %q: %w", dir, ctx.Err())
-		case e.IsDir() && depth < maxDepth:
-			return p.count(ctx, filepath.Join(dir, e.Name()), name+"/", depth+1)
-		case e.Type().IsRegular() || e.Type()&fs.ModeSymlink != 0:
-			return p.add(name)
+func (p *packer) count(ctx context.Context, dir *os.File, prefix string, depth int) error {
+	for last := false; !last; {
+		entries, ended, err := readPortion(dir)
+		for _, e := range entries {
+			name := prefix + e.Name()
+			if ctx.Err() != nil {
+				return fmt.Errorf("packing %q: %w", dir.Name(), ctx.Err())
+			}
+			var err error
+			switch {
+			case e.IsDir() && depth < maxDepth:
+				if below, failed := openBelow(dir, e.Name()); failed == nil {
+					err = p.count(ctx, below, name+"/", depth+1)
+					_ = below.Close()
+				}
+			case e.Type().IsRegular() || e.Type()&fs.ModeSymlink != 0:
+				err = p.add(name)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return nil
-	})
-	if _, ok := errors.AsType[*api.Error](err); ok || ctx.Err() != nil {
-		return err
+		last = ended || err != nil // unreadable directories are left out
 	}
-	return nil // unreadable directories are left out
+	return nil
+}
+
+// openBelow opens a directory in another one, and follows no link to one.
+func openBelow(dir *os.File, name string) (*os.File, error) {
+	return userfile.OpenAt(dir, name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unixFlags)
 }
 
 // add counts a member.
@@ -130,18 +157,11 @@ func (p *packer) add(name string) error {
 // directory writes the files below dir, under names that begin with prefix.
 // Symbolic links to files are written as files, those to directories are not
 // followed, and whatever is neither file nor directory is not opened.
-func (p *packer) directory(ctx context.Context, dir, prefix string, depth int) error {
-	var open *os.File
-	defer func() { _ = open.Close() }() // nil has nothing to close
+func (p *packer) directory(ctx context.Context, dir *os.File, prefix string, depth int) error {
 	for last := false; !last; {
 		var entries []fs.DirEntry
 		err := p.as(func() (err error) {
-			if open == nil {
-				if open, err = openDirectory(dir); err != nil {
-					return err
-				}
-			}
-			entries, last, err = readPortion(open)
+			entries, last, err = readPortion(dir)
 			return err
 		})
 		if err != nil {
@@ -158,19 +178,26 @@ func (p *packer) directory(ctx context.Context, dir, prefix string, depth int) e
 }
 
 // entry writes an entry of dir.
-func (p *packer) entry(ctx context.Context, dir, prefix string, depth int, e fs.DirEntry) error {
+func (p *packer) entry(ctx context.Context, dir *os.File, prefix string, depth int, e fs.DirEntry) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("packing %q: %w", dir, ctx.Err())
+		return fmt.Errorf("packing %q: %w", dir.Name(), ctx.Err())
 	}
-	full, name := filepath.Join(dir, e.Name()), prefix+e.Name()
+	name := prefix + e.Name()
 	switch {
 	case e.IsDir() && depth == maxDepth:
 		p.skip(name, errTooDeep)
 		return nil
 	case e.IsDir():
-		return p.directory(ctx, full, name+"/", depth+1)
+		var below *os.File
+		err := p.as(func() (err error) { below, err = openBelow(dir, e.Name()); return err })
+		if err != nil {
+			p.skip(name+"/", err)
+			return nil
+		}
+		defer below.Close()
+		return p.directory(ctx, below, name+"/", depth+1)
 	case e.Type()&fs.ModeSymlink != 0:
-		if !p.isRegular(full) {
+		if !p.isRegular(dir, e.Name()) {
 			return nil
 		}
 	case !e.Type().IsRegular():
@@ -179,38 +206,38 @@ func (p *packer) entry(ctx context.Context, dir, prefix string, depth int, e fs.
 	if err := p.add(name); err != nil { // there are more than there were
 		return err
 	}
-	return p.file(ctx, full, name)
-}
-
-// file writes one file as it is now: what is added to it meanwhile is left
-// out, so that a file that grows has an end.
-func (p *packer) file(ctx context.Context, full, name string) error {
-	f, info, err := p.open(full)
+	f, info, err := p.open(dir, e.Name())
 	if err != nil {
 		p.skip(name, err)
 		return nil
 	}
 	defer f.Close()
+	return p.file(ctx, f, info, name)
+}
+
+// file writes one file as it is now: what is added to it meanwhile is left
+// out, so that a file that grows has an end.
+func (p *packer) file(ctx context.Context, f *os.File, info fs.FileInfo, name string) error {
 	header := &zip.FileHeader{Name: name, Method: zip.Store, Modified: info.ModTime()}
 	header.SetMode(info.Mode())
 	w, err := p.zip.CreateHeader(header)
 	if err != nil {
-		return fmt.Errorf("packing %q: %w", full, err)
+		return fmt.Errorf("packing %q: %w", f.Name(), err)
 	}
 	for left := info.Size(); left > 0; {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("packing %q: %w", full, err)
+			return fmt.Errorf("packing %q: %w", f.Name(), err)
 		}
 		n, err := f.Read(p.buf[:min(left, int64(len(p.buf)))])
 		left -= int64(n)
 		if _, err := w.Write(p.buf[:n]); err != nil {
-			return fmt.Errorf("packing %q: %w", full, err)
+			return fmt.Errorf("packing %q: %w", f.Name(), err)
 		}
 		if err == io.EOF {
 			return nil // it shrank
 		}
 		if err != nil {
-			return fmt.Errorf("packing %q: %w", full, err)
+			return fmt.Errorf("packing %q: %w", f.Name(), err)
 		}
 	}
 	return nil
@@ -221,11 +248,11 @@ var (
 	errTooDeep    = fmt.Errorf("has more than %d directories above it", maxDepth)
 )
 
-// open opens a regular file. It does not wait for what became a FIFO since it
+// open opens a regular file of a directory. It does not wait for what became a FIFO since it
 // was listed.
-func (p *packer) open(full string) (f *os.File, info fs.FileInfo, err error) {
+func (p *packer) open(dir *os.File, name string) (f *os.File, info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
-		if f, err = openFile(full); err != nil {
+		if f, err = userfile.OpenAt(dir, name, os.O_RDONLY|unixFlags); err != nil {
 			return err
 		}
 		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
@@ -239,15 +266,11 @@ func (p *packer) open(full string) (f *os.File, info fs.FileInfo, err error) {
 	return f, info, err
 }
 
-// isRegular tells whether a path leads to a regular file.
-func (p *packer) isRegular(name string) bool {
-	regular := false
-	err := p.as(func() error {
-		info, err := statFile(name)
-		regular = err == nil && info.Mode().IsRegular()
-		return err
-	})
-	return err == nil && regular
+// isRegular tells whether a link in a directory leads to a regular file.
+func (p *packer) isRegular(dir *os.File, name string) bool {
+	var stat unix.Stat_t
+	err := p.as(func() error { return unix.Fstatat(int(dir.Fd()), name, &stat, 0) })
+	return err == nil && stat.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
 // skip remembers what is missing in the zip. What went away meanwhile is not

@@ -154,6 +154,37 @@ func short(tb testing.TB, dir string) string {
 	return "/proc/self/fd/" + itoa(int(d.Fd()))
 }
 
+// An agent that puts a link in the place of a directory, once that was listed, gets nothing
+// from behind the link into the zip.
+func TestDownloadFollowsNoNewLink(t *testing.T) {
+	t.Parallel()
+	outer, dir := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(outer+"/secret", []byte("s"), 0o600))
+	must(t, os.Mkdir(dir+"/d", 0o700))
+	must(t, os.WriteFile(dir+"/d/mine", []byte("m"), 0o600))
+	for swapAfter := 1; swapAfter <= 4; swapAfter++ {
+		calls := 0
+		s := newServer(t, func(cfg *server.Config) {
+			cfg.As = func(do func() error) error {
+				err := do()
+				if calls++; calls == swapAfter {
+					must(t, os.Rename(dir+"/d", dir+"/e"))
+					must(t, os.Symlink(outer, dir+"/d"))
+				}
+				return err
+			}
+		})
+		got, _ := unzip(t, download(s, dir).Body.Bytes())
+		for name := range got {
+			if strings.HasSuffix(name, "secret") {
+				t.Errorf("swapped after step %d: got %q", swapAfter, name)
+			}
+		}
+		must(t, os.Remove(dir+"/d"))
+		must(t, os.Rename(dir+"/e", dir+"/d"))
+	}
+}
+
 func TestDownloadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

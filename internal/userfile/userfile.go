@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -23,15 +24,24 @@ import (
 // for an open file, such as /proc/self/fd/0 and /dev/stdin, which leads past the
 // permissions of directories; Linux before 5.6 does follow those.
 func Open(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	fd, err := open(name, flag, perm)
+	return openat(unix.AT_FDCWD, name, name, flag, perm)
+}
+
+// OpenAt is [Open] of a file in an open directory, to read it.
+func OpenAt(dir *os.File, name string, flag int) (*os.File, error) {
+	return openat(int(dir.Fd()), name, filepath.Join(dir.Name(), name), flag, 0)
+}
+
+func openat(dir int, name, shown string, flag int, perm fs.FileMode) (*os.File, error) {
+	fd, err := open(dir, name, flag, perm)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: shown, Err: err}
 	}
 	if err := check(fd, flag); err != nil {
 		_ = unix.Close(fd)
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: shown, Err: err}
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return os.NewFile(uintptr(fd), shown), nil
 }
 
 // Check is the check of [Open] for a file that was opened otherwise, with flag.
@@ -82,7 +92,7 @@ var hasOpenat2 = sync.OnceValue(func() bool {
 	return true
 })
 
-func open(name string, flag int, perm fs.FileMode) (fd int, err error) {
+func open(dir int, name string, flag int, perm fs.FileMode) (fd int, err error) {
 	flag |= unix.O_CLOEXEC | unix.O_LARGEFILE
 	how := &unix.OpenHow{Flags: uint64(flag), Resolve: unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
 	if flag&unix.O_CREAT != 0 {
@@ -90,9 +100,9 @@ func open(name string, flag int, perm fs.FileMode) (fd int, err error) {
 	}
 	for {
 		if hasOpenat2() {
-			fd, err = unix.Openat2(unix.AT_FDCWD, name, how)
+			fd, err = unix.Openat2(dir, name, how)
 		} else {
-			fd, err = unix.Open(name, flag, uint32(perm.Perm()))
+			fd, err = unix.Openat(dir, name, flag, uint32(perm.Perm()))
 		}
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err
