@@ -125,16 +125,20 @@ func TestUpgradedClientLeaves(t *testing.T) {
 // what a browser or a proxy in front of the gateway keeps for the whole host.
 func TestSandboxReachesForTheHost(t *testing.T) {
 	t.Parallel()
-	names := []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed"}
+	names := []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed", "Set-Cookie2", api.KeyHeader}
 	s := newStage(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		for _, name := range names {
 			h.Set(name, "x")
 		}
 		h.Set("Location", "http://evil.example/")
+		h.Set("Trailer", "Set-Cookie")
 		status := http.StatusOK
 		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
 		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "text")
+		h.Set("Set-Cookie", "x")
+		h.Set(http.TrailerPrefix+"Clear-Site-Data", "x")
 	})
 	for status := 200; status < 400; status++ {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/sandboxes/%s/%d", s.addr, s.sandbox.ID, status), nil)
@@ -151,6 +155,9 @@ func TestSandboxReachesForTheHost(t *testing.T) {
 		want := status
 		if status >= 300 && status != http.StatusNotModified {
 			want = http.StatusBadGateway
+		}
+		if len(resp.Trailer) > 0 {
+			t.Fatalf("%d: the trailers are %v", status, resp.Trailer)
 		}
 		if resp.StatusCode != want || want != status && resp.Header.Get("Location") != "" {
 			t.Errorf("%d: got %d to %q, want %d", status, resp.StatusCode, resp.Header.Get("Location"), want)

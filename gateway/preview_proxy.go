@@ -205,9 +205,7 @@ func (p *preview) origin() string { return fmt.Sprintf("localhost:%d", p.port) }
 func answerOfPort(r *http.Response) error {
 	p := previewOf(r.Request.Context())
 	h := r.Header
-	for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To"} {
-		h.Del(name)
-	}
+	stripHostHeaders(r)
 	cookies := h["Set-Cookie"]
 	h.Del("Set-Cookie")
 	if p.onHost {

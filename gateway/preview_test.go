@@ -327,12 +327,16 @@ func TestPreviewHeaders(t *testing.T) {
 	t.Parallel()
 	p := newPreviews(t, func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
-		for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed"} {
+		for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed", "Set-Cookie2", api.KeyHeader} {
 			h.Set(name, "x")
 		}
+		h.Set("Trailer", "X-Sum")
 		h.Add("Set-Cookie", "a=b; Domain="+domain+"; Path=/")
 		h.Add("Set-Cookie", "actiond_preview=stolen; domain="+domain)
 		h.Set("Content-Security-Policy", "default-src 'self'")
+		_, _ = io.WriteString(w, "text")
+		h.Set("X-Sum", "x")
+		h.Set(http.TrailerPrefix+"Set-Cookie", "a=b")
 	})
 	token := strings.TrimPrefix(p.signed("60"), "/?")
 	_, value, _ := strings.Cut(token, "=")
@@ -365,7 +369,7 @@ func TestPreviewHeaders(t *testing.T) {
 			t.Errorf("%s: the application got %s%s", form.host, r.Host, r.RequestURI)
 		}
 		h := w.Header()
-		for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To"} {
+		for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Set-Cookie2", api.KeyHeader, "Trailer", "X-Sum", http.TrailerPrefix + "Set-Cookie"} {
 			if h.Get(name) != "" {
 				t.Errorf("%s: %s came through", form.host, name)
 			}

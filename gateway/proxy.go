@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -196,13 +197,38 @@ func rewrite(p *httputil.ProxyRequest) {
 // the sandbox, and refuses a redirect: most clients send their keys, which
 // are in headers of ours, wherever it leads. The server in a sandbox sends none.
 func stripResponseHeaders(r *http.Response) error {
-	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Service-Worker-Allowed"} {
-		r.Header.Del(name)
-	}
+	stripHostHeaders(r)
+	r.Header.Del("Set-Cookie")
+	r.Header.Del("Service-Worker-Allowed")
 	if r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
 		return fmt.Errorf("it answered with a redirect (%d), which is not passed on", r.StatusCode)
 	}
 	return nil
+}
+
+// stripHostHeaders takes from an answer what no sandbox may say to a client, and all
+// trailers: a client may take them for headers.
+func stripHostHeaders(r *http.Response) {
+	for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Set-Cookie2", api.KeyHeader} {
+		r.Header.Del(name)
+	}
+	if r.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
+		r.Trailer = nil // which announces them
+		r.Body = &withoutTrailers{r.Body, r}
+	}
+}
+
+// withoutTrailers is the body of an answer whose trailers are not passed on.
+type withoutTrailers struct {
+	io.ReadCloser
+	of *http.Response
+}
+
+// Close drops the trailers, which have come by now.
+func (b *withoutTrailers) Close() error {
+	err := b.ReadCloser.Close()
+	b.of.Trailer = nil
+	return err
 }
 
 // toSandbox sends a request over the connections of its destination. It sends
