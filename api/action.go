@@ -59,17 +59,6 @@ type Request struct {
 	// for an answer and never kills the command. It is finite, may be negative
 	// (no waiting at all), and may be more than a time.Duration holds.
 	Timeout *float64
-
-	keyGot string // what came in place of an identity and cannot be one: /execute_action ignores it
-}
-
-// NoKey refuses what came in the place of an identity and cannot be one, such as a number: its
-// sender would trust that the action runs once.
-func (r Request) NoKey() error {
-	if r.keyGot == "" {
-		return nil
-	}
-	return BadRequest(`"id" beside "action": must be a string, got ` + r.keyGot)
 }
 
 // Native returns the request with the defaults of /v1/actions, which are not

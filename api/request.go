@@ -26,9 +26,39 @@ const wantAction = `must be an object such as {"action": "run", "args": {"comman
 // refused. What the reference answers with an error observation becomes an
 // [InvalidAction].
 func DecodeRequest(body []byte) (Request, error) {
+	_, r, err := decodeRequest(body)
+	return r, err
+}
+
+// DecodeNative is DecodeRequest by the rules of /v1/actions. It also refuses, with status 400, a
+// member that is unknown, what would be an [InvalidAction], and an identity that cannot be one,
+// such as a number: its sender would trust that the action runs once.
+func DecodeNative(body []byte) (Request, error) {
+	e, r, err := decodeRequest(body)
+	if err != nil {
+		return Request{}, err
+	}
+	invalid, isInvalid := r.Action.(InvalidAction)
+	switch {
+	case isSet(e.key) && e.key.Kind() != '"':
+		err = BadRequest(`"id" beside "action": must be a string, got ` + describe(e.key))
+	case e.unknown != "" && !strings.HasPrefix(e.unknown, inAction):
+		err = BadRequest(fmt.Sprintf("body: member %s is unknown; allowed are action, id", Excerpt(e.unknown)))
+	case e.unknown != "":
+		name := strings.TrimPrefix(e.unknown, inAction)
+		err = BadRequest(fmt.Sprintf("body.action: member %s is unknown; allowed are args, %s", Excerpt(name), strings.Join(actionMembers, ", ")))
+	case isInvalid:
+		err = BadRequest("body.action.args: " + invalid.Reason)
+	default:
+		return r, nil
+	}
+	return Request{}, err
+}
+
+func decodeRequest(body []byte) (*envelope, Request, error) {
 	e, err := scanRequest(body)
 	if err != nil {
-		return Request{}, &Error{
+		return nil, Request{}, &Error{
 			Status: http.StatusUnprocessableEntity,
 			Detail: "Invalid request parameters",
 			Errors: err.Error(),
@@ -36,10 +66,13 @@ func DecodeRequest(body []byte) (Request, error) {
 	}
 	r, err := e.request()
 	if err != nil {
-		return Request{}, &Error{Status: http.StatusBadRequest, Detail: err.Error()}
+		return nil, Request{}, BadRequest(err.Error())
 	}
-	return r, nil
+	return e, r, nil
 }
+
+// inAction begins the name of an unknown member of the action.
+const inAction = "action."
 
 // scanRequest finds the members of the action object in a body.
 func scanRequest(body []byte) (*envelope, error) {
@@ -49,6 +82,8 @@ func scanRequest(body []byte) (*envelope, error) {
 	}
 	var e *envelope
 	var other, key jsontext.Value // what came for the action object and beside it
+	unknown := ""                 // the first member that nothing knows
+	note := func(name string) { unknown = cmp.Or(unknown, name) }
 	err = scan.object(`an object {"action": {…}}`, func(name string) (err error) {
 		switch name {
 		case "action":
@@ -56,6 +91,7 @@ func scanRequest(body []byte) (*envelope, error) {
 			key, err = scan.value()
 			return err
 		default:
+			note(name)
 			return scan.skip()
 		}
 		e = nil
@@ -65,7 +101,10 @@ func scanRequest(body []byte) (*envelope, error) {
 		}
 		e = &envelope{members: members{}}
 		return scan.object("", func(name string) error {
-			return e.read(scan, name, "args", "action", "id", "timestamp", "session", "source", "timeout", "observation")
+			if name != "args" && !slices.Contains(actionMembers, name) {
+				note(inAction + name)
+			}
+			return e.read(scan, name, "args", readMembersOfAction...)
 		})
 	})
 	if err == nil {
@@ -79,9 +118,15 @@ func scanRequest(body []byte) (*envelope, error) {
 	case e == nil:
 		return nil, fmt.Errorf("body.action: %s, got %s", wantAction, describe(other))
 	}
-	e.key = key
+	e.key, e.unknown = key, unknown
 	return e, nil
 }
+
+// actionMembers are those of an action beside its arguments.
+var actionMembers = []string{"action", "id", "timestamp", "session", "source", "timeout"}
+
+// readMembersOfAction are those that are read: an observation is refused in words of its own.
+var readMembersOfAction = slices.Concat(actionMembers, []string{"observation"})
 
 // envelope holds the members of an object that matter, and apart from them those
 // of the object inside of it: the arguments of an action, the extras of an
@@ -90,6 +135,8 @@ type envelope struct {
 	members
 	inner members        // nil where no object came
 	key   jsontext.Value // the identity beside the action
+
+	unknown string // the first member of a request that nothing knows, "" without one
 }
 
 // read keeps the named member if it is the inner object or among the given names,
@@ -137,9 +184,7 @@ func (e *envelope) request() (Request, error) {
 	if stamp, err := text(e.members["timestamp"], false); err == nil { // it may be anything
 		r.Timestamp = stamp
 	}
-	if isSet(e.key) && e.key.Kind() != '"' {
-		r.keyGot = describe(e.key)
-	} else if isSet(e.key) {
+	if isSet(e.key) && e.key.Kind() == '"' { // the legacy protocol ignores others
 		if r.Key, err = text(e.key, true); err == nil {
 			err = CheckKey(r.Key)
 		}

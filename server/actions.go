@@ -127,7 +127,11 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 	if err != nil {
 		return nil, err
 	}
-	req, err := api.DecodeRequest(body)
+	decode := api.DecodeRequest
+	if want == formAction {
+		decode = api.DecodeNative
+	}
+	req, err := decode(body)
 	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
 		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
 	}
@@ -135,12 +139,6 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 		return nil, err
 	}
 	if want == formAction {
-		if err := req.NoKey(); err != nil {
-			return nil, err
-		}
-		if wrong, ok := req.Action.(api.InvalidAction); ok {
-			return nil, api.BadRequest("action.args: " + wrong.Reason)
-		}
 		req = req.Native()
 	}
 	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {

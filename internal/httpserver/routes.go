@@ -38,7 +38,7 @@ func NewRouter(routes []Route, fail Fail, middlewares ...func(http.Handler) http
 	mux := chi.NewRouter()
 	mux.Use(middlewares...)
 	for _, rt := range routes {
-		mux.Method(rt.Method, rt.Path, Answer(rt.Handle, fail))
+		mux.Method(rt.Method, rt.Path, Answer(checked(rt), fail))
 	}
 	mux.NotFound(Answer(func(http.ResponseWriter, *http.Request) error {
 		return &api.Error{Status: http.StatusNotFound, Detail: "Not Found"}
@@ -52,6 +52,19 @@ func NewRouter(routes []Route, fail Fail, middlewares ...func(http.Handler) http
 		return &api.Error{Status: http.StatusMethodNotAllowed, Detail: "Method Not Allowed"}
 	}, fail))
 	return mux
+}
+
+// checked returns the handler of a route, below /v1/ behind a check of the query parameters.
+func checked(rt Route) Handler {
+	if !api.HasParameters(rt.Method, rt.Path) {
+		return rt.Handle
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := api.CheckQuery(rt.Method, rt.Path, r.URL.RawQuery); err != nil {
+			return err
+		}
+		return rt.Handle(w, r)
+	}
 }
 
 // Answer adapts a Handler to net/http.

@@ -77,15 +77,9 @@ func decodeAction(data []byte) (api.Request, error) {
 	if json.Unmarshal(data, &outer) == nil && bytes.HasPrefix(bytes.TrimSpace(outer.Action), []byte(`"`)) {
 		data = append(append([]byte(`{"action": `), data...), '}')
 	}
-	request, err := api.DecodeRequest(data)
+	request, err := api.DecodeNative(data)
 	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Errors != "" {
 		return request, fmt.Errorf("%s: %s", refused.Detail, refused.Errors)
 	}
-	if err != nil {
-		return request, err
-	}
-	if invalid, ok := request.Action.(api.InvalidAction); ok {
-		return request, errors.New(invalid.Reason)
-	}
-	return request, nil
+	return request, err
 }
