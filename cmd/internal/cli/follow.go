@@ -66,7 +66,7 @@ func actionEnd(o api.Observation) error {
 	switch own, _ := errors.AsType[*command.ExitError](ended); {
 	case outcome == api.OutcomeSucceeded:
 		return nil
-	case outcome == api.OutcomeRunning, ended == nil && code == api.CodeTimedOut:
+	case outcome == api.OutcomeRunning, code == api.CodeTimedOut:
 		return &command.ExitError{Code: command.ExitTimeout, Why: late}
 	case outcome == api.OutcomeCancelled && own == nil: // it ended well all the same, or has no exit code
 		return &command.ExitError{Code: command.ExitInterrupted, Why: "the action was cancelled"}
