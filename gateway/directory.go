@@ -65,18 +65,16 @@ func newDirectory(d sandbox.Driver) *directory {
 	return &directory{driver: d, looking: make(chan struct{}, 1), entries: map[string]*entry{}}
 }
 
-// find gives the sandbox of an id. It fails with sandbox.ErrNotFound, or with
-// sandbox.ErrUnknown for one that was not seen before. The engine is asked about an
-// unknown id only for a trusted caller.
-func (d *directory) find(ctx context.Context, id string, trusted bool) (*entry, error) {
-	d.mu.Lock()
-	found, complete := d.entries[id], d.complete && time.Since(d.looked) < staleTime
-	d.mu.Unlock()
+// find gives the sandbox of an id or a name. It fails with sandbox.ErrNotFound or
+// sandbox.ErrAmbiguous, or with sandbox.ErrUnknown for one that was not seen before. The engine
+// is asked about an unknown sandbox only for a trusted caller.
+func (d *directory) find(ctx context.Context, ref string, trusted bool) (*entry, error) {
+	found, complete, _ := d.known(ref)
 	if found != nil && found.isFresh() {
 		return found, nil
 	}
 	if found == nil && complete && !trusted {
-		return nil, errNoSandbox(id)
+		return nil, errNoSandbox(ref)
 	}
 	lookCtx := ctx
 	if found != nil {
@@ -85,16 +83,37 @@ func (d *directory) find(ctx context.Context, id string, trusted bool) (*entry, 
 		defer cancel()
 	}
 	err := d.look(lookCtx)
-	d.mu.Lock()
-	now := d.entries[id]
-	d.mu.Unlock()
+	now, _, ambiguous := d.known(ref)
 	switch {
 	case now != nil && (err == nil || errors.Is(err, sandbox.ErrUnknown)):
 		return now, nil // the engine may be down, and the sandbox live on
 	case err != nil:
 		return nil, err
+	case ambiguous != nil:
+		return nil, ambiguous
 	}
-	return nil, errNoSandbox(id)
+	return nil, errNoSandbox(ref)
+}
+
+// known gives the sandbox of an id or a name as far as it is remembered, nil otherwise.
+// complete says that no others are there.
+func (d *directory) known(ref string) (found *entry, complete bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	complete = d.complete && time.Since(d.looked) < staleTime
+	if sandbox.IsID(ref) {
+		return d.entries[ref], complete, nil
+	}
+	for _, e := range d.entries {
+		if e.current().Name != ref {
+			continue
+		}
+		if found != nil {
+			return nil, complete, fmt.Errorf("%q is %w: write its id", ref, sandbox.ErrAmbiguous)
+		}
+		found = e
+	}
+	return found, complete, nil
 }
 
 var errHangs = fmt.Errorf("the engine does not answer: %w", sandbox.ErrUnknown)

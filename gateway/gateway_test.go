@@ -777,3 +777,46 @@ func TestServeMetrics(t *testing.T) {
 		t.Error("it still listens")
 	}
 }
+
+// Paths take the name of a sandbox as well as its id, and not the beginning of an id. A client
+// that has no key for it does not learn whether a name is in use.
+func TestSandboxesByName(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.answer = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get(api.PrefixHeader))
+	}
+	const one = "/v1/sandboxes/{id}"
+	a, b := h.make(t, `{"image":"debian","name":"agent-1"}`), h.make(t, `{"image":"debian","name":"0123456789ab"}`)
+	want(t, h.ask(t, "GET", one, "/v1/sandboxes/agent-1", ""), 200, a.ID)
+	want(t, h.ask(t, "POST", one+"/pause", "/v1/sandboxes/agent-1/pause", ""), 200, `"paused"`)
+	want(t, h.ask(t, "POST", one+"/resume", "/v1/sandboxes/agent-1/resume", ""), 200, `"ready"`)
+	want(t, h.through(t, "agent-1", "GET", "/x"), 200, "/x /sandboxes/agent-1")
+	for _, ref := range []string{a.ID[:11], "0123456789ab", "agent-2", "agent-1%2f", "."} {
+		want(t, h.ask(t, "GET", one, "/v1/sandboxes/"+ref, ""), 404, "no such sandbox")
+		want(t, h.through(t, ref, "GET", "/x"), 404, "no such sandbox")
+	}
+	for _, test := range []struct {
+		ref, key string
+		status   int
+	}{
+		{"agent-1", a.SessionKey, 200},
+		{"agent-1", b.SessionKey, 403},
+		{"agent-1", "", 403},
+		{"agent-2", a.SessionKey, 403},
+		{"0123456789ab", b.SessionKey, 403},
+		{b.ID, b.SessionKey, 200},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/sandboxes/"+test.ref+"/x", nil)
+		if test.key != "" {
+			r.Header.Set(api.KeyHeader, test.key)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != test.status || test.status == 403 && w.Body.String() != `{"detail":"Invalid API Key"}` {
+			t.Errorf("%+v: got %d %s", test, w.Code, w.Body)
+		}
+	}
+	want(t, h.ask(t, "DELETE", one, "/v1/sandboxes/agent-1", ""), 204, "")
+	want(t, h.through(t, "agent-1", "GET", "/x"), 404, "no such sandbox")
+}

@@ -198,12 +198,12 @@ func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bo
 	if !errors.Is(err, errForbidden) {
 		return to, byKey, err
 	}
-	if !sandbox.IsID(id) || port == 0 {
+	if !sandbox.IsName(id) || port == 0 {
 		return nil, 0, errForbidden
 	}
 	to, err = g.known.find(r.Context(), id, false)
 	switch {
-	case errors.Is(err, sandbox.ErrNotFound):
+	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrAmbiguous):
 		return nil, 0, errForbidden
 	case err != nil:
 		return nil, 0, err

@@ -39,7 +39,7 @@ func trustToPort(r *http.Request) {
 	}
 }
 
-// pass hands a request on to the server of a sandbox. The id decides alone
+// pass hands a request on to the server of a sandbox. The id or name decides alone
 // where it goes; what comes after it is the sandbox's to understand, and the
 // sandbox gets its own key whatever keys were sent.
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
@@ -83,21 +83,21 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// admitTo gives the sandbox of an id to a request that has a key for it: the
+// admitTo gives the sandbox of an id or a name to a request that has a key for it: the
 // gateway's, or one of the sessions. Another client does not learn whether there is
 // such a sandbox.
 func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []string) (*entry, error) {
 	if !operator && len(sessions) != 1 {
 		return nil, errForbidden
 	}
-	if !sandbox.IsID(id) {
+	if !sandbox.IsName(id) {
 		if operator {
 			return nil, errNoSandbox(id)
 		}
 		return nil, errForbidden
 	}
 	to, err := g.known.find(r.Context(), id, operator)
-	if errors.Is(err, sandbox.ErrNotFound) && !operator {
+	if !operator && (errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrAmbiguous)) {
 		return nil, errForbidden
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []
 	case 1:
 		right, err := to.keeps(sessions[0])
 		if errors.Is(err, fs.ErrNotExist) { // another caller removed it
-			g.known.changed(id)
+			g.known.changed(to.current().ID)
 			err = nil
 		}
 		if err != nil || right {

@@ -214,17 +214,18 @@ func (g *Gateway) admit(ctx context.Context, id string) (known bool, release fun
 	}, nil
 }
 
-// one gives a copy of the sandbox in the path, as the engine sees it now.
-func (g *Gateway) one(ctx context.Context, id string) (*sandbox.Sandbox, error) {
-	if !sandbox.IsID(id) {
-		return nil, errNoSandbox(id)
+// one gives a copy of the sandbox of an id or a name, as the engine sees it now.
+func (g *Gateway) one(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
+	if !sandbox.IsName(ref) {
+		return nil, errNoSandbox(ref)
 	}
-	s, err := g.cfg.Driver.Get(ctx, id)
+	s, err := g.cfg.Driver.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if s.ID != id || s.Pool != "" { // a name that looks like an id, or not claimed
-		return nil, errNoSandbox(id)
+	named := s.Name == ref && !sandbox.IsID(ref)
+	if s.ID != ref && !named || s.Pool != "" { // the beginning of an id, a name that looks like one, or not claimed
+		return nil, errNoSandbox(ref)
 	}
 	return s, nil
 }
