@@ -300,7 +300,7 @@ func (s *Session) giveTo(sh *shell, text string, by *Attachment) (cur *running, 
 	if !gone { // otherwise the end of the shell, which ends cur, may be over already
 		line := sh.command(sh.token, cur.seq, text, status, sh.term.name)
 		cur.given = time.Now()
-		err = sh.send(line)
+		err = sh.sendText(line)
 	}
 	s.looking.Unlock()
 	close(cur.sent)

@@ -235,6 +235,31 @@ func (sh *shell) send(lines string) error {
 	return err
 }
 
+// sendText is send for the line of a command that the shell does not begin before it has read
+// it whole. A shell that prints what it reads (set -v) waits meanwhile until the begin pipe is
+// read.
+func (sh *shell) sendText(line string) error {
+	limit, sent := time.Now().Add(sendTime), false
+	for {
+		now := time.Now()
+		if err := sh.script.SetWriteDeadline(now.Add(min(firstLook, limit.Sub(now)))); err != nil {
+			return err
+		}
+		n, err := io.WriteString(sh.script, line)
+		line, sent = line[n:], sent || n > 0
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(limit):
+			_, _ = sh.emptyBegins()
+		case !sent:
+			return errNotSent
+		default:
+			return err
+		}
+	}
+}
+
 // errNotSent says that the shell has not seen a byte of what was sent.
 var errNotSent = errors.New("the shell no longer reads its script")
 

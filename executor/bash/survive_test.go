@@ -249,14 +249,19 @@ func TestSurvivePrivileged(t *testing.T) {
 	checkAttacks(t, privilegedAttacks, nil)
 }
 
-// What the shell prints of a long line of the server's waits in the begin pipe until a look
-// at the command empties it.
+// What the shell prints of a long line of the server's waits in the begin pipe, which is
+// emptied while the line is sent and by looks at the command.
 func TestTraceOfLongText(t *testing.T) {
 	t.Parallel()
-	s := session(t, "/bin/bash")
-	do(t, s, "set -xv")
-	if r := do(t, s, ": '"+strings.Repeat("x", 300<<10)+"'; (exit 6)"); r.Status != 6 || r.Restarted != "" {
-		t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			do(t, s, "set -xv")
+			if r := do(t, s, ": '"+strings.Repeat("x", 300<<10)+"'; (exit 6)"); r.Status != 6 || r.Restarted != "" {
+				t.Errorf("got status %d, restarted %q, want 6 in the same shell", r.Status, r.Restarted)
+			}
+		})
 	}
 }
 
