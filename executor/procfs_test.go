@@ -58,3 +58,45 @@ func TestActionsOnOwnProcfs(t *testing.T) {
 		t.Errorf("got %+v", o)
 	}
 }
+
+// A path through a descriptor of the server names no file, as for /v1/files.
+func TestActionsThroughDescriptors(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{})
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	below, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer below.Close()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(fmt.Sprintf("/dev/fd/%d", f.Fd()), link); err != nil {
+		t.Fatal(err)
+	}
+	old, now := "secret", "changed"
+	for _, path := range []string{fmt.Sprintf("/dev/fd/%d", f.Fd()), fmt.Sprintf("/proc/self/fd/%d", f.Fd()), fmt.Sprintf("/proc/self/fd/%d/file", below.Fd()), link} {
+		for _, a := range []api.Action{
+			api.ReadAction{Path: path, End: -1},
+			api.ReadAction{Path: path, ImplSource: "oh_aci"},
+			api.ReadAction{Path: path, Dialect: api.DialectGemini},
+			api.WriteAction{Path: path, Content: now, End: -1},
+			api.EditAction{Command: "str_replace", Path: path, OldStr: &old, NewStr: &now, ImplSource: "oh_aci"},
+			api.GrepAction{Path: path, Pattern: "s.cret"},
+		} {
+			if text := fmt.Sprintf("%+v", act(t, e, a)); strings.Contains(text, "secret\n") {
+				t.Errorf("%s of %s: got %s", a.Kind(), path, text)
+			}
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "secret\n" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+}

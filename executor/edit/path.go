@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/userfile"
 )
 
 // maxLinks bounds the symbolic links in one path, as the kernel does.
@@ -114,7 +116,9 @@ func (p place) isDir() bool { return p.info != nil && p.info.IsDir() }
 func (e *Editor) enter(path string) (p place, leave func(), err error) {
 	p = place{shown: path}
 	err = e.as(func() (err error) {
-		p.real, err = resolve(path)
+		if p.real, err = resolve(path); err == nil && p.real != path {
+			return throughDescriptor(path)
+		}
 		return err
 	})
 	switch {
@@ -134,6 +138,18 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 		leave = func() { inode(); path() }
 	}
 	return p, leave, nil
+}
+
+// throughDescriptor fails with ELOOP for a path through a descriptor of this process, such as /dev/fd/3, as
+// [userfile.Open] does: resolved, it is the path of a file that the client did not name.
+func throughDescriptor(path string) error {
+	f, err := userfile.Open(path, unix.O_PATH, 0)
+	if err == nil {
+		_ = f.Close()
+	} else if errors.Is(err, unix.ELOOP) {
+		return unix.ELOOP
+	}
+	return nil
 }
 
 // stat describes the file at a real path; nil if none exists.
