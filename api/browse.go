@@ -7,6 +7,8 @@ type BrowseAction struct {
 	Common
 	// ReturnAXTree asks for the accessibility tree in the observation.
 	ReturnAXTree bool `json:"return_axtree"`
+	// Reference answers for a page that no server sends as the reference does, which has no browser then.
+	Reference bool `json:"-"`
 }
 
 // Kind returns "browse".

@@ -80,6 +80,9 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 			return nil, context.Cause(ctx)
 		}
 		// With nothing to show for it, the answer is the one without a browser.
+		if page.Refused && !a.Reference {
+			return api.ErrorObservation{Content: notVisit + defuse(page.Error), Code: codeRefused}, nil
+		}
 		if page.Unreached {
 			return api.ErrorObservation{Content: noBrowser, Code: codeUnsupported}, nil
 		}

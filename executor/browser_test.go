@@ -230,11 +230,15 @@ func TestFetch(t *testing.T) {
 			t.Errorf("a file of root's: got %s", o.Content)
 		}
 	}
-	for _, a := range []api.Action{api.BrowseInteractiveAction{BrowserActions: "noop()"}, api.BrowseAction{URL: "http://127.0.0.1:1/"}} {
+	for _, a := range []api.Action{api.BrowseInteractiveAction{BrowserActions: "noop()"}, api.BrowseAction{URL: "http://127.0.0.1:1/", Reference: true}} {
 		got, err := e.Do(t.Context(), api.Request{Action: a})
 		if want := (api.ErrorObservation{Content: "Browser functionality is not supported or disabled.", Code: "unsupported"}); err != nil || got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", a.Kind(), got, err, want)
 		}
+	}
+	got, err := e.Do(t.Context(), api.Request{Action: api.BrowseAction{URL: "http://127.0.0.1:1/"}})
+	if o, ok := got.(api.ErrorObservation); err != nil || !ok || o.Code != "connection_refused" || !strings.Contains(o.Content, "connection refused") {
+		t.Errorf("a port without a server: got %+v, %v", got, err)
 	}
 }
 

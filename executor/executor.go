@@ -295,6 +295,9 @@ func onCancel(w api.Watch, end func()) (stop func()) {
 // codeUnsupported is the machine word for what this sandbox cannot do.
 const codeUnsupported = "unsupported"
 
+// codeRefused is the machine word for a port on which no server listens.
+const codeRefused = "connection_refused"
+
 // Ready returns nil once an action can run, which is always so after New.
 func (e *Executor) Ready() error { return nil }
 

@@ -141,6 +141,10 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 	if want == formAction {
 		req = req.Native()
 	}
+	if a, ok := req.Action.(api.BrowseAction); ok && want == formLegacy {
+		a.Reference = true
+		req.Action = a
+	}
 	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
 		want = formHidden
 	}

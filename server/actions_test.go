@@ -379,3 +379,19 @@ func TestNativeWriteIsExact(t *testing.T) {
 		}
 	}
 }
+
+// Only the legacy protocol has the reference's answer for a page that no server sends.
+func TestBrowseAsTheReference(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{"/execute_action": true, "/v1/actions": false} {
+		var got api.Action
+		s := newServer(t, withExecutor(&fake{do: func(_ context.Context, r api.Request) (api.Observation, error) {
+			got = r.Action
+			return api.ErrorObservation{}, nil
+		}}))
+		w := post(path, `{"action":{"action":"browse","args":{"url":"http://127.0.0.1:1/"}}}`).send(s)
+		if a, ok := got.(api.BrowseAction); !ok || a.Reference != want {
+			t.Errorf("%s: got %d, %+v", path, w.Code, got)
+		}
+	}
+}

@@ -96,6 +96,8 @@ type Page struct {
 	Error string
 	// Unreached says that no server accepted the connection of a Fetch.
 	Unreached bool
+	// Refused says that it was refused: no server listens there.
+	Refused bool
 	// Download is the path of the file that the step downloaded; "" if there is
 	// none.
 	Download string

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -100,6 +101,7 @@ func (p *Page) fetch(ctx context.Context, cfg *Config, address string) error {
 	if err != nil {
 		op, ok := errors.AsType[*net.OpError](err)
 		p.Unreached = ok && op.Op == "dial"
+		p.Refused = p.Unreached && errors.Is(err, syscall.ECONNREFUSED)
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
