@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -35,8 +36,8 @@ func withoutSessions(env []string) (out []string) {
 }
 
 const (
-	// leftGrace is how long what a dead server left has between SIGTERM and SIGKILL.
-	leftGrace = time.Second
+	// leftGrace is how long what a dead server left has to end by itself, and between SIGTERM and SIGKILL.
+	leftGrace = 2 * time.Second
 	// leftLook is the pause between looks at it, and killLooks times that what it has to go then.
 	leftLook  = 20 * time.Millisecond
 	killLooks = 50
@@ -49,25 +50,31 @@ func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, 
 	if len(left) == 0 {
 		return
 	}
-	tell := func(what unix.Signal) (found bool) {
+	tell := func(marks map[string]bool, what unix.Signal) (found bool) {
 		users := []*identity.User{user}
 		if os.Geteuid() == 0 { // programs of root's may have become other users
 			users = proc.Users()
 		}
 		for _, u := range users {
-			found = proc.SignalAnyMarked(left, u, what) || found
+			found = proc.SignalAnyMarked(marks, u, what) || found
 		}
 		return found
 	}
-	if tell(unix.SIGTERM) {
+	if tell(left, 0) {
 		logger.WarnContext(ctx, "ending processes of a server that died")
-		for until := time.Now().Add(leftGrace); tell(0) && time.Now().Before(until); {
-			if channel.Sleep(ctx, leftLook) != nil {
-				return // the next server goes on
+		programs := maps.Clone(left)
+		maps.DeleteFunc(programs, func(mark string, _ bool) bool { return strings.HasPrefix(mark, sessionsName+"=") })
+		// Shells and kernels end by themselves, and kernels remove their files first.
+		for _, told := range []map[string]bool{programs, left} {
+			tell(told, unix.SIGTERM)
+			for until := time.Now().Add(leftGrace); tell(left, 0) && time.Now().Before(until); {
+				if channel.Sleep(ctx, leftLook) != nil {
+					return // the next server goes on
+				}
 			}
 		}
 		for range killLooks { // one may have started another before it died
-			if !tell(unix.SIGKILL) {
+			if !tell(left, unix.SIGKILL) {
 				break
 			}
 			if channel.Sleep(ctx, leftLook) != nil {
