@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -570,6 +571,46 @@ func TestOfferedToolProgress(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", revision, result, err)
 		}
 	}
+}
+
+// Clients learn what a tool can do, so that they need not ask a person before each search.
+func TestOfferedToolsAreAnnotated(t *testing.T) {
+	t.Parallel()
+	h := httptest.NewServer(newServer(t, func(cfg *server.Config) { cfg.Executor = able{cfg.Executor} }))
+	t.Cleanup(h.Close)
+	type hints struct{ reads, destroys, repeatable, open bool }
+	want := map[string]hints{
+		"run_shell_command": {false, true, false, true}, "replace": {false, true, false, false}, "write_file": {false, true, true, false},
+		"read_file": {true, false, false, false}, "glob": {true, false, false, false}, "grep_search": {true, false, false, false},
+		"list_directory": {true, false, false, false},
+	}
+	session := connectMCP(t, &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp?dialect=gemini"})
+	list, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]hints{}
+	for _, tool := range list.Tools {
+		a := tool.Annotations
+		got[tool.Name] = hints{a.ReadOnlyHint, *a.DestructiveHint, a.IdempotentHint, *a.OpenWorldHint}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if r := session.InitializeResult(); r == nil || !strings.Contains(r.Instructions, "one persistent shell") {
+		t.Errorf("got %+v, want instructions", r)
+	}
+}
+
+// able can do everything.
+type able struct{ server.Executor }
+
+func (able) Capabilities() map[string]api.Capability {
+	all := map[string]api.Capability{}
+	for _, action := range []string{"run", "run_ipython", "read", "write", "edit", "browse", "browse_interactive", "glob", "grep", "list_directory"} {
+		all[action] = api.Capability{Available: true}
+	}
+	return all
 }
 
 // An action of a client that left keeps its place until it ends.

@@ -79,6 +79,7 @@ type mcpHandlers struct{ one, events http.Handler }
 // newMCPTools returns the handlers of the library.
 func (s *Server) newMCPTools() mcpHandlers {
 	server := mcp.NewServer(&mcp.Implementation{Name: "actiond", Version: s.cfg.Version}, &mcp.ServerOptions{
+		Instructions: mcpInstructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 	})
 	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -113,9 +114,30 @@ func (s *Server) listMCPTools(o *offered) *mcp.ListToolsResult {
 	result := &mcp.ListToolsResult{Tools: []*mcp.Tool{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	capabilities := s.cfg.Executor.Capabilities()
 	for _, d := range tools.Definitions(o.dialect, func(action string) bool { return capabilities[action].Available }) {
-		result.Tools = append(result.Tools, &mcp.Tool{Name: d.Name, Description: d.Description, InputSchema: d.Schema})
+		result.Tools = append(result.Tools, &mcp.Tool{Name: d.Name, Description: d.Description, InputSchema: d.Schema, Annotations: annotations(d)})
 	}
 	return result
+}
+
+// mcpInstructions are true of every dialect.
+const mcpInstructions = "The tools work in one sandbox, a Linux system of its own. Commands run in one persistent shell, whose directory and " +
+	"variables last from call to call. A command that is silent for a while, or whose time is over, goes on: the result says so, and how to wait for it or to end it."
+
+// annotations say what a tool can do to the sandbox and beyond.
+func annotations(d tools.Definition) *mcp.ToolAnnotations {
+	a := &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
+	switch d.Action {
+	case api.RunAction{}.Kind(), api.IPythonAction{}.Kind(), api.BrowseInteractiveAction{}.Kind():
+		a.OpenWorldHint = new(true)
+	case api.WriteAction{}.Kind():
+		a.IdempotentHint = true
+	case api.EditAction{}.Kind():
+	case "": // of these, a task list is kept
+		a.DestructiveHint, a.ReadOnlyHint = new(false), d.Name != "task_tracker"
+	default: // reads and searches
+		a.DestructiveHint, a.ReadOnlyHint = new(false), true
+	}
+	return a
 }
 
 // callMCPTool calls a tool of the sandbox. What went wrong is a result too: in an

@@ -13,6 +13,9 @@ type Definition struct {
 	Description string
 	// Schema is the JSON Schema of the arguments.
 	Schema json.RawMessage
+	// Action is the kind of the actions that the tool carries out, "" where it touches nothing in
+	// the sandbox.
+	Action string
 
 	params []param
 }
@@ -28,7 +31,7 @@ func Definitions(dialect string, can func(action string) bool) []Definition {
 		}
 		list = append(list, Definition{
 			Name: t.name, Description: t.about + "\nExample: " + t.example,
-			Schema: marshal(schema(t.params, false)), params: t.params,
+			Schema: marshal(schema(t.params, false)), Action: t.needs, params: t.params,
 		})
 	}
 	return list
