@@ -273,6 +273,8 @@ func parseUser(word string) (name string, id int, err error) {
 		name = "root"
 	case name != "" && strings.Trim(name, "0123456789") == "":
 		return "", 0, fmt.Errorf("--user: %q is a number: an account needs a name, such as agent:%s", word, name)
+	case given && id == 0 && name != "root" && name != "":
+		return "", 0, fmt.Errorf("--user: %q: the id 0 is root's: write root, or another id", word)
 	case name == "" && given:
 		return "", 0, fmt.Errorf("--user: %q has no name", word)
 	}

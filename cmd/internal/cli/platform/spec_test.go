@@ -67,6 +67,7 @@ func TestSpec(t *testing.T) {
 		{"--userns host", func(*sandbox.Spec) {}},
 		{"--user root", func(s *sandbox.Spec) { s.User = "root" }},
 		{"--user 0", func(s *sandbox.Spec) { s.User = "root" }},
+		{"--user root:0", func(s *sandbox.Spec) { s.User = "root" }},
 		{"--user me:1234", func(s *sandbox.Spec) { s.User, s.UserID = "me", 1234 }},
 		{"--security-opt seccomp=unconfined --security-opt apparmor=x", func(s *sandbox.Spec) {
 			s.SecurityOpts = []string{"seccomp=unconfined", "apparmor=x"}
@@ -97,6 +98,7 @@ func TestSpecRefused(t *testing.T) {
 		{"-e =secret", `--env: a variable begins with its name: NAME=VALUE, got name ""`},
 		{"--env-file /no/such", "--env-file: open /no/such: no such file or directory"},
 		{"--user 1000", `--user: "1000" is a number: an account needs a name, such as agent:1000`},
+		{"--user nobody:0", `--user: "nobody:0": the id 0 is root's: write root, or another id`},
 		{"--user a:b", `--user: "a:b": must be NAME or NAME:UID`},
 		{"--cpus many", `--cpus: "many" is not a number of processors`},
 		{"--cpus 0", `--cpus: "0" is not a number of processors`},
