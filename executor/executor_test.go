@@ -293,6 +293,28 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// A reset that came before its session was closed does not touch the session that takes its place.
+func TestResetOfClosedSession(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	reset, run := api.Request{Action: api.RunAction{Reset: true}}, api.Request{Action: api.RunAction{Command: "echo one"}}
+	before := e.Turn(reset)
+	defer before.Leave()
+	if err := e.CloseSession(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	after := e.Turn(run)
+	defer after.Leave()
+	o, err := e.Watch(t.Context(), reset, api.Watch{Turn: before})
+	if outcome, _ := api.OutcomeOf(o); err != nil || outcome != api.OutcomeNotStarted {
+		t.Errorf("the reset: got %v, %v", o, err)
+	}
+	o, err = e.Watch(t.Context(), run, api.Watch{Turn: after})
+	if outcome, _ := api.OutcomeOf(o); err != nil || outcome != api.OutcomeSucceeded {
+		t.Errorf("the command in the new session: got %v, %v", o, err)
+	}
+}
+
 func TestReset(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})

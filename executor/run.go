@@ -43,6 +43,9 @@ const maxContent = 30000
 func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
 	a.Command = strings.TrimSpace(a.Command) // docs/openhands.md, section 4.3
 	if a.Reset {
+		if t.check() != nil { // the session that it should reset is gone, and a new one is not its own
+			return runFailed(a, "ERROR: "+keeper.ErrClosed.Error()), nil
+		}
 		e.turns.close(shellLine(req.Session), t)
 		e.sessions.close(req.Session)
 	}
