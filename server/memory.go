@@ -70,6 +70,10 @@ func (b *wholeBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.n += int64(n)
+	if err == io.EOF && b.held > b.n { // its size was not announced
+		b.s.bodies.Release(b.held - b.n)
+		b.held = b.n
+	}
 	return n, err
 }
 

@@ -57,3 +57,36 @@ func TestLargeBodiesWait(t *testing.T) {
 		}
 	}
 }
+
+// A body whose size was not announced holds no more of the memory than it has bytes, once it was read.
+func TestUnannouncedBodyHoldsItsSize(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		started, release := make(chan struct{}), make(chan struct{})
+		s := server.New(server.Config{MaxBody: 5 << 20, Executor: &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+			started <- struct{}{}
+			<-release
+			return api.ErrorObservation{}, nil
+		}}})
+		codes := make(chan int, 2)
+		for _, announced := range []bool{false, true} {
+			go func() {
+				r := httptest.NewRequest(http.MethodPost, "/v1/actions", strings.NewReader(runTrue+strings.Repeat(" ", 2<<20)))
+				r.Header.Set("Content-Type", jsonType)
+				if !announced {
+					r.ContentLength = -1
+				}
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, r)
+				codes <- w.Code
+			}()
+			select {
+			case <-started:
+			case code := <-codes:
+				t.Errorf("got %d while there is memory for both", code)
+			}
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
