@@ -228,6 +228,16 @@ func TestDockerLargeRequests(t *testing.T) {
 	}
 	sent.Wait()
 	p.alive(t, "eight large bodies")
+	p.run(t, "yes 'hello world' | head -c 31000000 > /workspace/large")
+	for range 8 {
+		sent.Go(func() {
+			if _, err := call(t.Context(), p.dial, p.key, http.MethodPost, "/execute_action", action("grep", map[string]any{"path": "/workspace/large", "pattern": "nope"})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	sent.Wait()
+	p.alive(t, "eight searches")
 }
 
 // TestDockerUnmappedMemory has an agent fill memory that is in no process' size, after a

@@ -21,7 +21,7 @@ import (
 const (
 	// maxWhole is the largest file that is searched as one text, in bytes. Of a
 	// larger one, parts of whole lines are searched one after the other.
-	maxWhole = 32 << 20
+	maxWhole = 4 << 20
 	// maxLine is the size of such a part, and the most bytes of a line that are
 	// searched in it.
 	maxLine = 1 << 20
