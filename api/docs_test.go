@@ -41,11 +41,22 @@ func referencePage(t *testing.T) string {
 	delete(properties, "action")
 	delete(properties, "args")
 	r.table("member", map[string]any{"properties": properties})
-	r.printf("\n## Actions\n")
+	r.printf("\n## Actions\n\nEvery action takes these arguments, too:\n")
+	common := map[string]any{
+		"security_risk": map[string]any{"$ref": "#/components/schemas/SecurityRisk"},
+		"thought":       map[string]any{"$ref": "#/components/schemas/Thought"},
+	}
+	r.table("argument", map[string]any{"properties": common})
 	for _, name := range slices.Sorted(maps.Keys(at(t, r.schemas, "Action", "discriminator", "mapping"))) {
 		action := r.resolve(map[string]any{"$ref": at(t, r.schemas, "Action", "discriminator", "mapping")[name]})
 		r.printf("\n### %s\n\n%s\n", name, r.text(action))
-		r.table("argument", at(t, action["allOf"].([]any)[1].(map[string]any), "properties", "args"))
+		args := maps.Clone(at(t, action["allOf"].([]any)[1].(map[string]any), "properties", "args"))
+		properties := maps.Clone(at(t, args, "properties"))
+		for name := range common {
+			delete(properties, name)
+		}
+		args["properties"] = properties
+		r.table("argument", args)
 	}
 	r.printf("\n## Observations\n\nEvery observation has `message` (one sentence), `observation` (its kind), `content` (text) and `extras`.\n")
 	for _, name := range slices.Sorted(maps.Keys(at(t, r.schemas, "Observation", "discriminator", "mapping"))) {
@@ -130,7 +141,11 @@ func (r *reference) kind(schema map[string]any) string {
 	if values, ok := schema["enum"].([]any); ok {
 		var words []string
 		for _, value := range values {
-			if value != "" {
+			switch value {
+			case "":
+			case nil:
+				words = append(words, "null")
+			default:
 				words = append(words, fmt.Sprintf("`%v`", value))
 			}
 		}

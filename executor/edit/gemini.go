@@ -220,6 +220,9 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 		return Result{}, refuse(CodeIsDirectory, "Path is a directory, not a file: %s", p.shown)
 	case !p.exists():
 		r, err := e.newFile(p, content)
+		if err == nil {
+			r.Diff = patchDiff(p.shown, "", content, false)
+		}
 		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clipped(content))
 		return r, err
 	}

@@ -205,6 +205,9 @@ func TestGeminiWrite(t *testing.T) {
 	if err != nil || b.content("a/b/n") != "x\r\n" || !strings.HasPrefix(r.Text, "Successfully created and wrote to new file: "+b.path("a/b/n")) {
 		t.Errorf("got %+v and %v", r, err)
 	}
+	if want := "--- /dev/null\n+++ " + b.path("a/b/n") + "\n@@ -0,0 +1 @@\n+x\r"; r.Diff != want {
+		t.Errorf("the diff is %q, want %q", r.Diff, want)
+	}
 	_, err = b.Overwrite("a", b.dir, "x", "")
 	wantCode(t, err, edit.CodeIsDirectory)
 }
