@@ -476,3 +476,23 @@ func TestClientLeavesTheQueue(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// A command of the legacy protocol that was recorded before outcomes were has that of its exit code.
+func TestOutcomeOfOldRecord(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(cfg *server.Config) {
+		var err error
+		cfg.Journal, err = journal.Open(journal.Config{Dir: t.TempDir()})
+		must(t, err)
+		a, _, err := cfg.Journal.Reserve(journal.Intent{ID: "old", Kind: "run", Form: "legacy"})
+		must(t, err)
+		must(t, a.Begin())
+		body, err := api.EncodeLegacy(api.RunObservation{Content: "one", Command: "echo one"})
+		must(t, err)
+		a.End(journal.Done, body)
+	})
+	w := get("/v1/actions/old").send(s)
+	if got := field(t, w.Body.Bytes(), "outcome"); got != string(api.OutcomeSucceeded) {
+		t.Errorf("got %q in %s", got, w.Body)
+	}
+}

@@ -418,7 +418,11 @@ func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
 	}
 	info := a.Info()
 	if err == nil && body != nil {
-		return inForm(body, form(info.Form), want, outcomeOf(info))
+		outcome := outcomeOf(info)
+		if info.State == journal.Done && info.Outcome == 0 { // the record is older than outcomes
+			outcome = ""
+		}
+		return inForm(body, form(info.Form), want, outcome)
 	}
 	if err != nil {
 		return nil, err
@@ -453,6 +457,7 @@ func composed(want form, state, text string) ([]byte, error) {
 }
 
 // inForm returns an encoded answer in another form: the journal keeps that of the first request.
+// An outcome of "" is by the answer.
 func inForm(body []byte, from, want form, outcome api.Outcome) ([]byte, error) {
 	if from.legacy() == want.legacy() {
 		return body, nil
@@ -461,7 +466,7 @@ func inForm(body []byte, from, want form, outcome api.Outcome) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.legacy() {
+	if from.legacy() && outcome != "" {
 		o = api.WithOutcome(o, outcome)
 	}
 	return encode(o, want)
