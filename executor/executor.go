@@ -70,8 +70,8 @@ type Config struct {
 	Browser bool
 	// AllowRoot lets an operator run programs as root. It needs a process of root's.
 	AllowRoot bool
-	// Marks records what would outlive a crash of this process. Of what another process recorded there,
-	// New ends what is left, unless there is Inherited; nil records nothing.
+	// Marks records the marks of processes that would outlive a crash of this one. New ends the processes
+	// with marks that another process recorded, except with Inherited; nil records nothing.
 	Marks *mark.Ledger
 	// Inherited is the state of an Executor that another program of this process had;
 	// nil begins anew.

@@ -36,9 +36,9 @@ func withoutSessions(env []string) (out []string) {
 }
 
 const (
-	// leftGrace is how long what a dead server left has to end by itself, and between SIGTERM and SIGKILL.
+	// leftGrace is how long processes of a dead server have to end by themselves, and between SIGTERM and SIGKILL.
 	leftGrace = 2 * time.Second
-	// leftLook is the pause between looks at it, and killLooks times that what it has to go then.
+	// leftLook is the pause between looks at them, and killLooks bounds the looks after SIGKILL.
 	leftLook  = 20 * time.Millisecond
 	killLooks = 50
 )

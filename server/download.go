@@ -266,7 +266,7 @@ func (p *packer) open(dir *os.File, name string) (f *os.File, info fs.FileInfo, 
 	return f, info, err
 }
 
-// isRegular tells whether a link in a directory leads to a regular file.
+// isRegular reports whether a link in a directory leads to a regular file.
 func (p *packer) isRegular(dir *os.File, name string) bool {
 	var stat unix.Stat_t
 	err := p.as(func() error { return unix.Fstatat(int(dir.Fd()), name, &stat, 0) })

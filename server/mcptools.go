@@ -233,14 +233,14 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 	return c, c.identify(o.request, body)
 }
 
-// notifyProgress tells the client that a call goes on, until stop: while the call prints, and
+// notifyProgress notifies the client that a call goes on, until stop: while the call prints, and
 // after silences. Progress is in seconds.
 func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession, token any, f *flight) (stop func()) {
 	over := make(chan struct{})
 	var notifying sync.WaitGroup
 	notifying.Go(func() {
 		begun := time.Now()
-		told, printed := begun, int64(0)
+		notified, printed := begun, int64(0)
 		ticker := time.NewTicker(s.heartbeat / heartbeatTicks)
 		defer ticker.Stop()
 		for {
@@ -250,10 +250,10 @@ func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession,
 				return
 			}
 			info := f.action.Info()
-			if info.Output == printed && time.Since(told) < s.heartbeat {
+			if info.Output == printed && time.Since(notified) < s.heartbeat {
 				continue
 			}
-			told, printed = time.Now(), info.Output
+			notified, printed = time.Now(), info.Output
 			message := fmt.Sprintf("%d bytes of output", info.Output)
 			if waiting := f.waiting(); waiting != nil {
 				message += ": " + waiting.Text
@@ -261,7 +261,7 @@ func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession,
 				message = "waits for its turn in the session"
 			}
 			_ = session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // without a reader the wait ends
-				ProgressToken: token, Progress: told.Sub(begun).Seconds(), Message: message,
+				ProgressToken: token, Progress: notified.Sub(begun).Seconds(), Message: message,
 			})
 		}
 	})

@@ -46,7 +46,7 @@ func pidIn(t *testing.T, path string) (pid int) {
 	return pid
 }
 
-// runs tells whether a process has a command line, which it has until its end.
+// runs reports whether a process has a command line, which it has until its end.
 func runs(pid int) bool {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return len(line) > 0
@@ -127,7 +127,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// get tells whether an answer has a text in it.
+// get reports whether an answer has a text in it.
 func (k *killable) get(path, want string) bool {
 	resp, err := k.client.Get("http://sandbox" + path)
 	if err != nil {

@@ -454,7 +454,7 @@ func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pas
 	return sh.term.offer(keys[:end], pasted)
 }
 
-// quickTime is what most of the lines take that are pasted.
+// quickTime is longer than most pasted lines run.
 const quickTime = 50 * time.Millisecond
 
 // What a command did not take is offered again after a pause, which doubles.

@@ -189,7 +189,8 @@ func (t *pty) unread() (typed []byte) {
 		for err == nil && len(typed) < maxUnread {
 			typed = slices.Grow(typed, pieceSize)
 			var n int
-			n, err = fsutil.Read(uintptr(fd), typed[len(typed):cap(typed)]) // it first has the kernel take over what is on its way
+			// The read first has the kernel take over the bytes that are on their way.
+			n, err = fsutil.Read(uintptr(fd), typed[len(typed):cap(typed)])
 			typed = typed[:len(typed)+n]
 		}
 		return unix.IoctlSetTermios(fd, unix.TCSETS, before)

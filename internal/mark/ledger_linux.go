@@ -21,7 +21,7 @@ const (
 	slotSize = 64
 	// firstSlots are allocated at the start, so that marks can be recorded where the disk is full.
 	firstSlots = 64
-	// maxLedger bounds what is read of a file, in bytes.
+	// maxLedger bounds how many bytes of a file are read.
 	maxLedger = 1 << 20
 )
 
@@ -29,7 +29,7 @@ const (
 var recordable = regexp.MustCompile(`^ACTIOND_[A-Z]+=[A-Z2-7]{26}$`)
 
 // Ledger records marks in a file before processes with them are started, so that the next
-// server finds what one that died left running. A nil Ledger records nothing. Its methods may be called
+// server finds the processes of one that died. A nil Ledger records nothing. Its methods may be called
 // concurrently.
 type Ledger struct {
 	mu    sync.Mutex

@@ -15,7 +15,7 @@ import (
 // marked returns a mark that ends in a letter.
 func marked(letter string) string { return "ACTIOND_TREE=" + strings.Repeat("A", 25) + letter }
 
-// What is recorded when a process dies is what the next one reads: a mark and nothing else.
+// The next process reads the marks that were recorded when one died, and nothing else.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
