@@ -147,6 +147,9 @@ func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig
 	return config, host
 }
 
+// unclaimedTime is longer than a caller that is alive takes to claim what it started.
+const unclaimedTime = 10 * time.Minute
+
 func arguments(s *sandbox.Spec, b creation) []string {
 	addr := "unix:" + insideSocket
 	if b.runDir == "" {
@@ -155,16 +158,17 @@ func arguments(s *sandbox.Spec, b creation) []string {
 	// Other containers of its network reach a port too. Only the hash is where
 	// other users of the engine can see it.
 	ticket := sha256.Sum256([]byte(b.ticket))
+	ttl, idle := limits(s, b)
+	if b.pool == "" { // until the claim, which brings the sandbox's own: its creator may die before
+		ttl = unclaimedTime
+	}
 	args := []string{
 		"--addr", addr, "--working-dir", s.WorkDir,
 		"--username", s.User, "--user-id", strconv.Itoa(b.userID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+		"--ttl", ttl.String(),
 	}
 	if b.runDir != "" && len(s.Mounts) > 0 { // see Host.start
 		args = append(args, "--start-fifo", insideStart)
-	}
-	ttl, idle := limits(s, b)
-	if ttl > 0 {
-		args = append(args, "--ttl", ttl.String())
 	}
 	if idle > 0 {
 		args = append(args, "--idle-limit", idle.String())

@@ -25,6 +25,7 @@ func TestPlan(t *testing.T) {
 	server := []string{
 		"--working-dir", "/workspace", "--username", "agent", "--user-id", "1000", "--state-dir", "/var/lib/actiond", "--claim",
 		"--claim-hash", "66fd798e86168c74fd1f446fa6702bd20e3f5bdb5c7b679a88f89bbb2096da25",
+		"--ttl", "10m0s",
 	}
 	for _, tt := range []struct {
 		name           string
@@ -55,14 +56,14 @@ func TestPlan(t *testing.T) {
 		{
 			name: "limits", runDir: "/r", volume: "v",
 			spec:       sandbox.Spec{TTL: time.Hour, Idle: time.Minute, Labels: map[string]string{"mine": "x"}, Flags: []string{"--soft-timeout=3s"}},
-			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s", "--idle-limit", "1m0s", "--soft-timeout=3s"}),
+			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--idle-limit", "1m0s", "--soft-timeout=3s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": "1m0s", "mine": "x"},
 		},
 		{
 			name: "in a pool the limits are the pool's", runDir: "/r", volume: "v", pool: "p",
 			spec:       sandbox.Spec{TTL: time.Minute, Idle: time.Minute},
-			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server, []string{"--ttl", "1h0m0s"}),
+			wantCmd:    slices.Concat([]string{"--addr", "unix:/run/actiond/sock"}, server[:len(server)-1], []string{"1h0m0s"}),
 			wantMounts: []string{"v /.actiond ro", "/r /run/actiond rw"},
 			wantLabels: map[string]string{"dev.actiond.pool": "p", "dev.actiond.deadline": "2001-09-09T02:46:40Z", "dev.actiond.idle": ""},
 		},

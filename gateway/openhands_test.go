@@ -190,10 +190,10 @@ func TestOpenHandsSettings(t *testing.T) {
 			want(t, w, 200, "ready")
 			words := h.engine.Command("actiond-" + into[api.Runtime](t, w).RuntimeID)
 			hash := slices.Index(words, "--claim-hash")
-			if hash < 0 {
+			if hash < 0 || len(words) < hash+4 || words[hash+2] != "--ttl" { // until it is claimed
 				t.Fatalf("got %q", words)
 			}
-			if got := words[hash+2:]; !slices.Equal(got, tt.want) {
+			if got := words[hash+4:]; !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

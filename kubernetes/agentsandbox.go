@@ -162,7 +162,7 @@ func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
 func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.PublicKey) (name string, template map[string]any, err error) {
 	spec.TTL, spec.Idle = 0, 0 // a claim brings them
 	r := &record{Template: templateSeed(hash), claimKey: hex.EncodeToString(key)}
-	pod := podFor(&spec, r, d.config.ServerImage, d.config.ServerVolume)
+	pod := podFor(&spec, r, &d.config)
 	pod.Spec.Hostname = ""
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == containerName {

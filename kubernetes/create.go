@@ -133,7 +133,7 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 			return nil, false, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
 		}
 	}
-	pod, err = d.pods().Create(ctx, podFor(spec, r, d.config.ServerImage, d.config.ServerVolume), metav1.CreateOptions{})
+	pod, err = d.pods().Create(ctx, podFor(spec, r, &d.config), metav1.CreateOptions{})
 	made = err == nil
 	if apierrors.IsAlreadyExists(err) {
 		pod, err = d.pods().Get(ctx, r.Pod, metav1.GetOptions{})

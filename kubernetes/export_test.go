@@ -7,8 +7,11 @@ import (
 	"net/netip"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/actiond/actiond/sandbox"
 )
 
 // New is a driver of a cluster in memory. dial reaches every Pod's server.
@@ -63,7 +66,9 @@ const RecordTime = recordTime
 var Load = load
 
 // PodOf is the Pod of a specification.
-var PodOf = podFor
+func PodOf(s *sandbox.Spec, r *Record, serverImage string, asVolume bool) *corev1.Pod {
+	return podFor(s, r, &Config{ServerImage: serverImage, ServerVolume: asVolume, ReadyTimeout: time.Minute})
+}
 
 // Record is for tests.
 type Record = record

@@ -648,7 +648,7 @@ func TestClocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			about("its creation", s.Created, 0)
+			about("its creation", s.Created.Add(-w.ahead), 0)
 			about("its deadline", s.Deadline, 15*time.Minute)
 			about("its server's deadline", time.Now().Add(w.agent.claims[0].TTL), 15*time.Minute)
 			w.agent.claiming = func() error { // another machine prunes meanwhile
@@ -685,7 +685,7 @@ func TestClocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			about("the claim", claimed.Created, 0)
+			about("the claim", claimed.Created.Add(-w.ahead), 0)
 			about("the end of the claimed one", claimed.Deadline, time.Hour)
 			w.ahead += 20 * time.Minute
 			w.driver.Clock().Ahead(20 * time.Minute)
@@ -751,6 +751,33 @@ func TestPod(t *testing.T) {
 	// An agent's account may not listen where the server does.
 	if len(spec.SecurityContext.Sysctls) != 1 || spec.SecurityContext.Sysctls[0].Value != "1024" || !slices.Contains(spec.Containers[0].Command, "0.0.0.0:1000") {
 		t.Errorf("sysctls %v, command %q", spec.SecurityContext.Sysctls, spec.Containers[0].Command)
+	}
+}
+
+// A server ends that is not claimed: its creator died. A claim brings the sandbox's own limit.
+func TestUnclaimedEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		record kubernetes.Record
+		ttl    time.Duration
+		want   string
+	}{
+		"no limit of its own": {kubernetes.Record{}, 0, "--ttl 6m0s"},
+		"a longer one":        {kubernetes.Record{}, time.Hour, "--ttl 6m0s"},
+		"in a pool":           {kubernetes.Record{Pool: "p"}, sandbox.PoolAge, "--ttl 1h0m0s"},
+		"of another's pool":   {kubernetes.Record{Template: "t"}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sandbox.Spec{Image: "image", TTL: tt.ttl}
+			if err := s.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			words := strings.Join(kubernetes.PodOf(&s, &tt.record, "server", false).Spec.Containers[0].Command, " ")
+			if !strings.Contains(words, tt.want) || strings.Contains(words, "--ttl") != (tt.want != "") {
+				t.Errorf("%s: want %s", words, tt.want)
+			}
+		})
 	}
 }
 

@@ -94,9 +94,8 @@ func userID(s *sandbox.Spec, id string) int {
 // stays.
 func (r *record) seed() string { return cmp.Or(r.Template, r.From, r.ID) }
 
-// podFor is the Pod of a completed specification. It looks at nothing else. The server's
-// image is copied into the Pod, or mounted as a volume.
-func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *corev1.Pod {
+// podFor is the Pod of a completed specification. It looks at nothing else.
+func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
 	pod := &corev1.Pod{
@@ -112,8 +111,8 @@ func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *core
 				// Some runtimes let every user listen at every port.
 				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "1024"}},
 			},
-			InitContainers: []corev1.Container{initContainer(serverImage)},
-			Containers:     []corev1.Container{container(s, r)},
+			InitContainers: []corev1.Container{initContainer(config.ServerImage)},
+			Containers:     []corev1.Container{container(s, r, config)},
 			Volumes: []corev1.Volume{
 				emptyDir("server", serverBytes), emptyDir("state", stateBytes),
 			},
@@ -130,9 +129,9 @@ func podFor(s *sandbox.Spec, r *record, serverImage string, asVolume bool) *core
 	if s.UserNamespace {
 		pod.Spec.HostUsers = &no
 	}
-	if asVolume {
+	if config.ServerVolume {
 		pod.Spec.InitContainers = nil
-		pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: serverImage, PullPolicy: corev1.PullIfNotPresent}}
+		pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: config.ServerImage, PullPolicy: corev1.PullIfNotPresent}}
 	}
 	if s.Runtime != "" {
 		pod.Spec.RuntimeClassName = &s.Runtime
@@ -186,7 +185,7 @@ func initContainer(image string) corev1.Container {
 
 // container is where the commands run. It asks the scheduler for a tenth of its
 // processor time and a quarter of its memory: most sandboxes wait most of the time.
-func container(s *sandbox.Spec, r *record) corev1.Container {
+func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 	caps := capabilities
 	if s.User == "root" || s.AllowRoot {
 		caps = slices.Concat(caps, rootCapabilities)
@@ -200,7 +199,7 @@ func container(s *sandbox.Spec, r *record) corev1.Container {
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	return corev1.Container{
 		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicy(s.Pull),
-		Command:         append([]string{serverPath, "init"}, arguments(s, r)...),
+		Command:         append([]string{serverPath, "init"}, arguments(s, r, config)...),
 		WorkingDir:      "/",
 		SecurityContext: confined,
 		Resources: corev1.ResourceRequirements{
@@ -239,7 +238,7 @@ func pullPolicy(p sandbox.Pull) corev1.PullPolicy {
 
 // arguments start the server. Other Pods may reach its port and other users of the
 // cluster may read them, so only the hash of the ticket is among them.
-func arguments(s *sandbox.Spec, r *record) []string {
+func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	args := []string{
 		"--addr", "0.0.0.0:" + strconv.Itoa(port), "--working-dir", s.WorkDir,
 		"--username", s.User, "--user-id", strconv.Itoa(userID(s, r.seed())), "--state-dir", stateDir,
@@ -251,8 +250,12 @@ func arguments(s *sandbox.Spec, r *record) []string {
 		ticket := sha256.Sum256([]byte(r.Ticket))
 		args = append(args, "--claim-hash", hex.EncodeToString(ticket[:]))
 	}
-	if s.TTL > 0 {
-		args = append(args, "--ttl", s.TTL.String())
+	ttl := s.TTL
+	if r.Pool == "" && r.Template == "" { // until the claim, which brings the sandbox's own: its creator may die before
+		ttl = config.ReadyTimeout + recordTime
+	}
+	if ttl > 0 {
+		args = append(args, "--ttl", ttl.String())
 	}
 	if s.Idle > 0 {
 		args = append(args, "--idle-limit", s.Idle.String())

@@ -63,9 +63,10 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	return s
 }
 
-// tell gives a sandbox its times, on this machine's clock.
+// tell gives a sandbox its times: when it was created on the API server's clock, which orders
+// lists, and the deadline, which callers compare with now, on this machine's.
 func (s *instance) tell(of *sandbox.Sandbox) {
-	of.Created, of.Deadline = s.driver.clock.here(s.begun), s.driver.clock.here(s.ends)
+	of.Created, of.Deadline = s.begun, s.driver.clock.here(s.ends)
 }
 
 // stateOf translates what the Pod says. A Pod that ended is gone: nothing starts it
