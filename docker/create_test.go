@@ -293,6 +293,28 @@ func TestPoolRace(t *testing.T) {
 	}
 }
 
+// A host with another server knows the sandboxes that wait with the old one.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	f, state := dockertest.New(t), t.TempDir()
+	old := fakeHost(t, f, func(c *docker.Config) { c.StateDir = state })
+	next := fakeHost(t, f, func(c *docker.Config) {
+		c.StateDir = state
+		if err := os.WriteFile(c.Servers[runtime.GOARCH], []byte("the next version"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	})
+	bare := fakeHost(t, f, func(c *docker.Config) { c.StateDir, c.Servers = state, nil })
+	if err := old.Warm(t.Context(), "warm", sandbox.Spec{Image: "debian"}); err != nil {
+		t.Fatal(err)
+	}
+	for h, want := range map[*docker.Host]bool{old: false, next: true, bare: false} {
+		if all, err := h.List(t.Context()); err != nil || len(all) != 1 || all[0].Outdated != want {
+			t.Errorf("%+v, %v, want %v", all, err, want)
+		}
+	}
+}
+
 func TestPoolDrainsWhatIsStale(t *testing.T) {
 	t.Parallel()
 	f := dockertest.New(t)

@@ -74,6 +74,7 @@ func (h *Host) sandbox(name, containerID, image string, labels map[string]string
 	s.IdleLimit, _ = time.ParseDuration(labels[labelIdle])
 	if s.origin == s.ID { // a claimed one was given the id of its key
 		s.Pool = labels[labelPool]
+		s.Outdated = s.Pool != "" && h.outdated(labels[labelBinary])
 	}
 	for name, value := range labels {
 		if !strings.HasPrefix(name, sandbox.LabelPrefix) {

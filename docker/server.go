@@ -29,6 +29,16 @@ type server struct {
 	size      int64
 }
 
+// outdated tells whether new sandboxes get another server than the one with a sum.
+func (h *Host) outdated(sum string) bool {
+	for arch := range h.config.Servers {
+		if s, err := h.serverFor(arch); err != nil || s.sum == sum {
+			return false
+		}
+	}
+	return len(h.config.Servers) > 0
+}
+
 // serverFor is the binary for an architecture, as the image names it. Each is
 // read once.
 func (h *Host) serverFor(arch string) (server, error) {

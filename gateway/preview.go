@@ -26,7 +26,7 @@ import (
 const portsPath = "ports/"
 
 // publicLabel is the label of a sandbox with the ports whose preview hosts need no key,
-// separated by commas.
+// separated by commas, or by "_" where labels have no commas, as on Kubernetes.
 const publicLabel = "public-ports"
 
 var previewLabel = regexp.MustCompile(`^([0-9]{1,5})-([0-9a-f]{12})$`)
@@ -223,7 +223,7 @@ func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bo
 
 // isPublic tells whether the creator of a sandbox made a port public.
 func isPublic(s *sandbox.Sandbox, port uint16) bool {
-	for text := range strings.SplitSeq(s.Labels[publicLabel], ",") {
+	for text := range strings.FieldsFuncSeq(s.Labels[publicLabel], func(r rune) bool { return r == ',' || r == '_' }) {
 		if number, err := api.ParsePort(strings.TrimSpace(text)); err == nil && number == port {
 			return true
 		}

@@ -106,6 +106,7 @@ func TestPreviewIsPrivate(t *testing.T) {
 	t.Parallel()
 	p := newPreviews(t, hello)
 	public := p.make(t, `{"image":"debian","labels":{"public-ports":"3000, 8080"}}`)
+	labelled := p.make(t, `{"image":"debian","labels":{"public-ports":"3000_8080"}}`) // as on Kubernetes
 	other := p.make(t, `{"image":"debian"}`)
 	path := "/sandboxes/" + p.sandbox.ID + "/ports/8080/x"
 	token := strings.TrimPrefix(p.signed("60"), "/?")
@@ -140,6 +141,7 @@ func TestPreviewIsPrivate(t *testing.T) {
 		{"host, cookie of another port", "8081-" + p.sandbox.ID + "." + domain, "/x", []string{"Cookie", cookie}, 403},
 		{"host, cookie of another sandbox", "8080-" + other.ID + "." + domain, "/x", []string{"Cookie", cookie}, 403},
 		{"host, public", "8080-" + public.ID + "." + domain, "/x", nil, 200},
+		{"host, public by a label of Kubernetes", "8080-" + labelled.ID + "." + domain, "/x", nil, 200},
 		{"host, another port of it", "8081-" + public.ID + "." + domain, "/x", nil, 403},
 		{"host with a port, in capitals", strings.ToUpper(p.host) + ":8700", "/x", []string{"Cookie", cookie}, 200},
 		{"host with a dot", p.host + ".", "/x", []string{"Cookie", cookie}, 200},

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,10 +73,11 @@ type Driver struct {
 	namespace string
 	host      string // the API server's address
 	// configz reads the configuration of a node's kubelet.
-	configz func(ctx context.Context, node string) ([]byte, error)
-	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
-	mirrors atomic.Pointer[mirrors] // nil while no Events runs
-	clock   *clock
+	configz  func(ctx context.Context, node string) ([]byte, error)
+	dial     func(ctx context.Context, pod *instance) (net.Conn, error)
+	mirrors  atomic.Pointer[mirrors] // nil while no Events runs
+	clock    *clock
+	claiming sync.Map // by the uid of the Pod: the warm ones that this process is claiming
 
 	// outageTime, seenTime and agentAge, but in tests
 	outage, seenLimit, recheck time.Duration

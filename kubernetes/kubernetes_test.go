@@ -357,6 +357,30 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// A server that dies while it is claimed breaks its connection first. The cluster's words
+// for its end, which come a moment later, are those that the caller gets.
+func TestServerDiesInClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent.claiming = func() error {
+		pods, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(pods.Items) != 1 {
+			t.Fatalf("%d Pods, %v", len(pods.Items), err)
+		}
+		pod := &pods.Items[0]
+		pod.Status = terminated(1, "")
+		go func() {
+			if _, err := w.CoreV1().Pods("agents").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+				t.Error(err)
+			}
+		}()
+		return errors.New("http: server closed idle connection")
+	}
+	if _, err := w.driver.Create(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "its server ended with status 1\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A container that brought the server and cannot be started again later does no harm.
 func TestServerIsThere(t *testing.T) {
 	t.Parallel()

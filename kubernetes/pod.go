@@ -26,17 +26,18 @@ const (
 	labelName    = domain + "name" // of a Secret: the hash of the name
 
 	// Annotations of Pods.
-	noteName  = domain + "name"
-	noteOwner = domain + "owner"
-	noteSpec  = domain + "spec"       // hash of the specification
-	noteAge   = domain + "age"        // of the Pod when the sandbox was created, a duration; absent: 0
-	noteEnds  = domain + "ends-after" // age of the Pod when the sandbox's time is up, a duration; absent: never
-	noteIdle  = domain + "idle"       // a duration, empty: none
-	noteUser  = domain + "user"       // NAME:UID
-	noteRoot  = domain + "allow-root" // "true"; otherwise absent
-	noteImage = domain + "image"      // as it was asked for
-	notePool  = domain + "pool"       // the warm pool it waits in
-	noteReady = domain + "ready"      // when the first command ran; absent before
+	noteName   = domain + "name"
+	noteOwner  = domain + "owner"
+	noteSpec   = domain + "spec"       // hash of the specification
+	noteAge    = domain + "age"        // of the Pod when the sandbox was created, a duration; absent: 0
+	noteEnds   = domain + "ends-after" // age of the Pod when the sandbox's time is up, a duration; absent: never
+	noteIdle   = domain + "idle"       // a duration, empty: none
+	noteUser   = domain + "user"       // NAME:UID
+	noteRoot   = domain + "allow-root" // "true"; otherwise absent
+	noteImage  = domain + "image"      // as it was asked for
+	notePool   = domain + "pool"       // the warm pool it waits in
+	noteReady  = domain + "ready"      // when the first command ran; absent before
+	noteServer = domain + "server"     // the image that brought the server
 
 	containerName = "sandbox"
 	initName      = "server"
@@ -118,6 +119,7 @@ func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 			},
 		},
 	}
+	pod.Annotations[noteServer] = config.ServerImage
 	for _, name := range s.PullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}

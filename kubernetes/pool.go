@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +56,13 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 		return nil, false, err
 	}
 	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
+	// Claimers that know the same list do not all begin with the same Pod.
+	from = slices.Clone(from)
+	rand.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] }) //nolint:gosec // it need not be secret
 	for _, warm := range from {
+		if _, taken := d.claiming.Load(warm.Instance); taken {
+			continue
+		}
 		if _, err := d.record(ctx, id); err == nil {
 			s, err := d.createWhole(ctx, id, hash, &spec) // the key has a sandbox, or gets one now
 			return s, false, err
@@ -84,6 +92,15 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 	if err != nil {
 		return nil, err
 	}
+	if _, taken := d.claiming.LoadOrStore(warm.Instance, nil); taken {
+		return nil, errTaken
+	}
+	defer d.claiming.Delete(warm.Instance)
+	// The Pod first: where another claimer has it, no record is made for nothing.
+	pod, err := d.warmPod(ctx, of.pod, warm.ID)
+	if err != nil {
+		return nil, err
+	}
 	old, err := d.record(ctx, warm.ID)
 	if err != nil {
 		return nil, err
@@ -92,7 +109,7 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 		return nil, errTaken
 	}
 	r := newRecord(id, hash, spec)
-	r.Pod, r.Ticket, r.From = old.Pod, old.Ticket, warm.ID
+	r.Pod, r.Ticket, r.From, r.looked = old.Pod, old.Ticket, warm.ID, pod
 	s, err := d.create(ctx, r, spec)
 	if err != nil {
 		return nil, err
@@ -115,16 +132,25 @@ func (d *Driver) lostClaim(ctx context.Context, r *record) error {
 	return errUndone
 }
 
+// warmPod is the Pod of a name that waits under an id. It fails with errTaken.
+func (d *Driver) warmPod(ctx context.Context, name, id string) (*corev1.Pod, error) {
+	pod, err := d.pods().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != id) {
+		return nil, errTaken
+	}
+	return pod, apiError(ctx, "looking at the warm Pod "+name, err)
+}
+
 // adopt gives a warm Pod the id of a record. The API server refuses that if the Pod has
 // changed since it was looked at.
 func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*corev1.Pod, error) {
 	for range adoptTries {
-		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != r.From) {
-			return nil, errTaken
-		}
-		if err != nil {
-			return nil, apiError(ctx, "looking at the warm Pod "+r.Pod, err)
+		pod := r.looked
+		if r.looked = nil; pod == nil {
+			var err error
+			if pod, err = d.warmPod(ctx, r.Pod, r.From); err != nil {
+				return nil, err
+			}
 		}
 		notes := map[string]any{notePool: nil, noteReady: nil, noteAge: nil, noteEnds: nil, noteIdle: nil}
 		for name, value := range notesOf(spec, r, r.begun().Sub(pod.CreationTimestamp.Time)) {

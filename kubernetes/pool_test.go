@@ -128,7 +128,7 @@ func TestClaim(t *testing.T) {
 		t.Errorf("the key of a warm one: %v", err)
 	}
 	s, warm, err := w.driver.Claim(t.Context(), spec, members)
-	if err != nil || !warm || s.ID != sandbox.ID("key") || s.Pool != "" || s.Name != "first" || s.State != sandbox.Ready || s.Instance != members[0].Instance {
+	if err != nil || !warm || s.ID != sandbox.ID("key") || s.Pool != "" || s.Name != "first" || s.State != sandbox.Ready || s.Instance != members[0].Instance && s.Instance != members[1].Instance {
 		t.Fatalf("Claim: %+v, %v, %v", s, warm, err)
 	}
 	key, err := s.Key()
@@ -162,6 +162,7 @@ func TestClaimers(t *testing.T) {
 	const size, claimers = 4, 8
 	w := newVersionedWorld(t)
 	members := w.warm(t, size)
+	made := len(w.Actions())
 	got := make([]*sandbox.Sandbox, claimers)
 	var group sync.WaitGroup
 	for i := range claimers {
@@ -190,6 +191,59 @@ func TestClaimers(t *testing.T) {
 	}
 	if left := w.left(t); len(left) != 2*size {
 		t.Errorf("left: %v", left)
+	}
+	records := 0
+	for _, action := range w.Actions()[made:] {
+		if action.Matches("create", "secrets") {
+			records++
+		}
+	}
+	if records != size {
+		t.Errorf("%d records were made for %d claims", records, size)
+	}
+}
+
+// A claimer that knows an old list makes no records for Pods of others.
+func TestClaimOfTaken(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	members := w.warm(t, 8)
+	own := spec
+	own.Name, own.Key = "", "others"
+	for i := range members {
+		own.Key += "'"
+		if _, warm, err := w.driver.Claim(t.Context(), own, members[i:i+1]); err != nil || !warm {
+			t.Fatal(warm, err)
+		}
+	}
+	w.ClearActions()
+	own.Key = "late"
+	if s, warm, err := w.driver.Claim(t.Context(), own, members); s != nil || warm || err != nil {
+		t.Errorf("%v, %v, %v", s, warm, err)
+	}
+	for _, action := range w.Actions() {
+		if action.GetVerb() != "get" {
+			t.Errorf("%s %s", action.GetVerb(), action.GetResource().Resource)
+		}
+	}
+}
+
+// A driver with another image of the server knows the Pods that wait with the old one.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	w := newVersionedWorld(t)
+	members := w.warm(t, 1)
+	next := kubernetes.New(kubernetes.Config{Agent: w.agent, ServerImage: "server:2"}, w, nil)
+	all, err := next.List(t.Context())
+	if err != nil || len(all) != 1 || !all[0].Outdated || members[0].Outdated {
+		t.Errorf("%+v, %v", all, err)
+	}
+	s, _, err := w.driver.Claim(t.Context(), spec, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := next.Get(t.Context(), s.ID); err != nil || found.Outdated {
+		t.Errorf("claimed: %+v, %v", found, err)
 	}
 }
 

@@ -41,9 +41,10 @@ type record struct {
 	Template string    `json:"template,omitempty"` // what the user id follows from
 	Claimed  time.Time `json:"claimed,omitzero"`   // when the claim was made, on the API server's clock
 
-	uid      types.UID // of the Secret
-	made     time.Time // the Secret, on the API server's clock
-	claimKey string    // of a template: the public key of tickets
+	uid      types.UID   // of the Secret
+	made     time.Time   // the Secret, on the API server's clock
+	looked   *corev1.Pod // of a claim: its Pod as it waits, for the first try
+	claimKey string      // of a template: the public key of tickets
 }
 
 // begun is when the time of the sandbox began, on the API server's clock.

@@ -59,6 +59,7 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 			s.Labels[name] = value
 		}
 	}
+	s.Outdated = s.Pool != "" && notes[noteServer] != d.config.ServerImage
 	s.State, s.Detail = stateOf(pod)
 	return s
 }

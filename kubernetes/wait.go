@@ -51,6 +51,12 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 	select {
 	case found = <-runs:
 		err = work(workCtx, found)
+		if err != nil { // where the Pod has ended, the connection breaks before the cluster tells
+			select {
+			case <-workCtx.Done():
+			case <-time.After(endTime):
+			}
+		}
 	case <-workCtx.Done():
 		err = context.Cause(workCtx)
 	}
@@ -61,6 +67,9 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 	<-watched
 	return found, err
 }
+
+// endTime is how long the cluster may take to tell of the end of a Pod.
+const endTime = 2 * time.Second
 
 // outageTime is how long a creation goes on without the API server, which may be
 // restarted or replaced meanwhile.

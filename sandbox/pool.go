@@ -116,11 +116,11 @@ const PoolAge = time.Hour
 
 // fits reports whether the sandbox can be claimed.
 func (p *Pool) fits(s *Sandbox, now time.Time) bool {
-	return s.State == Ready && s.Spec == p.hash && (s.Deadline.IsZero() || now.Before(s.Deadline.Add(-time.Minute)))
+	return s.State == Ready && s.Spec == p.hash && !s.Outdated && (s.Deadline.IsZero() || now.Before(s.Deadline.Add(-time.Minute)))
 }
 
 // Run keeps the pool full until ctx ends, and waits for the creations it began.
-// Members of another specification, dead ones and old ones are removed. The
+// Members of another specification or with another server, dead ones and old ones are removed. The
 // pool's sandboxes stay: Drain removes them. While another process fills a pool
 // of this name, Run waits to take over. After an error, and where it lost the lead, it
 // tries again after a pause of every.

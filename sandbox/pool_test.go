@@ -38,6 +38,52 @@ func (f *fickle) Lead(ctx context.Context, _ string, wait bool, work func(contex
 	return nil
 }
 
+// members is a platform with sandboxes in a pool, of which the first that is offered is claimed.
+type members struct {
+	fickle
+
+	all       []*sandbox.Sandbox
+	discarded []string
+}
+
+func (m *members) List(context.Context) ([]*sandbox.Sandbox, error) { return m.all, nil }
+
+func (m *members) Claim(_ context.Context, _ sandbox.Spec, from []*sandbox.Sandbox) (*sandbox.Sandbox, bool, error) {
+	return from[0], true, nil
+}
+
+func (m *members) Discard(_ context.Context, s *sandbox.Sandbox) error {
+	m.discarded = append(m.discarded, s.ID)
+	return nil
+}
+
+func (m *members) Lead(ctx context.Context, _ string, _ bool, work func(context.Context)) error {
+	work(ctx)
+	return nil
+}
+
+// Members with another server than new ones get are not given away, and removed.
+func TestPoolOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	in := sandbox.Sandbox{State: sandbox.Ready, Spec: "hash", Pool: "warm"}
+	old, current := in, in
+	old.ID, old.Outdated, current.ID = "old", true, "current"
+	m := &members{all: []*sandbox.Sandbox{&old, &current}}
+	pool, err := sandbox.NewPool(t.Context(), m, "warm", sandbox.Spec{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // after it was filled once
+	pool.Run(ctx, time.Hour)
+	if got := fmt.Sprint(m.discarded); got != "[old]" {
+		t.Errorf("discarded %s", got)
+	}
+	if s, _, err := pool.Claim(t.Context(), sandbox.Spec{}); err != nil || s != &current {
+		t.Errorf("claimed %+v, %v", s, err)
+	}
+}
+
 // A pool is filled again after its lead was lost, and after errors.
 func TestPoolGoesOn(t *testing.T) {
 	t.Parallel()

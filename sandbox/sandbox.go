@@ -48,6 +48,7 @@ type Sandbox struct {
 	IdleLimit time.Duration
 	Spec      string            // hash of the specification
 	Pool      string            // the warm pool it waits in, empty once it is claimed
+	Outdated  bool              // it waits in a pool with another server than the driver gives to sandboxes now
 	User      string            // NAME:UID of the commands
 	AllowRoot bool              // an operator may run programs as root
 	Labels    map[string]string // the caller's own
