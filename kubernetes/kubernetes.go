@@ -99,6 +99,7 @@ var (
 	_ sandbox.Leader    = (*Driver)(nil)
 	_ sandbox.Warmer    = (*Driver)(nil)
 	_ sandbox.KeyKeeper = (*Driver)(nil)
+	_ sandbox.KeyReader = (*Driver)(nil)
 )
 
 // Open finds the cluster. It does not connect yet.

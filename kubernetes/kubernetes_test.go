@@ -211,6 +211,50 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// The keys of many sandboxes are read by one list, and that of one sandbox with its record;
+// one whose record was deleted says so.
+func TestReadKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keys := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		s, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keys[name], err = s.Key(); err != nil {
+			t.Fatal(err)
+		}
+		if name == "c" {
+			if err := w.CoreV1().Secrets("agents").Delete(t.Context(), "sandbox-"+s.ID, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all, err := w.driver.List(t.Context())
+	if err != nil || w.driver.ReadKeys(t.Context(), all) != nil {
+		t.Fatal(err)
+	}
+	one, err := w.driver.Get(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gets := w.fail("get", "secrets", false, apierrors.NewNotFound(corev1.Resource("secrets"), "s"))
+	for _, s := range append(all, one) {
+		key, err := s.Key()
+		if s.Name == "c" {
+			if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "its Secret sandbox-"+s.ID+" was deleted; remove it with 'runtimectl rm "+s.ID+"'") {
+				t.Errorf("got %q, %v", key, err)
+			}
+		} else if err != nil || key != keys[s.Name] {
+			t.Errorf("%s: got %q, %v", s.Name, key, err)
+		}
+	}
+	if *gets != 1 {
+		t.Errorf("%d Secrets were read", *gets)
+	}
+}
+
 // A connection that fails is not the end of a sandbox; the cluster knows whether it ended.
 func TestDialFails(t *testing.T) {
 	t.Parallel()

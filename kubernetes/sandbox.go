@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/actiond/actiond/sandbox"
 )
@@ -154,7 +156,9 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 	if r != nil {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 		if err == nil && !leaving(pod) && pod.Labels[labelID] == r.ID {
-			return d.sandbox(pod).Sandbox, nil
+			s := d.sandbox(pod)
+			s.key = r.Key
+			return s.Sandbox, nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, apiError(ctx, "looking at sandbox "+ref, err)
@@ -297,14 +301,39 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 		return s.key, nil
 	}
 	r, err := s.driver.record(ctx, s.ID)
-	if errors.Is(err, sandbox.ErrNotFound) || err == nil && (r.Pod != s.pod || r.Key == "") {
-		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, fs.ErrNotExist)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound), err == nil && r.Pod != s.pod:
+		return "", fmt.Errorf("%w: the key of sandbox %s is lost, its Secret %s was deleted; remove it with 'runtimectl rm %s'", sandbox.ErrConflict, s.ID, secretPrefix+s.ID, s.ID)
+	case err != nil:
 		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, err)
+	case r.Key == "":
+		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, fs.ErrNotExist)
 	}
 	s.key = r.Key
 	return s.key, nil
+}
+
+// ReadKeys is [sandbox.KeyReader]'s.
+func (d *Driver) ReadKeys(ctx context.Context, all []*sandbox.Sandbox) error {
+	asked := map[string]*instance{}
+	for _, s := range all {
+		if of, err := instanceOf(s); err == nil {
+			asked[s.ID] = of
+		}
+	}
+	err := pager.New(d.recordSource().list).EachListItem(ctx, metav1.ListOptions{LabelSelector: ours}, func(object runtime.Object) error {
+		r, err := readRecord(object.(*corev1.Secret))
+		if err != nil {
+			return nil //nolint:nilerr // a sandbox of this name is told so by its own Key
+		}
+		if of := asked[r.ID]; of != nil && of.pod == r.Pod {
+			of.mu.Lock()
+			of.key = r.Key
+			of.mu.Unlock()
+		}
+		return nil
+	})
+	return apiError(ctx, "reading the keys of sandboxes", err)
 }
 
 // Dial is [sandbox.Access]'s. A connection that cannot be made says nothing of the

@@ -51,6 +51,11 @@ type (
 		// takes the deadline away.
 		Renew(ctx context.Context, s *Sandbox, deadline time.Time) error
 	}
+	// KeyReader reads the keys of many sandboxes at once.
+	KeyReader interface {
+		// ReadKeys does what the Key of each sandbox would do, so that they need not.
+		ReadKeys(ctx context.Context, all []*Sandbox) error
+	}
 	// Starter stops sandboxes, keeps their files, and starts them again.
 	Starter interface {
 		// Stop ends the processes; grace is what they get to end by themselves.

@@ -25,6 +25,18 @@ func (f Filter) Check() error {
 	return nil
 }
 
+// Split returns the part of the filter that compares states, and the rest.
+func (f Filter) Split() (states, rest Filter) {
+	for _, text := range f {
+		if strings.HasPrefix(text, "state=") {
+			states = append(states, text)
+		} else {
+			rest = append(rest, text)
+		}
+	}
+	return states, rest
+}
+
 // Fits tells whether the filter chooses s. It was checked.
 func (f Filter) Fits(s *Sandbox) bool {
 	for _, text := range f {

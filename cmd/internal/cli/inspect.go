@@ -30,7 +30,7 @@ says, and what protects the host from them differently from the defaults.`,
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		list := detailList{}
 		err := p.OnEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
-			platform.AskHow(cmd.Context(), []*sandbox.Sandbox{s})
+			platform.AskHow(cmd.Context(), driver, []*sandbox.Sandbox{s})
 			inspector, err := sandbox.Needs[sandbox.Inspector](driver, "inspect sandboxes")
 			if err != nil {
 				return err

@@ -47,10 +47,12 @@ server does not answer within a second is ready at best.`,
 			if err != nil {
 				return err
 			}
-			if !quiet || chosen != nil {
-				platform.AskHow(cmd.Context(), all)
+			states, rest := chosen.Split()
+			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !rest.Fits(s) })
+			if states != nil || !quiet && !plainFields.MatchString(template) {
+				platform.AskHow(cmd.Context(), driver, all)
 			}
-			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !chosen.Fits(s) })
+			all = slices.DeleteFunc(all, func(s *sandbox.Sandbox) bool { return !states.Fits(s) })
 			if quiet {
 				return p.printIDs(all)
 			}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"text/template"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
+
+// plainFields fits templates that print fields which are known without asking servers.
+var plainFields = regexp.MustCompile(`^([^{]|\{\{\s*\.(ID|Name|Owner|Image|Created|Pool|User)\s*\}\})+$`)
 
 // printTemplate prints each sandbox by a template of Go.
 func (p *program) printTemplate(cmd *cobra.Command, text string, list sandboxList) error {

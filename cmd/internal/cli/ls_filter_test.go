@@ -1,10 +1,17 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/sandbox"
 )
 
 func TestLsChooses(t *testing.T) {
@@ -33,6 +40,69 @@ func TestLsChooses(t *testing.T) {
 		if code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("%s %s: exit code %d, %q, %q", tt.flag, tt.value, code, stdout, stderr)
 		}
+	}
+}
+
+// crowd is a cluster of many sandboxes that do not answer.
+type crowd struct {
+	sandbox.Driver // what else it can do is not called
+
+	dialed, keys, lists atomic.Int32
+}
+
+func (c *crowd) List(context.Context) ([]*sandbox.Sandbox, error) {
+	all := make([]*sandbox.Sandbox, 100)
+	for i := range all {
+		all[i] = &sandbox.Sandbox{ID: fmt.Sprintf("%012d", i), Name: fmt.Sprint("n", i), Owner: fmt.Sprint("o", i%4), State: sandbox.Ready, Access: c}
+	}
+	all[0].State = sandbox.Gone
+	return all, nil
+}
+
+func (*crowd) Close() error { return nil }
+
+func (c *crowd) ReadKeys(context.Context, []*sandbox.Sandbox) error {
+	c.lists.Add(1)
+	return nil
+}
+
+func (c *crowd) Key() (string, error) {
+	c.keys.Add(1)
+	return "key", nil
+}
+
+func (c *crowd) Dial(context.Context) (net.Conn, error) {
+	c.dialed.Add(1)
+	return nil, errors.New("no answer")
+}
+
+// Only those servers are asked whose answer may be printed or chosen by, and the keys of
+// many are read at once.
+func TestLsAsksFew(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]struct{ rows, dialed, lists int32 }{
+		"ls":                                    {101, 99, 1},
+		"ls -q":                                 {100, 0, 0},
+		"ls -q --filter owner=o1":               {25, 0, 0},
+		"ls --filter owner=o1":                  {26, 25, 1},
+		"ls --filter name=n7":                   {2, 1, 0},
+		"ls --filter owner=nobody":              {1, 0, 0},
+		"ls -q --filter state=ready":            {99, 99, 1},
+		"ls -q --filter state=gone":             {1, 99, 1},
+		"ls --format {{.ID}}_{{.Owner}}":        {100, 0, 0},
+		"ls --format {{.ID}}_{{.State}}":        {100, 99, 1},
+		"ls --format {{.}} --filter owner=o2":   {25, 25, 1},
+		"ls --format x{{.Name}} --filter id=no": {0, 0, 0},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			c := &crowd{}
+			open := func(platform.Cluster) (sandbox.Driver, error) { return c, nil }
+			code, stdout, stderr := inProcessWith(t.Context(), open, map[string]string{"ACTIOND_ON": "kubernetes"}, strings.Fields(line)...)
+			if got := int32(strings.Count(stdout, "\n")); code != 0 || got != want.rows || c.dialed.Load() != want.dialed || c.lists.Load() != want.lists {
+				t.Errorf("exit code %d, %d rows, %d servers asked, %d lists of keys; want %+v\n%s", code, got, c.dialed.Load(), c.lists.Load(), want, stderr)
+			}
+		})
 	}
 }
 

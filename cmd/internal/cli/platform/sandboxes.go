@@ -164,7 +164,10 @@ const (
 
 // AskHow turns the state of those that are ready into busy or idle, where their
 // servers tell.
-func AskHow(ctx context.Context, all []*sandbox.Sandbox) {
+func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) {
+	if reader, ok := driver.(sandbox.KeyReader); ok && len(all) > askMost {
+		_ = reader.ReadKeys(ctx, all) // each then reads its own
+	}
 	places := make(chan struct{}, askMost)
 	var group sync.WaitGroup
 	for _, s := range all {
