@@ -507,7 +507,7 @@ func TestExecDetached(t *testing.T) {
 		t.Errorf("on a terminal: got %d, %q", code, stdout)
 	}
 	id = strings.TrimSpace(m.ok("exec", "-d", "--timeout", "100ms", "box", "sleep", "1000"))
-	if code, _, _ := m.run("follow", "box", id); code != signalBase+int(syscall.SIGTERM) {
+	if code, _, _ := m.run("follow", "box", id); code != command.ExitTimeout {
 		t.Errorf("after its time: got %d", code)
 	}
 	id = strings.TrimSpace(m.ok("exec", "-d", "--session", "s", "box", "sh", "-c", "echo here; exit 6"))
