@@ -55,7 +55,7 @@ func main() {
 		if most := server.SandboxMemory(); most > 0 {
 			// The commands get the rest, and the kernel ends the largest process when
 			// memory runs out.
-			debug.SetMemoryLimit(int64(most / 4)) //nolint:gosec // what the kernel counts
+			debug.SetMemoryLimit(int64(max(most/4, 16<<20))) //nolint:gosec // what the kernel counts
 		}
 	}
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
