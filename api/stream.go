@@ -59,7 +59,8 @@ type Watch struct {
 	Resumed bool
 	// Turn is the place of the action in its session, as [Turn] says; nil: it takes one now.
 	Turn Turn
-	// Queue is called before the action waits for its turn in its session.
+	// Queue is called before the action waits for its turn in its session, each time if it
+	// waits more than once.
 	Queue func()
 	// Begin is called before the action does anything. If it returns an error, the
 	// action does nothing and fails with it.

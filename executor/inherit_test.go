@@ -53,7 +53,7 @@ func TestInherit(t *testing.T) {
 	begun, queued := make(chan struct{}), make(chan struct{})
 	watch("read x", api.Watch{Begin: func() error { close(begun); return nil }})
 	<-begun
-	watch("true", api.Watch{ID: "k", Queue: func() { close(queued) }, Begin: func() error { return nil }})
+	watch("true", api.Watch{ID: "k", Queue: sync.OnceFunc(func() { close(queued) }), Begin: func() error { return nil }})
 	<-queued
 	f, ended, _, resume := e.Freeze(t.Context(), func(*os.File) (int, error) { return 0, nil })
 	resume()

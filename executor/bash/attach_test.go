@@ -237,7 +237,10 @@ func TestAttachTypeAhead(t *testing.T) {
 			p.types("\x03\rc")
 			p.sees("ab\x03\rc")
 			p.sees(s.Info().Dir)
-			p.types("kill -9 $$\recho surv''ived\r")
+			p.types("kill -9 $$\r")
+			p.sees("kill -9 $$\r\n")
+			p.sees(s.Info().Dir) // what the terminal of a dead shell holds is lost
+			p.types("echo surv''ived\r")
 			p.sees("\r\nsurvived\r\n")
 		})
 	}
