@@ -327,18 +327,23 @@ func (s *entry) stale() {
 	s.fresh = time.Time{}
 }
 
-// sessionKey is the key of the sandbox's server.
+// sessionKey is the key of the sandbox's server. The entry is not locked while the driver
+// reads it: others look at all entries for a name.
 func (s *entry) sessionKey() (string, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.key == "" {
-		key, err := s.sandbox.Key()
-		if err != nil {
-			return "", err
-		}
-		s.key = key
+	key, of := s.key, s.sandbox
+	s.mu.Unlock()
+	if key != "" {
+		return key, nil
 	}
-	return s.key, nil
+	key, err := of.Key()
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	return key, nil
 }
 
 // keeps tells whether key is the sandbox's.

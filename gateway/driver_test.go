@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/gateway"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -93,4 +94,58 @@ func TestQuota(t *testing.T) {
 		c.Driver = f
 	})
 	want(t, h.ask(t, http.MethodPost, "/v1/sandboxes", "/v1/sandboxes", `{"image": "debian"}`), http.StatusTooManyRequests, "namespace agents: the quota is used up")
+}
+
+// lateKeys is a driver whose platform reads the key of one sandbox slowly.
+type lateKeys struct {
+	sandbox.Driver
+
+	name        string
+	asked, read chan struct{}
+}
+
+func (l *lateKeys) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
+	all, err := l.Driver.List(ctx)
+	for _, s := range all {
+		if s.Name == l.name {
+			s.Access = lateKey{s.Access, l}
+		}
+	}
+	return all, err
+}
+
+type lateKey struct {
+	sandbox.Access
+
+	of *lateKeys
+}
+
+func (k lateKey) Key() (string, error) {
+	close(k.of.asked)
+	<-k.of.read
+	return k.Access.Key()
+}
+
+// While the key of one sandbox is read, requests to others go on.
+func TestKeyIsLate(t *testing.T) {
+	t.Parallel()
+	d := &lateKeys{name: "late", asked: make(chan struct{}), read: make(chan struct{})}
+	h := newHouse(t, func(h *house, c *gateway.Config) { d.Driver = h.host; c.Driver = d })
+	for _, name := range []string{"late", "other"} {
+		if _, err := h.host.Create(t.Context(), sandbox.Spec{Image: "debian", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var requests sync.WaitGroup
+	requests.Go(func() {
+		if w := h.through(t, "late", "GET", "/x", api.KeyHeader, "wrong"); w.Code != http.StatusForbidden {
+			t.Errorf("late: got %d %s", w.Code, w.Body)
+		}
+	})
+	<-d.asked
+	if w := h.through(t, "other", "GET", "/x"); w.Code != http.StatusOK {
+		t.Errorf("other: got %d %s", w.Code, w.Body)
+	}
+	close(d.read)
+	requests.Wait()
 }
