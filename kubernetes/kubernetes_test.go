@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -243,7 +244,7 @@ func TestReadKeys(t *testing.T) {
 	for _, s := range append(all, one) {
 		key, err := s.Key()
 		if s.Name == "c" {
-			if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "its Secret sandbox-"+s.ID+" was deleted; remove it with 'runtimectl rm "+s.ID+"'") {
+			if !errors.Is(err, sandbox.ErrConflict) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "its Secret sandbox-"+s.ID+" was deleted; remove it with 'runtimectl rm "+s.ID+"'") {
 				t.Errorf("got %q, %v", key, err)
 			}
 		} else if err != nil || key != keys[s.Name] {

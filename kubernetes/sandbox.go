@@ -303,7 +303,7 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 	r, err := s.driver.record(ctx, s.ID)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), err == nil && r.Pod != s.pod:
-		return "", fmt.Errorf("%w: the key of sandbox %s is lost, its Secret %s was deleted; remove it with 'runtimectl rm %s'", sandbox.ErrConflict, s.ID, secretPrefix+s.ID, s.ID)
+		return "", &lostKeyError{s.ID}
 	case err != nil:
 		return "", fmt.Errorf("finding the key of sandbox %s: %w", s.ID, err)
 	case r.Key == "":
@@ -312,6 +312,16 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 	s.key = r.Key
 	return s.key, nil
 }
+
+// lostKeyError reports the key of a sandbox whose Secret was deleted. It is an fs.ErrNotExist
+// for the gateway, which must not tell it to a client without the right key.
+type lostKeyError struct{ id string }
+
+func (e *lostKeyError) Error() string {
+	return fmt.Sprintf("%v: the key of sandbox %s is lost, its Secret %s was deleted; remove it with 'runtimectl rm %s'", sandbox.ErrConflict, e.id, secretPrefix+e.id, e.id)
+}
+
+func (e *lostKeyError) Unwrap() []error { return []error{sandbox.ErrConflict, fs.ErrNotExist} }
 
 // ReadKeys is [sandbox.KeyReader]'s.
 func (d *Driver) ReadKeys(ctx context.Context, all []*sandbox.Sandbox) error {
