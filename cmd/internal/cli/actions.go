@@ -86,7 +86,7 @@ func (p *program) wait() *cobra.Command {
 shows it; with -o json or yaml, with its observation. Ctrl-C ends the wait alone: the
 action goes on.
 
-It exits with 0 when the action succeeded, and otherwise as 'action follow' does.`,
+It exits with 0 when the action succeeded, and otherwise as 'act' does.`,
 		Example: `  runtimectl action wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
   runtimectl action wait -o json build "$id" | jq .observation`,
 		Args:              command.Takes(2, 2),
