@@ -116,7 +116,7 @@ func TestCLIShell(t *testing.T) {
 	if !sleeps() {
 		t.Error("the command ended with the attachment")
 	}
-	if code, _, stderr := c.run("sh", "shell"); code != 1 || !strings.Contains(stderr, "without one, use exec") {
+	if code, _, stderr := c.run("sh", "shell"); code != 2 || !strings.Contains(stderr, "without one, use exec") {
 		t.Errorf("without a terminal: exit code %d, %s", code, stderr)
 	}
 }
