@@ -153,12 +153,12 @@ func TestOutsideOutages(t *testing.T) {
 		}
 		said, code := wait()
 		back()
-		how := regexp.MustCompile(`'runtimectl follow build ([0-9a-f-]+)'`).FindStringSubmatch(said)
+		how := regexp.MustCompile(`'runtimectl action follow build ([0-9a-f-]+)'`).FindStringSubmatch(said)
 		if code != 125 || how == nil {
 			t.Fatalf("it ended with %d: %s", code, said)
 		}
 		w.want("", "", "exec", "build", "--", "touch", "/tmp/enough")
-		w.want("1\n2\n3\n", "", "follow", "build", how[1])
+		w.want("1\n2\n3\n", "", "action", "follow", "build", how[1])
 	})
 	w.want("", "", "rm", "build")
 }
