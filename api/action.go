@@ -63,7 +63,7 @@ type Request struct {
 
 // Native returns the request with the defaults of /v1/actions, which are not
 // bound to those of the legacy protocol: a write is exact, and the refusal of a
-// large file says what its edit would cost.
+// large file names another way to edit it.
 func (r Request) Native() Request {
 	switch a := r.Action.(type) {
 	case WriteAction:
@@ -72,9 +72,7 @@ func (r Request) Native() Request {
 		}
 		r.Action = a
 	case EditAction:
-		if a.AllowLarge == nil && a.Dialect == "" {
-			a.AllowLarge = new(false)
-		}
+		a.Native = a.Dialect == ""
 		r.Action = a
 	default:
 	}

@@ -288,10 +288,9 @@ type EditAction struct {
 	// groups as $1 and ${name}, and ExpectedReplacements and AllowMultiple count
 	// the matches.
 	Regex bool `json:"regex,omitzero"`
-	// AllowLarge lets str_replace, insert and write edit a file above the limit of its
-	// size, which writes all of it once more; false makes the refusal say so. Nil when
-	// absent: false on /v1/actions.
-	AllowLarge *bool `json:"allow_large,omitzero"`
+	// Native makes the refusal of a large file name another way to edit it; see
+	// [Request.Native].
+	Native bool `json:"-"`
 	// Edits are several replacements of str_replace or replace, instead of
 	// OldStr and NewStr: each works on what the one before left, and either all
 	// are made or none.

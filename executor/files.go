@@ -167,7 +167,7 @@ func editCommand(a api.EditAction, dir string) edit.Command {
 		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
 		NewPath: a.NewPath, FileText: a.FileText, OldStr: a.OldStr, NewStr: a.NewStr, InsertLine: (*string)(a.InsertLine),
 		Expected: a.ExpectedReplacements, AllowMultiple: a.AllowMultiple, Fuzzy: a.Fuzzy, Regex: a.Regex, IfSHA256: a.IfSHA256,
-		AllowLarge: a.AllowLarge, Content: a.Content, Start: a.Start, End: a.End,
+		Native: a.Native, Content: a.Content, Start: a.Start, End: a.End,
 	}
 	if a.Edits != nil {
 		c.Edits = []edit.Replacement{}

@@ -138,14 +138,12 @@ func tooLarge(p place, limit int64) *Error {
 		float64(p.info.Size())/(1<<20), p.shown, limit>>20)
 }
 
-// withCost adds to the refusal of a large file what the edit would cost and what to use. Only commands that no dialect has
-// say so: the others keep their words.
-func withCost(err error, p place, cost, instead string) error {
-	refusal, ok := errors.AsType[*Error](err)
-	if !ok || refusal.Code != CodeTooLarge {
-		return err
+// withAdvice adds another way to the refusal of a large file. Commands of a dialect keep their words.
+func withAdvice(err error, advice string) error {
+	if refusal, ok := errors.AsType[*Error](err); ok && refusal.Code == CodeTooLarge {
+		return refuse(CodeTooLarge, "%s %s", refusal.Message, advice)
 	}
-	return refuse(CodeTooLarge, "%s It has %d bytes, and %s. Use %s in a shell.", refusal.Message, p.info.Size(), cost, instead)
+	return err
 }
 
 func becomesTooLarge(p place, limit int64) *Error {

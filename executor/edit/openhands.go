@@ -49,9 +49,8 @@ type Command struct {
 	// Edits are used by str_replace and replace instead of OldStr and NewStr: each works on the result of the previous one,
 	// and either all are made or none.
 	Edits []Replacement
-	// AllowLarge lets str_replace, insert and write edit a file above the limit of its size, which is then written anew. False
-	// makes the refusal of such a file say what that costs. Nil is false in the words of the dialect.
-	AllowLarge *bool
+	// Native makes the refusal of a file above the limit of its size name another way to edit it. Dialects keep their words.
+	Native bool
 	// IfSHA256 is the hexadecimal hash that the file must have, otherwise the command fails with CodeConflict; "" for any.
 	IfSHA256 string
 	// Content is the text of write.
@@ -121,6 +120,15 @@ func (e *Editor) do(c Command) (Result, error) {
 	if err := c.checkPlace(p); err != nil {
 		return Result{}, err
 	}
+	r, err := e.carryOut(p, c, line)
+	if c.Native && (c.Name == "str_replace" || c.Name == "insert" || c.Name == "write") {
+		err = withAdvice(err, "Edit it in a shell, with a command such as sed -i, or split it into smaller files.")
+	}
+	return r, err
+}
+
+// carryOut executes a command that was checked on a file that is locked.
+func (e *Editor) carryOut(p place, c Command, line int) (Result, error) {
 	switch c.Name {
 	case "view":
 		return e.view(p, c)
@@ -197,10 +205,6 @@ func (c Command) checkUse() error {
 	case c.ranged() && (c.Name == "replace" || c.Name == "str_replace" && (c.Dialect != OpenHands || c.Edits != nil)):
 		return refuse(CodeInvalidArgument, "Parameters `start` and `end` are for the commands write and str_replace without a dialect, "+
 			"and without `edits`.")
-	case c.AllowLarge != nil && *c.AllowLarge && (c.Dialect != OpenHands || c.Regex || c.Edits != nil ||
-		c.Name != "str_replace" && c.Name != "insert" && c.Name != "write"):
-		return refuse(CodeInvalidArgument, "Parameter `allow_large` is for the commands str_replace, insert and write without a dialect, "+
-			"and without `regex` and `edits`.")
 	case c.Name != "replace" && !c.Regex && slices.ContainsFunc(c.replacements(), Replacement.counts):
 		return refuse(CodeInvalidArgument, "Parameters `expected_replacements` and `allow_multiple` are for the command replace, "+
 			"and for str_replace with `regex`. The command %s takes one place.", c.Name)
@@ -350,9 +354,6 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 		if r.Old == r.New {
 			return Result{}, sameStrings(r.New)
 		}
-	}
-	if e.isLarge(p, c) {
-		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findText(c, edits[0]) })
 	}
 	f, t, err := e.open(p)
 	if err != nil {
@@ -506,9 +507,6 @@ func (e *Editor) insert(p place, c Command, after int) (Result, error) {
 	if c.NewStr == nil {
 		return Result{}, missing("new_str", c.Name)
 	}
-	if e.isLarge(p, c) {
-		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findLine(c, after) })
-	}
 	f, t, err := e.open(p)
 	if err != nil {
 		return Result{}, err
@@ -606,9 +604,6 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 	}
 	if !p.exists() {
 		return e.newFile(p, *c.Content)
-	}
-	if e.isLarge(p, c) {
-		return e.editLarge(p, c, func(l *large) (splicing, error) { return l.findWindow(c) })
 	}
 	f, t, err := e.open(p)
 	if err != nil {

@@ -1,7 +1,6 @@
 package edit_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -35,24 +34,21 @@ func TestReplaceInLines(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			// Of the second editor every file is large.
-			for _, size := range []int64{0, 20} {
-				b := newBench(t, func(c *edit.Config) { c.MaxFileSize = size })
-				path := b.write("f", text, 0o644)
-				r, err := b.Do(edit.Command{
-					Name: "str_replace", Path: path, Start: test.start, End: test.end, OldStr: &test.old, NewStr: &test.new, AllowLarge: new(true),
-				})
-				said, want := r.Text, test.want
-				if test.code != "" {
-					wantCode(t, err, test.code)
-					want = text
-				}
-				if err != nil {
-					said = err.Error()
-				}
-				if !strings.Contains(said, test.says) || b.content("f") != want {
-					t.Errorf("limit %d: got %q and %q, want %q and %q", size, said, b.content("f"), test.says, want)
-				}
+			b := newBench(t)
+			path := b.write("f", text, 0o644)
+			r, err := b.Do(edit.Command{
+				Name: "str_replace", Path: path, Start: test.start, End: test.end, OldStr: &test.old, NewStr: &test.new,
+			})
+			said, want := r.Text, test.want
+			if test.code != "" {
+				wantCode(t, err, test.code)
+				want = text
+			}
+			if err != nil {
+				said = err.Error()
+			}
+			if !strings.Contains(said, test.says) || b.content("f") != want {
+				t.Errorf("got %q and %q, want %q and %q", said, b.content("f"), test.says, want)
 			}
 		})
 	}
@@ -88,25 +84,5 @@ func TestReplaceInLinesUse(t *testing.T) {
 		c.Path, c.Start, c.End = path, 2, 2
 		_, err := b.Do(c)
 		wantCode(t, err, edit.CodeInvalidArgument)
-	}
-}
-
-// A hole ends what stands before it: a CR there makes no CRLF with a line feed behind it.
-func TestReplaceBehindHole(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(c *edit.Config) { c.MaxFileSize = 100 })
-	const block = 64 << 10
-	path := b.write("f", strings.Repeat("a\n", block/2-1)+"a\r", 0o644)
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte("\nend"), 3*block); err != nil {
-		t.Fatal(err)
-	}
-	b.do(edit.Command{Name: "str_replace", Path: path, OldStr: new("\nend"), NewStr: new("\nEND"), AllowLarge: new(true)})
-	if got := b.content("f"); !strings.HasSuffix(got, "\x00\nEND") || len(got) != 3*block+4 {
-		t.Errorf("got %d bytes that end in %q", len(got), got[len(got)-8:])
 	}
 }

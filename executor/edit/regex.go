@@ -21,7 +21,7 @@ func (e *Editor) regexReplace(p place, c Command, r Replacement) (Result, error)
 	}
 	f, t, err := e.open(p)
 	if err != nil {
-		return Result{}, withCost(err, p, "an edit reads the whole file into memory, writes it anew and keeps the old one", "sed -i -E")
+		return Result{}, err
 	}
 	in, err := c.searched(p, t.view)
 	if err != nil {

@@ -34,7 +34,7 @@ func (e *Editor) transfer(c Command) (Result, error) {
 		return Result{}, invalid(CodeAlreadyExists, "new_path", s.to.shown, fmt.Sprintf("The path %s exists. Nothing was changed.", s.to.shown))
 	}
 	if s.f, s.view, err = e.loadAny(s.from); err != nil {
-		return Result{}, withCost(err, s.from, fmt.Sprintf("%s reads the whole file into memory, and writes or keeps it once more", c.Name), "cp or mv")
+		return Result{}, withAdvice(err, "Use cp or mv in a shell.")
 	}
 	s.after, s.mode = s.f.data, s.f.info.Mode()
 	err = e.as(func() (err error) {
