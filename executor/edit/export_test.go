@@ -91,6 +91,3 @@ func (en *entry) bytes() []byte { return append([]byte(en.firstLine()), en.data.
 
 // NumberLines is numberLines.
 var NumberLines = numberLines
-
-// CopyNonZero is copyNonZero.
-var CopyNonZero = copyNonZero

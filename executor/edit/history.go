@@ -33,7 +33,6 @@ const (
 
 	entryMagic = "actiond-undo-1"
 	keptMagic  = "actiond-undo-2" // of an entry whose data are a kept file
-	partMagic  = "actiond-undo-3" // of an entry whose data are a part of the file
 
 	// keptDir holds the bytes of whole files: links to them where the file system allows, otherwise copies. The user may
 	// write to it, but only through a descriptor of this process, because the directory above is closed.
@@ -74,7 +73,6 @@ type entry struct {
 	data   []byte      // before
 	kept   string      // instead of data: the name of a kept file, whose version before is
 	size   int64       // of the kept file
-	part   *part       // data is a part of the file; after is a version, not a hash
 }
 
 // history keeps entries by path: on disk, one file each in a directory of its own, or in memory. The names of the files
@@ -457,13 +455,8 @@ func (en *entry) firstLine() string {
 	magic := entryMagic
 	if en.kept != "" {
 		magic = keptMagic
-	} else if en.part != nil {
-		magic = partMagic
 	}
 	facts := fmt.Sprintf("%s %s %s %o %d", magic, orNone(en.before), orNone(en.after), uint32(en.mode), en.dirs)
-	if p := en.part; p != nil {
-		facts += fmt.Sprintf(" %d %d %d %s", p.at, p.length, p.line, p.was)
-	}
 	return facts + " " + string(hashOf([]byte(facts))) + "\n"
 }
 
@@ -492,8 +485,7 @@ func (h *history) read(name string, size int64) (*entry, error) {
 func parseEntry(raw []byte) (*entry, error) {
 	line, data, found := bytes.Cut(raw, []byte("\n"))
 	fields := strings.Split(string(line), " ")
-	isPart := fields[0] == partMagic
-	if !found || len(fields) != 6 && !isPart || len(fields) != 10 && isPart {
+	if !found || len(fields) != 6 {
 		return nil, errors.New("its first line is incomplete")
 	}
 	mode, err1 := strconv.ParseUint(fields[3], 8, 32)
@@ -510,12 +502,6 @@ func parseEntry(raw []byte) (*entry, error) {
 	en := &entry{before: orEmpty(fields[1]), after: orEmpty(fields[2]), mode: fs.FileMode(mode), dirs: dirs, data: data}
 	if fields[0] == keptMagic {
 		en.kept = keptDir
-	}
-	if isPart {
-		en.part = &part{was: hash(fields[8])}
-		if _, err := fmt.Sscan(strings.Join(fields[5:8], " "), &en.part.at, &en.part.length, &en.part.line); err != nil {
-			return nil, err
-		}
 	}
 	if string(line)+"\n" != en.firstLine() {
 		return nil, errors.New("its facts do not fit their hash")

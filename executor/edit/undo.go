@@ -28,9 +28,6 @@ func (e *Editor) undo(p place) (Result, error) {
 		return Result{}, err
 	}
 	e.history.pop(p.real, at)
-	if en.part != nil {
-		e.history.moved(p.real, en.part.was, en.part.now)
-	}
 	return r, nil
 }
 
@@ -40,9 +37,6 @@ func changedSince(p place) *Error {
 }
 
 func (e *Editor) restore(p place, en *entry) (Result, error) {
-	if en.part != nil {
-		return e.restorePart(p, en)
-	}
 	if en.kept != "" || p.exists() && en.before == "" && p.info.Size() > e.maxRead {
 		return e.restoreKept(p, en)
 	}
