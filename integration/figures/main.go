@@ -43,19 +43,8 @@ type part struct {
 var parts = []part{
 	{"size", (*bench).size},
 	{"start", (*bench).start},
-	{"idle", (*bench).idle},
 	{"latency", (*bench).latency},
 	{"parallel", (*bench).parallel},
-	{"files", (*bench).files},
-	{"notebook", (*bench).notebook},
-	{"user", (*bench).otherUser},
-	{"throughput", (*bench).throughput},
-	{"journal", (*bench).journal},
-	{"exec", (*bench).execs},
-	{"bytes", (*bench).wholeFiles},
-	{"sessions", (*bench).sessions},
-	{"flood", (*bench).flood},
-	{"endurance", (*bench).endurance},
 }
 
 func main() {
