@@ -6,6 +6,7 @@ GO       ?= go
 PKG      ?= ./...
 FUZZTIME ?= 30s
 BENCHTIME ?= 100ms
+BENCH     ?= .
 BASE     ?= debian:bookworm-slim
 IMAGE    ?= actiond:dev
 SERVER_IMAGE ?= actiond-server:dev
@@ -29,9 +30,10 @@ CLUSTER_LDFLAGS := -s -w \
 # Tools are pinned here and not in go.mod: everyone has the same ones, and the
 # programs do not carry their dependencies.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration kubernetes scale cluster image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,13 +87,22 @@ lines: ## count the lines of Go in each package, without tests
 	@git ls-files -z -- '*.go' ':!*_test.go' | xargs -0 awk '{ d = FILENAME; sub("/?[^/]*$$", "", d); n[d]++ } \
 		END { for (d in n) { print n[d], d; all += n[d] }; print all, "in all" }' | sort -rn
 
-bench: ## run the benchmarks for BENCHTIME (100ms) each, then the figures of docs/performance.md
+bench: ## run the benchmarks for BENCHTIME (100ms) each, those of docs/performance.md among them
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
-	$(GO) run ./integration/figures
 	@docker info >/dev/null 2>&1 || { echo 'left out: the figures of sandboxes, which need a Docker engine'; exit; }; \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim)$$' -benchtime 20x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDockerTrue$$' -benchtime 2000x ./integration && \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Idle|Churn)$$' -benchtime 1x ./integration
+
+compare: build build-kubernetes ## measure the programs in the directory BEFORE and those in bin in turn, 6 times each
+	@test -x '$(BEFORE)/server' || { echo "BEFORE=DIR must name the directory of another version's programs"; exit 2; }
+	@rm -f bin/before.txt bin/after.txt
+	@for round in 1 2 3 4 5 6; do for version in before after; do \
+		echo "round $$round of 6: $$version"; \
+		if [ $$version = before ]; then dir='$(abspath $(BEFORE))'; else dir='$(abspath bin)'; fi; \
+		ACTIOND_PROGRAMS="$$dir" $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 1h ./integration/benchmarks >>bin/$$version.txt || { tail bin/$$version.txt; exit 1; }; \
+	done; done
+	@echo "load: $$(cat /proc/loadavg)"; $(BENCHSTAT) bin/before.txt bin/after.txt
 
 # count prints one line in the place of the names of packages and modules. It is no awk
 # program: that of Debian waits until it has read 4 KiB.
