@@ -130,6 +130,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), ours), own, sessionsMark(own))
 	editor, err := edit.New(edit.Config{
 		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User,
+		PutBack: func(path string, err error) {
+			if err != nil {
+				cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))
+				return
+			}
+			cfg.Logger.InfoContext(ctx, "a file that was being written when the server ended has its old content again", slog.String("path", path))
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -208,3 +208,81 @@ func (k *killable) upload(dir string, f form) {
 		_ = resp.Body.Close()
 	}
 }
+
+// A server that is killed while it writes a file with two names in place leaves it torn, and the next one puts the old
+// content back.
+func TestKilledDuringPutInPlace(t *testing.T) {
+	t.Parallel()
+	binary := buildServer(t)
+	const size = 30 << 20
+	before, after := bytes.Repeat([]byte("o"), size), bytes.Repeat([]byte("n"), size)
+	dir, state := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "f")
+	write(t, path, before)
+	if err := os.Link(path, filepath.Join(dir, "other")); err != nil {
+		t.Fatal(err)
+	}
+	torn := 0
+	for attempt := 0; torn == 0 && attempt < 50; attempt++ {
+		write(t, path, before) // the same inode
+		s := startKillable(t, binary, state)
+		sent := make(chan struct{})
+		go func() { defer close(sent); s.put(path, after) }() // it fails when the server dies
+		for begun := false; !begun; {
+			begun = firstByte(t, path) == 'n'
+			select {
+			case <-sent:
+				begun = true
+			default:
+			}
+		}
+		s.kill()
+		<-sent
+		if got := readFile(t, path); !bytes.Equal(got, before) && !bytes.Equal(got, after) {
+			torn++
+		}
+		startKillable(t, binary, state).kill()
+		if got := readFile(t, path); !bytes.Equal(got, before) && !bytes.Equal(got, after) {
+			t.Fatalf("after a start the file is still torn: it has %d old bytes of %d", bytes.Count(got, []byte("o")), len(got))
+		}
+	}
+	if torn == 0 {
+		t.Fatal("no attempt tore the file")
+	}
+	if got := entries(t, dir); !slices.Equal(got, []string{"f", "other"}) {
+		t.Errorf("left in the directory: %q", got)
+	}
+}
+
+func firstByte(t *testing.T, path string) byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return b[0]
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func (k *killable) put(path string, content []byte) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, "http://sandbox/v1/files?path="+url.QueryEscape(path), bytes.NewReader(content))
+	if err != nil {
+		return
+	}
+	if resp, err := k.client.Do(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}

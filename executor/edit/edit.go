@@ -10,6 +10,7 @@
 package edit
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -32,6 +33,9 @@ type Config struct {
 	// StateDir holds the undo history, so that it survives a restart; "" keeps it in memory. The directory is created if it
 	// does not exist, is restricted to mode 0700, must belong to this process's user and must not be a symbolic link.
 	StateDir string
+	// PutBack is called by New for each file that an earlier editor of StateDir was writing in place when its process ended:
+	// without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil calls nothing.
+	PutBack func(path string, err error)
 	// Temps records the temporary files that edits make; nil records nothing.
 	Temps *tempfile.Ledger
 	// User is the user that files are accessed as; nil means the user of this process. The undo history is read and written
@@ -96,6 +100,10 @@ func New(c Config) (*Editor, error) {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
 	}
 	e.history, e.temps = h, c.Temps
+	e.putBackAll(c.PutBack)
+	if err := h.scan(); err != nil {
+		return nil, errors.Join(fmt.Errorf("reading the edit history in %q: %w; give another --state-dir", c.StateDir, err), h.close())
+	}
 	return e, nil
 }
 

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(limitEnv); dir != "" {
 		os.Exit(editUnderLimit(dir))
 	}
+	if state := os.Getenv(crashEnv); state != "" {
+		os.Exit(crashInPlace(state, os.Args[1], os.Args[2]))
+	}
 	os.Exit(m.Run())
 }
 

@@ -103,6 +103,7 @@ type saved struct {
 	kept   bool
 }
 
+// openHistory opens a history that is to be scanned.
 func openHistory(dir string) (*history, error) {
 	h := &history{paths: make(map[string][]*saved), budget: memoryBudget}
 	if dir == "" {
@@ -118,9 +119,6 @@ func openHistory(dir string) (*history, error) {
 	}
 	if h.kept, err = openKeptDir(root); err != nil {
 		return nil, errors.Join(err, root.Close())
-	}
-	if err := h.scan(); err != nil {
-		return nil, errors.Join(err, h.kept.Close(), root.Close())
 	}
 	return h, nil
 }
@@ -141,6 +139,9 @@ func openKeptDir(root *os.Root) (*os.File, error) {
 
 // scan finds the entries of an earlier editor, and removes its unfinished ones.
 func (h *history) scan() error {
+	if h.root == nil {
+		return nil
+	}
 	dir, err := h.root.Open(".")
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 }
 
 // rewrite writes data over an open file that holds f.data. What does not fit on the disk shows before an old byte is
-// touched, because the file grows first; should a write fail later, the old bytes are put back.
+// touched, because the file grows first; should a write fail later, or the process end, the old bytes are put back.
 func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) error {
 	now := &file{path: f.path}
 	if err := now.look(w); err != nil {
@@ -70,6 +70,7 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 		}
 	}
 	old := f.data
+	release := e.guard(w, f.path, &entry{before: versionOf(f.info), mode: f.info.Mode(), data: old})
 	same := commonPrefix(old, data)
 	grown := min(len(old), len(data))
 	err := func() error {
@@ -86,9 +87,12 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 		}
 		return e.flush(w)
 	}()
+	if err == nil {
+		err = release()
+	}
 	if err != nil {
 		_, back := w.WriteAt(old[same:], int64(same))
-		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&tempfile.ModeBits))
+		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&tempfile.ModeBits), release())
 	}
 	return nil
 }

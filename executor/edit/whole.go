@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -209,13 +208,11 @@ func (e *Editor) Put(in *Incoming, c Conditions, mode *fs.FileMode) (Result, err
 	return r, nil
 }
 
-// settle puts the content in its place, after the history has kept the file that was there, unless en is nil.
+// settle puts the content in its place, after the history has kept the file that was there.
 func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) error {
 	err := e.as(func() error {
 		if w.file == nil {
-			if en != nil {
-				en.dirs = len(in.made)
-			}
+			en.dirs = len(in.made)
 			return in.take(mode)
 		}
 		want := w.file.info.Mode()
@@ -267,12 +264,24 @@ func (in *Incoming) swap(f *file, mode fs.FileMode) error {
 	return tempfile.InPlace(in.temp.Rename(f.path))
 }
 
-// rewrite writes the content over an open file. Space for it is taken first; should a write fail later, the bytes and the
-// mode that the entry has kept are put back.
+// rewrite writes the content over an open file. Space for it is taken first; should a write fail later, or the process end,
+// the bytes and the mode that the entry has kept are put back.
 func (in *Incoming) rewrite(w *whole, mode fs.FileMode, en *entry) error {
 	if w.write == nil {
 		return unix.ETXTBSY
 	}
+	release := in.e.guard(w.write, w.file.path, en)
+	err := in.rewriteGuarded(w, mode, en)
+	if err == nil {
+		if err = release(); err == nil {
+			return nil
+		}
+		err = errors.Join(err, in.e.putBack(w.write, en))
+	}
+	return errors.Join(err, release())
+}
+
+func (in *Incoming) rewriteGuarded(w *whole, mode fs.FileMode, en *entry) error {
 	if err := w.file.unchanged(); err != nil {
 		return err
 	}
@@ -281,48 +290,17 @@ func (in *Incoming) rewrite(w *whole, mode fs.FileMode, en *entry) error {
 			return err
 		}
 	}
-	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
-	if in.Size > 0 {
-		if err := unix.Fallocate(int(w.write.Fd()), keepSize, 0, in.Size); noSpace(err) {
-			return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
-		}
+	if err := takeSpace(w.write, in.Size); err != nil {
+		return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
 	}
 	err := copyOver(w.write, in.temp, in.Size)
 	if err == nil {
 		err = in.e.flush(w.write)
 	}
 	if err != nil {
-		return errors.Join(err, w.putBack(in.e.history, en))
+		return errors.Join(err, in.e.putBack(w.write, en))
 	}
 	return nil
-}
-
-// copyOver gives a file the first size bytes of another one.
-func copyOver(to *os.File, from io.ReaderAt, size int64) error {
-	_, err := io.Copy(io.NewOffsetWriter(to, 0), io.NewSectionReader(from, 0, size))
-	if err == nil {
-		err = to.Truncate(size)
-	}
-	return err
-}
-
-// putBack gives a file that was written in part the bytes and the mode that an entry has kept. It runs inside as.
-func (w *whole) putBack(h *history, en *entry) error {
-	var from io.ReaderAt
-	switch {
-	case en == nil || en.before == "":
-		return errors.New("the file was written in part, and no copy of it was kept")
-	case en.kept != "":
-		kept, _, err := h.openKept(en)
-		if err != nil {
-			return err
-		}
-		defer kept.Close()
-		from = kept
-	default:
-		from = bytes.NewReader(en.data)
-	}
-	return errors.Join(copyOver(w.write, from, w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
 }
 
 // Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
@@ -482,7 +460,7 @@ func (w *whole) hash() error {
 // keep makes the history keep the file's bytes: by a link to it where it is about to lose its name, by a copy otherwise.
 // It runs inside as.
 func (w *whole) keep(h *history, en *entry, link bool) {
-	if w.read == nil || en == nil {
+	if w.read == nil {
 		return
 	}
 	en.mode = w.file.info.Mode()
@@ -520,17 +498,16 @@ func (h *history) keep(en *entry, f *os.File, info fs.FileInfo, link bool) error
 			return nil
 		}
 	}
-	return h.keepCopy(en, f, name)
+	return h.keepCopy(en, io.NewSectionReader(f, 0, h.budget), name)
 }
 
-func (h *history) keepCopy(en *entry, f *os.File, name string) error {
-	fd, err := unix.Openat(int(h.kept.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+func (h *history) keepCopy(en *entry, from io.Reader, name string) error {
+	to, err := h.openAt(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return fmt.Errorf("keeping a copy: %w", err)
 	}
-	to := os.NewFile(uintptr(fd), name)
 	en.kept = name
-	n, err := io.Copy(to, io.NewSectionReader(f, 0, h.budget))
+	n, err := io.Copy(to, from)
 	info, failed := to.Stat()
 	if err = errors.Join(err, failed, to.Close()); err != nil {
 		h.discard(en)
@@ -589,7 +566,10 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
-	if err := e.settle(in, w, &en.mode, nil); err != nil {
+	var undone entry // what the file has now, for writing in place
+	err = e.settle(in, w, &en.mode, &undone)
+	e.history.discard(&undone)
+	if err != nil {
 		return Result{}, unwritable(p.shown, err)
 	}
 	return Result{
@@ -600,11 +580,9 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 
 // openKept opens the kept bytes of an entry and returns their size. It runs inside as.
 func (h *history) openKept(en *entry) (f *os.File, size int64, err error) {
-	fd, err := unix.Openat(int(h.kept.Fd()), en.kept, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if f, err = h.openAt(en.kept, unix.O_RDONLY); err != nil {
 		return nil, 0, err
 	}
-	f = os.NewFile(uintptr(fd), en.kept)
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || versionOf(info) != en.before) {
 		err = syscall.ESTALE

@@ -1,0 +1,284 @@
+package edit
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/filelock"
+	"github.com/actiond/actiond/internal/tempfile"
+)
+
+const (
+	noteSuffix = ".note"
+	// maxNote is the size of a note in bytes, which holds a path.
+	maxNote = 16 << 10
+)
+
+// note says that a file is being written in place, and where its old bytes are kept. It is a file beside them, locked by
+// the process that writes. One that no process has locked is left from a crash.
+type note struct {
+	Path    []byte // real
+	Inode   inode
+	Mode    fs.FileMode // before
+	Kept    string      // the name of the copy
+	Version hash        // of the copy
+}
+
+// inode is one file, whatever its names. Numbers are given again, and a device may have another number once it is mounted
+// again: a file is the same if it was born at the same time, or is on the same device where the file system keeps no such time.
+type inode struct {
+	Number       uint64
+	Born         unix.StatxTimestamp
+	Major, Minor uint32
+}
+
+func inodeOf(f *os.File) (inode, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return inode{}, fmt.Errorf("looking at %q: %w", f.Name(), err)
+	}
+	n := inode{Number: st.Ino, Major: st.Dev_major, Minor: st.Dev_minor}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		n.Born = st.Btime
+	}
+	return n, nil
+}
+
+func (n inode) is(other inode) bool {
+	if n.Born != (unix.StatxTimestamp{}) {
+		n.Major, n.Minor = other.Major, other.Minor
+	}
+	return n == other
+}
+
+// guard makes the next editor put the old bytes and the mode of a file back, should this process end while it writes to the
+// open file w. old has the bytes, or where they are kept. The file is not guarded where it has neither, or the disk is full.
+// release ends that, and may be called again; where it fails, the next editor puts the bytes back. Both run inside as.
+func (e *Editor) guard(w *os.File, path string, old *entry) (release func() error) {
+	h := e.history
+	unguarded := func() error { return nil }
+	if h.kept == nil || old.before == "" || old.kept == "" && int64(len(old.data))+entryOverhead > h.budget {
+		return unguarded
+	}
+	kept := old
+	if old.kept == "" {
+		kept = &entry{mode: old.mode}
+		if h.keepCopy(kept, bytes.NewReader(old.data), rand.Text()+".tmp") != nil {
+			return unguarded
+		}
+	}
+	drop := func() {
+		if kept != old {
+			h.discard(kept)
+		}
+	}
+	f, name, err := e.writeNote(w, path, kept)
+	if err != nil {
+		drop()
+		return unguarded
+	}
+	return func() error {
+		defer drop()
+		defer f.Close()
+		if err := unix.Unlinkat(int(h.kept.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("removing the note of a file that was written in place: %w", err)
+		}
+		return h.kept.Sync()
+	}
+}
+
+// writeNote brings a note and the kept copy that it names to the disk. It returns the note, which is locked while it is open.
+func (e *Editor) writeNote(w *os.File, path string, kept *entry) (f *os.File, name string, err error) {
+	h := e.history
+	n := note{Path: []byte(path), Mode: kept.mode, Kept: kept.kept, Version: kept.before}
+	if n.Inode, err = inodeOf(w); err != nil {
+		return nil, "", err
+	}
+	raw, err := json.Marshal(n)
+	if err != nil {
+		return nil, "", err
+	}
+	saved, _, err := h.openKept(kept)
+	if err == nil {
+		err = errors.Join(e.flush(saved), saved.Close())
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	name = rand.Text()
+	temp := name + ".tmp"
+	if f, err = h.openAt(temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL); err != nil {
+		return nil, "", err
+	}
+	name += noteSuffix
+	_, err = f.Write(raw)
+	if err == nil {
+		err = e.flush(f)
+	}
+	if err == nil {
+		err = filelock.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	dir := int(h.kept.Fd())
+	if err == nil {
+		err = unix.Renameat(dir, temp, dir, name)
+	}
+	if err == nil {
+		err = h.kept.Sync()
+	}
+	if err != nil {
+		_ = unix.Unlinkat(dir, temp, 0) // one that stays is removed at the next start
+		_ = unix.Unlinkat(dir, name, 0)
+		return nil, "", errors.Join(err, f.Close())
+	}
+	return f, name, nil
+}
+
+// openAt opens a file in the directory of kept files.
+func (h *history) openAt(name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(h.kept.Fd()), name, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, and reports each.
+func (e *Editor) putBackAll(report func(path string, err error)) {
+	h := e.history
+	if h.kept == nil {
+		return
+	}
+	for {
+		names, err := h.kept.Readdirnames(portion)
+		for _, name := range names {
+			if !strings.HasSuffix(name, noteSuffix) {
+				continue
+			}
+			var path string
+			err := e.as(func() (err error) {
+				path, err = e.putBackNoted(name)
+				return err
+			})
+			if report != nil {
+				report(path, err)
+			}
+		}
+		if err != nil { // io.EOF
+			break
+		}
+	}
+	_, _ = h.kept.Seek(0, io.SeekStart) // for findKept
+}
+
+// putBackNoted obeys a note and removes it: once, because the file may be written again after that.
+func (e *Editor) putBackNoted(name string) (path string, err error) {
+	h := e.history
+	f, err := h.openAt(name, unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := filelock.Outlast(func() error { return filelock.Flock(f, unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, unix.Unlinkat(int(h.kept.Fd()), name, 0), h.kept.Sync())
+	}()
+	raw, err := io.ReadAll(io.LimitReader(f, maxNote))
+	if err != nil {
+		return "", err
+	}
+	var n note
+	if err := json.Unmarshal(raw, &n); err != nil {
+		return "", fmt.Errorf("reading the note: %w", err)
+	}
+	if n.Kept != filepath.Base(n.Kept) || !filepath.IsAbs(string(n.Path)) {
+		return "", errors.New("the note is damaged")
+	}
+	return string(n.Path), e.putBackFile(&n)
+}
+
+// putBackFile opens the file that a note names and puts its old bytes back. It changes no other file, wherever the path
+// leads now.
+func (e *Editor) putBackFile(n *note) error {
+	named, err := os.OpenFile(string(n.Path), unix.O_PATH|unix.O_NOFOLLOW, 0) // which opens no device
+	if err != nil {
+		return err
+	}
+	defer named.Close()
+	info, err := named.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := inodeOf(named); err != nil || !info.Mode().IsRegular() || !now.is(n.Inode) {
+		return errors.Join(errors.New("another file has its name now"), err)
+	}
+	mode := n.Mode & tempfile.ModeBits
+	if info.Mode()&tempfile.ModeBits != mode { // the new one may allow no writing
+		if err := os.Chmod(fdPath(named), mode); err != nil {
+			return err
+		}
+	}
+	to, err := os.OpenFile(fdPath(named), os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	err = e.putBack(to, &entry{before: n.Version, kept: n.Kept, mode: n.Mode})
+	return errors.Join(err, to.Close())
+}
+
+// putBack gives a file that was written in part the bytes and the mode that an entry has kept, and brings them to the disk.
+// It runs inside as.
+func (e *Editor) putBack(to *os.File, en *entry) error {
+	var from io.ReaderAt
+	var size int64
+	switch {
+	case en.before == "":
+		return errors.New("the file was written in part, and no copy of it was kept")
+	case en.kept != "":
+		kept, length, err := e.history.openKept(en)
+		if err != nil {
+			return err
+		}
+		defer kept.Close()
+		from, size = kept, length
+	default:
+		from, size = bytes.NewReader(en.data), int64(len(en.data))
+	}
+	if err := takeSpace(to, size); err != nil {
+		return err
+	}
+	return errors.Join(copyOver(to, from, size), to.Chmod(en.mode&tempfile.ModeBits), e.flush(to))
+}
+
+// takeSpace takes space on the disk for the first size bytes of a file. It fails where there is none, and not where the
+// file system cannot do this.
+func takeSpace(f *os.File, size int64) error {
+	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
+	if size == 0 {
+		return nil
+	}
+	if err := unix.Fallocate(int(f.Fd()), keepSize, 0, size); noSpace(err) {
+		return err
+	}
+	return nil
+}
+
+// copyOver gives a file the first size bytes of another one.
+func copyOver(to *os.File, from io.ReaderAt, size int64) error {
+	_, err := io.Copy(io.NewOffsetWriter(to, 0), io.NewSectionReader(from, 0, size))
+	if err == nil {
+		err = to.Truncate(size)
+	}
+	return err
+}

@@ -1,0 +1,304 @@
+package edit_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/filelock"
+)
+
+// crashEnv makes this test binary the program of TestCrashInPlace, and names the state directory.
+const crashEnv = "EDIT_TEST_CRASH_STATE"
+
+const torn = "\x00torn\x00"
+
+// crashWays are ways to write a file in place; each leaves the content second but for the crash.
+var crashWays = map[string]func(e *edit.Editor, path string) error{
+	"put":          func(e *edit.Editor, path string) error { return putText(e, path, "two", nil) },
+	"longer put":   func(e *edit.Editor, path string) error { return putText(e, path, strings.Repeat("two", 9000), nil) },
+	"put of mode":  func(e *edit.Editor, path string) error { return putText(e, path, "two", new(fs.FileMode(0o400))) },
+	"write":        func(e *edit.Editor, path string) error { _, err := e.Write(path, "/", "two", 0, -1); return err },
+	"undo of put":  func(e *edit.Editor, path string) error { return undoText(e, path) },
+	"undo of edit": func(e *edit.Editor, path string) error { return undoText(e, path) },
+}
+
+func putText(e *edit.Editor, path, text string, mode *fs.FileMode) error {
+	in, err := e.Stage(path)
+	if err != nil {
+		return err
+	}
+	defer in.Discard()
+	if err := in.Fill(strings.NewReader(text)); err != nil {
+		return err
+	}
+	_, err = e.Put(in, edit.Conditions{}, mode)
+	return err
+}
+
+func undoText(e *edit.Editor, path string) error {
+	_, err := e.Do(edit.Command{Name: "undo_edit", Path: path})
+	return err
+}
+
+// crashInPlace writes a file in place, tears it when the new content has been written, and kills this process.
+func crashInPlace(state, way, path string) int {
+	e, err := edit.New(edit.Config{StateDir: state, User: nobody()})
+	if err == nil {
+		e.SetFlush(func(f *os.File) error {
+			if f.Name() == path {
+				_, err := f.WriteAt([]byte(torn), 1)
+				return errors.Join(err, unix.Kill(os.Getpid(), unix.SIGKILL))
+			}
+			return f.Sync()
+		})
+		err = crashWays[way](e, path)
+	}
+	fmt.Fprintln(os.Stderr, "it lives:", err)
+	return 1
+}
+
+// crashed has a file with two names that a killed process tore, whose content was before.
+type crashed struct{ dir, state, path, before string }
+
+func crash(t *testing.T, way string) crashed {
+	t.Helper()
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
+	c := crashed{dir: b.dir, state: filepath.Join(t.TempDir(), "state"), before: "one, which is longer than the second"}
+	c.path = b.write("f", c.before, 0o640)
+	if err := os.Link(c.path, filepath.Join(c.dir, "other")); err != nil {
+		t.Fatal(err)
+	}
+	b.giveAway()
+	e := newEditor(t, edit.Config{StateDir: c.state, User: nobody()})
+	switch way {
+	case "undo of put":
+		c.before = "last"
+		if err := putText(e, c.path, c.before, nil); err != nil {
+			t.Fatal(err)
+		}
+	case "undo of edit":
+		c.before = "last"
+		if _, err := e.Write(c.path, "/", c.before, 0, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if way == "put of unreadable" {
+		if way = "put"; os.Chmod(c.path, 0o200) != nil {
+			t.Fatal("chmod")
+		}
+	}
+	raw, err := os.ReadFile(c.path)
+	if err = errors.Join(err, e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.before = string(raw)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], way, c.path)
+	cmd.Env = append(os.Environ(), crashEnv+"="+c.state)
+	out, err := cmd.CombinedOutput()
+	if raw, _ := os.ReadFile(c.path); !strings.Contains(string(raw), torn) {
+		t.Fatalf("the file was not torn: %q, %v %s", raw, err, out)
+	}
+	return c
+}
+
+// start makes the next editor and returns the errors of the files that it put back.
+func (c *crashed) start(t *testing.T) (reported []error) {
+	t.Helper()
+	newEditor(t, edit.Config{StateDir: c.state, User: nobody(), PutBack: func(path string, err error) {
+		if path != c.path && path != "" {
+			t.Errorf("reported %q, want %q", path, c.path)
+		}
+		reported = append(reported, err)
+	}})
+	for _, name := range keptFiles(t, c.state) {
+		if strings.Contains(name, ".note") || strings.HasSuffix(name, ".tmp") {
+			t.Errorf("still kept: %q", name)
+		}
+	}
+	return reported
+}
+
+// A process that is killed while it writes a file with two names leaves it torn. The next one puts the old content and mode back.
+func TestCrashInPlace(t *testing.T) {
+	t.Parallel()
+	for way := range crashWays {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			c := crash(t, way)
+			if got := c.start(t); len(got) != 1 || got[0] != nil {
+				t.Errorf("reported %v, want one file", got)
+			}
+			wantFile(t, c.path, c.before, 0o640)
+			wantFile(t, filepath.Join(c.dir, "other"), c.before, 0o640)
+			if err := os.WriteFile(c.path, []byte("later"), 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.start(t); len(got) != 0 {
+				t.Errorf("the next start reported %v, want nothing", got)
+			}
+			wantFile(t, c.path, "later", 0o640)
+		})
+	}
+}
+
+// Between the crash and the start, the file can become another one, and the state directory be damaged. Nothing is changed then.
+func TestChangedAfterCrash(t *testing.T) {
+	t.Parallel()
+	oneOf := func(c crashed, suffix string) string {
+		names, err := filepath.Glob(filepath.Join(c.state, "kept", "*"+suffix))
+		if err != nil || len(names) != 1 {
+			panic(fmt.Sprint(names, err))
+		}
+		return names[0]
+	}
+	edited := func(c crashed, old, now string) error {
+		name := oneOf(c, ".note")
+		raw, err := os.ReadFile(name)
+		text := strings.Replace(string(raw), old, now, 1)
+		if text == string(raw) {
+			return fmt.Errorf("%s has no %s", raw, old)
+		}
+		return errors.Join(err, os.WriteFile(name, []byte(text), 0))
+	}
+	for name, change := range map[string]func(c crashed) error{
+		"another file": func(c crashed) error {
+			return errors.Join(os.Remove(c.path), os.WriteFile(c.path, []byte("kept as it is"), 0o600))
+		},
+		"another file at the same inode": func(c crashed) error {
+			return errors.Join(os.Remove(c.path), os.Remove(filepath.Join(c.dir, "other")), os.WriteFile(c.path, []byte("kept as it is"), 0o600))
+		},
+		"a link":        func(c crashed) error { return errors.Join(os.Remove(c.path), os.Symlink("victim", c.path)) },
+		"a FIFO":        func(c crashed) error { return errors.Join(os.Remove(c.path), unix.Mkfifo(c.path, 0o666)) },
+		"a directory":   func(c crashed) error { return errors.Join(os.Remove(c.path), os.Mkdir(c.path, 0o777)) },
+		"no file":       func(c crashed) error { return os.Remove(c.path) },
+		"no copy":       func(c crashed) error { return os.Remove(oneOf(c, ".tmp")) },
+		"longer copy":   func(c crashed) error { return os.Truncate(oneOf(c, ".tmp"), 100) },
+		"copy is link":  func(c crashed) error { n := oneOf(c, ".tmp"); return errors.Join(os.Remove(n), os.Symlink(c.path, n)) },
+		"cut note":      func(c crashed) error { return os.Truncate(oneOf(c, ".note"), 20) },
+		"empty note":    func(c crashed) error { return os.Truncate(oneOf(c, ".note"), 0) },
+		"note of path":  func(c crashed) error { return edited(c, `"Kept":"`, `"Kept":"../kept/`) },
+		"note of inode": func(c crashed) error { return edited(c, `"Number":`, `"Number":1`) },
+		"note is FIFO":  func(c crashed) error { n := oneOf(c, ".note"); return errors.Join(os.Remove(n), unix.Mkfifo(n, 0o666)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := crash(t, "put")
+			victim := filepath.Join(c.dir, "victim")
+			writeFile(t, victim, "victim")
+			if err := os.Chmod(victim, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(c); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(victim)
+			info, _ := os.Lstat(c.path)
+			var content []byte
+			if info != nil && info.Mode().IsRegular() {
+				content, _ = os.ReadFile(c.path)
+			}
+			if got := c.start(t); len(got) != 1 || got[0] == nil {
+				t.Errorf("reported %v, want one error", got)
+			}
+			wantFile(t, victim, string(before), 0o666)
+			now, _ := os.Lstat(c.path)
+			if (now == nil) != (info == nil) || now != nil && now.Mode() != info.Mode() {
+				t.Errorf("the file was %v, is %v", info, now)
+			}
+			if content != nil {
+				wantFile(t, c.path, string(content), info.Mode().Perm())
+			}
+		})
+	}
+}
+
+// A file that the user may write and not read has no copy, and is not made empty.
+func TestCrashWithoutACopy(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("a file of another user's rights")
+	}
+	c := crash(t, "put of unreadable")
+	before, err := os.ReadFile(c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.start(t); len(got) != 0 {
+		t.Errorf("reported %v, want nothing", got)
+	}
+	wantFile(t, c.path, string(before), 0o200)
+}
+
+// A second editor with the state directory of one that is writing leaves the file alone.
+func TestNoteOfALivingEditor(t *testing.T) {
+	t.Parallel()
+	state, path := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	writeFile(t, path, "one")
+	if err := os.Link(path, path+"2"); err != nil {
+		t.Fatal(err)
+	}
+	e := newEditor(t, edit.Config{StateDir: state})
+	calls := 0
+	e.SetFlush(func(f *os.File) error {
+		if f.Name() != path {
+			return f.Sync()
+		}
+		calls++
+		newEditor(t, edit.Config{StateDir: state, PutBack: func(_ string, err error) {
+			if calls++; !errors.Is(err, filelock.ErrLocked) {
+				t.Errorf("got %v, want %v", err, filelock.ErrLocked)
+			}
+		}})
+		wantFile(t, path, "two\n", 0o644)
+		return f.Sync()
+	})
+	if _, err := e.Write(path, "/", "two", 0, -1); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, path, "two\n", 0o644)
+	if calls != 2 {
+		t.Errorf("%d calls, want one of flush and one of PutBack", calls)
+	}
+}
+
+// A write whose note cannot be removed fails and leaves the old bytes, because the next start would put them back.
+func TestNoteThatStays(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("the directory is closed to another user only")
+	}
+	b := newBench(t, func(c *edit.Config) { c.User = nobody() })
+	state := filepath.Join(t.TempDir(), "state")
+	path := b.write("f", "one", 0o644)
+	if err := os.Link(path, path+"2"); err != nil {
+		t.Fatal(err)
+	}
+	b.giveAway()
+	for name, write := range map[string]func(e *edit.Editor) error{
+		"write": func(e *edit.Editor) error { _, err := e.Write(path, "/", "two", 0, -1); return err },
+		"put":   func(e *edit.Editor) error { return putText(e, path, "two", nil) },
+	} {
+		e := newEditor(t, edit.Config{StateDir: state, User: nobody()})
+		e.SetFlush(func(f *os.File) error {
+			if f.Name() != path {
+				return nil
+			}
+			done := make(chan error)
+			go func() { done <- os.Chmod(filepath.Join(state, "kept"), 0o555) }() // with the rights of this process
+			return <-done
+		})
+		if err := write(e); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%s: got %v, want %v", name, err, fs.ErrPermission)
+		}
+		wantFile(t, path, "one", 0o644)
+	}
+}
