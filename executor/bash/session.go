@@ -374,8 +374,9 @@ func (s *Session) launch(ctx context.Context, personal bool, limit time.Duration
 		lines += sh.eval(state, "/dev/null") + "; " + sh.call + "cd " + shellquote.Word(dir) + "\n"
 	}
 	lines += sh.setUp() + sh.command(sh.token, ready.seq, "", 0, sh.term.name)
+	err = sh.send(lines)
 	close(ready.sent)
-	if err = sh.send(lines); err == nil {
+	if err == nil {
 		s.lookSoon(ready)
 		err = s.awaitReady(ctx, sh, ready, limit)
 	}

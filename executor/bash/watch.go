@@ -36,7 +36,9 @@ import (
 // command's status is unknown, and the answer says why.
 //
 // The first look comes after firstLook and each further one after twice the time,
-// at most maxLook. Input and further requests start again with firstLook.
+// at most maxLook. Input and further requests start again with firstLook. No look is at a
+// command whose line was not sent: a question before it would be answered with the number of
+// the command before.
 type watchState struct {
 	due  time.Time     // when the next look is; guarded by Session.mu
 	next time.Duration // how long until the look after the next one; guarded by Session.mu
@@ -124,7 +126,7 @@ func (s *Session) look(cur *running) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.mu.Lock()
-	sh, over := s.shell, cur.ended() || cur != s.current || !s.alive
+	sh, over := s.shell, cur.ended() || cur != s.current || !s.alive || !channel.Closed(cur.sent)
 	keyed, reportedAt, soon, starting := cur.keyed, s.reportedAt, false, s.starting != nil
 	if !over {
 		begun, full := sh.readBegins(cur.seq)
