@@ -93,14 +93,42 @@ func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 		}
 		record, _, err = lock.Get(ctx)
 	}
+	if err == nil && record.HolderIdentity != "" {
+		err = d.release(ctx, lock, record)
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		return apiError(ctx, "reading the Lease "+lock.LeaseMeta.Name, err)
+	if err == nil || errors.Is(err, sandbox.ErrConflict) {
+		return err
 	}
-	if record.HolderIdentity != "" && time.Since(record.RenewTime.Time) < d.config.LeaseTime {
-		return fmt.Errorf("%w: %s holds the Lease %s", sandbox.ErrConflict, record.HolderIdentity, lock.LeaseMeta.Name)
+	return apiError(ctx, "reading the Lease "+lock.LeaseMeta.Name, err)
+}
+
+// release gives a lock back whose holder does not renew it for Config.LeaseTime, and fails with ErrConflict where it does. The
+// time in the record is of the holder's clock, and says nothing here.
+func (d *Driver) release(ctx context.Context, lock *noticedLock, record *resourcelock.LeaderElectionRecord) error {
+	held := fmt.Errorf("%w: %s holds the Lease %s", sandbox.ErrConflict, record.HolderIdentity, lock.LeaseMeta.Name)
+	for begun := time.Now(); time.Since(begun) < d.config.LeaseTime; {
+		if err := channel.Sleep(ctx, d.retry()); err != nil {
+			return err
+		}
+		now, _, err := lock.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if now.HolderIdentity == "" {
+			return nil
+		}
+		if now.HolderIdentity != record.HolderIdentity || !now.RenewTime.Equal(&record.RenewTime) {
+			return held
+		}
+	}
+	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+	if err := lock.Update(ctx, *record); apierrors.IsConflict(err) { // it was renewed at this moment
+		return held
+	} else if err != nil {
+		return err
 	}
 	return nil
 }

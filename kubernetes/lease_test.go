@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,5 +136,30 @@ func TestGatewayKey(t *testing.T) {
 	}
 	if key, err := w.driver.GatewayKey(t.Context(), "mine"); err != nil || key != "my own key" {
 		t.Errorf("%q, %v", key, err)
+	}
+}
+
+// A process that was killed leaves its Lease held. Its clock, by which the Lease was renewed, may differ by hours; what counts is that
+// the Lease does not change for LeaseTime.
+func TestLeadOfADeadProcess(t *testing.T) {
+	t.Parallel()
+	for name, ago := range map[string]time.Duration{"an hour ago": time.Hour, "just now": 0, "on a clock that is an hour ahead": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			renewed := metav1.NewMicroTime(time.Now().Add(-ago))
+			if _, err := w.CoordinationV1().Leases("agents").Create(t.Context(), &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "actiond-pool-a"},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: new("dead"), LeaseDurationSeconds: new(int32(3)), AcquireTime: &renewed, RenewTime: &renewed,
+				},
+			}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			led := false
+			if err := w.other().Lead(t.Context(), "pool-a", false, func(context.Context) { led = true }); err != nil || !led {
+				t.Errorf("led: %t, %v", led, err)
+			}
+		})
 	}
 }
