@@ -101,11 +101,13 @@ type Executor struct {
 	moving   moving
 	turns    turns
 	mark     string                            // in the environment of all processes
+	ready    atomic.Bool                       // after Start
 	owners   atomic.Pointer[map[string]string] // variables of Export
 }
 
-// New returns an executor whose default session is ready. ctx bounds the
-// wait. The caller must call Close.
+// New returns an executor that has no session yet, but for those inherited: each
+// starts with its first action. ctx bounds the end of what an earlier server left.
+// The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -145,7 +147,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	hostname, _, _ = strings.Cut(hostname, ".")
 	e := &Executor{
 		cfg: cfg, editor: editor, notebook: newNotebook(cfg),
-		browser:  newBrowser(cfg), //nolint:contextcheck // ctx bounds the start of the default session
+		browser:  newBrowser(cfg), //nolint:contextcheck // ctx bounds the wait for leftovers
 		searcher: newSearcher(cfg.User), mcp: newMCP(cfg), hostname: hostname,
 		programs: process.New(process.Config{Env: withoutSessions(environment(cfg.Env, cfg.User, nil)), User: cfg.User, Marks: cfg.Marks}),
 		files:    newFileWork(), python: proc.NewFinder("python", cfg.User),
@@ -164,12 +166,19 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
 	if inherited != nil {
 		e.inherit(inherited)
-		return e, nil
-	}
-	if _, err := e.sessions.get(ctx, ""); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the default session: %w", err), editor.Close())
 	}
 	return e, nil
+}
+
+// Start starts the default session, unless an action has, and returns when it is
+// ready: from then on Ready returns nil. ctx bounds the wait. Other methods may be
+// called meanwhile.
+func (e *Executor) Start(ctx context.Context) error {
+	if _, err := e.sessions.get(ctx, ""); err != nil {
+		return fmt.Errorf("starting the default session: %w", err)
+	}
+	e.ready.Store(true)
+	return nil
 }
 
 // Close ends all sessions and returns when their processes are gone.
@@ -305,8 +314,15 @@ const codeUnsupported = "unsupported"
 // codeRefused is the machine word for a port on which no server listens.
 const codeRefused = "connection_refused"
 
-// Ready returns nil once an action can run, which is always so after New.
-func (e *Executor) Ready() error { return nil }
+// Ready returns nil once a command can run at once, which is so after Start.
+func (e *Executor) Ready() error {
+	if !e.ready.Load() {
+		return errStarting
+	}
+	return nil
+}
+
+var errStarting = errors.New("the start of the default session")
 
 // Capabilities says what this sandbox can do.
 func (e *Executor) Capabilities() map[string]api.Capability {

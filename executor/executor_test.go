@@ -40,6 +40,9 @@ func start(t *testing.T, cfg executor.Config, env ...string) (*executor.Executor
 			t.Error(err)
 		}
 	})
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return e, dir
 }
 

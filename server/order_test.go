@@ -23,6 +23,7 @@ func slowShells(t *testing.T) (s *server.Server, dir string, ready func()) {
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()) })
+	must(t, e.Start(t.Context()))
 	gate := filepath.Join(dir, "gate")
 	must(t, os.WriteFile(filepath.Join(dir, ".bashrc"), []byte("until [ -e '"+gate+"' ]; do sleep 0.01; done\n"), 0o600))
 	return newServer(t, func(c *server.Config) { c.Executor = e }), dir, func() { must(t, os.WriteFile(gate, nil, 0o600)) }

@@ -220,11 +220,13 @@ func (c *chaos) start() {
 		resp, err := c.plain.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
-			return
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
 		}
 		if time.Now().After(until) {
 			said, _ := os.ReadFile(log.Name())
-			c.Errorf("the server does not answer: %v\n%s", err, said)
+			c.Errorf("the server is not ready: %v\n%s", err, said)
 			c.dead.Store(true)
 			return
 		}

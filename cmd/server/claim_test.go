@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,20 +107,21 @@ func TestProgramEndsWithItsTime(t *testing.T) {
 	}
 }
 
-// The port that the system chose is in the log, where the starter of the server
-// finds it. Only this machine reaches it, so there is no warning.
-func TestChosenPort(t *testing.T) {
-	t.Parallel()
+// started runs a server in this process, on a port that the system chooses and logs, and
+// returns its address when it has that. The server ends with stop, or with the test.
+func started(t *testing.T, env []string, flags ...string) (addr string, log *lines, stop func() error) {
+	t.Helper()
 	log, done := &lines{}, make(chan error, 1)
-	ctx, stop := context.WithCancel(t.Context())
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	ctx, cancel := context.WithCancel(t.Context())
 	host := "localhost"
 	if _, err := net.DefaultResolver.LookupHost(t.Context(), host); err != nil {
 		host = "127.0.0.1" // there is no /etc/hosts
 	}
 	go func() {
-		done <- run(ctx, []string{"--addr", host + ":0", "--working-dir", t.TempDir()}, env, io.Discard, log)
+		done <- run(ctx, append([]string{"--addr", host + ":0", "--working-dir", t.TempDir()}, flags...), env, io.Discard, log)
 	}()
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { _ = stop() })
 	port := regexp.MustCompile(`msg=serving addr=((?:127\.0\.0\.1|\[::1\]):[1-9]\d*) `)
 	for !port.MatchString(log.String()) {
 		select {
@@ -128,11 +130,18 @@ func TestChosenPort(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	if err := to(t, "http://"+port.FindStringSubmatch(log.String())[1], "").Ready(t.Context()); err != nil {
+	return port.FindStringSubmatch(log.String())[1], log, stop
+}
+
+// The port that the system chose is in the log, where the starter of the server
+// finds it. Only this machine reaches it, so there is no warning.
+func TestChosenPort(t *testing.T) {
+	t.Parallel()
+	addr, log, stop := started(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()})
+	if _, err := to(t, "http://"+addr, "").Do(t.Context(), api.Request{Action: api.RunAction{Command: "true"}}); err != nil {
 		t.Error(err)
 	}
-	stop()
-	if err := <-done; err != nil {
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	for line := range strings.Lines(log.String()) {

@@ -185,11 +185,13 @@ func startKillable(t *testing.T, binary, state string) *killable {
 		resp, err := k.client.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
-			return k
+			if resp.StatusCode == http.StatusOK {
+				return k
+			}
 		}
 		if time.Now().After(until) {
 			k.kill()
-			t.Fatalf("the server does not answer: %v\n%s", err, &log)
+			t.Fatalf("the server is not ready: %v\n%s", err, &log)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,14 +139,18 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if before != nil {
 		inherited = before.Executor
 	}
+	// Before the first shell reads files that an agent may have written: what they start
+	// must not answer in the place of the server, whose clients send it the key.
 	var listener net.Listener
-	if last != nil {
-		// The shell reads files that the agent may have written: what they start must not
-		// answer in the place of the server, whose clients send it the key.
-		if listener, err = listen(ctx, opts.addr); err != nil {
-			return err
-		}
+	if before != nil {
+		listener, err = before.listener()
+	} else {
+		listener, err = listen(ctx, opts.addr)
 	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
 	exec, err := executor.New(ctx, executor.Config{
 		Inherited: inherited, Marks: marks,
 		WorkingDir: opts.workingDir, User: user, Env: env,
@@ -211,8 +216,9 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 	return temps
 }
 
-// serve binds only now that the shell is ready, unless a server is started again: clients
-// take a bound port for a server that works.
+// serve answers while the first shell starts, whose start files may take long: files and
+// programs need no shell, and a command waits for its own. It ends where that shell cannot
+// be started.
 func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, last *remembered, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
@@ -245,22 +251,11 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	if last != nil {
 		cfg.Inherited = &last.Server
 	}
-	listener := up.listener
-	var err error
 	if before != nil {
 		cfg.Inherited = &before.Server
-		listener, err = before.listener()
-	} else if listener == nil {
-		listener, err = listen(ctx, opts.addr)
 	}
-	if err != nil {
-		return err
-	}
-	up.listener = listener
+	listener := up.listener
 	srv := server.New(cfg)
-	if err := srv.Remember(); err != nil {
-		return err
-	}
 	defer up.onSignals(ctx, srv)()
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
@@ -270,7 +265,23 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	if before != nil {
 		before.finish(actions, logger)
 	}
-	return srv.Serve(ctx, listener)
+	ctx, end := context.WithCancel(ctx)
+	var starting sync.WaitGroup
+	var failed error
+	starting.Go(func() {
+		err := exec.Start(ctx)
+		if err == nil {
+			err = srv.Remember() // a server that ends before is not started again
+		}
+		if err != nil && ctx.Err() == nil {
+			failed = err
+			end()
+		}
+	})
+	err := srv.Serve(ctx, listener)
+	end()
+	starting.Wait()
+	return errors.Join(failed, err)
 }
 
 // maxBody is 0, the default, or less in a small sandbox: the work on a body takes up to six

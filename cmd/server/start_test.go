@@ -2,13 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestStartFIFO starts nothing, and makes no directory, before the controller
@@ -59,5 +66,77 @@ func TestStartFIFO(t *testing.T) {
 	}
 	if _, err := os.Stat(work); !os.IsNotExist(err) {
 		t.Errorf("the working directory is there: %v", err)
+	}
+}
+
+// Start files that do not end keep no file, no program and no question waiting, but the
+// sandbox is not ready, and a command is told when its shell did not start in time.
+func TestAnswersDuringStartFiles(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]string{
+		"waits": "", "closes its descriptors": "exec 3>&- 4>&- 5>&-; ", "ignores hang-ups": "trap '' HUP TERM; ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			gate := filepath.Join(home, "gate")
+			text := file + "until [ -e '" + gate + "' ]; do sleep 0.01; done\n"
+			if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			addr, _, stop := started(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home})
+			c := to(t, "http://"+addr, "")
+			wants := func(ask func(context.Context) error, status int) {
+				t.Helper()
+				err := ask(t.Context())
+				if refused, ok := errors.AsType[*client.StatusError](err); !ok || refused.Status != status {
+					t.Errorf("got %v, want status %d", err, status)
+				}
+			}
+			wants(c.Ready, http.StatusServiceUnavailable)
+			wants(c.Alive, http.StatusInternalServerError)
+			for _, a := range []api.Action{
+				api.ExecAction{Command: "echo here"}, api.WriteAction{Path: "f", Content: "here"}, api.ReadAction{Path: "f"},
+			} {
+				if o, err := c.Do(t.Context(), api.Request{Action: a}); err != nil {
+					t.Errorf("%T: got %+v, %v", a, o, err)
+				}
+			}
+			short := 0.05
+			o, err := c.Do(t.Context(), api.Request{Timeout: &short, Action: api.RunAction{Command: "echo early >>early"}})
+			if failed, ok := o.(api.RunObservation); err != nil || !ok || !strings.Contains(failed.Content, "did not start within 0.05 seconds, and the command did not run") {
+				t.Errorf("a command with a short timeout: got %+v, %v", o, err)
+			}
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if o, err = c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "cat f early"}}); err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := o.(api.RunObservation); !ok || !strings.Contains(got.Content, "here") || strings.Contains(got.Content, "\nearly") {
+				t.Errorf("got %+v", o)
+			}
+			for c.Ready(t.Context()) != nil && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			if err := c.Alive(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A server whose first shell cannot be started ends, and says why.
+func TestNoShell(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testhelp.WriteProgram(t, filepath.Join(dir, "bash"), "#!/bin/sh\nexit 7\n")
+	env := []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir}
+	err := run(t.Context(), []string{"--addr", "127.0.0.1:0", "--working-dir", t.TempDir()}, env, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "starting the default session: ") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -100,10 +100,12 @@ func (s *upgradable) awaitAlive() {
 		resp, err := s.client.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
-			return
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
 		}
 		if time.Now().After(until) {
-			t.Fatalf("the server does not answer: %v\n%s", err, &s.log)
+			t.Fatalf("the server is not ready: %v\n%s", err, &s.log)
 		}
 	}
 }

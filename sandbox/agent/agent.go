@@ -14,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -31,7 +32,7 @@ func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 	}
 	defer c.Close()
 	if key == "" {
-		return c.Ready(ctx)
+		return awaitReady(ctx, c)
 	}
 	o, err := c.Do(ctx, api.Request{Action: api.RunAction{Command: "true", Blocking: true, Hidden: true}})
 	if err != nil {
@@ -45,6 +46,25 @@ func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 		return fmt.Errorf("the first command ended with status %d: %.200q", run.Metadata.ExitCode, run.Content)
 	}
 	return nil
+}
+
+// awaitReady asks until the start of the sandbox's shell is over, at first often, then
+// every 50 ms.
+func awaitReady(ctx context.Context, c *client.Client) error {
+	var starting error
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := c.Ready(ctx)
+		refused, ok := errors.AsType[*client.StatusError](err)
+		switch {
+		case ok && refused.Status == http.StatusServiceUnavailable:
+			starting = err
+		case starting != nil && ctx.Err() != nil:
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), starting)
+		default:
+			return err
+		}
+		_ = channel.Sleep(ctx, wait) // the next question fails where ctx has ended
+	}
 }
 
 // Claim binds the sandbox to its owner.

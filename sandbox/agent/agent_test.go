@@ -18,10 +18,13 @@ import (
 	"github.com/actiond/actiond/sandbox/agent"
 )
 
-// server answers with a status and a body, and remembers the last request.
+// server answers with a status and a body, after as many answers of 503 as it starts, and
+// remembers the last request.
 type server struct {
-	status          int
+	status, starts  int
+	refused         int
 	body, got, keys string
+	third           func() // called by the third 503
 }
 
 func (s *server) start(t *testing.T) sandbox.DialFunc {
@@ -30,7 +33,14 @@ func (s *server) start(t *testing.T) sandbox.DialFunc {
 		data, _ := io.ReadAll(r.Body)
 		s.got, s.keys = r.URL.Path+" "+string(data), r.Header.Get("X-Session-Api-Key")
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(s.status)
+		status := s.status
+		if s.starts > 0 {
+			s.starts, status = s.starts-1, http.StatusServiceUnavailable
+			if s.refused++; s.refused == 3 && s.third != nil {
+				s.third()
+			}
+		}
+		w.WriteHeader(status)
 		_, _ = io.WriteString(w, s.body)
 	}))
 	t.Cleanup(h.Close)
@@ -53,7 +63,8 @@ func TestReady(t *testing.T) {
 		"the shell is bad":  {"k", server{status: 200, body: fmt.Sprintf(ran, `no \u001b[2J home`, 3)}, "/execute_action", `status 3: "no \x1b[2J home"`},
 		"another result":    {"k", server{status: 200, body: `{"observation":"error","content":"no","extras":{}}`}, "/execute_action", "ErrorObservation"},
 		"without an owner":  {"", server{status: 200, body: `{}`}, "/readyz", ""},
-		"the server is not": {"", server{status: 503, body: `{"detail":"not yet"}`}, "/readyz", "not yet"},
+		"its shell starts":  {"", server{status: 200, starts: 3, body: `{"status":"starting"}`}, "/readyz", ""},
+		"the server is not": {"", server{status: 500, body: `{"detail":"not yet"}`}, "/readyz", "not yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,6 +76,19 @@ func TestReady(t *testing.T) {
 				t.Errorf("the server got %s with the key %q", tt.s.got, tt.s.keys)
 			}
 		})
+	}
+}
+
+// The end of the wait says what was waited for.
+func TestNeverReady(t *testing.T) {
+	t.Parallel()
+	over := errors.New("its time is over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	s := server{starts: 1 << 30, body: `{"status":"starting","waiting_for":"the shell"}`, third: func() { cancel(over) }}
+	err := agent.Agent{}.Ready(ctx, s.start(t), "")
+	if !errors.Is(err, over) || !strings.Contains(err.Error(), "waiting for the shell") {
+		t.Errorf("got %v", err)
 	}
 }
 
