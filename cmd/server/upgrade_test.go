@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,10 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -210,25 +207,6 @@ func (s *upgradable) put(name string) (end func() error) {
 	}
 }
 
-// awaitWriter waits until a program of the working directory waits for a pipe that is full. It
-// gives up where the kernel does not say for what a program waits, as to root without SYS_PTRACE.
-func (s *upgradable) awaitWriter(cmdline string) {
-	s.Helper()
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-		found, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
-		for _, file := range found {
-			dir := filepath.Dir(file)
-			words, _ := os.ReadFile(file) // a process may be gone
-			cwd, _ := os.Readlink(dir + "/cwd")
-			waits, _ := os.ReadFile(dir + "/wchan")
-			if string(words) == cmdline && cwd == s.work && strings.Contains(string(waits), "pipe_write") {
-				return
-			}
-		}
-	}
-	s.Logf("no %q was seen to wait for a pipe", cmdline)
-}
-
 // version is the server's; "" where it is just being replaced.
 func (s *upgradable) version() string {
 	resp, err := s.client.Get("http://sandbox/server_info")
@@ -370,146 +348,6 @@ func TestUpgrade(t *testing.T) {
 	}
 	if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid)); err != nil || !strings.HasPrefix(string(got), strconv.Itoa(s.cmd.Process.Pid)) {
 		t.Errorf("the process: %q, %v", got, err)
-	}
-}
-
-// An agent that fills the pipe of a shell's reports, and takes the working directory's name
-// away, does not keep the server from being upgraded, or from serving on.
-func TestUpgradeHostile(t *testing.T) {
-	t.Parallel()
-	user := otherUser(t)
-	binary := buildServer(t)
-	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, user...)
-	if err := os.Chmod(s.dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	writer := s.act("run", map[string]any{"session": "full", "timeout": 60, "command": "cat /dev/zero >&11 & echo $!"}) // where bash keeps the pipe
-	s.awaitWriter("cat\x00/dev/zero\x00")
-	s.run("cd / && mv " + s.work + " " + s.work + ".away && ln -s /nowhere/at/all " + s.work)
-	for range 2 {
-		if status, u, answer := s.upgrade(binary, "wait=0"); status != http.StatusOK || len(u.Ended) > 0 {
-			t.Errorf("got %d %s", status, answer)
-		}
-		s.want("another session", s.run("echo $PWD"), "/")
-	}
-	s.run("kill " + writer)
-	s.want("its session", s.act("run", map[string]any{"session": "full", "timeout": 60, "command": "echo lives"}), "lives")
-}
-
-// Names and values that are not UTF-8 are the same after an upgrade, also where a shell begins
-// anew with them.
-func TestUpgradeKeepsBytes(t *testing.T) {
-	t.Parallel()
-	user := otherUser(t)
-	binary := buildServer(t)
-	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "FROM_THE_LAUNCHER=\xfe\xff"}, user...)
-	s.run(`d=$(printf 'd\377\303'); mkdir "$d" && cd "$d"; export X=$(printf '\200x\355\240\200')`)
-	const show = `printf '%s|%s|%s' "${PWD##*/}" "$X" "$FROM_THE_LAUNCHER" | od -An -tx1`
-	before := s.run(show)
-	if want := "64 ff c3 7c 80 78 ed a0 80 7c fe ff"; strings.TrimSpace(before) != want {
-		t.Fatalf("before: got %q, want %q", before, want)
-	}
-	for _, end := range []string{"true", "kill -9 $$"} {
-		if status, _, answer := s.upgrade(binary, ""); status != 200 {
-			t.Fatalf("got %d %s", status, answer)
-		}
-		s.run(end)
-		s.want("after "+end, s.run(`X=${X-$(printf '\200x\355\240\200')}; `+show), before)
-	}
-}
-
-// The journal is locked at every moment of an upgrade: another server that waits for it does not
-// get it.
-func TestUpgradeKeepsLock(t *testing.T) {
-	t.Parallel()
-	user := otherUser(t)
-	binary := buildServer(t)
-	stolen := make(chan struct{})
-	var waiting sync.WaitGroup
-	s := newUpgradable(t, binary, []string{"SESSION_API_KEY=k"}, user...)
-	t.Cleanup(waiting.Wait) // once the server has ended
-	s.start()
-	lock, err := os.Open(filepath.Join(s.state, "journal", "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(lock.Fd()), &stat); err != nil {
-		t.Fatal(err)
-	}
-	waiting.Go(func() {
-		for err := error(unix.EINTR); errors.Is(err, unix.EINTR); { // the runtime's signals end the wait
-			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-		}
-		close(stolen)
-		_ = lock.Close()
-	})
-	for waits := fmt.Sprintf(":%d ", stat.Ino); ; time.Sleep(time.Millisecond) {
-		locks, err := os.ReadFile("/proc/locks")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.ContainsFunc(strings.Split(string(locks), "\n"), func(l string) bool { return strings.Contains(l, "->") && strings.Contains(l, waits) }) {
-			break
-		}
-	}
-	for range 2 {
-		if status, _, answer := s.upgrade(binary, ""); status != 200 {
-			t.Errorf("got %d %s", status, answer)
-		}
-	}
-	select {
-	case <-stolen:
-		t.Error("it was free for a moment")
-	default:
-	}
-	s.want("an action", s.run("echo lives"), "lives")
-}
-
-// A kernel goes on with its variables, directory and number, also one that is upgraded twice before
-// the next cell; the end of one that ends meanwhile is told.
-func TestUpgradeKernel(t *testing.T) {
-	t.Parallel()
-	user := otherUser(t)
-	if exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ipykernel").Run() != nil {
-		t.Skip("ipykernel is not installed: apt-get install python3-ipykernel")
-	}
-	binary := buildServer(t)
-	s := startUpgradable(t, binary, []string{"SESSION_API_KEY=k", "PATH=/usr/bin:/bin"}, append(user, "--plugins", "jupyter")...)
-	cell := func(code string) string { return s.act("run_ipython", map[string]any{"code": code}) }
-	kernel, _, _ := strings.Cut(cell("import os; x = 41; print(os.getpid())"), "\n")
-	pid, err := strconv.Atoi(kernel)
-	if err != nil {
-		t.Fatalf("the first cell: %q", kernel)
-	}
-	for range 2 {
-		s.to(binary)
-		s.to(binary)
-		if got := cell("x += 1; import sys; print(os.getpid(), 'err', file=sys.stderr); print(x)"); !strings.Contains(got, kernel+" err") || strings.Contains(got, "upgrade") {
-			t.Errorf("the next cell: %q", got)
-		}
-	}
-	if got := cell("print(x)"); !strings.HasPrefix(got, "43\n") {
-		t.Errorf("the variable: %q", got)
-	}
-	s.refused()
-	if got := cell("print(x)"); !strings.HasPrefix(got, "43\n") {
-		t.Errorf("after an upgrade that failed: %q", got)
-	}
-	// A cell is waited for, and can be interrupted by the program that did not start its kernel.
-	s.act("run_ipython", map[string]any{"code": "import time; time.sleep(1000)"}, "Idempotency-Key", "cell", "Prefer", "respond-async")
-	if status, _, answer := s.upgrade(binary, "wait=0"); status != http.StatusConflict || !strings.Contains(answer, "cell") {
-		t.Errorf("with a cell: got %d %s", status, answer)
-	}
-	if status, answer := s.do("DELETE", "/v1/actions/cell?wait=30", nil); status != http.StatusOK || !strings.Contains(answer, "cancelled") {
-		t.Errorf("cancel: %d %s", status, answer)
-	}
-	s.to(binary)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Error(err)
-	}
-	if got := cell("print('x' in globals())"); !strings.Contains(got, "False") || !strings.Contains(got, "was killed by signal 9") {
-		t.Errorf("the cell after its end: %q", got)
 	}
 }
 
