@@ -47,8 +47,22 @@ const (
 // ended when their server died. It returns once they are gone, or cannot be killed, or ctx ends.
 func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, logger *slog.Logger) {
 	left := marks.Marks()
+	if endMarked(ctx, left, user) {
+		logger.WarnContext(ctx, "ended processes of a server that died")
+	}
+	if ctx.Err() != nil {
+		return // the next server goes on
+	}
+	for m := range left {
+		marks.Remove(m)
+	}
+}
+
+// endMarked ends the processes that bear one of the marks, and reports whether there were any. It returns
+// once they are gone, or cannot be killed, or ctx ends.
+func endMarked(ctx context.Context, left map[string]bool, user *identity.User) (found bool) {
 	if len(left) == 0 {
-		return
+		return false
 	}
 	tell := func(marks map[string]bool, what unix.Signal) (found bool) {
 		users := []*identity.User{user}
@@ -61,7 +75,7 @@ func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, 
 		return found
 	}
 	if tell(left, 0) {
-		logger.WarnContext(ctx, "ending processes of a server that died")
+		found = true
 		programs := maps.Clone(left)
 		maps.DeleteFunc(programs, func(mark string, _ bool) bool { return strings.HasPrefix(mark, sessionsName+"=") })
 		// Shells and kernels end by themselves, and kernels remove their files first.
@@ -69,7 +83,7 @@ func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, 
 			tell(told, unix.SIGTERM)
 			for until := time.Now().Add(leftGrace); tell(left, 0) && time.Now().Before(until); {
 				if channel.Sleep(ctx, leftLook) != nil {
-					return // the next server goes on
+					return found
 				}
 			}
 		}
@@ -78,11 +92,9 @@ func endLeftovers(ctx context.Context, marks *mark.Ledger, user *identity.User, 
 				break
 			}
 			if channel.Sleep(ctx, leftLook) != nil {
-				return
+				return found
 			}
 		}
 	}
-	for m := range left {
-		marks.Remove(m)
-	}
+	return found
 }

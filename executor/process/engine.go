@@ -187,6 +187,19 @@ func (e *Engine) Close() {
 	End(e.list())
 }
 
+// EndAll is Close of an engine that stays usable.
+func (e *Engine) EndAll() { End(e.list()) }
+
+// Running returns the names of the programs that have not ended.
+func (e *Engine) Running() (names []string) {
+	for _, p := range e.list() {
+		if !channel.Closed(p.exited) {
+			names = append(names, p.Name())
+		}
+	}
+	return names
+}
+
 // End is Close for some programs.
 func End(programs []*Process) {
 	var ending sync.WaitGroup
