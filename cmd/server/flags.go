@@ -123,9 +123,6 @@ the address can run commands.
   --browsergym-eval-env E   accepted, needs the browser, and changes nothing
   --help                    show this text
 
-SIGUSR2 upgrades to the program that came last by POST /v1/upgrade and was not
-executed, and is ignored otherwise.
-
 With init it is PID 1 of a container: it starts the server, passes signals on to
 it, reaps orphans, starts a server again that crashed, up to 5 times in 10
 minutes, and otherwise ends with the server's status. With lend it copies

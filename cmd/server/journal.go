@@ -20,9 +20,7 @@ import (
 // journal is in memory, and /readyz says so. The marks, which lie beside it, are nil then.
 func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), marks *mark.Ledger, err error) {
 	cfg := opts.journal
-	if opts.stateDir != "" {
-		cfg.Dir = filepath.Join(opts.stateDir, "journal")
-	} else if cfg.Dir = ownJournal(opts, env); cfg.Dir == "" {
+	if cfg.Dir = journalDir(opts, env); cfg.Dir == "" {
 		cfg.MaxBytes = 0
 	}
 	inMemory := func(err error) (*journal.Journal, error) {
@@ -54,6 +52,14 @@ func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (
 		reading.Wait()
 		return j, failed
 	}, marks, nil
+}
+
+// journalDir returns the directory of the journal, "" for none.
+func journalDir(opts *options, env func(string) string) string {
+	if opts.stateDir != "" {
+		return filepath.Join(opts.stateDir, "journal")
+	}
+	return ownJournal(opts, env)
 }
 
 // ownJournal returns the directory of a journal without a state directory, "" for none.

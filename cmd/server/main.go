@@ -28,6 +28,7 @@ import (
 
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
@@ -84,22 +85,26 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if len(args) > 0 && args[0] == "lent" {
 		return awaitLent(ctx, args[1:])
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR2) // which does nothing before a program was received
-	defer signal.Stop(signals)
-	args, before, check, err := takeOver(args)
+	args, before, err := takePassed(args)
 	if err != nil {
 		return err
 	}
 	opts, err := parse(args, env, stderr)
-	if err != nil || check {
-		return err
-	}
-	memory, last, err := recall(opts, before != nil)
 	if err != nil {
 		return err
 	}
-	if before == nil && last == nil {
+	var listener net.Listener
+	if before != nil {
+		if listener = before.listener; listener == nil {
+			return before.check(opts, env)
+		}
+		executor.EndChildren()
+	}
+	memory, last, err := recall(opts, before)
+	if err != nil {
+		return err
+	}
+	if last == nil {
 		if err := awaitStart(ctx, opts.startFIFO); err != nil {
 			return err
 		}
@@ -107,19 +112,14 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	logger := newLogger(stderr, opts)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer()) // what libraries log may quote a web server
 	var user *identity.User
-	if before != nil { // the agent may have changed since what prepare looks at
-		user = before.User
-	} else if last != nil {
+	if last != nil { // the agent may have changed since what prepare looks at
 		user = last.User
 		makeAgain(opts.workingDir, user, logger)
 	} else if user, err = prepare(opts, logger); err != nil {
 		return err
 	}
 	temps := openTemps(opts.stateDir, user, logger)
-	defer func() { _ = temps.Close() }() // the files are removed at the next start
-	if before != nil {
-		opts.journal.Lock, opts.journal.Living = os.NewFile(uintptr(before.Lock), "lock"), before.Server.Living()
-	}
+	defer func() { _ = temps.Close() }()                          // the files are removed at the next start
 	opened, marks, err := beginJournal(opts, lookup(env), logger) // it is read while the shell starts
 	if err != nil {
 		return err
@@ -130,21 +130,14 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			_ = actions.Close() // every write was checked
 		}
 	}()
-	if before != nil || last != nil { // a refusal comes before the shells are taken over, and before the port is bound
+	if last != nil { // a refusal comes before the port is bound
 		if _, err := opened(); err != nil {
 			return err
 		}
 	}
-	var inherited *executor.Frozen
-	if before != nil {
-		inherited = before.Executor
-	}
 	// Before the first shell reads files that an agent may have written: what they start
 	// must not answer in the place of the server, whose clients send it the key.
-	var listener net.Listener
-	if before != nil {
-		listener, err = before.listener()
-	} else {
+	if listener == nil {
 		listener, err = listen(ctx, opts.addr)
 	}
 	if err != nil {
@@ -152,7 +145,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	}
 	defer func() { _ = listener.Close() }()
 	exec, err := executor.New(ctx, executor.Config{
-		Inherited: inherited, Marks: marks,
+		Marks:      marks,
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
@@ -174,7 +167,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return serve(ctx, opts, exec, actions, user, temps, logger, before, last, &upgrader{args: args, env: env, dir: opts.stateDir, user: user, exec: exec, actions: actions, listener: listener, signals: signals, memory: memory})
+	return serve(ctx, opts, exec, actions, user, temps, logger, last, &upgrader{args: args, env: env, dir: opts.stateDir, exec: exec, listener: listener, memory: memory})
 }
 
 // awaitStart waits for a byte in the FIFO: the controller writes it after it has
@@ -219,7 +212,7 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 // serve answers while the first shell starts, whose start files may take long: files and
 // programs need no shell, and a command waits for its own. It ends where that shell cannot
 // be started.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, before *document, last *remembered, up *upgrader) error {
+func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, last *remembered, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
@@ -242,8 +235,11 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		},
 		NoUpgrade: noUpgrade(opts, owner),
 	}
-	if cfg.NoUpgrade == "" {
-		cfg.Upgrader = up
+	if up.memory == nil && cfg.NoUpgrade == "" {
+		var err error
+		if up.memory, err = handover.NewMemory(); err != nil {
+			cfg.NoUpgrade = err.Error()
+		}
 	}
 	if up.memory != nil {
 		cfg.Remember = func(f server.Frozen) error { return remember(up.memory, f, user, exec.Exported()) }
@@ -251,19 +247,12 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	if last != nil {
 		cfg.Inherited = &last.Server
 	}
-	if before != nil {
-		cfg.Inherited = &before.Server
-	}
 	listener := up.listener
 	srv := server.New(cfg)
-	defer up.onSignals(ctx, srv)()
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {
 		logger.WarnContext(ctx, "every client that reaches this port can run commands: set SESSION_API_KEY or --session-key-file")
-	}
-	if before != nil {
-		before.finish(actions, logger)
 	}
 	ctx, end := context.WithCancel(ctx)
 	var starting sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// remembered is what a server leaves to the one that its init starts after a crash. The
-// program that reads it may be older than the one that wrote it, after an upgrade: members
+// remembered is what a server leaves to the one that comes after a crash or an upgrade. The
+// program that reads it may be older than the one that wrote it: members
 // are only added, and a program works without those that it does not know.
 type remembered struct {
 	At     time.Duration  // when it was written, on the kernel's monotonic clock
@@ -21,28 +21,40 @@ type remembered struct {
 	Env    map[string]string // that came with the claim
 }
 
-// recall opens the memory that an init gave to this server, and reads what the server
-// before it left; last is nil for the first one, and after an upgrade.
-func recall(opts *options, upgraded bool) (memory *handover.Memory, last *remembered, err error) {
-	if opts.memoryFD == 0 {
+// recall opens the memory that an init or an upgrade gave to this server, and reads what the
+// server before it left; last is nil for the first one.
+func recall(opts *options, p *passed) (memory *handover.Memory, last *remembered, err error) {
+	switch {
+	case p != nil:
+		memory = p.memory
+	case opts.memoryFD == 0:
 		return nil, nil, nil
+	default:
+		if memory, err = handover.OpenMemory(opts.memoryFD); err != nil {
+			return nil, nil, err
+		}
 	}
-	memory, err = handover.OpenMemory(opts.memoryFD)
-	if err != nil || upgraded || !memory.Written() {
-		return memory, nil, err
+	if p == nil && !memory.Written() {
+		return memory, nil, nil
 	}
+	last, err = load(memory)
+	return memory, last, err
+}
+
+// load reads what a server wrote to its memory.
+func load(memory *handover.Memory) (last *remembered, err error) {
 	last = &remembered{}
 	if err := memory.Load(last); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if last.Server.TTL > 0 { // 0 means no limit
 		now, err := sinceBoot()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		last.Server.TTL = max(last.Server.TTL-(now-last.At), 1)
 	}
-	return memory, last, nil
+	return last, nil
 }
 
 // remember writes what recall reads.

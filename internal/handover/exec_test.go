@@ -27,22 +27,29 @@ func TestExecFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	document, err := handover.Write("state")
+	memory, err := handover.NewMemory()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer document.Close()
+	defer memory.Close()
+	listener, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
 	var before, after unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil || before.Cur <= 100 {
 		t.Fatalf("the runtime raises the limit: got %+v, %v", before, err)
 	}
-	if err := program.Exec(document, nil, nil); err == nil {
+	if err := program.Exec(nil, int(memory.File().Fd()), int(listener.Fd())); err == nil {
 		t.Error("it was executed")
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after != before {
 		t.Errorf("got %+v, %v, want %+v", after, err, before)
 	}
-	if flags, err := unix.FcntlInt(document.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("a child gets the document: %d, %v", flags, err)
+	for _, f := range []*os.File{memory.File(), listener} {
+		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("a child gets the %s: %d, %v", f.Name(), flags, err)
+		}
 	}
 }

@@ -42,12 +42,12 @@ const (
 	ownPath = "/proc/self/fd/"
 )
 
-// Command and one of the other words begin the arguments of a program that is handed the
-// state. The number of its descriptor and the arguments of the program before it follow.
+// Command and one of the other words begin the arguments of a program that an upgrade starts. The
+// arguments of the program before follow the descriptors.
 const (
 	Command = "upgrade"
-	Check   = "check"  // say whether you can go on, and end
-	Resume  = "resume" // go on
+	Check   = "check"  // and the descriptor of the memory: say whether you can go on, and end
+	Resume  = "resume" // and the descriptors of the memory and of the listener: go on
 )
 
 // UnfitError says why a program does not take this one's place.
@@ -138,10 +138,10 @@ func (p *Program) check(ctx context.Context) error {
 	return nil
 }
 
-// Accepts asks the program whether it can go on with a document and the arguments and
+// Accepts asks the program whether it can go on with a memory and the arguments and
 // environment of this one. The error is an *UnfitError where it cannot.
-func (p *Program) Accepts(ctx context.Context, document *os.File, args, env []string) error {
-	_, err := p.run(ctx, document, env, append([]string{Command, Check, "4"}, args...)...)
+func (p *Program) Accepts(ctx context.Context, memory *os.File, args, env []string) error {
+	_, err := p.run(ctx, memory, env, append([]string{Command, Check, "4"}, args...)...)
 	return err
 }
 
@@ -187,15 +187,13 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Exec executes the program in the place of this one, with a document and the arguments of
-// this one, and with open descriptors. It returns only where that fails, and then this
-// program is as it was.
-func (p *Program) Exec(document *os.File, args []string, descriptors []int) error {
-	number := int(document.Fd())
-	argv := append([]string{os.Args[0], Command, Resume, fmt.Sprint(number)}, args...)
+// Exec executes the program in the place of this one, with the arguments of this one. It passes two
+// descriptors on. It returns only where that fails, and then this program is as it was.
+func (p *Program) Exec(args []string, memory, listener int) error {
+	descriptors := []int{memory, listener}
+	argv := append([]string{os.Args[0], Command, Resume, fmt.Sprint(memory), fmt.Sprint(listener)}, args...)
 	syscall.ForkLock.Lock() // a child must not have the descriptors
 	defer syscall.ForkLock.Unlock()
-	descriptors = append([]int{number}, descriptors...)
 	inherit := func(flags int) (err error) {
 		for _, fd := range descriptors {
 			if _, set := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags); set != nil {
