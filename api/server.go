@@ -96,13 +96,11 @@ type IO struct {
 // UpgradePath is where a server takes a new program, which gets its rights.
 const UpgradePath = "/v1/upgrade"
 
-// Upgraded answers [UpgradePath], from the new program.
+// Upgraded answers [UpgradePath], just before the new program is executed.
 type Upgraded struct {
 	Version  string `json:"version"`
 	Previous string `json:"previous"` // version
-	// Sessions counts the shells that live on, and those that begin anew.
-	Sessions int `json:"sessions"`
-	// Ended names what could not be handed over, such as `the browser`.
+	// Ended names what the upgrade ended, such as `the browser`.
 	Ended []string `json:"ended"`
 	// Unknown are the identities of actions whose result is not known, because the upgrade
 	// was forced.

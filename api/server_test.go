@@ -44,8 +44,8 @@ func TestServerTypes(t *testing.T) {
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},
 		{
 			"upgraded", "POST", "/v1/upgrade", 200,
-			api.Upgraded{Version: "v2", Previous: "v1", Sessions: 3, Ended: []string{"the browser"}, Unknown: []string{}},
-			`{"version":"v2","previous":"v1","sessions":3,"ended":["the browser"],"unknown":[]}`,
+			api.Upgraded{Version: "v2", Previous: "v1", Ended: []string{"the browser"}, Unknown: []string{}},
+			`{"version":"v2","previous":"v1","ended":["the browser"],"unknown":[]}`,
 		},
 		{"unpacked", "POST", "/v1/unpack", 200, api.Unpacked{Entries: 3}, `{"entries":3}`},
 		{

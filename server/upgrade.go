@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/shorten"
@@ -22,40 +23,19 @@ import (
 // Upgrader puts another program in the place of this one, in the same process. Its methods
 // are called one at a time.
 type Upgrader interface {
-	// Receive reads a program and checks it. An *[handover.UnfitError] says why it cannot
-	// be used.
-	Receive(ctx context.Context, r io.Reader) error
-	// Received reports whether there is a program.
-	Received() bool
-	// Movable returns the identities of the actions that can go on in the new program now.
-	Movable() map[string]bool
-	// Unmovable names what runs that would end, beside actions.
-	Unmovable() []string
-	// HandOver executes the program that was received. It returns only where that fails, and then
-	// this program is as it was, but for what it had to end at last. An *UnsettledError says
-	// that something runs that would end.
-	HandOver(ctx context.Context, h Handover) error
-}
-
-// UnsettledError names what runs and cannot be handed over.
-type UnsettledError struct{ What []string }
-
-func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("these cannot be handed over: %s", strings.Join(e.What, ", "))
-}
-
-// Handover is what another program goes on with.
-type Handover struct {
-	Server Frozen
-	// Force ends what cannot be handed over. Otherwise it is a reason to refuse.
-	Force bool
-	// Actions returns the actions that go on, once nothing of those that can changes any more,
-	// the identities of the others, and the names of requests under way, which end.
-	Actions func(movable map[string]bool) (on []FrozenAction, others, requests []string, err error)
-	// Settle waits for a moment until actions are recorded that do not go on.
-	Settle func(ctx context.Context)
-	// Conn takes the connection that the new program answers on; nil for none.
-	Conn func() (net.Conn, error)
+	// Receive reads a program and checks it, and returns its version. An *[handover.UnfitError] says
+	// why it cannot be used. The caller must call Forget.
+	Receive(ctx context.Context, r io.Reader) (version string, err error)
+	// Forget drops the program that was received.
+	Forget()
+	// Running names what runs beside actions and requests.
+	Running() []string
+	// End ends sessions, programs and what they left running, and returns the names. Each session
+	// begins anew with its next action.
+	End(ctx context.Context) (ended []string)
+	// Execute executes the program that was received, with what [Config].Remember keeps. It returns
+	// only where that fails.
+	Execute() error
 }
 
 // Frozen is what another program must know of a Server. It can be written as JSON.
@@ -113,6 +93,7 @@ type gate struct {
 
 	mu       sync.Mutex
 	closed   bool
+	held     chan struct{}  // closed once requests are no longer held; nil unless they are
 	inside   map[string]int // by method and path
 	upgrades Upgrades
 }
@@ -121,6 +102,36 @@ func (g *gate) close(closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = closed
+}
+
+// hold has all requests wait that come from now on, until release.
+func (g *gate) hold() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.held = make(chan struct{})
+}
+
+func (g *gate) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held != nil {
+		close(g.held)
+		g.held = nil
+	}
+}
+
+// wait returns once requests are not held, or ctx ends.
+func (g *gate) wait(ctx context.Context) {
+	g.mu.Lock()
+	held := g.held
+	g.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-ctx.Done():
+	}
 }
 
 func (g *gate) enter(request string) bool {
@@ -193,6 +204,7 @@ func errUpgrading() error {
 // attached terminals.
 func (s *Server) gated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.gate.wait(r.Context())
 		terminal := strings.HasSuffix(r.URL.Path, "/terminal")
 		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !terminal
 		if reads || r.URL.Path == api.UpgradePath || strings.HasPrefix(r.URL.Path, "/v1/actions/") {
@@ -223,68 +235,142 @@ const (
 	upgradeLook = 20 * time.Millisecond
 	// maxRequestName bounds the path in the name of a request, in bytes.
 	maxRequestName = 100
+	// maxNamed bounds how much a refusal names that still runs.
+	maxNamed = 10
 )
 
-// upgrade replaces the program of this process by the one in the body. The new program
-// answers.
+// upgrade replaces the program of this process by the one in the body. This program answers once all
+// has ended, and is replaced then. Where that fails, it goes on, without what ended.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
-	conn, err := s.replaceProgram(w, r)
+	err := s.replaceProgram(w, r)
 	s.gate.count(err)
-	if conn == nil {
-		return err
+	if failed, ok := errors.AsType[*executeError](err); ok { // the client has its answer
+		s.gate.release() // once all else of the upgrade is undone
+		httpserver.LogBroken(s.log, r, failed)
+		return nil
 	}
-	defer func() { _ = conn.Close() }()
-	id := httpserver.LogBroken(s.log, r, err)
-	broken := &api.Error{Status: http.StatusInternalServerError, Detail: "The new program could not be executed, and this server goes on: its log says more under " + id}
-	if answer, err := api.Encode(api.NewRefusal(broken, id)); err == nil {
-		_ = WriteAnswer(conn, broken.Status, answer) // the client may have left
-	}
-	return nil
+	return err
 }
 
-// replaceProgram is upgrade without the answer, for which it returns the connection where that
-// was taken from the HTTP server. The error is not nil.
-func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) (conn net.Conn, err error) {
+// executeError says why a program could not be executed after all had ended.
+type executeError struct{ error }
+
+// replaceProgram is upgrade without the count. The error is not nil, and an *executeError after the answer.
+func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case s.cfg.Upgrader == nil:
-		return nil, refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
+		return refuse(http.StatusConflict, "This server cannot be upgraded in place: %s", s.cfg.NoUpgrade)
 	case !s.locked():
-		return nil, refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
+		return refuse(http.StatusConflict, "This server cannot be upgraded in place: it has no key, so the agent could send the program")
+	case s.cfg.Executor.Ready() != nil:
+		return refuse(http.StatusConflict, "This server cannot be upgraded before its first shell is ready: try again")
 	}
 	wait, err := number(r, "wait", uint64(defaultUpgradeWait/time.Second), uint64(maxUpgradeWait/time.Second))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	force, err := yes(r, "force")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if r.ContentLength > handover.MaxProgram {
-		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
+		return httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
 	}
 	if !s.gate.upgrading.TryLock() {
-		return nil, refuse(http.StatusConflict, "Another upgrade is under way")
+		return refuse(http.StatusConflict, "Another upgrade is under way: wait for its end")
 	}
 	defer s.gate.upgrading.Unlock()
-	ctx, cancel := context.WithTimeout(r.Context(), programTime)
-	body := &failingReader{ctx: ctx, r: http.MaxBytesReader(nil, r.Body, handover.MaxProgram)}
-	err = s.cfg.Upgrader.Receive(ctx, body)
-	cancel()
-	if _, unfit := errors.AsType[*handover.UnfitError](err); unfit {
-		return nil, &api.Error{Status: http.StatusUnprocessableEntity, Detail: "This server goes on as it was: " + err.Error()}
+	if err := s.Remember(); err != nil { // which the program reads when it is checked
+		return err
 	}
-	if body.err != nil {
-		return nil, httpserver.UnreadBody(r, body.err)
-	}
+	version, err := s.receiveProgram(r)
 	if err != nil {
-		return nil, fileError(err, "the program", http.StatusInternalServerError)
+		return err
 	}
-	err = s.handOver(r.Context(), time.Duration(wait)*time.Second, force, func() (net.Conn, error) { //nolint:gosec // it is bounded
-		var err error
-		conn, _, err = http.NewResponseController(w).Hijack()
-		return conn, err
-	})
-	return conn, err
+	defer s.cfg.Upgrader.Forget()
+	s.gate.close(true)
+	defer s.gate.close(false)
+	left, err := s.awaitWork(r.Context(), time.Duration(wait)*time.Second) //nolint:gosec // it is bounded
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 && !force {
+		return refuse(http.StatusConflict, "The server was not upgraded, because these still run: %s. Wait for them or cancel them, or upgrade with force, which ends them",
+			strings.Join(left[:min(len(left), maxNamed)], ", "))
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return s.execute(context.WithoutCancel(r.Context()), conn, version, left)
+}
+
+// receiveProgram reads the program in a body, and returns its version.
+func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), programTime)
+	defer cancel()
+	body := &failingReader{ctx: ctx, r: http.MaxBytesReader(nil, r.Body, handover.MaxProgram)}
+	version, err = s.cfg.Upgrader.Receive(ctx, body)
+	switch unfit, ok := errors.AsType[*handover.UnfitError](err); {
+	case err == nil:
+		return version, nil
+	case ok:
+		return "", &api.Error{Status: http.StatusUnprocessableEntity, Detail: "The program was refused, and this server keeps running: " + unfit.Reason}
+	case body.err != nil:
+		return "", httpserver.UnreadBody(r, body.err)
+	}
+	return "", fileError(err, "the program", http.StatusInternalServerError)
+}
+
+// awaitWork waits so long at most until nothing runs, and returns the names of what still does.
+func (s *Server) awaitWork(ctx context.Context, wait time.Duration) (left []string, err error) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		if left = s.underWay(); len(left) == 0 {
+			return nil, nil
+		}
+		select {
+		case <-time.After(upgradeLook):
+		case <-over.C:
+			return s.underWay(), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// execute ends everything, answers on conn, and executes the program that was received. left names
+// what the upgrade cuts off. The error is an *executeError.
+func (s *Server) execute(ctx context.Context, conn net.Conn, version string, left []string) error {
+	s.holdPaces(true) // what is to end may wait for a reader
+	defer s.holdPaces(false)
+	s.cancelAll()
+	ended := slices.Concat(left, s.cfg.Upgrader.End(ctx))
+	answer := api.Upgraded{Version: version, Previous: s.cfg.Version, Unknown: s.settle()}
+	slices.Sort(ended)
+	answer.Ended = append([]string{}, slices.Compact(ended)...)
+	s.log.InfoContext(ctx, "executing another program", "version", version, "ended", answer.Ended, "unknown", answer.Unknown)
+	s.gate.hold() // the next request after the answer is the next program's
+	err := s.countUpgrade(1)
+	if err == nil {
+		var body []byte
+		if body, err = api.Encode(answer); err == nil {
+			_ = writeAnswer(conn, http.StatusOK, body) // the client may have left
+			_ = conn.Close()
+			err = s.cfg.Upgrader.Execute()
+		}
+	}
+	return &executeError{errors.Join(fmt.Errorf("executing the program of version %s, after all sessions ended: %w", version, err), s.countUpgrade(-1))}
+}
+
+// countUpgrade adds to the upgrades that were done, where the next program reads it.
+func (s *Server) countUpgrade(n int) error {
+	s.gate.mu.Lock()
+	s.gate.upgrades.Done += uint64(n) //nolint:gosec // it wraps around, and back
+	s.gate.mu.Unlock()
+	return s.Remember()
 }
 
 // failingReader remembers the error of a reader, which ends with ctx.
@@ -305,9 +391,9 @@ func (f *failingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteAnswer writes a response with a JSON body to a connection that was taken from its
+// writeAnswer writes a response with a JSON body to a connection that was taken from its
 // server.
-func WriteAnswer(conn net.Conn, status int, body []byte) error {
+func writeAnswer(conn net.Conn, status int, body []byte) error {
 	_ = conn.SetWriteDeadline(time.Now().Add(httpserver.StallTime)) // without one it fails as well
 	resp := http.Response{
 		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {httpserver.JSON}},
@@ -316,118 +402,44 @@ func WriteAnswer(conn net.Conn, status int, body []byte) error {
 	return resp.Write(conn)
 }
 
-// Reexecute upgrades to the program that an earlier request brought, and does nothing where
-// there is none.
-func (s *Server) Reexecute(ctx context.Context) {
-	if s.cfg.Upgrader == nil || !s.gate.upgrading.TryLock() {
-		return
-	}
-	defer s.gate.upgrading.Unlock()
-	if !s.cfg.Upgrader.Received() {
-		return
-	}
-	if err := s.handOver(ctx, defaultUpgradeWait, false, nil); err != nil {
-		s.gate.count(err)
-		s.log.WarnContext(ctx, "the server was not upgraded and goes on", "error", err)
-	}
-}
-
-// handOver waits until what cannot be handed over has ended, and executes the program that was
-// received. It returns only where that fails.
-func (s *Server) handOver(ctx context.Context, wait time.Duration, force bool, conn func() (net.Conn, error)) error {
-	s.gate.close(true)
-	defer s.gate.close(false)
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for late := false; ; {
-		forced := late && force
-		_, actions, requests := s.underWay(s.cfg.Upgrader.Movable(), forced)
-		left := slices.Concat(actions, s.cfg.Upgrader.Unmovable(), requests)
-		if len(left) == 0 || forced {
-			err := s.tryHandOver(ctx, forced, conn)
-			unsettled, ok := errors.AsType[*UnsettledError](err)
-			if !ok {
-				return err
-			}
-			left = unsettled.What
-		}
-		if late {
-			return refuse(http.StatusConflict, "The server was not upgraded, because these still run and cannot be handed over: %s. Wait for them or cancel them, or upgrade with force, which ends them or makes their results unknown",
-				strings.Join(left[:min(len(left), 10)], ", "))
-		}
-		select {
-		case <-time.After(upgradeLook):
-		case <-over.C:
-			late = true
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// tryHandOver executes the program that was received, and returns where that fails.
-func (s *Server) tryHandOver(ctx context.Context, force bool, conn func() (net.Conn, error)) error {
-	s.holdPaces(true) // what is to stop may wait for a reader
-	defer s.holdPaces(false)
-	defer s.thaw()
-	next := s.freeze()
-	next.Upgrades.Done++ // where the new program reads it
-	var on []*flight
-	return s.cfg.Upgrader.HandOver(ctx, Handover{
-		Server: next, Force: force, Conn: conn,
-		Actions: func(movable map[string]bool) (frozen []FrozenAction, others, requests []string, err error) {
-			on, others, requests = s.underWay(movable, force)
-			frozen, err = s.freezeActions(on)
-			return frozen, others, requests, err
-		},
-		Settle: func(ctx context.Context) { s.settle(ctx, on) },
-	})
-}
-
-// settleTime bounds how long the record of an action is waited for that has ended.
+// settleTime bounds how long actions are waited for whose sessions and programs ended.
 const settleTime = 2 * time.Second
 
-// settle waits until all actions are recorded but those that go on, and those of shells, whose
-// commands go on.
-func (s *Server) settle(ctx context.Context, on []*flight) {
-	over := time.NewTimer(settleTime)
-	defer over.Stop()
+// settle waits until all actions are recorded, and returns the identities of those that are not.
+func (s *Server) settle() []string {
+	s.land(settleTime)
 	s.flights.mu.Lock()
-	var others []*flight
+	defer s.flights.mu.Unlock()
+	unknown := []string{}
 	for _, f := range s.flights.all {
-		if f.call.kind != (api.RunAction{}).Kind() && !slices.Contains(on, f) {
-			others = append(others, f)
+		if f.action.Info().State == journal.Running { // others did not begin
+			unknown = append(unknown, f.action.ID())
 		}
 	}
-	s.flights.mu.Unlock()
-	for _, f := range others {
-		select {
-		case <-f.done:
-		case <-over.C:
-			return
-		case <-ctx.Done():
-			return
-		}
+	slices.Sort(unknown)
+	return unknown
+}
+
+// cancelAll cancels all actions.
+func (s *Server) cancelAll() {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for _, f := range s.flights.all {
+		f.cancel()
 	}
 }
 
-// underWay returns the actions under way that go on in the new program, the identities
-// of the others, and names other requests. An action goes on where it is movable and a
-// client can ask for it, or by force.
-func (s *Server) underWay(movable map[string]bool, force bool) (on []*flight, others, requests []string) {
+// underWay names the actions under way, other requests, and what else runs.
+func (s *Server) underWay() (names []string) {
 	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
 	flying := 0
 	for _, f := range s.flights.all {
 		flying += f.requests
-		if movable[f.action.ID()] && (f.named || force) {
-			on = append(on, f)
-		} else {
-			others = append(others, f.action.ID())
-		}
+		names = append(names, fmt.Sprintf("the action %q", f.action.ID()))
 	}
-	slices.Sort(others)
-	return on, others, s.gate.requests(flying)
+	s.flights.mu.Unlock()
+	slices.Sort(names)
+	return slices.Concat(names, s.gate.requests(flying), s.cfg.Upgrader.Running())
 }
 
 // holdPaces has no program wait for the reader of its stream, or again.

@@ -241,6 +241,9 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 			cfg.NoUpgrade = err.Error()
 		}
 	}
+	if cfg.NoUpgrade == "" {
+		cfg.Upgrader = up
+	}
 	if up.memory != nil {
 		cfg.Remember = func(f server.Frozen) error { return remember(up.memory, f, user, exec.Exported()) }
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -9,6 +12,7 @@ import (
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/server"
 )
 
@@ -93,5 +97,38 @@ func noUpgrade(opts *options, owner *server.Owner) string {
 	case opts.stateDir == "":
 		return "it has no --state-dir to put the program into"
 	}
-	return "this version cannot do it"
+	return ""
+}
+
+// Receive implements [server.Upgrader].
+func (u *upgrader) Receive(ctx context.Context, r io.Reader) (version string, err error) {
+	p, err := handover.Receive(ctx, u.dir, r)
+	if err != nil {
+		return "", err
+	}
+	if err := p.Accepts(ctx, u.memory.File(), u.args, u.env); err != nil {
+		p.Close()
+		return "", err
+	}
+	u.program = p
+	return p.Version, nil
+}
+
+// Forget implements [server.Upgrader].
+func (u *upgrader) Forget() { u.program.Close() }
+
+// Running implements [server.Upgrader].
+func (u *upgrader) Running() []string { return u.exec.Running() }
+
+// End implements [server.Upgrader].
+func (u *upgrader) End(ctx context.Context) []string { return u.exec.EndAll(ctx) }
+
+// Execute implements [server.Upgrader].
+func (u *upgrader) Execute() error {
+	var failed error
+	err := httpserver.Descriptor(u.listener, func(fd int) error {
+		failed = u.program.Exec(u.args, int(u.memory.File().Fd()), fd)
+		return nil
+	})
+	return cmp.Or(failed, err)
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,10 +23,10 @@ func (p *program) upgrade() *cobra.Command {
 		Use:   "upgrade [flags] SANDBOX",
 		Short: "Replace the server of a sandbox by another version",
 		Long: `Upgrade replaces the server in a sandbox by another version while the sandbox
-runs. Shells live on, with their variables and what runs in them, and so do
-programs of exec and idle kernels; the actions of shells and programs go on, and
-recorded ones stay. What cannot be handed over (other actions, requests) has
---wait to end. If it has not ended then, the server stays as it is.
+runs. What runs (actions, commands, programs) has --wait to end; if it has not
+ended then, nothing is done, and the error names it. With --force it is ended.
+All sessions end, with their shells, background jobs, kernels and programs; files,
+recorded actions, the owner, the key and the deadline stay.
 
 It needs a server that runs as another user than the commands of the sandbox. A
 sandbox that is stopped and started again begins with the server that it was
@@ -38,8 +37,8 @@ created with.`,
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar(&file, "server", "", "put this `PROGRAM` in its place (default: server, beside runtimectl)")
-	command.AddDuration(c.Flags(), &wait, "wait", "", 30*time.Second, "wait at most this long for what cannot be handed over, such as 10m")
-	c.Flags().BoolVar(&force, "force", false, "upgrade also where something still runs then; it ends, or its\nresult becomes unknown")
+	command.AddDuration(c.Flags(), &wait, "wait", "", 30*time.Second, "wait at most this long for what runs, such as 10m")
+	c.Flags().BoolVar(&force, "force", false, "end what still runs then")
 	format := output.AddFormat(c, "table", "json", "yaml")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if wait < 0 || wait > time.Hour {
@@ -56,7 +55,7 @@ created with.`,
 		defer func() { _ = server.Close() }()
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			progress := p.Progress()
-			progress.Say("upgrading %s, once nothing runs that cannot be handed over", args[0])
+			progress.Say("upgrading %s, once nothing runs", args[0])
 			done, err := c.Upgrade(cmd.Context(), server, wait.Round(time.Second), force)
 			progress.End()
 			if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusUnprocessableEntity {
@@ -76,9 +75,9 @@ type upgraded api.Upgraded
 
 func (u upgraded) Table() [][]string {
 	return [][]string{
-		{"VERSION", "PREVIOUS", "SESSIONS", "ENDED", "UNKNOWN ACTIONS"},
+		{"VERSION", "PREVIOUS", "ENDED", "UNKNOWN ACTIONS"},
 		{
-			u.Version, u.Previous, strconv.Itoa(u.Sessions),
+			u.Version, u.Previous,
 			output.OrDash(strings.Join(u.Ended, ", ")), output.OrDash(strings.Join(u.Unknown, ", ")),
 		},
 	}
