@@ -1,13 +1,10 @@
 package server
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/journal"
-	"github.com/actiond/actiond/internal/channel"
 )
 
 // FrozenAction is an action under way on its way to another program.
@@ -17,36 +14,6 @@ type FrozenAction struct {
 	CallID    *string
 	Repaired  []string // of the call of a tool
 	Cancelled bool
-}
-
-// freezeActions returns the state of actions of which nothing changes any more. Until thaw no
-// action is cancelled.
-func (s *Server) freezeActions(on []*flight) (frozen []FrozenAction, err error) {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	s.flights.frozen = true
-	for _, f := range on {
-		req := f.call.req
-		if program, ok := req.Action.(api.ExecAction); ok {
-			program.Input = "" // what is left of it comes with the program
-			req.Action = program
-		}
-		body, err := api.EncodeRequest(req)
-		if err != nil {
-			return nil, fmt.Errorf("handing over action %q: %w", f.action.ID(), err)
-		}
-		frozen = append(frozen, FrozenAction{
-			Frozen: f.action.Freeze(), Request: body, CallID: f.call.answer.ID, Repaired: f.call.answer.Repaired, Cancelled: channel.Closed(f.cancelled),
-		})
-	}
-	slices.SortFunc(frozen, func(a, b FrozenAction) int { return cmp.Compare(a.N, b.N) })
-	return frozen, nil
-}
-
-func (s *Server) thaw() {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	s.flights.frozen = false
 }
 
 // call returns the call of an action that was handed over.

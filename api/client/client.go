@@ -23,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // ErrTooLarge reports that an answer was longer than its kind may be, or than
@@ -236,11 +237,10 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
-// Upgrade replaces the program of the server by another one, which answers; shells and
-// programs live on, and their actions go on. What cannot be handed over has wait to end, in whole seconds. Then
-// it is named in a *StatusError of 409; with force it ends, or its result becomes unknown. The
-// server goes on as it was after any *StatusError. After another error it may have been
-// upgraded: [Client.ServerInfo] tells the version.
+// Upgrade replaces the program of the server by another one, and returns once that answers. All sessions
+// and programs end. What runs has wait to end, in whole seconds. Then it is named in a *StatusError of
+// 409; with force it is ended. The server keeps running as it was after any *StatusError. After another
+// error it may have been upgraded: [Client.ServerInfo] tells the version.
 func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
 	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
 	data, err := c.exchange(ctx, http.MethodPost, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, maxSmall)
@@ -251,7 +251,30 @@ func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Durat
 	if err := json.Unmarshal(data, &result); err != nil {
 		return api.Upgraded{}, fmt.Errorf("reading the answer of %s: %w", api.UpgradePath, err)
 	}
-	return result, nil
+	return result, c.awaitVersion(ctx, result.Version)
+}
+
+const (
+	// upgradeTime bounds how long a program that was executed has to answer.
+	upgradeTime = time.Minute
+	upgradeLook = 50 * time.Millisecond
+)
+
+// awaitVersion returns once a server of a version answers. The connections of the one before break.
+func (c *Client) awaitVersion(ctx context.Context, version string) error {
+	over, cancel := context.WithTimeout(ctx, upgradeTime)
+	defer cancel()
+	for {
+		info, err := c.ServerInfo(over)
+		switch {
+		case err == nil && info.Version == version:
+			return nil
+		case err == nil:
+			return fmt.Errorf("the server could not execute version %s, and version %s keeps running without its sessions: its log says why", version, info.Version)
+		case channel.Sleep(over, upgradeLook) != nil:
+			return fmt.Errorf("the server of version %s does not answer after the upgrade: %w", version, err)
+		}
+	}
 }
 
 // Usage returns what all processes of the sandbox use.

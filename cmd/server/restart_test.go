@@ -71,7 +71,7 @@ func (s *upgradable) life() (l api.Life) {
 // What ran is unknown and has ended, and what was done stays.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	one := build(t, "one", "-X main.release=v1", ".")
+	one, two := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
 	s := inContainer(t, one, "--ttl", "30m")
 
 	// Before the claim.
@@ -124,6 +124,11 @@ setsid sh ./hop </dev/null >/dev/null 2>&1 &`)
 	if status, answer := s.do("POST", "/v1/renew", strings.NewReader(`{"ttl_seconds":36000}`)); status != http.StatusOK {
 		t.Errorf("renew: %d %s", status, answer)
 	}
+	if status, _, answer := s.upgrade(two, ""); status != http.StatusOK {
+		t.Fatalf("upgrade: %d %s", status, answer)
+	}
+	s.replaced("v2")
+	s.want("the session", s.run("cat file; echo $TOKEN"), "kept\nof the owner")
 	before = s.life()
 	s.crash()
 	s.want("version", s.version(), "v1") // the one that init has

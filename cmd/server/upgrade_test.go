@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -227,4 +230,82 @@ func otherUser(t *testing.T) []string {
 		t.Skip("only root can run commands as another user")
 	}
 	return []string{"--username", "nobody"}
+}
+
+// A program that is wrong leaves the server as it was, at whichever step that shows.
+func TestUpgradeRefused(t *testing.T) {
+	t.Parallel()
+	user := otherUser(t)
+	s := startUpgradable(t, buildServer(t), []string{"SESSION_API_KEY=k"}, user...)
+	fake, err := os.ReadFile(build(t, "fake", "", "./testdata/fake"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell := s.run("X=42; echo $$")
+	machine := bytes.Clone(fake)
+	binary.LittleEndian.PutUint16(machine[18:], uint16(elf.EM_RISCV))
+	mode := func(word string) []byte { return append(bytes.Clone(fake), " "+word...) }
+	for _, tt := range []struct {
+		name    string
+		program []byte
+		status  int
+		want    string
+	}{
+		{"empty", nil, 422, "not an ELF file"},
+		{"a script", []byte("#!/bin/sh\necho actiond server v9\n"), 422, "not an ELF file"},
+		{"torn", fake[:len(fake)/2], 422, "this server keeps running"},
+		{"another machine", machine, 422, "EM_RISCV"},
+		{"hangs", mode("hangs"), 422, "did not answer"},
+		{"fails", mode("fails"), 422, "a sentence"},
+		{"is another program", mode("talks"), 422, "hello"},
+		{"refuses the memory", mode("refuses"), 422, "too new for me"},
+	} {
+		file := filepath.Join(t.TempDir(), "program")
+		write(t, file, tt.program)
+		status, _, answer := s.upgrade(file, "wait=5")
+		if status != tt.status || !strings.Contains(answer, tt.want) {
+			t.Errorf("%s: got %d %s, want %d and %q", tt.name, status, answer, tt.status, tt.want)
+		}
+		s.want("after "+tt.name, s.run("echo $X $$"), "42 "+shell)
+	}
+	if status, _, answer := s.upgrade(os.DevNull, "wait=x"); status != 422 {
+		t.Errorf("a wrong wait: got %d %s", status, answer)
+	}
+	// The directory is found through no link.
+	if err := os.Rename(s.state, s.state+"-old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(s.work, s.state); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, answer := s.upgrade("/proc/self/exe", ""); status < 400 {
+		t.Errorf("through a link: got %d %s", status, answer)
+	}
+	if left := entries(t, s.work); len(left) > 0 {
+		t.Errorf("the working directory has %q", left)
+	}
+}
+
+// Who could be the agent upgrades nothing.
+func TestUpgradeOff(t *testing.T) {
+	t.Parallel()
+	server := buildServer(t)
+	same := startUpgradable(t, server, []string{"SESSION_API_KEY=k"})
+	if status, _, answer := same.upgrade(server, ""); status != http.StatusConflict || !strings.Contains(answer, "same user") {
+		t.Errorf("with one user: got %d %s", status, answer)
+	}
+	open := startUpgradable(t, server, nil, otherUser(t)...)
+	if status, _, answer := open.upgrade(server, ""); status != http.StatusConflict || !strings.Contains(answer, "no key") {
+		t.Errorf("without a key: got %d %s", status, answer)
+	}
+	locked := startUpgradable(t, server, []string{"SESSION_API_KEY=other"}, otherUser(t)...)
+	if status, _, answer := locked.upgrade(server, ""); status != http.StatusForbidden {
+		t.Errorf("with another key: got %d %s", status, answer)
+	}
+	// The words are for the server, and a memory for what wrote it.
+	for _, args := range [][]string{{"upgrade"}, {"upgrade", "check"}, {"upgrade", "check", "0"}, {"upgrade", "resume", "98", "99"}, {"upgrade", "other", "3"}} {
+		if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil {
+			t.Errorf("%q: no error", args)
+		}
+	}
 }
