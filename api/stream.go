@@ -54,9 +54,6 @@ type Watch struct {
 	// ID is the identity of the action, by which it can be handed over to another program of
 	// this process; empty: it cannot.
 	ID string
-	// Resumed says that the program before in this process handed the action over: it goes
-	// on, and does not begin again.
-	Resumed bool
 	// Turn is the place of the action in its session, as [Turn] says; nil: it takes one now.
 	Turn Turn
 	// Queue is called before the action waits for its turn in its session, each time if it

@@ -220,9 +220,6 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 		turn = e.turns.enter(req)
 		defer turn.Leave()
 	}
-	if w.Resumed {
-		return e.resume(ctx, req, w, turn)
-	}
 	run, isRun := req.Action.(api.RunAction)
 	_, isCell := req.Action.(api.IPythonAction)
 	if !isCell && (!isRun || run.Reset) {

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/mcp"
@@ -99,19 +98,6 @@ func (e *Executor) inherited(id string) (f FrozenAction, ok bool) {
 	f, ok = e.moving.inherited[id]
 	delete(e.moving.inherited, id)
 	return f, ok
-}
-
-// resume goes on with an action that was handed over.
-func (e *Executor) resume(ctx context.Context, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
-	f, ok := e.inherited(w.ID)
-	run, isRun := req.Action.(api.RunAction)
-	switch {
-	case ok && f.Program != nil:
-		return e.resumeExec(ctx, f, w)
-	case ok && f.Run != nil && isRun:
-		return e.resumeRun(ctx, f, run, req, w, t)
-	}
-	return nil, fmt.Errorf("the action %q was not handed over", w.ID)
 }
 
 // Unmovable names what runs, beside actions, that cannot be handed over: cells.

@@ -27,19 +27,18 @@ import (
 
 // call is one action as it came in a request, of any protocol.
 type call struct {
-	id      string // its identity
-	given   bool   // the client knows it
-	stays   bool   // it goes on without its caller
-	resumed bool   // it was handed over by another program
-	digest  [sha256.Size]byte
-	kind    string
-	req     api.Request
-	form    form
-	answer  api.ToolAnswer // of a tool, without the result of its action
-	reader  *pace          // of a program's stream; nil for none
-	run     func(ctx context.Context, w api.Watch) (result, error)
-	unused  func()                               // called where run is not; nil for nothing
-	status  func(h http.Header, body []byte) int // of the answer; nil for 200
+	id     string // its identity
+	given  bool   // the client knows it
+	stays  bool   // it goes on without its caller
+	digest [sha256.Size]byte
+	kind   string
+	req    api.Request
+	form   form
+	answer api.ToolAnswer // of a tool, without the result of its action
+	reader *pace          // of a program's stream; nil for none
+	run    func(ctx context.Context, w api.Watch) (result, error)
+	unused func()                               // called where run is not; nil for nothing
+	status func(h http.Header, body []byte) int // of the answer; nil for 200
 }
 
 // result is the end of an action: its encoded answer, and what the journal keeps beside that.
@@ -333,7 +332,6 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		if async && f != nil && !await(r.Context(), f.done, wait) {
 			a.Queue()
 			s.identified(w, r, a)
-			s.name(f)
 			w.Header().Set("Preference-Applied", "respond-async")
 			return s.writeRecorded(w, http.StatusAccepted, a, f)
 		}
@@ -365,7 +363,6 @@ type flight struct {
 	action    *journal.Action
 	call      *call
 	turn      api.Turn                            // nil where it waits for no other action
-	named     bool                                // a client knows the identity; the lock of the flights
 	requests  int                                 // that came with an action and wait for this one; the same lock
 	cancelled chan struct{}                       // closed once it is cancelled, with the lock of the flights
 	giveUp    context.CancelCauseFunc             // ends its wait; nil before it has begun to; the same lock
@@ -380,9 +377,8 @@ type flight struct {
 
 // flights are the actions under way, by number.
 type flights struct {
-	mu     sync.Mutex
-	all    map[uint64]*flight
-	frozen bool // their state was written for another program: none is cancelled any more
+	mu  sync.Mutex
+	all map[uint64]*flight
 }
 
 // take finds the action of a call, or makes it; it is mine then. The flight is nil where
@@ -397,7 +393,7 @@ func (s *Server) take(c *call) (f *flight, a *journal.Action, mine bool, err err
 		return nil, nil, false, err
 	}
 	if mine {
-		s.board(&flight{action: a, call: c, named: c.given})
+		s.board(&flight{action: a, call: c})
 	}
 	if f = s.flights.all[a.N()]; f != nil {
 		f.requests++
@@ -422,13 +418,6 @@ func (s *Server) part(f *flight) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
 	f.requests--
-}
-
-// name says that a client is told the identity of a flight.
-func (s *Server) name(f *flight) {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	f.named = true
 }
 
 // maxText bounds the text of an action that the journal keeps, in bytes.
@@ -509,7 +498,7 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	if w.Turn = f.turn; f.turn != nil {
 		defer f.turn.Leave()
 	}
-	w.Operator, w.Resumed = c.form == formAction, c.resumed
+	w.Operator = c.form == formAction
 	if c.stays {
 		w.ID = c.id
 	}
@@ -572,16 +561,11 @@ func (f *flight) cancel() {
 	}
 }
 
-// cancel is the cancel of a flight, and returns false, without an effect, where the action is
-// handed over to another program.
-func (s *Server) cancel(f *flight) bool {
+// cancel is the cancel of a flight, with the lock.
+func (s *Server) cancel(f *flight) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
-	if s.flights.frozen {
-		return false
-	}
 	f.cancel()
-	return true
 }
 
 // record records how an action ended.

@@ -187,9 +187,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.writeRecorded(w, http.StatusOK, a, f)
 	}
-	if !s.cancel(f) {
-		return errUpgrading()
-	}
+	s.cancel(f)
 	if await(r.Context(), f.done, time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
 		if refusal, ok := errors.AsType[*api.Error](f.err); ok {
 			return refusal // it left no record

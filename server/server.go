@@ -129,7 +129,7 @@ type Config struct {
 	// reason NoUpgrade.
 	Upgrader  Upgrader
 	NoUpgrade string
-	// Inherited is what another program of this process handed over; nil begins anew.
+	// Inherited is what the server before kept by Remember; nil begins anew.
 	Inherited *Frozen
 	// Remember keeps what a server needs that takes this one's place after a crash. It is
 	// called one at a time, before a claim or a new limit is answered; nil keeps nothing.
@@ -288,14 +288,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // closes l. The error is nil after either end. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
-	if s.cfg.Inherited != nil {
-		for _, a := range s.cfg.Inherited.Actions {
-			if err := s.resume(&a); err != nil {
-				s.log.ErrorContext(ctx, "an action could not be taken over", "error", err)
-			}
-		}
-		s.cfg.Inherited = nil // all of the state
-	}
 	ctx, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()

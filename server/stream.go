@@ -61,9 +61,6 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 		defer stop()
 	}
 	s.identified(w, r, a)
-	if f != nil {
-		s.name(f) // the header comes before the events
-	}
 	s.follow(w, r, f, a, 0, accepted, c.reader)
 	return nil // it was told in the stream
 }

@@ -45,7 +45,6 @@ type Frozen struct {
 	// TTL is the time that is left, and Idle the limit; 0 means none.
 	TTL, Idle time.Duration
 	Upgrades  Upgrades
-	Actions   []FrozenAction
 }
 
 // Upgrades counts the upgrades of a process, over all its programs.
