@@ -51,9 +51,6 @@ const (
 // Watch hears how an action goes on. Fields that are nil are not called; the others are
 // called one after another, and not after the action was answered.
 type Watch struct {
-	// ID is the identity of the action, by which it can be handed over to another program of
-	// this process; empty: it cannot.
-	ID string
 	// Turn is the place of the action in its session, as [Turn] says; nil: it takes one now.
 	Turn Turn
 	// Queue is called before the action waits for its turn in its session, each time if it

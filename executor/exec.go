@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,21 +51,6 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	return e.awaitProgram(ctx, p, until, w)
 }
 
-// resumeExec goes on with a program that was handed over.
-func (e *Executor) resumeExec(ctx context.Context, f FrozenAction, w api.Watch) (api.Observation, error) {
-	engine := e.programs
-	if f.Root {
-		engine = cmp.Or(e.asRoot, engine)
-	}
-	p, err := engine.Restore(f.Program)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Leave()
-	p.Attend(programOutput(w))
-	return e.awaitProgram(ctx, p, f.Until, w)
-}
-
 // programOutput returns what tells the output of a program; nil where that is not wanted.
 func programOutput(w api.Watch) func(process.Chunk) {
 	if w.Output == nil {
@@ -79,7 +63,6 @@ func programOutput(w api.Watch) func(process.Chunk) {
 
 // awaitProgram waits until a program has ended, or until a time as [proc.Uptime] returns it.
 func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until time.Duration, w api.Watch) (api.Observation, error) {
-	defer e.moving.enter(w.ID, movable{until: until, program: p})()
 	if w.Program != nil {
 		w.Program(program{p})
 	}

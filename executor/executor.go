@@ -71,11 +71,8 @@ type Config struct {
 	// AllowRoot lets an operator run programs as root. It needs a process of root's.
 	AllowRoot bool
 	// Marks records the marks of processes that would outlive a crash of this one. New ends the processes
-	// with marks that another process recorded, except with Inherited; nil records nothing.
+	// with marks that another process recorded; nil records nothing.
 	Marks *mark.Ledger
-	// Inherited is the state of an Executor that another program of this process had;
-	// nil begins anew.
-	Inherited *Frozen
 }
 
 const defaultSoftTimeout = 10 * time.Second // OpenHands' NO_CHANGE_TIMEOUT_SECONDS
@@ -98,15 +95,14 @@ type Executor struct {
 	looker   *waiting.Looker
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
-	moving   moving
 	turns    turns
 	mark     string                            // in the environment of all processes
 	ready    atomic.Bool                       // after Start
 	owners   atomic.Pointer[map[string]string] // variables of Export
 }
 
-// New returns an executor that has no session yet, but for those inherited: each
-// starts with its first action. ctx bounds the end of what an earlier server left.
+// New returns an executor that has no session yet: each starts with its first
+// action. ctx bounds the end of what an earlier server left.
 // The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
@@ -116,13 +112,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
 	own := markName + "=" + rand.Text()
-	inherited := cfg.Inherited
-	if cfg.Inherited = nil; inherited != nil { // what no session needs is not kept
-		own = inherited.Mark
-	}
-	if inherited == nil {
-		endLeftovers(ctx, cfg.Marks, cfg.User, cfg.Logger)
-	}
+	endLeftovers(ctx, cfg.Marks, cfg.User, cfg.Logger)
 	if err := cfg.Marks.Add(sessionsMark(own)); err != nil {
 		cfg.Logger.WarnContext(ctx, "sessions would outlive a crash of the server", slog.Any("error", err))
 	}
@@ -164,9 +154,6 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 			cfg.Logger.WarnContext(ctx, "the start files of a shell did not end in time, and the shell goes on without them", slog.Duration("limit", limit))
 		},
 	}, cmp.Or(cfg.MaxSessions, defaultMaxSessions))
-	if inherited != nil {
-		e.inherit(inherited)
-	}
 	return e, nil
 }
 

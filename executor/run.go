@@ -18,7 +18,6 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/keeper"
-	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -50,16 +49,7 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 		e.sessions.close(req.Session)
 	}
 	command := e.command(a, req, w, t)
-	if f, ok := e.inherited(w.ID); ok && f.Until != proc.Never { // it waited for its turn before an upgrade
-		command.Hard = max(0, f.Until-proc.Uptime())
-	}
-	left := func() {}
-	if w.Begin != nil && w.ID != "" && !a.IsStatic {
-		left = e.moving.enter(w.ID, movable{queued: true, until: proc.Deadline(command.Hard)})
-		defer left()
-	}
 	command.Begin = func() error {
-		left()
 		if err := t.check(); err != nil {
 			return err
 		}
@@ -72,27 +62,11 @@ func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w 
 	case a.Reset && a.Command == "":
 		return e.restarted(a, shell), nil
 	case a.IsStatic:
-		command.Waits = nil // its shell is not handed over
 		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
 		result.Restarted, result.SlowStart = "", 0 // no shell comes after this one
 		defer release()
 	default:
 		result, err = shell.Run(ctx, e.looking(shell, a, w, command))
-	}
-	return e.ran(ctx, a, req, command, shell, result, err)
-}
-
-// resumeRun goes on with a run that waited for a command when it was handed over.
-func (e *Executor) resumeRun(ctx context.Context, f FrozenAction, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
-	shell := e.sessions.existing(req.Session)
-	if shell == nil {
-		return nil, fmt.Errorf("the session %q was not handed over", req.Session)
-	}
-	a.Command = strings.TrimSpace(a.Command)
-	command := e.command(a, req, w, t)
-	result, err := shell.Continue(ctx, e.looking(shell, a, w, command), *f.Run)
-	if errors.Is(err, bash.ErrNotHere) {
-		return nil, err
 	}
 	return e.ran(ctx, a, req, command, shell, result, err)
 }
@@ -135,9 +109,9 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 // command turns the action's limits into the session's, and has w told how it goes on.
 func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
 	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Begin: w.Begin, Cancelled: w.Cancelled}
-	c.Waits = func(wait bash.Wait) (over func()) {
+	c.Waits = func(bash.Wait) (over func()) {
 		t.give()
-		return e.moving.enter(w.ID, movable{session: sessionName(req.Session), run: &wait})
+		return func() {}
 	}
 	if w.Output != nil {
 		c.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }

@@ -499,9 +499,6 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 		defer f.turn.Leave()
 	}
 	w.Operator = c.form == formAction
-	if c.stays {
-		w.ID = c.id
-	}
 	f.result, f.err = guarded(ctx, c, w)
 	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause
