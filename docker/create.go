@@ -11,6 +11,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
 
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
@@ -181,6 +182,9 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *
 	if err != nil {
 		return nil, err
 	}
+	if err := h.network(ctx, spec.Network); err != nil {
+		return nil, err
+	}
 	h.config.Progress(b.id, sandbox.Pending, "the image "+spec.Image)
 	arch, err := h.image(ctx, spec)
 	if err != nil {
@@ -323,6 +327,21 @@ func (h *Host) createContainer(ctx context.Context, config *container.Config, ho
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 	defer cancel()
 	return h.engine.ContainerCreate(ctx, config, host, nil, nil, name)
+}
+
+// network makes sure that the network is there: the engine would say so only when the
+// container starts.
+func (h *Host) network(ctx context.Context, name string) error {
+	if name == "none" || name == "bridge" || name == "default" {
+		return nil
+	}
+	_, err := safely(ctx, "looking for network "+name, func() (network.Inspect, error) {
+		return h.engine.NetworkInspect(ctx, name, network.InspectOptions{})
+	})
+	if isNotFound(err) {
+		return fmt.Errorf("%w: %s; make it with 'docker network create %s', or take another one", sandbox.ErrNoNetwork, name, name)
+	}
+	return err
 }
 
 // image makes sure that the image is there and tells its architecture.

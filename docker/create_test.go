@@ -417,6 +417,22 @@ func TestCreateFails(t *testing.T) {
 			t.Errorf("pulled: %v", err)
 		}
 	})
+	t.Run("no network", func(t *testing.T) {
+		t.Parallel()
+		f := dockertest.New(t)
+		f.Networks = map[string]bool{"build": true}
+		h := fakeHost(t, f)
+		_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Network: "nonet"})
+		if !errors.Is(err, sandbox.ErrNoNetwork) || !strings.Contains(err.Error(), "'docker network create nonet'") {
+			t.Errorf("got %v, want ErrNoNetwork", err)
+		}
+		if slices.Contains(f.Calls, "create") || slices.Contains(f.Calls, "pull") {
+			t.Errorf("it began: %v", f.Calls)
+		}
+		if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Network: "build"}); err != nil {
+			t.Errorf("there: %v", err)
+		}
+	})
 	t.Run("the engine refuses", func(t *testing.T) {
 		t.Parallel()
 		for _, test := range []struct {

@@ -61,7 +61,7 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 		status = http.StatusConflict
 	case is(sandbox.ErrQuota):
 		status = http.StatusTooManyRequests
-	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), lifeless:
+	case is(sandbox.ErrInvalid), is(sandbox.ErrNoImage), is(sandbox.ErrNoNetwork), lifeless:
 		status = http.StatusUnprocessableEntity
 	default:
 		return nil

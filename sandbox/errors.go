@@ -20,6 +20,8 @@ var (
 	ErrQuota = errors.New("the quota is used up")
 	// ErrNoImage: the image is not there and could not be pulled.
 	ErrNoImage = errors.New("no such image")
+	// ErrNoNetwork: the network is not there.
+	ErrNoNetwork = errors.New("no such network")
 	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns it
 	// (or wraps it) to say so.
 	ErrClaimed = errors.New("claimed by another client")

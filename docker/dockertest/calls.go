@@ -24,6 +24,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/volume"
 )
@@ -96,6 +97,17 @@ func (e *Engine) image(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, image.InspectResponse{ID: "sha256:" + name, Architecture: runtime.GOARCH, Created: "2026-01-01T00:00:00Z", Size: 1234})
+}
+
+func (e *Engine) network(w http.ResponseWriter, r *http.Request) {
+	e.Lock()
+	defer e.Unlock()
+	name := r.PathValue("name")
+	if e.Networks != nil && !e.Networks[name] {
+		refuse(w, fmt.Errorf("network %s not found: %w", name, cerrdefs.ErrNotFound))
+		return
+	}
+	answer(w, http.StatusOK, network.Inspect{Name: name})
 }
 
 func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {

@@ -57,6 +57,7 @@ type Engine struct {
 	Containers map[string]*Container // by id
 	Volumes    map[string]*volume.Volume
 	Images     map[string]bool // nil: every image exists
+	Networks   map[string]bool // nil: every network exists
 	Pulls      bool            // images that are missing can be pulled
 	Calls      []string        // the names of all calls so far, such as "create" and "copy to"
 
@@ -359,6 +360,7 @@ func (e *Engine) routes() http.Handler {
 		"GET /images/{name...}":         {"image", e.image},
 		"GET /images/json":              {"images", e.images},
 		"POST /images/create":           {"pull", e.pull},
+		"GET /networks/{name}":          {"network", e.network},
 		"GET /volumes":                  {"volumes", e.volumes},
 		"POST /volumes/create":          {"volume create", e.volumeCreate},
 		"GET /volumes/{name}":           {"volume", e.volume},

@@ -22,7 +22,7 @@ import (
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
-	ExitNotFound    = 3 // no such sandbox, action, image or file
+	ExitNotFound    = 3 // no such sandbox, action, image, network or file
 	ExitAuth        = 4 // not allowed: a wrong key, or no access to the engine
 	ExitConflict    = 5 // something else has the name, or is in the way
 	ExitUnavailable = 6 // the engine or the sandbox does not answer
@@ -117,7 +117,7 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, is(sandbox.ErrUnknown) && is(fs.ErrPermission):
 		return ExitAuth
-	case status == http.StatusNotFound, status == http.StatusGone, is(ErrNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage):
+	case status == http.StatusNotFound, status == http.StatusGone, is(ErrNotFound, sandbox.ErrNotFound, sandbox.ErrNoImage, sandbox.ErrNoNetwork):
 		return ExitNotFound
 	case status == http.StatusConflict, is(ErrConflict, archive.ErrExists, syscall.EADDRINUSE, sandbox.ErrConflict, sandbox.ErrClaimed, sandbox.ErrAmbiguous):
 		return ExitConflict
