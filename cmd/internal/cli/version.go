@@ -4,25 +4,40 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
 func (p *program) version() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  command.NoArgs,
 
 		Annotations: map[string]string{command.NoSandboxes: "yes"},
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprint(p.Stdout, p.versionLine())
-			return err
-		},
 	}
+	format := output.AddFormat(c, "table", "json", "yaml")
+	c.RunE = func(*cobra.Command, []string) error {
+		return p.Print(format, programVersion{p.Version, runtime.GOOS, runtime.GOARCH, runtime.Version(), p.versionLine()})
+	}
+	return c
 }
+
+// programVersion is what version prints.
+type programVersion struct {
+	Version   string `json:"version"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	GoVersion string `json:"go_version"`
+	line      string
+}
+
+// Table is the line that a person reads.
+func (v programVersion) Table() [][]string { return [][]string{{strings.TrimSpace(v.line)}} }
 
 // versionLine is what the command prints, and --version, which people try first.
 func (p *program) versionLine() string {
