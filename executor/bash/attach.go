@@ -141,11 +141,17 @@ func (a *Attachment) Read(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
-// Type takes what a person typed, as the keyboard sends it. ctx bounds the wait
-// for what was typed before.
+// Type takes what a person typed, as the keyboard sends it, and gives the terminal the size
+// of their window. ctx bounds the wait for what was typed before.
 func (a *Attachment) Type(ctx context.Context, p []byte) error {
 	if !a.types {
 		return errors.New("this terminal is for looking at")
+	}
+	a.s.mu.Lock()
+	rows, cols, first := a.rows, a.cols, len(a.s.sized) > 0 && a.s.sized[len(a.s.sized)-1] == a
+	a.s.mu.Unlock()
+	if rows > 0 && !first { // another window was resized, or typed in, after this one
+		a.Resize(rows, cols)
 	}
 	select {
 	case a.typed <- bytes.Clone(p):
@@ -155,8 +161,9 @@ func (a *Attachment) Type(ctx context.Context, p []byte) error {
 	}
 }
 
-// Resize sets the size of the terminal while this attachment is open; the last
-// request of all attachments counts. It does nothing where typing is not allowed.
+// Resize sets the size of the terminal while this attachment is open; of all attachments
+// the last counts that was resized or typed into. It does nothing where typing is not
+// allowed.
 func (a *Attachment) Resize(rows, cols int) {
 	if !a.types {
 		return

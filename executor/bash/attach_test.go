@@ -362,7 +362,7 @@ func settle(t *testing.T, s *bash.Session) bash.Result {
 	}
 }
 
-// The size is that of the client that typed and asked last, and goes back when it leaves.
+// The size is that of the client that typed or was resized last, and goes back when it leaves.
 func TestAttachSize(t *testing.T) {
 	t.Parallel()
 	s := session(t, "")
@@ -377,6 +377,10 @@ func TestAttachSize(t *testing.T) {
 	one.a.Resize(24, 80)
 	size("24 80")
 	two.a.Resize(-5, 99999)
+	size("1 1000")
+	one.types("\x7f") // in an empty line
+	size("24 80")
+	two.types("\x7f")
 	size("1 1000")
 	do(t, s, "kill -9 $$")
 	size("1 1000") // in the next shell too
