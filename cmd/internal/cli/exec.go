@@ -37,8 +37,8 @@ and standard error apart, and exits with the command's own exit code. Its standa
 input is empty; with --interactive it is this one, as it comes, and with --session
 once it has ended.
 
-With --tty the command has a terminal of its own, of the size of this one, for both
-outputs. With --interactive too, what you type goes to it key by key, also Ctrl-C;
+With --tty the command has a terminal of its own, of the size of this one, for its
+input and both outputs. With --interactive what you type goes to it, also Ctrl-C;
 Ctrl-P Ctrl-Q leaves, and the command goes on. With --detach the answer is the
 identity of the action, at once, which 'runtimectl action follow', 'output', 'wait' and
 'cancel' take.

@@ -36,7 +36,7 @@ var errUnreached = errors.New("the request to cancel the command was not answere
 // its exit code as a *exitError unless that is 0.
 func (p *program) performProgram(ctx context.Context, c *client.Client, name string, words []string, opts execFlags) error {
 	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
-	if opts.feed {
+	if opts.feed || opts.tty { // a terminal is its input too, also where nothing is typed
 		a.Stdin = api.StdinStream
 	}
 	request := api.Request{Key: random.UUID7()}
