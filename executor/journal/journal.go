@@ -19,12 +19,6 @@ import (
 type Config struct {
 	// Dir is the directory, made with mode 0700; empty means memory.
 	Dir string
-	// Lock is that of the directory where the program before in this process held it: see
-	// [Journal.Lock]. Open closes it after an error.
-	Lock *os.File
-	// Living are the actions that go on from the program before in this process: see
-	// [Action.Freeze].
-	Living []Frozen
 	// Sync makes records survive a loss of power: Begin and End return when they are on
 	// the disk.
 	Sync bool
@@ -98,7 +92,6 @@ type Intent struct {
 // goroutines.
 type Journal struct {
 	cfg    Config
-	lock   *os.File
 	unlock func()
 
 	mu             sync.Mutex
@@ -157,21 +150,17 @@ func Begin(cfg Config) (j *Journal, load func() error, err error) {
 	}
 	j.text = j.log
 	if inMemory {
-		j.revive(nil)
 		return j, func() error { return nil }, nil
 	}
 	root, err := openDir(cfg.Dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	j.lock = cfg.Lock
-	unlock, err := adopt(root, cfg.Lock)
-	if err != nil {
-		err = filelock.Outlast(func() (err error) {
-			j.lock, unlock, err = filelock.TryLockFile(root, "lock")
-			return err
-		})
-	}
+	var unlock func()
+	err = filelock.Outlast(func() (err error) {
+		unlock, err = filelock.TryLock(root, "lock")
+		return err
+	})
 	if err != nil {
 		_ = root.Close()
 		if errors.Is(err, filelock.ErrLocked) {
@@ -195,21 +184,6 @@ func Begin(cfg Config) (j *Journal, load func() error, err error) {
 		return nil
 	}, nil
 }
-
-// adopt goes on with a lock, which it closes where it cannot.
-func adopt(root *os.Root, lock *os.File) (unlock func(), err error) {
-	if lock == nil {
-		return nil, errors.New("there is no lock")
-	}
-	if unlock, err = filelock.Adopt(root, "lock", lock); err != nil {
-		_ = lock.Close()
-	}
-	return unlock, err
-}
-
-// Lock returns the lock of the directory, by which another program of this process goes on
-// with it; nil in memory. The file is the journal's.
-func (j *Journal) Lock() *os.File { return j.lock }
 
 // openDir makes and opens a directory that no other user can read.
 func openDir(name string) (*os.Root, error) {

@@ -57,7 +57,6 @@ func (j *Journal) load() error {
 			return err
 		}
 	}
-	j.revive(l.byN)
 	for _, a := range j.actions {
 		if !a.gone && a.done == nil {
 			l.afterCrash(a)

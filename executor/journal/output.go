@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"sort"
 )
 
@@ -113,9 +112,6 @@ func (a *Action) ownFile(r record, more int) (*segment, error) {
 	d := a.j.text.dir
 	if n := len(a.own); n > 0 {
 		last := a.own[n-1]
-		if last.file == nil && d.root != nil { // it is from before an upgrade
-			last.file, _ = d.root.OpenFile(last.name, os.O_RDWR, 0) // otherwise another one follows
-		}
 		if last.file != nil && last.size+int64(more) <= ownSize {
 			return last, nil
 		}

@@ -50,24 +50,9 @@ func LockBriefly(root *os.Root, name string) (unlock func(), err error) {
 
 // TryLock is [Lock] without waiting; it fails with [ErrLocked].
 func TryLock(root *os.Root, name string) (unlock func(), err error) {
-	_, unlock, err = TryLockFile(root, name)
-	return unlock, err
-}
-
-// TryLockFile is [TryLock] that also returns the lock as an open file. Another program of
-// this process that has its descriptor holds the lock, and goes on with it by [Adopt].
-func TryLockFile(root *os.Root, name string) (f *os.File, unlock func(), err error) {
-	if f, err = lock(root, name, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, nil, err
-	}
-	return f, release(root, name, f), nil
-}
-
-// Adopt goes on with a lock of the program before in this process. It fails where the file is
-// not that of the name.
-func Adopt(root *os.Root, name string, f *os.File) (unlock func(), err error) {
-	if !same(root, name, f) {
-		return nil, fmt.Errorf("the lock %s was replaced", name)
+	f, err := lock(root, name, syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		return nil, err
 	}
 	return release(root, name, f), nil
 }
