@@ -33,8 +33,6 @@ const (
 	checkTime = 5 * time.Second
 	// maxAnswer bounds what is read of its answers.
 	maxAnswer = 4 << 10
-	// maxDocument bounds the state that is handed over.
-	maxDocument = 1 << 30
 	// busyTime is how long a descriptor that could write the program may outlive its close,
 	// in a child that is about to execute another program.
 	busyTime = time.Second
@@ -146,7 +144,7 @@ func (p *Program) Accepts(ctx context.Context, memory *os.File, args, env []stri
 }
 
 // run runs the program as a child and returns what it says.
-func (p *Program) run(ctx context.Context, document *os.File, env []string, args ...string) (said string, err error) {
+func (p *Program) run(ctx context.Context, memory *os.File, env []string, args ...string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	for until := time.Now().Add(busyTime); ; {
@@ -155,8 +153,8 @@ func (p *Program) run(ctx context.Context, document *os.File, env []string, args
 		cmd.Dir, cmd.Env = "/", append([]string{}, env...)
 		cmd.Stdout, cmd.Stderr = &limitedWriter{&out}, &limitedWriter{&wrong}
 		cmd.ExtraFiles = []*os.File{p.file}
-		if document != nil {
-			cmd.ExtraFiles = append(cmd.ExtraFiles, document)
+		if memory != nil {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, memory)
 		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -215,24 +213,6 @@ func (p *Program) Exec(args []string, memory, listener int) error {
 	return fmt.Errorf("executing the program: %w", err)
 }
 
-// Write returns a document with a value, in a file in memory that cannot be changed any
-// more. The caller closes it.
-func Write(value any) (*os.File, error) {
-	file, err := memoryFile("state")
-	if err != nil {
-		return nil, err
-	}
-	err = json.MarshalWrite(file, value, form)
-	if err == nil {
-		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, sealed)
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("writing the state: %w", err)
-	}
-	return file, nil
-}
-
 // memoryFile makes a file in memory that can be sealed and not executed. Linux 6.3 and later
 // seal it with F_SEAL_EXEC for that; with vm.memfd_noexec they do so unasked, or refuse others.
 func memoryFile(name string) (*os.File, error) {
@@ -247,27 +227,7 @@ func memoryFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-const sealed = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
-// Read reads the document behind a descriptor into a value, and closes it. Members that the
-// value does not have are an error: an older program must not lose them.
-func Read(fd int, value any) error {
-	file := os.NewFile(uintptr(fd), "state")
-	if file == nil {
-		return fmt.Errorf("there is no descriptor %d", fd)
-	}
-	defer func() { _ = file.Close() }()
-	if seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&sealed != sealed {
-		return fmt.Errorf("descriptor %d holds no state of a server", fd)
-	}
-	document := io.NewSectionReader(file, 0, maxDocument) // another process may share the position
-	if err := json.UnmarshalRead(document, value, form, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("reading the state: %w", err)
-	}
-	return nil
-}
-
-// form is that of documents. Names of files and values of variables need not be UTF-8, and
+// form is that of memories. Names of files and values of variables need not be UTF-8, and
 // JSON has no other text: a byte of a string is the character with its number.
 var form = json.JoinOptions(jsonv1.DefaultOptionsV1(),
 	json.WithMarshalers(json.MarshalToFunc(func(to *jsontext.Encoder, s string) error {

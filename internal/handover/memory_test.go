@@ -63,7 +63,7 @@ func TestOpenMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	state, err := Write("a document")
+	state, err := memoryFile("state") // without the seals
 	if err != nil {
 		t.Fatal(err)
 	}
