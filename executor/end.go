@@ -75,7 +75,7 @@ func (e *Executor) EndAll(ctx context.Context) (ended []string) {
 		ending.Go(engine.EndAll)
 	}
 	if e.browser != nil {
-		if len(e.browser.Losses("")) > 0 {
+		if e.browser.Runs() {
 			ended = append(ended, "the browser")
 		}
 		ending.Go(func() { e.browser.StopAll(bash.Upgraded) })

@@ -222,14 +222,13 @@ func (b *Browser) start(ctx context.Context, _ string, env []string) (*chromium,
 // own. It always does for root.
 func (b *Browser) Bare() bool { return b.bare.Load() || b.cfg.User.EffectiveUID() == 0 }
 
-// Losses returns what the next step is told after [Browser.StopAll], if anything.
-func (b *Browser) Losses(how string) map[string]string { return b.kept.Losses(how) }
+// Runs reports whether a browser runs.
+func (b *Browser) Runs() bool {
+	return slices.ContainsFunc(b.kept.List(), func(s keeper.Info[*chromium]) bool { return s.Live })
+}
 
 // StopAll ends the browser unless a step runs; the next step is told how.
-func (b *Browser) StopAll(how string) { b.kept.StopAll(how, func(string) bool { return false }) }
-
-// Lose has the next step told how the browser ended.
-func (b *Browser) Lose(name, how string) { b.kept.Lose(name, how) }
+func (b *Browser) StopAll(how string) { b.kept.StopAll(how) }
 
 // Close ends the browser and returns when its processes have ended. A running
 // step ends with an error.

@@ -70,10 +70,9 @@ type kernel struct {
 	cwd        string // where the kernel was sent last, the shell's directory
 	initFailed string // why Init failed, until a cell reports it
 
-	ending sync.Mutex // held from the moment when the process is waited for until all has ended
-	died   time.Time
-	dead   chan struct{} // closed once the process has ended, at died
-	gone   chan struct{} // closed once its output was read too, and nothing of it is left
+	died time.Time
+	dead chan struct{} // closed once the process has ended, at died
+	gone chan struct{} // closed once its output was read too, and nothing of it is left
 
 	mu      sync.Mutex
 	current *cell
@@ -207,8 +206,6 @@ func (k *kernel) awaitReady(ctx context.Context, program string) error {
 // wait waits for the process's end and then ends everything else.
 func (k *kernel) wait() {
 	k.tree.Await()
-	k.ending.Lock()
-	defer k.ending.Unlock()
 	k.state, _ = k.process.Wait() // an error leaves no state
 	k.died = time.Now()
 	close(k.dead)
@@ -264,12 +261,7 @@ func (k *kernel) check() (lost string) {
 
 // beat returns nil once the kernel has answered its heartbeat.
 func (k *kernel) beat() error {
-	k.signal(unix.SIGCONT)  // a cell may have stopped its own process
-	if k.heartbeat == nil { // it comes from before an upgrade
-		if err := k.reconnect(); err != nil {
-			return err
-		}
-	}
+	k.signal(unix.SIGCONT) // a cell may have stopped its own process
 	if err := k.heartbeat.send([]byte("beat")); err != nil {
 		return err
 	}

@@ -297,17 +297,5 @@ func (n *Notebook) Python() (found string) {
 // cell that runs is answered with its kernel's end.
 func (n *Notebook) CloseSession(name string) bool { return n.kernels.CloseSession(name) }
 
-// Losses returns by session what the next cells are told after [Notebook.StopAll].
-func (n *Notebook) Losses(how string) map[string]string { return n.kernels.Losses(how) }
-
-// StopAll ends the kernels in which no cell runs, but those of some sessions; the next cell of
-// each is told how.
-func (n *Notebook) StopAll(how string, except func(session string) bool) {
-	n.kernels.StopAll(how, except)
-}
-
-// Lose has the next cell of a session told how its kernel ended.
-func (n *Notebook) Lose(session, how string) { n.kernels.Lose(session, how) }
-
 // Close ends all kernels and returns when nothing of them is left.
 func (n *Notebook) Close() { n.kernels.Close() }

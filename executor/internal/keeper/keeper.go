@@ -578,47 +578,12 @@ func (k *Keeper[T]) Lookup(name string) (value T, ok bool) {
 	return value, false
 }
 
-// Adopt makes value the value of a session that does not exist.
-func (k *Keeper[T]) Adopt(name string, value T) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := newSession[T](name)
-	s.value, s.live, s.since = value, true, time.Now()
-	k.sessions[name] = s
-	k.awaitIdle(s)
-}
-
-// Lose has the next use of a session that does not exist told how its value ended.
-func (k *Keeper[T]) Lose(name, how string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := newSession[T](name)
-	s.lost = how
-	k.sessions[name] = s
-}
-
-// Losses returns what the next use of each session is told after [Keeper.StopAll].
-func (k *Keeper[T]) Losses(how string) map[string]string {
-	lost := map[string]string{}
-	for _, s := range k.List() {
-		if s.Live {
-			lost[s.Name] = how
-		} else if s.Lost != "" {
-			lost[s.Name] = s.Lost
-		}
-	}
-	return lost
-}
-
-// StopAll ends the values that no use has, but those of some sessions, and returns when they are
-// gone. The next use of each is told how.
-func (k *Keeper[T]) StopAll(how string, except func(name string) bool) {
+// StopAll ends the values that no use has, and returns when they are gone. The next use of each is
+// told how.
+func (k *Keeper[T]) StopAll(how string) {
 	k.mu.Lock()
 	var stopping sync.WaitGroup
-	for name, s := range k.sessions {
-		if except(name) {
-			continue
-		}
+	for _, s := range k.sessions {
 		k.use(s)
 		stopping.Go(func() {
 			defer k.leave(s)
