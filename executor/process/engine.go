@@ -84,7 +84,6 @@ type Size struct{ Rows, Cols uint16 }
 type Engine struct {
 	cfg   Config // without an environment
 	drain time.Duration
-	hands int // bytes of kept output that are handed over, of all programs together
 
 	mu     sync.Mutex
 	env    []string
@@ -94,7 +93,7 @@ type Engine struct {
 
 // New returns an engine. The caller must call Close.
 func New(cfg Config) *Engine {
-	e := &Engine{cfg: cfg, env: cfg.Env, live: map[*Process]bool{}, drain: drainTime, hands: maxHanded}
+	e := &Engine{cfg: cfg, env: cfg.Env, live: map[*Process]bool{}, drain: drainTime}
 	e.cfg.Env = nil
 	if e.cfg.Max == 0 {
 		e.cfg.Max = defaultMax

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,18 +53,6 @@ type Text struct {
 	Total int64
 }
 
-// shorten keeps so many bytes of the beginning and of the end at most.
-func (t *Text) shorten(most int) {
-	if len(t.Head)+len(t.Tail) <= 2*most {
-		return
-	}
-	end := t.Tail
-	if len(end) < most { // it is what follows the head
-		end = slices.Concat(t.Head, t.Tail)
-	}
-	t.Head, t.Tail = t.Head[:min(most, len(t.Head))], end[len(end)-most:]
-}
-
 // kept is a Text that grows.
 type kept struct {
 	most  int // of each end
@@ -85,16 +72,6 @@ func (k *kept) add(data []byte) {
 		k.tail = tail.New(k.most)
 	}
 	_, _ = k.tail.Write(data[n:])
-}
-
-// restore goes on with a text that was kept.
-func (k *kept) restore(t Text) {
-	k.head, k.total = t.Head, t.Total
-	if len(t.Tail) > 0 {
-		k.most = len(t.Head) // nothing follows it there, also where it was shortened
-		k.tail = tail.New(k.most)
-		_, _ = k.tail.Write(t.Tail)
-	}
 }
 
 func (k *kept) text() Text {
@@ -142,15 +119,7 @@ func (p *Process) begin() {
 
 // read delivers the output of one source to its end.
 func (p *Process) read(s *source) {
-	defer func() {
-		p.moving.RLock()
-		defer p.moving.RUnlock()
-		_ = s.file.Close()
-	}()
-	if channel.Closed(p.over) { // before an upgrade
-		p.drop(s, make([]byte, dropSize))
-		return
-	}
+	defer func() { _ = s.file.Close() }()
 	settle := sync.OnceFunc(s.settle)
 	defer settle()
 	buf := make([]byte, readSize)
@@ -186,8 +155,6 @@ func (p *Process) deliver(s *source, buf []byte) error {
 
 // move delivers what one read returns, for which it does not wait.
 func (p *Process) move(s *source, fd int, buf []byte) error {
-	p.moving.RLock()
-	defer p.moving.RUnlock()
 	n, err := unix.Read(fd, buf)
 	switch {
 	case errors.Is(err, unix.EINTR):

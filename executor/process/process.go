@@ -69,10 +69,6 @@ type Process struct {
 
 	settling sync.WaitGroup // sources that have not yet delivered what was written before the end
 
-	// Freeze holds these, in this order, and then the lock of the input.
-	ending sync.Mutex   // held from the moment when the program is waited for until its output is whole
-	moving sync.RWMutex // read-locked while output is on its way to the listener, and while a source is closed
-
 	mu      sync.Mutex   // held while output is called, which may take long
 	output  func(Chunk)  // nil without a listener
 	kept    [3]kept      // by Stream, and both
@@ -153,8 +149,6 @@ func (p *Process) texts(r *Result) {
 // writes from then on is read and dropped, and a stream of input ends. It may be called at
 // any time.
 func (p *Process) Leave() {
-	p.moving.RLock()
-	defer p.moving.RUnlock()
 	if channel.Closed(p.launched) && p.command.Stream && p.input != nil {
 		p.input.close()
 	}
@@ -169,9 +163,7 @@ func (p *Process) Leave() {
 
 // wait is the one place where the program is waited for.
 func (p *Process) wait() {
-	if !channel.Closed(p.over) { // before an upgrade
-		p.awaitEnd()
-	}
+	p.awaitEnd()
 	p.Forget()
 	p.running.Wait()
 	p.engine.forget(p)
@@ -180,7 +172,6 @@ func (p *Process) wait() {
 // awaitEnd returns when the program has ended and its output is whole.
 func (p *Process) awaitEnd() {
 	p.tree.AwaitRoot()
-	p.ending.Lock()
 	state, _ := p.process.Wait() // an error leaves no state
 	close(p.exited)
 	if p.input != nil {
@@ -195,7 +186,6 @@ func (p *Process) awaitEnd() {
 	p.kept = [3]kept{}
 	p.mu.Unlock()
 	close(p.over)
-	p.ending.Unlock()
 }
 
 // ended says how the program ended. The caller holds mu.

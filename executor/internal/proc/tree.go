@@ -15,9 +15,6 @@ type Tree struct {
 // NewTree returns the tree of a process that was not yet waited for.
 func NewTree(root int) *Tree { return &Tree{root: root} }
 
-// EndedTree returns the tree of a process that was waited for, to which nothing is done.
-func EndedTree() *Tree { return &Tree{ended: true} }
-
 // Await returns when the root has ended and all that is left of the tree was
 // killed. The caller then waits for the root as for any process, and not before.
 func (t *Tree) Await() {
