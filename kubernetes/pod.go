@@ -39,6 +39,11 @@ const (
 	noteReady  = domain + "ready"      // when the first command ran; absent before
 	noteServer = domain + "server"     // the image that brought the server
 
+	// Annotations by which the cluster autoscaler and Karpenter leave the nodes of sandboxes
+	// in use alone, and may take those of warm ones.
+	noteEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	noteKeep  = "karpenter.sh/do-not-disrupt"
+
 	containerName = "sandbox"
 	initName      = "server"
 	serverDir     = "/.actiond"
@@ -273,6 +278,7 @@ func notesOf(s *sandbox.Spec, r *record, age time.Duration) map[string]string {
 	all := map[string]string{
 		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec,
 		noteUser: s.User + ":" + strconv.Itoa(userID(s, r.seed())), noteImage: s.Image,
+		noteEvict: strconv.FormatBool(r.Pool != ""), noteKeep: strconv.FormatBool(r.Pool == ""),
 	}
 	if r.Claim != "" {
 		all[noteClaim] = string(r.Claim)

@@ -131,6 +131,17 @@ func TestClaim(t *testing.T) {
 	if err != nil || !warm || s.ID != sandbox.ID("key") || s.Pool != "" || s.Name != "first" || s.State != sandbox.Ready || s.Instance != members[0].Instance && s.Instance != members[1].Instance {
 		t.Fatalf("Claim: %+v, %v, %v", s, warm, err)
 	}
+	list, err := w.CoreV1().Pods("agents").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range list.Items { // a node with it may be emptied, or not
+		used := string(pod.UID) == s.Instance || pod.Name == s.Instance
+		got := [2]string{pod.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], pod.Annotations["karpenter.sh/do-not-disrupt"]}
+		if want := [2]string{strconv.FormatBool(!used), strconv.FormatBool(used)}; got != want {
+			t.Errorf("%s, in use %t: got %v, want %v", pod.Name, used, got, want)
+		}
+	}
 	key, err := s.Key()
 	if err != nil || len(w.agent.claims) != 1 || w.agent.claims[0].Key != key || w.agent.claims[0].Env["A"] != "1" || w.agent.claims[0].TTL <= 0 {
 		t.Errorf("key %q, %v; claims %+v", key, err, w.agent.claims)
