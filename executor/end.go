@@ -9,11 +9,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/notebook"
 	"github.com/actiond/actiond/executor/process"
 )
+
+// upgraded says how a browser ended.
+const upgraded = "was ended by an upgrade of the server"
 
 // Running names the commands, cells and programs that run now, whether or not an action waits for
 // them. Background jobs of shells are not among them.
@@ -78,7 +80,7 @@ func (e *Executor) EndAll(ctx context.Context) (ended []string) {
 		if e.browser.Runs() {
 			ended = append(ended, "the browser")
 		}
-		ending.Go(func() { e.browser.StopAll(bash.Upgraded) })
+		ending.Go(func() { e.browser.StopAll(upgraded) })
 	}
 	for _, s := range e.mcp.Servers() {
 		ended = append(ended, fmt.Sprintf("MCP server %q", s.Name))

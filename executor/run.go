@@ -109,10 +109,7 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 // command turns the action's limits into the session's, and has w told how it goes on.
 func (e *Executor) command(a api.RunAction, req api.Request, w api.Watch, t *turn) bash.Command {
 	c := bash.Command{Text: a.Command, Input: a.IsInput, Hidden: a.Hidden, Hard: -1, Queue: w.Queue, Begin: w.Begin, Cancelled: w.Cancelled}
-	c.Waits = func(bash.Wait) (over func()) {
-		t.give()
-		return func() {}
-	}
+	c.Waits = t.give
 	if w.Output != nil {
 		c.Output = func(c bash.Chunk) { w.Output(api.Output{Offset: c.Offset, Missed: c.Missed, Data: c.Data}) }
 	}

@@ -50,7 +50,7 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 			return Result{}, err
 		}
 	}
-	c.starts(proc.Uptime(), proc.Deadline(c.Hard))
+	c.starts()
 	if err := s.takeTurn(ctx, c, typed); errors.Is(err, errAnotherWaits) {
 		outcome := TimedOut
 		if channel.Closed(c.Cancelled) {
@@ -88,29 +88,6 @@ func (s *Session) Run(ctx context.Context, c Command) (Result, error) {
 		return Result{}, err
 	}
 	return s.follow(ctx, cur, cur == nil, c)
-}
-
-// Continue goes on with a Run of a session that was frozen in another program of this process,
-// from its wait on: c is its command. The session waits for this call: see [Restore]. The error
-// is ErrNotHere where its command did not come.
-func (s *Session) Continue(ctx context.Context, c Command, w Wait) (Result, error) {
-	defer func() { s.turn <- struct{}{} }()
-	c.starts(w.Began, w.Until)
-	s.mu.Lock()
-	cur, sh := s.current, s.shell
-	here := cur != nil && cur.seq == w.Seq
-	if here && c.Output != nil {
-		s.listen(s.heard, c.Output)
-	}
-	s.mu.Unlock()
-	if sh != nil {
-		sh.attend()
-	}
-	if !here {
-		return Result{}, ErrNotHere
-	}
-	s.lookSoon(cur)
-	return s.follow(ctx, cur, w.Own, c)
 }
 
 // begins calls the hook of a command, once.
@@ -383,11 +360,11 @@ func (s *Session) forget(cur *running) {
 // wait waits for the end of cur or of one of the limits.
 func (s *Session) wait(ctx context.Context, cur *running, c Command, own bool) (Outcome, error) {
 	if c.Waits != nil {
-		defer c.Waits(Wait{Seq: cur.seq, Own: own, Began: c.began, Until: c.until})()
+		c.Waits()
 	}
 	pause := firstAsk
 	asks := after(c.AwaitsInput != nil, pause)
-	soft := after(c.Soft > 0, c.Soft-s.silence(c.began)) // which is long after an upgrade alone
+	soft := after(c.Soft > 0, c.Soft-s.silence(c.began))
 	for {
 		select {
 		case <-cur.done:

@@ -68,28 +68,19 @@ type Command struct {
 	// another, the wait. nil never is.
 	Cancelled <-chan struct{}
 
-	// Waits is called when Run waits for the end of a command, with what [Session.Continue]
-	// needs; over is called before Run goes on, and may wait while the session is frozen. nil
-	// calls nothing.
-	Waits func(Wait) (over func())
+	// Waits is called when Run begins to wait for the end of a command; nil is not.
+	Waits func()
 
 	began time.Duration    // when Run was called, as [proc.Uptime] returns it
-	until time.Duration    // the end of Hard, likewise; [proc.Never] for none
-	over  <-chan time.Time // the same; nil for none
+	over  <-chan time.Time // the end of Hard; nil for none
 }
 
 // starts sets when the wait begins and ends.
-func (c *Command) starts(began, until time.Duration) {
-	if c.began, c.until = began, until; until != proc.Never {
-		c.over = time.After(max(0, until-proc.Uptime()))
+func (c *Command) starts() {
+	c.began = proc.Uptime()
+	if until := proc.Deadline(c.Hard); until != proc.Never {
+		c.over = time.After(max(0, until-c.began))
 	}
-}
-
-// Wait is the state of a Run that waits for the end of a command, which can be written as JSON.
-type Wait struct {
-	Seq          int64 // of the command
-	Own          bool  // Run gave it to the shell
-	Began, Until time.Duration
 }
 
 // Outcome is the reason why Run returned.
@@ -179,7 +170,6 @@ type Session struct {
 	log        outputLog
 	drawn      int64     // offset where the screen was empty
 	start      int64     // offset where the output of the next answer begins
-	heard      int64     // offset where the output begins that no listener had before an upgrade
 	lastByte   time.Time // when the last output came
 	current    *running
 	seq        int64
@@ -210,9 +200,6 @@ var ErrClosed = errors.New("the session is closed")
 
 // ErrNotBegun says that a command was not begun, because its Begin returned an error.
 var ErrNotBegun = errors.New("the command was not begun")
-
-// ErrNotHere says that a command did not come with its session from another program.
-var ErrNotHere = errors.New("the command was not handed over")
 
 // errStart says that a shell ended or fell silent before it was ready, and errLate
 // that it fell silent.

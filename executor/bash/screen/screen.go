@@ -172,13 +172,6 @@ func (s *Screen) Restart() {
 	}
 }
 
-// Restore makes the screen show what [Screen.Text] of another one returned.
-func (s *Screen) Restore(text string, omitted int) {
-	s.Restart()
-	s.dropped = omitted
-	_, _ = s.Write([]byte(text))
-}
-
 // AltActive reports whether a program has switched to the alternate screen.
 func (s *Screen) AltActive() bool { return s.alt != nil }
 
