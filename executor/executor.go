@@ -21,6 +21,7 @@ import (
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/browse"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/executor/internal/keeper"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/llm"
 	"github.com/actiond/actiond/executor/mcp"
@@ -159,9 +160,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 
 // Start starts the default session, unless an action has, and returns when it is
 // ready: from then on Ready returns nil. ctx bounds the wait. Other methods may be
-// called meanwhile.
+// called meanwhile, but Close only after ctx has ended.
 func (e *Executor) Start(ctx context.Context) error {
-	if _, err := e.sessions.get(ctx, ""); err != nil {
+	_, err := e.sessions.get(ctx, "")
+	for errors.Is(err, keeper.ErrClosed) && ctx.Err() == nil { // by Export, or by a request
+		_, err = e.sessions.get(ctx, "")
+	}
+	if err != nil {
 		return fmt.Errorf("starting the default session: %w", err)
 	}
 	e.ready.Store(true)

@@ -365,3 +365,43 @@ func TestManySessions(t *testing.T) {
 		t.Errorf("%d sessions, want %d", got, many+1)
 	}
 }
+
+// The variables of an owner who comes while the first shell reads its start files are in it.
+func TestExportDuringStart(t *testing.T) {
+	t.Parallel()
+	dir, home := t.TempDir(), t.TempDir()
+	begun, gate := filepath.Join(home, "begun"), filepath.Join(home, "gate")
+	text := fmt.Sprintf(": >>%s; until [ -e %s ]; do sleep 0.01; done\n", begun, gate)
+	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := executor.New(t.Context(), executor.Config{WorkingDir: dir, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	started, exported := make(chan error, 1), make(chan error, 1)
+	go func() { started <- e.Start(t.Context()) }()
+	for {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if e.Ready() == nil {
+		t.Error("it is ready while its shell starts")
+	}
+	go func() { exported <- e.Export(t.Context(), map[string]string{"OWNER": "ada"}) }()
+	for e.Exported() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-exported, <-started, e.Ready()); err != nil {
+		t.Fatal(err)
+	}
+	if o := run(t, e, "", "echo $OWNER"); o.Content != "ada" {
+		t.Errorf("got %q", o.Content)
+	}
+}
