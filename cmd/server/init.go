@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/handover"
+	"github.com/actiond/actiond/internal/memfile"
 )
 
 // passedOn are the signals that PID 1 hands to the server. All but the last two are to end it.
@@ -39,7 +39,7 @@ type initProcess struct {
 	args     []string
 	told     chan os.Signal // those that are passed on
 	exits    chan os.Signal // SIGCHLD
-	memory   *handover.Memory
+	memory   *memfile.File
 	stopping bool // the server was told to end
 	crashes  []time.Time
 }
@@ -54,7 +54,7 @@ func runInit(args []string) (status int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("taking in orphans: %w", err)
 	}
-	memory, err := handover.NewMemory()
+	memory, err := memfile.New()
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func runInit(args []string) (status int, err error) {
 // serve runs the server until it ends.
 func (p *initProcess) serve() (ended unix.WaitStatus, err error) {
 	server, err := os.StartProcess("/proc/self/exe", p.args, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.File()},
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, p.memory.OSFile()},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("starting the server: %w", err)

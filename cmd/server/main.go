@@ -28,8 +28,8 @@ import (
 
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/executor/journal"
-	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
 )
@@ -237,7 +237,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	}
 	if up.memory == nil && cfg.NoUpgrade == "" {
 		var err error
-		if up.memory, err = handover.NewMemory(); err != nil {
+		if up.memory, err = memfile.New(); err != nil {
 			cfg.NoUpgrade = err.Error()
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/server"
 )
 
@@ -23,14 +23,14 @@ type remembered struct {
 
 // recall opens the memory that an init or an upgrade gave to this server, and reads what the
 // server before it left; last is nil for the first one.
-func recall(opts *options, p *passed) (memory *handover.Memory, last *remembered, err error) {
+func recall(opts *options, p *passed) (memory *memfile.File, last *remembered, err error) {
 	switch {
 	case p != nil:
 		memory = p.memory
 	case opts.memoryFD == 0:
 		return nil, nil, nil
 	default:
-		if memory, err = handover.OpenMemory(opts.memoryFD); err != nil {
+		if memory, err = memfile.Open(opts.memoryFD); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -42,7 +42,7 @@ func recall(opts *options, p *passed) (memory *handover.Memory, last *remembered
 }
 
 // load reads what a server wrote to its memory.
-func load(memory *handover.Memory) (last *remembered, err error) {
+func load(memory *memfile.File) (last *remembered, err error) {
 	last = &remembered{}
 	if err := memory.Load(last); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func load(memory *handover.Memory) (last *remembered, err error) {
 }
 
 // remember writes what recall reads.
-func remember(memory *handover.Memory, f server.Frozen, user *identity.User, env map[string]string) error {
+func remember(memory *memfile.File, f server.Frozen, user *identity.User, env map[string]string) error {
 	now, err := sinceBoot()
 	if err != nil {
 		return err

@@ -13,12 +13,13 @@ import (
 	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/server"
 )
 
 // passed is what the program before in this process left to this one.
 type passed struct {
-	memory   *handover.Memory
+	memory   *memfile.File
 	listener net.Listener // nil for a check
 }
 
@@ -44,7 +45,7 @@ func takePassed(args []string) (rest []string, p *passed, err error) {
 		return nil, nil, usagef("%s is for the server itself", handover.Command)
 	}
 	p = &passed{}
-	if p.memory, err = handover.OpenMemory(descriptors[0]); err != nil {
+	if p.memory, err = memfile.Open(descriptors[0]); err != nil {
 		return nil, nil, err
 	}
 	if len(descriptors) > 1 {
@@ -86,7 +87,7 @@ type upgrader struct {
 	exec     *executor.Executor
 	listener net.Listener
 	program  *handover.Program // nil before one was received
-	memory   *handover.Memory  // nil where there is neither an init nor an upgrade
+	memory   *memfile.File     // nil where there is neither an init nor an upgrade
 }
 
 // noUpgrade says why this server cannot be upgraded in place, "" where it can.
@@ -106,7 +107,7 @@ func (u *upgrader) Receive(ctx context.Context, r io.Reader) (version string, er
 	if err != nil {
 		return "", err
 	}
-	if err := p.Accepts(ctx, u.memory.File(), u.args, u.env); err != nil {
+	if err := p.Accepts(ctx, u.memory.OSFile(), u.args, u.env); err != nil {
 		p.Close()
 		return "", err
 	}
@@ -127,7 +128,7 @@ func (u *upgrader) End(ctx context.Context) []string { return u.exec.EndAll(ctx)
 func (u *upgrader) Execute() error {
 	var failed error
 	err := httpserver.Descriptor(u.listener, func(fd int) error {
-		failed = u.program.Exec(u.args, int(u.memory.File().Fd()), fd)
+		failed = u.program.Exec(u.args, int(u.memory.OSFile().Fd()), fd)
 		return nil
 	})
 	return cmp.Or(failed, err)

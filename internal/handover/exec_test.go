@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/handover"
+	"github.com/actiond/actiond/internal/memfile"
 )
 
 // After a program that cannot be executed this one can open as many files as before.
@@ -27,7 +28,7 @@ func TestExecFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	memory, err := handover.NewMemory()
+	memory, err := memfile.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +42,13 @@ func TestExecFails(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil || before.Cur <= 100 {
 		t.Fatalf("the runtime raises the limit: got %+v, %v", before, err)
 	}
-	if err := program.Exec(nil, int(memory.File().Fd()), int(listener.Fd())); err == nil {
+	if err := program.Exec(nil, int(memory.OSFile().Fd()), int(listener.Fd())); err == nil {
 		t.Error("it was executed")
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after != before {
 		t.Errorf("got %+v, %v, want %+v", after, err, before)
 	}
-	for _, f := range []*os.File{memory.File(), listener} {
+	for _, f := range []*os.File{memory.OSFile(), listener} {
 		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 			t.Errorf("a child gets the %s: %d, %v", f.Name(), flags, err)
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,9 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-	jsonv1 "github.com/go-json-experiment/json/v1"
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/hostpath"
@@ -212,48 +208,3 @@ func (p *Program) Exec(args []string, memory, listener int) error {
 	}
 	return fmt.Errorf("executing the program: %w", err)
 }
-
-// memoryFile makes a file in memory that can be sealed and not executed. Linux 6.3 and later
-// seal it with F_SEAL_EXEC for that; with vm.memfd_noexec they do so unasked, or refuse others.
-func memoryFile(name string) (*os.File, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, flags)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("making a file in memory: %w", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-// form is that of memories. Names of files and values of variables need not be UTF-8, and
-// JSON has no other text: a byte of a string is the character with its number.
-var form = json.JoinOptions(jsonv1.DefaultOptionsV1(),
-	json.WithMarshalers(json.MarshalToFunc(func(to *jsontext.Encoder, s string) error {
-		characters := make([]rune, len(s))
-		for i := range len(s) {
-			characters[i] = rune(s[i])
-		}
-		return to.WriteToken(jsontext.String(string(characters)))
-	})),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(func(from *jsontext.Decoder, s *string) error {
-		token, err := from.ReadToken()
-		if err != nil {
-			return err
-		}
-		if token.Kind() != '"' {
-			return fmt.Errorf("got %v, want a string", token.Kind())
-		}
-		characters := token.String()
-		buf := make([]byte, 0, len(characters))
-		for _, c := range characters {
-			if c > math.MaxUint8 {
-				return fmt.Errorf("the character %U is no byte", c)
-			}
-			buf = append(buf, byte(c))
-		}
-		*s = string(buf)
-		return nil
-	})),
-)

@@ -1,4 +1,4 @@
-package handover_test
+package memfile_test
 
 import (
 	"reflect"
@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/handover"
+	"github.com/actiond/actiond/internal/memfile"
 )
 
 type state struct {
@@ -26,7 +26,7 @@ type state struct {
 // hand stores a value and loads it into another one, as the next program does.
 func hand(t *testing.T, from, to any) error {
 	t.Helper()
-	m, err := handover.NewMemory()
+	m, err := memfile.New()
 	if err != nil {
 		t.Fatal(err)
 	}

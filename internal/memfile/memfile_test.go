@@ -1,4 +1,4 @@
-package handover
+package memfile
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 // What was stored last is read, also where it is shorter than what was there.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	m, err := NewMemory()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,17 +24,17 @@ func TestMemory(t *testing.T) {
 	if err := m.Load(&got); err == nil || m.Written() {
 		t.Errorf("an empty one has %q, %v", got, err)
 	}
-	fd, err := unix.Dup(int(m.File().Fd()))
+	fd, err := unix.Dup(int(m.OSFile().Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := OpenMemory(fd)
+	other, err := Open(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
 	for i, want := range []string{strings.Repeat("long ", 100_000), "short", "", "no UTF-8: \xff", "last"} {
-		if err := []*Memory{m, other}[i%2].Store(want); err != nil {
+		if err := []*File{m, other}[i%2].Store(want); err != nil {
 			t.Fatal(err)
 		}
 		if err := other.Load(&got); err != nil || got != want || !m.Written() {
@@ -55,21 +55,21 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Only what NewMemory made is taken over.
-func TestOpenMemory(t *testing.T) {
+// Only what New made is taken over.
+func TestOpen(t *testing.T) {
 	t.Parallel()
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	state, err := memoryFile("state") // without the seals
+	state, err := create("state") // without the seals
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer state.Close()
 	for _, fd := range []int{int(file.Fd()), int(state.Fd()), 1 << 20} {
-		if _, err := OpenMemory(fd); err == nil {
+		if _, err := Open(fd); err == nil {
 			t.Errorf("descriptor %d was taken for a memory", fd)
 		}
 	}
@@ -80,12 +80,12 @@ func TestOpenMemory(t *testing.T) {
 			continue // before Linux 6.3
 		}
 		if err == nil {
-			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, memorySeals)
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := OpenMemory(fd)
+		m, err := Open(fd)
 		if err != nil {
 			t.Errorf("with flags %#x: %v", flags, err)
 			continue
@@ -97,7 +97,7 @@ func TestOpenMemory(t *testing.T) {
 // A process that is killed while it writes leaves one whole value.
 func TestMemoryOfTheKilled(t *testing.T) {
 	if os.Getenv("ACTIOND_TEST_WRITES") != "" {
-		m, err := OpenMemory(3)
+		m, err := Open(3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestMemoryOfTheKilled(t *testing.T) {
 		}
 	}
 	t.Parallel()
-	m, err := NewMemory()
+	m, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestMemoryOfTheKilled(t *testing.T) {
 	for range 20 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestMemoryOfTheKilled$")
 		cmd.Env = append(os.Environ(), "ACTIOND_TEST_WRITES=1")
-		cmd.ExtraFiles = []*os.File{m.File()}
+		cmd.ExtraFiles = []*os.File{m.OSFile()}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
