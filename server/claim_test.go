@@ -71,10 +71,10 @@ func TestClaimIsAcceptedOnce(t *testing.T) {
 // answered. Where that fails, the owner can try again.
 func TestClaimIsRemembered(t *testing.T) {
 	t.Parallel()
-	var kept []server.Frozen
+	var kept []server.Snapshot
 	var full error
 	s := newServer(t, withClaim, func(cfg *server.Config) {
-		cfg.Remember = func(f server.Frozen) error { kept = append(kept, f); return full }
+		cfg.Remember = func(f server.Snapshot) error { kept = append(kept, f); return full }
 	})
 	body := `{"key":"` + ownersKey + `","owner":"a","ttl_seconds":3600,"idle_seconds":60}`
 	renew := post("/v1/renew", `{"ttl_seconds":0}`)

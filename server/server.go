@@ -130,10 +130,10 @@ type Config struct {
 	Upgrader  Upgrader
 	NoUpgrade string
 	// Inherited is what the server before kept by Remember; nil begins anew.
-	Inherited *Frozen
+	Inherited *Snapshot
 	// Remember keeps what a server needs that takes this one's place after a crash. It is
 	// called one at a time, before a claim or a new limit is answered; nil keeps nothing.
-	Remember func(Frozen) error
+	Remember func(Snapshot) error
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent

@@ -38,8 +38,8 @@ type Upgrader interface {
 	Execute() error
 }
 
-// Frozen is what another program must know of a Server. It can be written as JSON.
-type Frozen struct {
+// Snapshot is what another program must know of a Server. It can be written as JSON.
+type Snapshot struct {
 	Key   []byte // the SHA-256 of the owner's key; nil without one
 	Owner string
 	// TTL is the time that is left, and Idle the limit; 0 means none.
@@ -50,9 +50,9 @@ type Frozen struct {
 // Upgrades counts the upgrades of a process, over all its programs.
 type Upgrades struct{ Done, Refused, Failed uint64 }
 
-func (s *Server) freeze() Frozen {
+func (s *Server) snapshot() Snapshot {
 	s.gate.mu.Lock()
-	f := Frozen{Upgrades: s.gate.upgrades}
+	f := Snapshot{Upgrades: s.gate.upgrades}
 	s.gate.mu.Unlock()
 	if who := s.owner.who.Load(); who != nil {
 		f.Key, f.Owner = who.key[:], who.name
@@ -74,11 +74,11 @@ func (s *Server) Remember() error {
 	}
 	s.memory.Lock()
 	defer s.memory.Unlock()
-	return s.cfg.Remember(s.freeze())
+	return s.cfg.Remember(s.snapshot())
 }
 
 // inherit takes over from another program.
-func (s *Server) inherit(f Frozen) {
+func (s *Server) inherit(f Snapshot) {
 	if who := (&identity{name: f.Owner}); copy(who.key[:], f.Key) == len(who.key) {
 		s.owner.who.Store(who)
 	}

@@ -245,7 +245,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		cfg.Upgrader = up
 	}
 	if up.memory != nil {
-		cfg.Remember = func(f server.Frozen) error { return remember(up.memory, f, user, exec.Exported()) }
+		cfg.Remember = func(f server.Snapshot) error { return remember(up.memory, f, user, exec.Exported()) }
 	}
 	if last != nil {
 		cfg.Inherited = &last.Server

@@ -17,7 +17,7 @@ import (
 type remembered struct {
 	At     time.Duration  // when it was written, on the kernel's monotonic clock
 	User   *identity.User // that commands run as
-	Server server.Frozen
+	Server server.Snapshot
 	Env    map[string]string // that came with the claim
 }
 
@@ -58,7 +58,7 @@ func load(memory *memfile.File) (last *remembered, err error) {
 }
 
 // remember writes what recall reads.
-func remember(memory *memfile.File, f server.Frozen, user *identity.User, env map[string]string) error {
+func remember(memory *memfile.File, f server.Snapshot, user *identity.User, env map[string]string) error {
 	now, err := sinceBoot()
 	if err != nil {
 		return err
