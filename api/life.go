@@ -42,6 +42,8 @@ type Life struct {
 	Deadline *time.Time `json:"deadline"`
 	// IdleSeconds is how long it may be idle before it ends itself; 0 means no limit.
 	IdleSeconds int `json:"idle_seconds"`
+	// UserID is the Unix id that commands have; nil from a server of an earlier version.
+	UserID *int `json:"user_id,omitempty"`
 }
 
 // Usage answers /v1/usage: what all processes of a sandbox use.

@@ -139,6 +139,11 @@ func TestCLI(t *testing.T) {
 	if got := c.ok("stats", "-o", "json", "build"); !strings.Contains(got, `"memory_limit": 268435456`) {
 		t.Errorf("stats: %s", got)
 	}
+	// An account of the image keeps its id.
+	c.ok("create", "--name", "image-account", "--user", "nobody", box)
+	if got := c.ok("inspect", "-o", "json", "image-account"); !strings.Contains(got, `"user": "nobody:`+strings.TrimSpace(c.ok("exec", "image-account", "id", "-u"))+`"`) {
+		t.Errorf("inspect: got %s, want the id of nobody in the image", got)
+	}
 	c.ok("pause", "build")
 	if code, _, stderr := c.run("exec", "build", "true"); code != 125 || !strings.Contains(stderr, "resume it with") {
 		t.Errorf("exec in a paused one: exit code %d, %s", code, stderr)

@@ -62,4 +62,5 @@ type Status struct {
 	Claimed  bool      // it has an owner
 	Since    time.Time // of the last action's end, or of the start
 	Deadline time.Time // zero: none
+	UserID   *int      // of the commands; nil: not known
 }

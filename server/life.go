@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -154,7 +155,11 @@ func (s *Server) working(h httpserver.Handler) httpserver.Handler {
 // status says how the sandbox is, and how long it will be.
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 	running := s.running()
-	answer := api.Life{Claimed: true}
+	uid := os.Geteuid()
+	if s.cfg.Owner != nil {
+		uid = s.cfg.Owner.UID
+	}
+	answer := api.Life{Claimed: true, UserID: &uid}
 	if who := s.owner.who.Load(); who != nil {
 		answer.Owner = who.name
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -182,6 +183,9 @@ func TestClockIsSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := time.Now()
+		if told.UserID == nil || *told.UserID != os.Geteuid() {
+			t.Errorf("%v: got user id %v", forward, told.UserID)
+		}
 		if told.IdleSince == nil || told.IdleSince.Before(begun) || told.IdleSince.After(now) {
 			t.Errorf("%v: idle since %v, want something between %v and %v", forward, told.IdleSince, begun, now)
 		}

@@ -108,7 +108,7 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 	if err != nil {
 		return sandbox.Status{}, err
 	}
-	s := sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now()}
+	s := sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now(), UserID: life.UserID}
 	if life.IdleSince != nil {
 		s.Since = *life.IdleSince
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -162,8 +164,8 @@ const (
 	askMost = 16
 )
 
-// AskHow turns the state of those that are ready into busy or idle, where their
-// servers tell.
+// AskHow turns the state of those that are ready into busy or idle, and the id of their user
+// into the one that commands have, where their servers tell.
 func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) {
 	if reader, ok := driver.(sandbox.KeyReader); ok && len(all) > askMost {
 		_ = reader.ReadKeys(ctx, all) // each then reads its own
@@ -183,12 +185,17 @@ func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) 
 			if err != nil {
 				return
 			}
-			switch status, err := (agent.Agent{}).Status(ctx, s.Dial, key); {
-			case err != nil:
-			case status.Busy:
+			status, err := agent.Agent{}.Status(ctx, s.Dial, key)
+			if err != nil {
+				return
+			}
+			s.State = sandbox.Idle
+			if status.Busy {
 				s.State = sandbox.Busy
-			default:
-				s.State = sandbox.Idle
+			}
+			// An account of the image may have another id than the one that was chosen.
+			if name, _, named := strings.Cut(s.User, ":"); named && status.UserID != nil {
+				s.User = name + ":" + strconv.Itoa(*status.UserID)
 			}
 		})
 	}
