@@ -86,8 +86,14 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 	for _, at := range servers {
 		tell(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
 	}
+	var reached []string
 	for _, at := range metadata {
-		tell(pod, peer{address: netip.MustParseAddr(at)}, 80, "sandboxes reach a cloud's metadata service at "+at)
+		if admits(policies, pod, peer{address: netip.MustParseAddr(at)}, 80, corev1.ProtocolTCP) {
+			reached = append(reached, at)
+		}
+	}
+	if len(reached) > 0 {
+		found = append(found, "sandboxes reach the metadata service of a cloud (one of "+strings.Join(reached, ", ")+")")
 	}
 	if what := leak(policies, peer{namespace: d.namespace, labels: podLabels(&sandbox.Spec{Network: "none"}, "")}); what != "" {
 		found = append(found, "sandboxes with --network none "+what)

@@ -69,7 +69,7 @@ func TestExamine(t *testing.T) {
 			{Status: "weaker", About: "network", Text: "sandboxes reach each other"},
 			{Status: "weaker", About: "network", Text: "Pods of other namespaces reach sandboxes"},
 			{Status: "weaker", About: "network", Text: "sandboxes reach the API server at 10.96.0.1:443"},
-			{Status: "weaker", About: "network", Text: "metadata service at 169.254.169.254"},
+			{Status: "weaker", About: "network", Text: "the metadata service of a cloud (one of 169.254.169.254, 169.254.170.2, "},
 			{Status: "weaker", About: "network", Text: "none reach the network"},
 			{Status: "weaker", About: "network plugin", Text: "no network plugin that enforces policies was found"},
 			{Status: "weaker", About: "user namespaces", Text: "user ids of these nodes: "},
