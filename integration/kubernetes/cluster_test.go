@@ -22,6 +22,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,9 +52,13 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	status := 1
 	var err error
-	if shared, err = startCluster(); err != nil {
+	switch shared, err = startCluster(); {
+	case err != nil:
 		log.Printf("the cluster did not start: %v", err)
-	} else {
+	case os.Getenv("ACTIOND_CLUSTER_UP") != "": // 'make cluster-up': it is for a person
+		shared.awaitSignal()
+		status = 0
+	default:
 		status = m.Run()
 	}
 	if shared != nil {
@@ -139,6 +144,21 @@ func (c *cluster) joinPods() (err error) {
 		return err
 	}
 	return os.WriteFile("/proc/sys/"+filtered, []byte("0"), 0o644)
+}
+
+// awaitSignal says how to use the cluster, and waits until it is to end.
+func (c *cluster) awaitSignal() {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, os.Interrupt, syscall.SIGTERM)
+	fmt.Printf(`The cluster is ready, with one node. In another terminal:
+
+  export KUBECONFIG=%s ACTIOND_ON=kubernetes ACTIOND_SERVER_IMAGE=%s
+  kubectl get nodes
+  bin/runtimectl run %s -- uname -a
+
+Images: %s, %s. Ctrl-C ends the cluster and everything in it.
+`, c.kubeconfig(), serverImage, busyboxImage, busyboxImage, hostImage)
+	<-ended
 }
 
 // kubeconfig is the file for kubectl and for the driver.
