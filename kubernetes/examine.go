@@ -19,11 +19,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
 
 // policyAdvice says how to get the network policies.
 const policyAdvice = "'runtimectl manifests' prints policies: apply them to the namespace"
+
+// examineAdmission has the API server admit the Pod of a sandbox with the default limits,
+// without making it: the Pod Security of the namespace, its LimitRange and quota and webhooks
+// are asked so.
+func (d *Driver) examineAdmission(ctx context.Context) sandbox.Finding {
+	const about = "admission"
+	spec := sandbox.Spec{Image: "doctor.invalid/image"}
+	if err := spec.Complete(); err != nil {
+		return sandbox.Finding{Status: "note", About: about, Text: err.Error()}
+	}
+	r := newRecord(sandbox.ID(random.Hex(8)), spec.Hash(), &spec)
+	_, err := d.pods().Create(ctx, podFor(&spec, r, &d.config), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		err = d.creationError(ctx, "a trial", err)
+		return sandbox.Finding{
+			Status: "missing", About: about, Text: "the API server refuses the Pod of a sandbox: " + err.Error(),
+			So: "look at the labels pod-security.kubernetes.io/* of namespace " + d.namespace + ", and at its LimitRanges and ResourceQuotas",
+		}
+	}
+	return sandbox.Finding{Status: "ok", About: about, Text: "the API server admits the Pod of a sandbox with the default limits"}
+}
 
 // examineNetwork says what the policies of the namespace admit, and whether the
 // cluster's network obeys them.

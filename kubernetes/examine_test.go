@@ -119,6 +119,24 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// Doctor asks whether a Pod of a sandbox would be admitted, and makes none.
+func TestExamineAdmission(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var options metav1.CreateOptions
+	w.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		options = action.(clienttesting.CreateActionImpl).CreateOptions
+		return true, &corev1.Pod{}, nil
+	})
+	if found := w.examine(t); !has(found, "ok", "admission", "admits the Pod of a sandbox") || !slices.Equal(options.DryRun, []string{metav1.DryRunAll}) {
+		t.Errorf("%+v, with the options %+v", found, options)
+	}
+	w.fail("create", "pods", false, apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New("violates PodSecurity \"restricted:latest\"")))
+	if found := w.examine(t); !has(found, "missing", "admission", "violates PodSecurity") {
+		t.Errorf("%+v", found)
+	}
+}
+
 // Doctor knows nodes that can mount the server's image.
 func TestExamineImageVolumes(t *testing.T) {
 	t.Parallel()

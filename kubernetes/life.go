@@ -326,6 +326,8 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 			Status: "missing", About: "server", Text: "no image brings the server into Pods",
 			So: "make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image",
 		})
+	} else {
+		found = append(found, d.examineAdmission(ctx))
 	}
 	network, err := d.examineNetwork(ctx)
 	found = append(found, network...)
