@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -35,7 +36,11 @@ func startViewer(ctx context.Context, opts *options, exec *executor.Executor, us
 		return func() {}
 	}
 	url := fmt.Sprintf("http://localhost:%d", listener.Addr().(*net.TCPAddr).Port)
-	if err := user.Do(func() error { return replaceFile(temps, viewerURLFile, url) }); err != nil {
+	err = user.Do(func() error { return replaceFile(temps, viewerURLFile, url) })
+	switch {
+	case errors.Is(err, fs.ErrPermission): // /tmp is sticky: on a host that several users share this is so for all but the first
+		logger.InfoContext(ctx, "agents find another user's file viewer, whose server was first on this host", slog.String("file", viewerURLFile), slog.String("url", url))
+	case err != nil:
 		logger.WarnContext(ctx, "agents will not find the file viewer", slog.String("url", url), slog.Any("error", err))
 	}
 	viewer := server.Viewer(exec.As) //nolint:contextcheck // its requests end with their connections
