@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"

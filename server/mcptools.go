@@ -15,9 +15,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
-	"github.com/actiond/actiond/executor/journal"
 )
 
 // toolsPath is where the sandbox's tools are offered.

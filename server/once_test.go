@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/server"
 )
 

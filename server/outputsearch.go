@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/server"
 )
 

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/tempfile"
 )

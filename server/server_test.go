@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/server"
 )
 

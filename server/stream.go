@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 )
 
 // The forms of a streamed answer.

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/shorten"

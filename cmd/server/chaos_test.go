@@ -26,9 +26,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/tempfile"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/internal/mark"
 )
 

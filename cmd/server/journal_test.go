@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/actions/journal"
 )
 
 // Each working directory and address has its own journal; where it cannot be used, or

@@ -26,8 +26,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/executor"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/internal/tempfile"

@@ -9,8 +9,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/executor"
-	"github.com/actiond/actiond/executor/journal"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/memfile"

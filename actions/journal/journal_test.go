@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/actiond/actiond/executor/journal"
+	"github.com/actiond/actiond/actions/journal"
 )
 
 func open(tb testing.TB, cfg journal.Config) *journal.Journal {
