@@ -13,7 +13,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/browse"
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // The words of the browse observation are the reference's: clients and their
@@ -234,7 +234,7 @@ func (e *Executor) saveScreenshot(data []byte) *string {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the user's own, like all in the workspace
 			return err
 		}
-		return fsutil.WriteNew(path, data, 0o644)
+		return files.WriteNew(path, data, 0o644)
 	})
 	if err != nil {
 		return nil

@@ -30,9 +30,9 @@ import (
 	"github.com/actiond/actiond/executor/process"
 	"github.com/actiond/actiond/executor/search"
 	"github.com/actiond/actiond/executor/waiting"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/mark"
-	"github.com/actiond/actiond/internal/tempfile"
 )
 
 // Config says how an Executor works. WorkingDir is required and must exist.
@@ -62,7 +62,7 @@ type Config struct {
 	StateDir string
 	// Temps records the temporary files that edits make in StateDir; nil records
 	// nothing.
-	Temps *tempfile.Ledger
+	Temps *files.Ledger
 	// Plugins are the parts that the launcher asked for, by their names in the
 	// reference. nil means all; a list without "jupyter" switches run_ipython off,
 	// and one with "agent_skills" imports these into each kernel.

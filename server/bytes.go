@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/userfile"
 )
 
 // Incoming is the new content of a file, received before it takes the file's place. It is
@@ -66,7 +66,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
-		tag, err := userfile.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
+		tag, err := files.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
 		if err != nil {
 			return fileError(err, name, http.StatusNotFound)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // downloadFiles streams a directory as a zip, or a zip with one file in it.
@@ -142,7 +142,7 @@ func (p *packer) count(ctx context.Context, dir *os.File, prefix string, depth i
 
 // openBelow opens a directory in another one, and follows no link to one.
 func openBelow(dir *os.File, name string) (*os.File, error) {
-	return userfile.OpenAt(dir, name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unixFlags)
+	return files.OpenAt(dir, name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unixFlags)
 }
 
 // add counts a member.
@@ -252,7 +252,7 @@ var (
 // was listed.
 func (p *packer) open(dir *os.File, name string) (f *os.File, info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
-		if f, err = userfile.OpenAt(dir, name, os.O_RDONLY|unixFlags); err != nil {
+		if f, err = files.OpenAt(dir, name, os.O_RDONLY|unixFlags); err != nil {
 			return err
 		}
 		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // unixFlags keep a FIFO at the path from blocking us, and a terminal from becoming
@@ -31,7 +31,7 @@ func statFile(name string) (fs.FileInfo, error) {
 
 // openFile opens a file that a caller named, for reading.
 func openFile(name string) (*os.File, error) {
-	return userfile.Open(name, os.O_RDONLY|unixFlags, 0)
+	return files.Open(name, os.O_RDONLY|unixFlags, 0)
 }
 
 // portion is how many entries of a directory are held at a time: an agent can make
@@ -40,7 +40,7 @@ const portion = 128
 
 // openDirectory opens a directory and nothing else.
 func openDirectory(name string) (*os.File, error) {
-	return userfile.Open(name, os.O_RDONLY|syscall.O_DIRECTORY|unixFlags, 0)
+	return files.Open(name, os.O_RDONLY|syscall.O_DIRECTORY|unixFlags, 0)
 }
 
 // readPortion returns the next entries of a directory, by name, and whether these

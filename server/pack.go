@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/archive"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // maxLeftOut bounds what the archive of a download says of files that are not in it.
@@ -65,7 +65,7 @@ func (s *Server) packFiles(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) openParent(dir, base string) (parent *os.File, err error) {
 	err = s.cfg.As(func() error {
 		// A user may pass through directories whose names are not the user's to list.
-		if parent, err = userfile.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		if parent, err = files.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 			return err
 		}
 		return checkPackable(parent, base)

@@ -16,8 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/tempfile"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // arrival is a file or a directory that is put into a directory.
@@ -160,7 +159,7 @@ func (s *Server) replace(root *os.Root, above string, a arrival) error {
 	}
 	if !keepsInode(root, a.name, old, info) {
 		err := s.swap(root, above, a, info)
-		if !errors.Is(tempfile.InPlace(err), tempfile.ErrInPlace) {
+		if !errors.Is(files.InPlace(err), files.ErrInPlace) {
 			return err
 		}
 	}
@@ -172,7 +171,7 @@ func (s *Server) replace(root *os.Root, above string, a arrival) error {
 func openOld(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|unixFlags, 0)
 	if err == nil {
-		if err = userfile.Check(f, os.O_WRONLY); err != nil {
+		if err = files.Check(f, os.O_WRONLY); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -195,7 +194,7 @@ func keepsInode(root *os.Root, name string, f *os.File, info fs.FileInfo) bool {
 	if named, err := root.Lstat(name); err != nil || !named.Mode().IsRegular() {
 		return true
 	}
-	return tempfile.HasAttributes(f)
+	return files.HasAttributes(f)
 }
 
 // swap puts a new file into the place of another one, whose mode and owner it gets, or
@@ -212,7 +211,7 @@ func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) e
 	defer t.Discard()
 	if old != nil {
 		stat := old.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // keepsInode looked
-		if err := tempfile.Give(t.File, int(stat.Uid), int(stat.Gid)); err != nil {
+		if err := files.Give(t.File, int(stat.Uid), int(stat.Gid)); err != nil {
 			return err
 		}
 	}
@@ -220,7 +219,7 @@ func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) e
 		return err
 	}
 	if old != nil {
-		if err := t.Chmod(old.Mode() & tempfile.ModeBits); err != nil {
+		if err := t.Chmod(old.Mode() & files.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -290,7 +289,7 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 	defer func() {
 		for _, d := range slices.Backward(made) { // the user reaches none before all are done
 			if err == nil {
-				err = errors.Join(d.Chmod(0o755), tempfile.Give(d, s.cfg.Owner.UID, s.cfg.Owner.GID))
+				err = errors.Join(d.Chmod(0o755), files.Give(d, s.cfg.Owner.UID, s.cfg.Owner.GID))
 			} else {
 				removeOwn(d.Name())
 			}
@@ -330,7 +329,7 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 	if err := fillFrom(t.File, a); err != nil {
 		return err
 	}
-	if err := errors.Join(t.Chmod(mode), tempfile.Give(t.File, s.cfg.Owner.UID, s.cfg.Owner.GID), t.Close()); err != nil {
+	if err := errors.Join(t.Chmod(mode), files.Give(t.File, s.cfg.Owner.UID, s.cfg.Owner.GID), t.Close()); err != nil {
 		return err
 	}
 	if old == nil { // and still nothing
@@ -343,18 +342,18 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 // components that are missing, for this process's user alone. It returns these,
 // outermost first, and the directory.
 func makeOwn(dir string) (made []*os.File, at *os.File, err error) {
-	if at, err = tempfile.OpenNoLinks("/"); err != nil {
+	if at, err = files.OpenNoLinks("/"); err != nil {
 		return nil, nil, err
 	}
 	for name := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
 		if name == "" {
 			continue
 		}
-		next, err := tempfile.OpenChild(at, name)
+		next, err := files.OpenChild(at, name)
 		isNew := errors.Is(err, fs.ErrNotExist)
 		if isNew {
 			if err = unix.Mkdirat(int(at.Fd()), name, 0o700); err == nil {
-				next, err = tempfile.OpenChild(at, name)
+				next, err = files.OpenChild(at, name)
 			}
 		}
 		if len(made) == 0 || made[len(made)-1] != at {
@@ -376,7 +375,7 @@ func makeOwn(dir string) (made []*os.File, at *os.File, err error) {
 // removeOwn removes an empty directory that makeOwn made. It follows no link: the user
 // may own the directories above it and replace them meanwhile.
 func removeOwn(dir string) {
-	above, err := tempfile.OpenNoLinks(path.Dir(dir))
+	above, err := files.OpenNoLinks(path.Dir(dir))
 	if err != nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/tempfile"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/server"
 )
 
@@ -150,12 +150,12 @@ func TestOwnFilesAreRecovered(t *testing.T) {
 	}
 	state, dir := t.TempDir(), t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
-	l, _, err := tempfile.OpenLedger(state, asNobody)
+	l, _, err := files.OpenLedger(state, asNobody)
 	must(t, err)
-	f, err := l.CreateOwn(tempfile.System{}, "", dir, 0o600)
+	f, err := l.CreateOwn(files.System{}, "", dir, 0o600)
 	must(t, err)
 	must(t, l.Close())
-	l, left, err := tempfile.OpenLedger(state, asNobody)
+	l, left, err := files.OpenLedger(state, asNobody)
 	must(t, err)
 	defer l.Close()
 	if _, err := os.Lstat(f.Name()); !os.IsNotExist(err) || len(left) > 0 {

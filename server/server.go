@@ -19,8 +19,8 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/tempfile"
 )
 
 // Executor carries out what the server is asked for. All methods may be called
@@ -143,7 +143,7 @@ type Config struct {
 	// /sys/fs/cgroup.
 	ControlGroup string
 	// Temps records the temporary files of uploads; nil records nothing.
-	Temps *tempfile.Ledger
+	Temps *files.Ledger
 	// Owner is the sandbox's user, where this process may write files that As may
 	// not; nil otherwise. Only requests with a key write such files.
 	Owner *Owner

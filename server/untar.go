@@ -11,8 +11,8 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/archive"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/userfile"
 )
 
 // unpackArchive puts the files of a tar archive into a directory as they come.
@@ -25,7 +25,7 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 	}
 	var dir *os.File
 	err = s.cfg.As(func() (err error) {
-		dir, err = userfile.Open(name, os.O_RDONLY|unix.O_DIRECTORY|unixFlags, 0)
+		dir, err = files.Open(name, os.O_RDONLY|unix.O_DIRECTORY|unixFlags, 0)
 		return err
 	})
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/tempfile"
 )
 
 var (
@@ -846,7 +846,7 @@ func (c *chaos) checkTemps() {
 
 // checkState looks for temporary files in the state directory, and opens the journal.
 func (c *chaos) checkState() {
-	ledger, left, err := tempfile.OpenLedger(c.state, func(f func() error) error { return f() })
+	ledger, left, err := files.OpenLedger(c.state, func(f func() error) error { return f() })
 	if err != nil || len(left) > 0 {
 		c.Errorf("temporary files: %v, %v", left, err)
 	}

@@ -28,9 +28,9 @@ import (
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
-	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
 )
 
@@ -195,11 +195,11 @@ func awaitStart(ctx context.Context, name string) error {
 // openTemps removes the temporary files that a crash left, and opens the list of those
 // that are made from now on; nil without a state directory, or where the list cannot be
 // used, without which everything else works.
-func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempfile.Ledger {
+func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *files.Ledger {
 	if stateDir == "" {
 		return nil
 	}
-	temps, left, err := tempfile.OpenLedger(stateDir, user.Do)
+	temps, left, err := files.OpenLedger(stateDir, user.Do)
 	if err != nil {
 		logger.Warn("a crash will leave temporary files behind", slog.Any("error", err))
 	}
@@ -212,7 +212,7 @@ func openTemps(stateDir string, user *identity.User, logger *slog.Logger) *tempf
 // serve answers while the first shell starts, whose start files may take long: files and
 // programs need no shell, and a command waits for its own. It ends where that shell cannot
 // be started.
-func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger, last *remembered, up *upgrader) error {
+func serve(ctx context.Context, opts *options, exec *executor.Executor, actions *journal.Journal, user *identity.User, temps *files.Ledger, logger *slog.Logger, last *remembered, up *upgrader) error {
 	var owner *server.Owner
 	if c := user.Credential(); c != nil {
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}

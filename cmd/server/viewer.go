@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/identity"
-	"github.com/actiond/actiond/internal/tempfile"
 	"github.com/actiond/actiond/server"
 )
 
@@ -26,7 +26,7 @@ const viewerURLFile = "/tmp/oh-server-url"
 // server with a port has one. Behind a Unix socket, which the reference does not
 // know, there is one where there is a browser that could look at it. Without it
 // everything else works: what is wrong is logged.
-func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *tempfile.Ledger, logger *slog.Logger) (stop func()) {
+func startViewer(ctx context.Context, opts *options, exec *executor.Executor, user *identity.User, temps *files.Ledger, logger *slog.Logger) (stop func()) {
 	if strings.HasPrefix(opts.addr, "unix:") && !exec.Capabilities()["browse_interactive"].Available {
 		return func() {}
 	}
@@ -75,8 +75,8 @@ func listenNear(ctx context.Context, addr string) (listener net.Listener, err er
 
 // replaceFile puts a new file in the place of whatever has that name: others may
 // write to the directory, and a link of theirs must lead nowhere.
-func replaceFile(temps *tempfile.Ledger, path, content string) error {
-	f, err := temps.Create(tempfile.System{}, "", filepath.Dir(path), 0o600)
+func replaceFile(temps *files.Ledger, path, content string) error {
+	f, err := temps.Create(files.System{}, "", filepath.Dir(path), 0o600)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/terminal"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -190,7 +190,7 @@ func (t *pty) unread() (typed []byte) {
 			typed = slices.Grow(typed, pieceSize)
 			var n int
 			// The read first has the kernel take over the bytes that are on their way.
-			n, err = fsutil.Read(uintptr(fd), typed[len(typed):cap(typed)])
+			n, err = files.Read(uintptr(fd), typed[len(typed):cap(typed)])
 			typed = typed[:len(typed)+n]
 		}
 		return unix.IoctlSetTermios(fd, unix.TCSETS, before)

@@ -21,10 +21,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/random"
 )
@@ -555,7 +555,7 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 			r.sh.reporting.Lock()
 			locked = true
 		}
-		n, err = fsutil.Read(fd, p)
+		n, err = files.Read(fd, p)
 		if errors.Is(err, unix.EAGAIN) {
 			r.sh.reporting.Unlock()
 			locked = false
@@ -567,7 +567,7 @@ func (r reportReader) Read(p []byte) (n int, err error) {
 		r.sh.reporting.Lock()
 	}
 	if errors.Is(over, os.ErrDeadlineExceeded) && r.sh.late < maxPipe { // what lies in the pipe is read however late it is
-		n, err = fsutil.ReadNow(r.sh.reports, p)
+		n, err = files.ReadNow(r.sh.reports, p)
 		r.sh.late, over = r.sh.late+n, nil
 	}
 	if err = cmp.Or(over, err); err != nil {
@@ -612,7 +612,7 @@ func (sh *shell) emptyBegins() (data []byte, err error) {
 	for err == nil && len(data) < maxPipe {
 		data = slices.Grow(data, 512)
 		var n int
-		n, err = fsutil.ReadNow(sh.begins, data[len(data):cap(data)])
+		n, err = files.ReadNow(sh.begins, data[len(data):cap(data)])
 		data = data[:len(data)+n]
 	}
 	return data, err

@@ -15,8 +15,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // do carries out one call. The error is a *failure if the call is wrong or
@@ -505,7 +505,7 @@ func (e element) upload(ctx context.Context, files []string) error {
 }
 
 func readable(file string) error {
-	f, err := fsutil.OpenNonBlocking(file)
+	f, err := files.OpenNonBlocking(file)
 	if err != nil {
 		return err
 	}

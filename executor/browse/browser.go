@@ -15,8 +15,8 @@ import (
 
 	"github.com/chromedp/cdproto/browser"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/keeper"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -373,12 +373,12 @@ const maxNumber = 10_000
 func (c *chromium) save(d download) (path string, err error) {
 	err = c.cfg.User.Do(func() error {
 		source := c.downloaded(d.guid)
-		f, err := fsutil.OpenNonBlocking(source)
+		f, err := files.OpenNonBlocking(source)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := fsutil.NonBlockingReader(f)
+		in, err := files.NonBlockingReader(f)
 		if err != nil {
 			return err
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/tail"
 )
 
@@ -147,7 +147,7 @@ func (c *chromium) prepare() (err error) {
 	if err = os.Mkdir(c.downloadDir(), 0o700); err != nil {
 		return err
 	}
-	return fsutil.WriteNew(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
+	return files.WriteNew(filepath.Join(c.dir, "Default", "Preferences"), []byte(preferences), 0o600)
 }
 
 func (c *chromium) downloadDir() string { return filepath.Join(c.dir, "downloads") }

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -62,15 +62,15 @@ func (p *Page) readFile(cfg *Config, path string) error {
 		path = unescaped
 	}
 	return cfg.User.Do(func() error {
-		f, err := fsutil.OpenNonBlocking(path)
-		if errors.Is(err, fsutil.ErrNotRegular) {
+		f, err := files.OpenNonBlocking(path)
+		if errors.Is(err, files.ErrNotRegular) {
 			return fail("Error", "%s is not a regular file", path)
 		}
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := fsutil.NonBlockingReader(f)
+		in, err := files.NonBlockingReader(f)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/actiond/actiond/executor/internal/document"
 	"github.com/actiond/actiond/executor/internal/worker"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // documentClipped is the note below the first part of a document.
@@ -92,7 +92,7 @@ func (e *Editor) openRegular(p place) (in *os.File, size int64, err error) {
 	}
 	f := &file{path: p.real}
 	err = e.as(func() error {
-		in, err = userfile.Open(p.real, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+		in, err = files.Open(p.real, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 	"os"
 
 	"github.com/actiond/actiond/executor/internal/worker"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
-	"github.com/actiond/actiond/internal/tempfile"
 )
 
 const (
@@ -37,7 +37,7 @@ type Config struct {
 	// without an error where the file has its old bytes and mode again. The path is "" where it is not known. nil calls nothing.
 	PutBack func(path string, err error)
 	// Temps records the temporary files that edits make; nil records nothing.
-	Temps *tempfile.Ledger
+	Temps *files.Ledger
 	// User is the user that files are accessed as; nil means the user of this process. The undo history is read and written
 	// with the server's own rights.
 	User *identity.User
@@ -58,7 +58,7 @@ type Editor struct {
 	maxScan int64 // tests replace it
 	locks   locks
 	history *history
-	temps   *tempfile.Ledger
+	temps   *files.Ledger
 	workers *worker.Pool
 	// flush brings a written file to the disk before it takes the place of the old one. Tests replace it.
 	flush func(*os.File) error

@@ -10,9 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
-	"github.com/actiond/actiond/internal/tempfile"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // file is a regular file as it was read, with everything that a new version must keep.
@@ -51,7 +49,7 @@ func (e *Editor) load(p place, limit int64) (f *file, err error) {
 }
 
 func readFile(path string, limit int64) (*file, error) {
-	r, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	r, err := files.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func readFile(path string, limit int64) (*file, error) {
 // drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with errNotRegular if reading
 // would block.
 func drain(r *os.File, size, limit int64) ([]byte, error) {
-	in, err := fsutil.NonBlockingReader(r)
+	in, err := files.NonBlockingReader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +107,7 @@ func (f *file) look(r *os.File) error {
 	if !ok || !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: %w", kindOf(info.Mode()), errNotRegular)
 	}
-	f.info, f.stat, f.named = info, stat, tempfile.HasAttributes(r)
+	f.info, f.stat, f.named = info, stat, files.HasAttributes(r)
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/filelock"
-	"github.com/actiond/actiond/internal/tempfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 const (
@@ -223,8 +223,8 @@ func (e *Editor) putBackFile(n *note) error {
 	if now, err := inodeOf(named); err != nil || !info.Mode().IsRegular() || !now.is(n.Inode) {
 		return errors.Join(errors.New("another file has its name now"), err)
 	}
-	mode := n.Mode & tempfile.ModeBits
-	if info.Mode()&tempfile.ModeBits != mode { // the new one may allow no writing
+	mode := n.Mode & files.ModeBits
+	if info.Mode()&files.ModeBits != mode { // the new one may allow no writing
 		if err := os.Chmod(fdPath(named), mode); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (e *Editor) putBack(to *os.File, en *entry) error {
 	if err := takeSpace(to, size); err != nil {
 		return err
 	}
-	return errors.Join(copyOver(to, from, size), to.Chmod(en.mode&tempfile.ModeBits), e.flush(to))
+	return errors.Join(copyOver(to, from, size), to.Chmod(en.mode&files.ModeBits), e.flush(to))
 }
 
 // takeSpace takes space on the disk for the first size bytes of a file. It fails where there is none, and not where the

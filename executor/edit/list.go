@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // maxEntries bounds the names of a listing that are kept: more than maxShown characters can hold, since the shortest line, a
@@ -202,7 +202,7 @@ func (w *walker) walk(dir, under string, levels int) error {
 
 // eachName calls do with each name in a directory, unordered, and reads the directory in portions.
 func eachName(dir string, do func(string)) error {
-	d, err := userfile.Open(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	d, err := files.Open(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // maxLinks bounds the symbolic links in one path, as the kernel does.
@@ -141,9 +141,9 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 }
 
 // throughDescriptor fails with ELOOP for a path through a descriptor of this process, such as /dev/fd/3, as
-// [userfile.Open] does: resolved, it is the path of a file that the client did not name.
+// [files.Open] does: resolved, it is the path of a file that the client did not name.
 func throughDescriptor(path string) error {
-	f, err := userfile.Open(path, unix.O_PATH, 0)
+	f, err := files.Open(path, unix.O_PATH, 0)
 	if err == nil {
 		_ = f.Close()
 	} else if errors.Is(err, unix.ELOOP) {

@@ -9,8 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/tempfile"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // overwrite gives a file new bytes and a mode: by a temporary file in the same directory that takes its name, so that
@@ -20,7 +19,7 @@ import (
 // The file is flushed to the disk and the directory is not: after a power cut the old file may be back, and is whole. On
 // ext4 that would have cost 2.2 ms more for each edit, where flushing the file costs 0.7.
 func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
-	w, err := userfile.Open(f.path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	w, err := files.Open(f.path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -29,7 +28,7 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 		return e.rewrite(w, f, data, mode)
 	}
 	err = e.swap(f, data, mode)
-	if errors.Is(err, tempfile.ErrInPlace) {
+	if errors.Is(err, files.ErrInPlace) {
 		return e.rewrite(w, f, data, mode)
 	}
 	return err
@@ -39,11 +38,11 @@ func (e *Editor) overwrite(f *file, data []byte, mode fs.FileMode) error {
 func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 	t, err := e.newTemp(filepath.Dir(f.path), 0o600)
 	if err != nil {
-		return tempfile.InPlace(err)
+		return files.InPlace(err)
 	}
 	defer t.Discard()
-	if err := tempfile.Give(t.File.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
-		return tempfile.ErrInPlace // without the right to give files away, only the file itself keeps its owner
+	if err := files.Give(t.Temp.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return files.ErrInPlace // without the right to give files away, only the file itself keeps its owner
 	}
 	if err := t.fill(data, &mode, e.flush); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (e *Editor) swap(f *file, data []byte, mode fs.FileMode) error {
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	return tempfile.InPlace(t.Rename(f.path)) // a sticky directory, a file that is mounted by itself
+	return files.InPlace(t.Rename(f.path)) // a sticky directory, a file that is mounted by itself
 }
 
 // rewrite writes data over an open file that holds f.data. What does not fit on the disk shows before an old byte is
@@ -64,8 +63,8 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	if err := f.sameVersion(now.info); err != nil {
 		return err
 	}
-	if mode&tempfile.ModeBits != f.info.Mode()&tempfile.ModeBits { // first: without permission for this, nothing is written
-		if err := w.Chmod(mode & tempfile.ModeBits); err != nil {
+	if mode&files.ModeBits != f.info.Mode()&files.ModeBits { // first: without permission for this, nothing is written
+		if err := w.Chmod(mode & files.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -92,7 +91,7 @@ func (e *Editor) rewrite(w *os.File, f *file, data []byte, mode fs.FileMode) err
 	}
 	if err != nil {
 		_, back := w.WriteAt(old[same:], int64(same))
-		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&tempfile.ModeBits), release())
+		return errors.Join(err, back, w.Truncate(int64(len(old))), w.Chmod(f.info.Mode()&files.ModeBits), release())
 	}
 	return nil
 }
@@ -187,10 +186,10 @@ func (f *file) remove(dirs int) error {
 }
 
 // temp is a file that does not have its own name yet.
-type temp struct{ *tempfile.File }
+type temp struct{ *files.Temp }
 
 func (e *Editor) newTemp(dir string, mode fs.FileMode) (temp, error) {
-	f, err := e.temps.Create(tempfile.System{}, "", dir, mode)
+	f, err := e.temps.Create(files.System{}, "", dir, mode)
 	return temp{f}, err
 }
 
@@ -200,11 +199,11 @@ func (t temp) fill(data []byte, mode *fs.FileMode, flush func(*os.File) error) e
 		return err
 	}
 	if mode != nil {
-		if err := t.Chmod(*mode & tempfile.ModeBits); err != nil {
+		if err := t.Chmod(*mode & files.ModeBits); err != nil {
 			return err
 		}
 	}
-	if err := flush(t.File.File); err != nil {
+	if err := flush(t.Temp.File); err != nil {
 		return err
 	}
 	return t.Close()

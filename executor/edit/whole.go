@@ -16,8 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/tempfile"
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // ErrCondition reports a file that does not meet its [Conditions]. Nothing was changed.
@@ -84,7 +83,7 @@ func (in *Incoming) open() (err error) {
 		return err
 	}
 	in.temp, err = in.e.newTemp(dir, mode)
-	if in.old && errors.Is(tempfile.InPlace(err), tempfile.ErrInPlace) && in.e.history.kept != nil {
+	if in.old && errors.Is(files.InPlace(err), files.ErrInPlace) && in.e.history.kept != nil {
 		in.temp, err = in.e.newTemp(fdPath(in.e.history.kept), mode) // for writing in place
 	}
 	return err
@@ -95,7 +94,7 @@ func (in *Incoming) open() (err error) {
 func (in *Incoming) Fill(content io.Reader) error {
 	sum, size, err := copyHashed(in.temp, content)
 	if err == nil {
-		err = in.e.flush(in.temp.File.File) // while the last bytes are hashed
+		err = in.e.flush(in.temp.Temp.File) // while the last bytes are hashed
 	}
 	in.SHA256, in.Size = string(sum()), size
 	return err
@@ -162,11 +161,11 @@ func readUp(from io.Reader, b []byte) (n int, err error) {
 
 // Discard removes the temporary file, and the directories that were made for it, unless the content took its place.
 func (in *Incoming) Discard() {
-	if in.temp.File == nil && in.made == nil {
+	if in.temp.Temp == nil && in.made == nil {
 		return
 	}
 	_ = in.e.as(func() error {
-		if in.temp.File != nil {
+		if in.temp.Temp != nil {
 			in.temp.Discard()
 		}
 		removeDirs(in.made)
@@ -221,7 +220,7 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 		}
 		if !w.file.keepsInode() {
 			w.keep(e.history, en, true)
-			if err := in.swap(w.file, want); !errors.Is(err, tempfile.ErrInPlace) {
+			if err := in.swap(w.file, want); !errors.Is(err, files.ErrInPlace) {
 				return err
 			}
 			e.history.discard(en)
@@ -243,7 +242,7 @@ func (in *Incoming) take(mode *fs.FileMode) error {
 		mode = new(fs.FileMode(0o644))
 	}
 	if mode != nil {
-		if err := in.temp.Chmod(*mode & tempfile.ModeBits); err != nil {
+		if err := in.temp.Chmod(*mode & files.ModeBits); err != nil {
 			return err
 		}
 	}
@@ -252,16 +251,16 @@ func (in *Incoming) take(mode *fs.FileMode) error {
 
 // swap puts the content in the place of another file.
 func (in *Incoming) swap(f *file, mode fs.FileMode) error {
-	if err := tempfile.Give(in.temp.File.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
-		return tempfile.ErrInPlace
+	if err := files.Give(in.temp.Temp.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
+		return files.ErrInPlace
 	}
-	if err := in.temp.Chmod(mode & tempfile.ModeBits); err != nil {
+	if err := in.temp.Chmod(mode & files.ModeBits); err != nil {
 		return err
 	}
 	if err := f.unchanged(); err != nil {
 		return err
 	}
-	return tempfile.InPlace(in.temp.Rename(f.path))
+	return files.InPlace(in.temp.Rename(f.path))
 }
 
 // rewrite writes the content over an open file. Space for it is taken first; should a write fail later, or the process end,
@@ -285,13 +284,13 @@ func (in *Incoming) rewriteGuarded(w *whole, mode fs.FileMode, en *entry) error 
 	if err := w.file.unchanged(); err != nil {
 		return err
 	}
-	if mode&tempfile.ModeBits != w.file.info.Mode()&tempfile.ModeBits {
-		if err := w.write.Chmod(mode & tempfile.ModeBits); err != nil {
+	if mode&files.ModeBits != w.file.info.Mode()&files.ModeBits {
+		if err := w.write.Chmod(mode & files.ModeBits); err != nil {
 			return err
 		}
 	}
 	if err := takeSpace(w.write, in.Size); err != nil {
-		return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&tempfile.ModeBits))
+		return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&files.ModeBits))
 	}
 	err := copyOver(w.write, in.temp, in.Size)
 	if err == nil {
@@ -387,12 +386,12 @@ func (w *whole) open(writes bool) (err error) {
 		return nil
 	}
 	if writes {
-		w.write, err = userfile.Open(w.real, os.O_WRONLY|openFlags, 0)
+		w.write, err = files.Open(w.real, os.O_WRONLY|openFlags, 0)
 		if err != nil && !errors.Is(err, unix.ETXTBSY) {
 			return err
 		}
 	}
-	if w.read, w.unkept = userfile.Open(w.real, os.O_RDONLY|openFlags, 0); w.unkept != nil && w.write == nil {
+	if w.read, w.unkept = files.Open(w.real, os.O_RDONLY|openFlags, 0); w.unkept != nil && w.write == nil {
 		return nil // a removal needs no right to read
 	}
 	w.file = &file{path: w.real}
@@ -452,7 +451,7 @@ func (w *whole) isOne(hashes []string) (bool, error) {
 
 // hash sets the hash of the file.
 func (w *whole) hash() error {
-	sum, err := userfile.SHA256(w.read, w.file.info.Size(), nil)
+	sum, err := files.SHA256(w.read, w.file.info.Size(), nil)
 	w.sum = hash(sum)
 	return err
 }

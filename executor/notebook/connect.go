@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // The ports of a kernel's connection file; with Unix sockets they number paths.
@@ -46,7 +46,7 @@ func (k *kernel) writeConnection() (err error) {
 	if err != nil {
 		return err
 	}
-	return fsutil.WriteNew(k.connectionFile(), data, 0o600)
+	return files.WriteNew(k.connectionFile(), data, 0o600)
 }
 
 func (k *kernel) connectionFile() string { return filepath.Join(k.dir, "connection.json") }
@@ -62,7 +62,7 @@ type lateReader struct{ link *os.File }
 func (r lateReader) Read(p []byte) (int, error) {
 	n, err := r.link.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fsutil.ReadNow(r.link, p)
+		return files.ReadNow(r.link, p)
 	}
 	return n, err
 }

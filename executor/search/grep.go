@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/regex"
-	"github.com/actiond/actiond/internal/userfile"
 )
 
 const (
@@ -325,7 +324,7 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	if !named { // a walk follows no links
 		flags |= unix.O_NOFOLLOW
 	}
-	f, err := userfile.Open(path, flags, 0)
+	f, err := files.Open(path, flags, 0)
 	defer func() {
 		if named && g.unread == nil {
 			g.unread = err
@@ -339,7 +338,7 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	if err != nil || !info.Mode().IsRegular() {
 		return
 	}
-	r, err := fsutil.NonBlockingReader(f)
+	r, err := files.NonBlockingReader(f)
 	if err != nil {
 		return
 	}

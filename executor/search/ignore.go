@@ -9,7 +9,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // ignoreFiles are read in each directory. The last matching rule decides, in
@@ -125,12 +125,12 @@ func (r *rule) matches(rel, name string) bool {
 
 // readRules reads an ignore file. A missing file has no rules.
 func readRules(path string) []rule {
-	f, err := fsutil.OpenNonBlocking(path)
+	f, err := files.OpenNonBlocking(path)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	r, err := fsutil.NonBlockingReader(f)
+	r, err := files.NonBlockingReader(f)
 	if err != nil {
 		return nil
 	}

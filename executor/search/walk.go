@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // walk visits the tree below a directory. It does not follow links, and skips
@@ -98,7 +98,7 @@ func (w *walk) file(dir *os.File, path, rel, name string) {
 
 // openDir opens a directory and no other file: a named pipe would block.
 func openDir(path string) (*os.File, error) {
-	return userfile.Open(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	return files.Open(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 }
 
 // join is filepath.Join for a clean directory and a name.

@@ -1,9 +1,20 @@
-// Package userfile opens files that a client or the agent named. The rights of the
-// calling thread decide which; but every thread of this process may read the files of
-// procfs that describe the process itself, whatever its user, and procfs lets a
-// thread with root's effective user id change settings of the kernel. Both are refused
-// with EACCES, by what was opened and not by its name.
-package userfile
+// Package files opens, makes and replaces files in directories that an agent may change.
+//
+// [Open] opens a file that a client or the agent named. The rights of the calling
+// thread decide which; but every thread of this process may read the files of procfs
+// that describe the process itself, whatever its user, and procfs lets a thread with
+// root's effective user id change settings of the kernel. Both are refused with
+// EACCES, by what was opened and not by its name.
+//
+// [Ledger.Create] makes a file under a temporary name, which takes the place of
+// another file once it is complete. The names are recorded before the files are made,
+// so that the next process removes those that a crash left. A file that merely has
+// such a name is never removed: the agent may have made it, or a link of that name.
+//
+// [OpenNonBlocking] and [NonBlockingReader] never wait. A limit in time does not help
+// against blocking calls: a name may become a FIFO at any moment, and some files of
+// the kernel, such as /proc/kmsg, are regular by their mode and block like a pipe.
+package files
 
 import (
 	"crypto/sha256"
@@ -25,6 +36,13 @@ import (
 // permissions of directories; Linux before 5.6 does follow those.
 func Open(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return openat(unix.AT_FDCWD, name, name, flag, perm)
+}
+
+// OpenNoFollow is [Open] of a file that exists, whose name is no symbolic link. It waits
+// neither for the other end of a FIFO nor for the holder of a lease, and a terminal does
+// not become that of this process. The caller checks the type of what it opened.
+func OpenNoFollow(name string, flag int) (*os.File, error) {
+	return Open(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 }
 
 // OpenAt is [Open] of a file in an open directory, to read it.

@@ -1,4 +1,4 @@
-package userfile_test
+package files_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/actiond/actiond/internal/userfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // No name leads to what procfs knows about this process; the files of other processes
@@ -38,7 +38,7 @@ func TestProcfs(t *testing.T) {
 		link("/proc/self/maps"), link("/proc/self"), filepath.Join(link("/proc/self/"), "status"),
 		"/proc/mounts", "/proc/net/dev",
 	} {
-		f, err := userfile.Open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		f, err := files.Open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err == nil {
 			_ = f.Close()
 			t.Errorf("%s was opened", name)
@@ -50,19 +50,19 @@ func TestProcfs(t *testing.T) {
 		"/proc", "/proc/meminfo", "/proc/sys/kernel/ostype", "/proc/sys", fmt.Sprintf("/proc/%d/status", parent), fmt.Sprintf("/proc/%d", parent),
 		"/dev/null", dir, link("/proc/cpuinfo"),
 	} {
-		f, err := userfile.Open(name, os.O_RDONLY, 0)
+		f, err := files.Open(name, os.O_RDONLY, 0)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		if err := userfile.Check(f, os.O_RDONLY); err != nil {
+		if err := files.Check(f, os.O_RDONLY); err != nil {
 			t.Error(err)
 		}
 		_ = f.Close()
 	}
 	// Settings of the kernel are not written, whatever the thread may do.
 	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/self/oom_score_adj", fmt.Sprintf("/proc/%d/comm", parent)} {
-		if f, err := userfile.Open(name, os.O_WRONLY, 0); err == nil {
+		if f, err := files.Open(name, os.O_WRONLY, 0); err == nil {
 			_ = f.Close()
 			t.Errorf("%s was opened for writing", name)
 		}
@@ -98,13 +98,13 @@ func TestProcfsElsewhere(t *testing.T) {
 	own := mount(fmt.Sprintf("/proc/%d", os.Getpid()), "own", "", syscall.MS_BIND)
 	file := mount(fmt.Sprintf("/proc/%d/maps", os.Getpid()), "file", "", syscall.MS_BIND)
 	for _, name := range []string{whole + "/self/maps", other + "/self/maps", other + fmt.Sprintf("/%d/fd", os.Getpid()), own + "/maps", own, file} {
-		if f, err := userfile.Open(name, os.O_RDONLY, 0); err == nil {
+		if f, err := files.Open(name, os.O_RDONLY, 0); err == nil {
 			_ = f.Close()
 			t.Errorf("%s was opened", name)
 		}
 	}
 	for _, name := range []string{whole + "/meminfo", other + "/meminfo", other + fmt.Sprintf("/%d/status", os.Getppid())} {
-		f, err := userfile.Open(name, os.O_RDONLY, 0)
+		f, err := files.Open(name, os.O_RDONLY, 0)
 		if err != nil {
 			t.Error(err)
 			continue

@@ -1,10 +1,4 @@
-// Package tempfile makes files under temporary names, which take the place of other
-// files once they are complete, and removes those that a crash left behind.
-//
-// The names are recorded in a [Ledger] before the files are made. A file that merely
-// has such a name is never removed: the agent may have made it, or a link of that
-// name.
-package tempfile
+package files
 
 import (
 	"crypto/rand"
@@ -37,9 +31,9 @@ func (System) Rename(oldname, newname string) error { return os.Rename(oldname, 
 // Remove is [os.Remove].
 func (System) Remove(name string) error { return os.Remove(name) }
 
-// File is a new file under a temporary name. It must be discarded in the end, which
+// Temp is a new file under a temporary name. It must be discarded in the end, which
 // has no effect on a file that was renamed.
-type File struct {
+type Temp struct {
 	*os.File
 	dir    Dir
 	name   string // "" once it was renamed
@@ -47,21 +41,21 @@ type File struct {
 }
 
 // Name returns the temporary name in the file's [Dir].
-func (f *File) Name() string { return f.name }
+func (f *Temp) Name() string { return f.name }
 
 // Create makes a file in a directory of d, for reading and writing. Above is the absolute path of
 // d, "" for [System]. A nil Ledger records nothing.
-func (l *Ledger) Create(d Dir, above, dir string, mode fs.FileMode) (*File, error) {
+func (l *Ledger) Create(d Dir, above, dir string, mode fs.FileMode) (*Temp, error) {
 	return l.create(d, above, dir, mode, byUser)
 }
 
 // CreateOwn is Create for a directory that the user may not write to: what a crash
 // leaves of the file is removed with the rights of this process.
-func (l *Ledger) CreateOwn(d Dir, above, dir string, mode fs.FileMode) (*File, error) {
+func (l *Ledger) CreateOwn(d Dir, above, dir string, mode fs.FileMode) (*Temp, error) {
 	return l.create(d, above, dir, mode, byServer)
 }
 
-func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) (*File, error) {
+func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) (*Temp, error) {
 	name := filepath.Join(dir, ".actiond-"+rand.Text()+".tmp")
 	forget := l.record(maker, filepath.Join(above, name))
 	f, err := d.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
@@ -69,11 +63,11 @@ func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) 
 		forget()
 		return nil, err
 	}
-	return &File{File: f, dir: d, name: name, forget: forget}, nil
+	return &Temp{File: f, dir: d, name: name, forget: forget}, nil
 }
 
 // Rename gives the file its name, over what has it.
-func (f *File) Rename(name string) error {
+func (f *Temp) Rename(name string) error {
 	if err := f.dir.Rename(f.name, name); err != nil {
 		return err
 	}
@@ -82,13 +76,13 @@ func (f *File) Rename(name string) error {
 }
 
 // Renamed says that the caller has renamed the file.
-func (f *File) Renamed() {
+func (f *Temp) Renamed() {
 	f.name = ""
 	f.forget()
 }
 
 // Discard closes the file, and removes it unless it was renamed.
-func (f *File) Discard() {
+func (f *Temp) Discard() {
 	_ = f.Close() // a second close; an error of the first one counted
 	if f.name == "" {
 		return

@@ -1,8 +1,4 @@
-// Package fsutil opens and creates files without blocking. A limit in time does not
-// help against blocking calls: a name in a directory of the agent's may become a
-// FIFO at any moment, and some files of the kernel's, such as /proc/kmsg, are
-// regular by their mode and block like a pipe.
-package fsutil
+package files
 
 import (
 	"errors"
@@ -12,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/actiond/actiond/internal/userfile"
 )
 
 // ErrNotRegular says that there is no regular file.
@@ -29,7 +23,7 @@ func OpenNonBlocking(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := userfile.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}

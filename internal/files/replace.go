@@ -1,4 +1,4 @@
-package tempfile
+package files
 
 import (
 	"errors"
@@ -60,7 +60,7 @@ func Give(f *os.File, uid, gid int) error {
 
 // Take gives the file its name in the directory with the descriptor dir, in which its
 // temporary name is too, unless another file has it.
-func (f *File) Take(dir int, name string) error {
+func (f *Temp) Take(dir int, name string) error {
 	err := unix.Renameat2(dir, f.name, dir, name, unix.RENAME_NOREPLACE)
 	if err == nil {
 		f.Renamed()

@@ -1,4 +1,4 @@
-package tempfile
+package files
 
 import (
 	"encoding/binary"

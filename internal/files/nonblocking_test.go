@@ -1,4 +1,4 @@
-package fsutil_test
+package files_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/actiond/actiond/executor/internal/fsutil"
+	"github.com/actiond/actiond/internal/files"
 )
 
 func TestOpenNonBlocking(t *testing.T) {
@@ -26,17 +26,17 @@ func TestOpenNonBlocking(t *testing.T) {
 	}
 	for name, want := range map[string]error{
 		"file": nil, "link": nil,
-		"fifo": fsutil.ErrNotRegular, "odd link": fsutil.ErrNotRegular, "device": fsutil.ErrNotRegular, ".": fsutil.ErrNotRegular,
+		"fifo": files.ErrNotRegular, "odd link": files.ErrNotRegular, "device": files.ErrNotRegular, ".": files.ErrNotRegular,
 		"none": fs.ErrNotExist,
 	} {
-		f, err := fsutil.OpenNonBlocking(path(name))
+		f, err := files.OpenNonBlocking(path(name))
 		if !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 		if err != nil {
 			continue
 		}
-		in, err := fsutil.NonBlockingReader(f)
+		in, err := files.NonBlockingReader(f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestFileThatWaits(t *testing.T) {
 	if _, err := w.WriteString("what there is"); err != nil {
 		t.Fatal(err)
 	}
-	in, err := fsutil.NonBlockingReader(r)
+	in, err := files.NonBlockingReader(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestLease(t *testing.T) {
 	if _, err := unix.FcntlInt(owner.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skipf("this file system has no leases: %v", err)
 	}
-	if _, err := fsutil.OpenNonBlocking(path); !errors.Is(err, unix.EAGAIN) {
+	if _, err := files.OpenNonBlocking(path); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("got %v, want %v", err, unix.EAGAIN)
 	}
 }
@@ -92,11 +92,11 @@ func TestWriteNew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fifo, link, file, target := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "file"), filepath.Join(dir, "target")
-	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink(target, link), fsutil.WriteNew(file, []byte("text"), 0o600)); err != nil {
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink(target, link), files.WriteNew(file, []byte("text"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{fifo, link, file} {
-		if err := fsutil.WriteNew(path, []byte("secret"), 0o600); !errors.Is(err, fs.ErrExist) {
+		if err := files.WriteNew(path, []byte("secret"), 0o600); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s: got %v, want %v", path, err, fs.ErrExist)
 		}
 	}
@@ -124,16 +124,16 @@ func TestReadNow(t *testing.T) {
 	if _, err := r.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Read: got %v, want that the deadline is over", err)
 	}
-	if n, err := fsutil.ReadNow(r, b); string(b[:n]) != "text" || err != nil {
+	if n, err := files.ReadNow(r, b); string(b[:n]) != "text" || err != nil {
 		t.Errorf("got %q and %v", b[:n], err)
 	}
-	if _, err := fsutil.ReadNow(r, b); !errors.Is(err, unix.EAGAIN) {
+	if _, err := files.ReadNow(r, b); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("an empty pipe: got %v", err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fsutil.ReadNow(r, b); !errors.Is(err, io.EOF) {
+	if _, err := files.ReadNow(r, b); !errors.Is(err, io.EOF) {
 		t.Errorf("a pipe without a writer: got %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package tempfile_test
+package files_test
 
 import (
 	"os"
@@ -6,23 +6,23 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/actiond/actiond/internal/tempfile"
+	"github.com/actiond/actiond/internal/files"
 )
 
 func directly(work func() error) error { return work() }
 
-func open(t *testing.T, state string) *tempfile.Ledger {
+func open(t *testing.T, state string) *files.Ledger {
 	t.Helper()
-	l, left, err := tempfile.OpenLedger(state, directly)
+	l, left, err := files.OpenLedger(state, directly)
 	if err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
 	return l
 }
 
-func create(t *testing.T, l *tempfile.Ledger, dir string) *tempfile.File {
+func create(t *testing.T, l *files.Ledger, dir string) *files.Temp {
 	t.Helper()
-	f, err := l.Create(tempfile.System{}, "", dir, 0o600)
+	f, err := l.Create(files.System{}, "", dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestRecovery(t *testing.T) {
 		}
 	}
 	gone.Discard()
-	many := []*tempfile.File{}
+	many := []*files.Temp{}
 	for range 100 { // more than the slots of the start
 		many = append(many, create(t, l, dir))
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, problems, err := tempfile.OpenLedger(state, directly)
+	again, problems, err := files.OpenLedger(state, directly)
 	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Error(), replaced.Name()) {
 		t.Errorf("got %v and %v, want the directory to be left", problems, err)
 	}
@@ -84,7 +84,7 @@ func TestLedgerIsLocked(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	l := open(t, state)
-	if _, _, err := tempfile.OpenLedger(state, directly); err == nil {
+	if _, _, err := files.OpenLedger(state, directly); err == nil {
 		t.Error("a second ledger was opened")
 	}
 	f := create(t, l, t.TempDir())
