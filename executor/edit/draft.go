@@ -3,10 +3,8 @@ package edit
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -214,12 +212,6 @@ var (
 		`|(?:code |lines? |content )?(?:is |are )?(?:unchanged|omitted)(?: (?:code|lines?|here|above|below))?` +
 		`)$`)
 )
-
-// lazily compiles an expression on first use: few sandboxes need it, and compiling
-// at the start would cost each a millisecond.
-func lazily(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
 
 // isPlaceholder reports whether a line is a placeholder for lines that stay. It must look like a comment or have dots around
 // it, so that prose with the word "unchanged" does not count.

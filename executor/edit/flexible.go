@@ -176,39 +176,6 @@ func flexible(view, old, replacement string) []change {
 	return changes
 }
 
-// borders is the failure function of Knuth, Morris and Pratt: for each prefix of the lines, the length of its longest proper
-// prefix that is also its suffix.
-func borders(want []string) []int {
-	border := make([]int, len(want))
-	for i, n := 1, 0; i < len(want); i++ {
-		for n > 0 && want[i] != want[n] {
-			n = border[n-1]
-		}
-		if want[i] == want[n] {
-			n++
-		}
-		border[i] = n
-	}
-	return border
-}
-
-// findLines returns the first position of a run of lines in others, or -1, in linear time. want must not be empty.
-func findLines(lines, want []string) int {
-	border, n := borders(want), 0
-	for i, line := range lines {
-		for n > 0 && line != want[n] {
-			n = border[n-1]
-		}
-		if line == want[n] {
-			n++
-		}
-		if n == len(want) {
-			return i + 1 - n
-		}
-	}
-	return -1
-}
-
 // placed returns a replacement with the indentation and the line end of the block of lines that it replaces.
 func placed(block, replacement string) string {
 	text := indented(replacement, indentation(block))

@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -268,24 +267,6 @@ func between(before, after string) []lineRange {
 	return []lineRange{{first, max(first, above+lineCount(rest))}}
 }
 
-// enterFor is enter with the dialect and the wanted hash of a command.
-func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
-	p, leave, err = e.enter(c.Path)
-	if c.Dialect == Strands && errors.Is(p.err, unix.ENOENT) {
-		// Two dots follow a missing name: this dialect cleans the path as text.
-		p, leave, err = e.enter(filepath.Clean(c.Path))
-		p.shown = c.Path
-	}
-	if err != nil {
-		return p, leave, err
-	}
-	p.dialect, p.want, p.unrecorded = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded
-	if p.want != "" && !p.exists() {
-		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
-	}
-	return p, leave, nil
-}
-
 // Lines selects the part of a file that [Editor.ReadLines] shows. A nil number was not given.
 type Lines struct {
 	// Start and End are the first and the last line, counted from 1.
@@ -443,11 +424,6 @@ func (e *Editor) findName(dir, path string, creates bool) string {
 		return nil
 	})
 	return found
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // findBelow finds the only file below a directory whose path ends in the given one, "" for none or several. It looks at

@@ -123,20 +123,6 @@ func openHistory(dir string) (*history, error) {
 	return h, nil
 }
 
-func openKeptDir(root *os.Root) (*os.File, error) {
-	if err := root.Mkdir(keptDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	dir, err := root.OpenFile(keptDir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := dir.Chmod(0o777); err != nil { // the one above is closed
-		return nil, errors.Join(err, dir.Close())
-	}
-	return dir, nil
-}
-
 // scan finds the entries of an earlier editor, and removes its unfinished ones.
 func (h *history) scan() error {
 	if h.root == nil {
@@ -162,37 +148,6 @@ func (h *history) scan() error {
 		slices.SortFunc(list, func(a, b *saved) int { return cmp.Compare(a.serial, b.serial) })
 	}
 	return nil
-}
-
-// findKept notes which entries have a kept file, and removes the kept files without an entry.
-func (h *history) findKept() {
-	entries := make(map[string]*saved)
-	for key, list := range h.paths {
-		for _, s := range list {
-			entries[entryName(key, s)] = s
-		}
-	}
-	for {
-		names, err := h.kept.Readdirnames(portion)
-		for _, name := range names {
-			if s := entries[name]; s != nil {
-				s.kept = true
-			} else {
-				_ = h.root.Remove(keptDir + "/" + name) // harmless if it stays
-			}
-		}
-		if err != nil { // io.EOF, or it is tried at the next start
-			return
-		}
-	}
-}
-
-// discard removes the kept file of an entry that was not pushed.
-func (h *history) discard(en *entry) {
-	if en != nil && en.kept != "" {
-		_ = unix.Unlinkat(int(h.kept.Fd()), en.kept, 0)
-		en.kept = ""
-	}
 }
 
 // forget drops all entries of a path, which cannot be reached over a change that was not recorded.

@@ -143,15 +143,6 @@ func (e *Editor) writeNote(w *os.File, path string, kept *entry) (f *os.File, na
 	return f, name, nil
 }
 
-// openAt opens a file in the directory of kept files.
-func (h *history) openAt(name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(h.kept.Fd()), name, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
 // putBackAll puts the old bytes of the files back that an earlier process was writing in place when it ended, and reports each.
 func (e *Editor) putBackAll(report func(path string, err error)) {
 	h := e.history

@@ -140,6 +140,24 @@ func (e *Editor) enter(path string) (p place, leave func(), err error) {
 	return p, leave, nil
 }
 
+// enterFor is enter with the dialect and the wanted hash of a command.
+func (e *Editor) enterFor(c Command) (p place, leave func(), err error) {
+	p, leave, err = e.enter(c.Path)
+	if c.Dialect == Strands && errors.Is(p.err, unix.ENOENT) {
+		// Two dots follow a missing name: this dialect cleans the path as text.
+		p, leave, err = e.enter(filepath.Clean(c.Path))
+		p.shown = c.Path
+	}
+	if err != nil {
+		return p, leave, err
+	}
+	p.dialect, p.want, p.unrecorded = c.Dialect, hash(strings.ToLower(c.IfSHA256)), c.unrecorded
+	if p.want != "" && !p.exists() {
+		return p, leave, refuse(CodeConflict, "The file %s does not exist, so it is not the one that was read. Nothing was changed.", p.shown)
+	}
+	return p, leave, nil
+}
+
 // throughDescriptor fails with ELOOP for a path through a descriptor of this process, such as /dev/fd/3, as
 // [files.Open] does: resolved, it is the path of a file that the client did not name.
 func throughDescriptor(path string) error {
@@ -179,4 +197,9 @@ func (p place) inode() string {
 		return ""
 	}
 	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

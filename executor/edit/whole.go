@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -475,56 +473,6 @@ func (w *whole) record(e *Editor, en *entry) error {
 	return e.history.push(w.real, en)
 }
 
-// keep puts the bytes of a file into the directory of kept files and notes in the entry where.
-func (h *history) keep(en *entry, f *os.File, info fs.FileInfo, link bool) error {
-	size := info.Size()
-	switch {
-	case size+entryOverhead > h.budget:
-		return fmt.Errorf("a file of %d bytes is larger than the whole history may be", size)
-	case h.kept == nil: // the history is in memory
-		data := make([]byte, size)
-		if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		en.before, en.data = hashOf(data), data
-		return nil
-	}
-	name := rand.Text() + ".tmp"
-	if link {
-		err := unix.Linkat(unix.AT_FDCWD, fdPath(f), int(h.kept.Fd()), name, unix.AT_SYMLINK_FOLLOW)
-		if err == nil {
-			en.before, en.kept, en.size = versionOf(info), name, size
-			return nil
-		}
-	}
-	return h.keepCopy(en, io.NewSectionReader(f, 0, h.budget), name)
-}
-
-func (h *history) keepCopy(en *entry, from io.Reader, name string) error {
-	to, err := h.openAt(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-	if err != nil {
-		return fmt.Errorf("keeping a copy: %w", err)
-	}
-	en.kept = name
-	n, err := io.Copy(to, from)
-	info, failed := to.Stat()
-	if err = errors.Join(err, failed, to.Close()); err != nil {
-		h.discard(en)
-		return fmt.Errorf("keeping a copy: %w", err)
-	}
-	en.before, en.size = versionOf(info), n
-	return nil
-}
-
-// versionOf tells one version of a kept file from another. The agent may still write to a file that was linked; what it
-// changes is what it could have written.
-func versionOf(info fs.FileInfo) hash {
-	return hash(fmt.Sprintf("%d-%d", info.Size(), info.ModTime().UnixNano()))
-}
-
-// fdPath is a path to an open file, whatever its names.
-func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
-
 // restoreKept undoes an edit whose files may be of any size.
 func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 	w := &whole{e: e, place: p}
@@ -575,19 +523,4 @@ func (e *Editor) restoreKept(p place, en *entry) (Result, error) {
 		Existed: p.exists(), SHA256: in.SHA256,
 		Text: fmt.Sprintf("Last edit to %s undone successfully. It has %d bytes again.", p.shown, in.Size),
 	}, nil
-}
-
-// openKept opens the kept bytes of an entry and returns their size. It runs inside as.
-func (h *history) openKept(en *entry) (f *os.File, size int64, err error) {
-	if f, err = h.openAt(en.kept, unix.O_RDONLY); err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || versionOf(info) != en.before) {
-		err = syscall.ESTALE
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
-	return f, info.Size(), nil
 }
