@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"syscall"
 
 	"github.com/actiond/actiond/api"
@@ -17,6 +18,12 @@ import (
 type IncomingFile struct {
 	e  *Executor
 	in *edit.Incoming
+}
+
+// WriteInPlace runs write inside [Executor.As], which writes over the open file w. The old
+// content is put back where write fails, and at the next start after a crash.
+func (e *Executor) WriteInPlace(w *os.File, write func() error) error {
+	return e.editor.WriteInPlace(w, write)
 }
 
 // StageFile begins a new content for the file at an absolute path: a temporary file

@@ -34,7 +34,7 @@ func fileServer(t *testing.T) *server.Server {
 	}
 	t.Cleanup(func() { _ = exec.Close() })
 	return newServer(t, func(cfg *server.Config) {
-		cfg.Executor, cfg.RemoveFile = exec, exec.RemoveFile
+		cfg.Executor, cfg.RemoveFile, cfg.WriteInPlace = exec, exec.RemoveFile, exec.WriteInPlace
 		cfg.StageFile = func(ctx context.Context, path string) (server.Incoming, error) {
 			in, err := exec.StageFile(ctx, path)
 			if err != nil {

@@ -138,32 +138,29 @@ func (s *Server) putFollowing(directory string, a arrival) error {
 
 var errDangling = refuse(http.StatusBadRequest, "The file to be written is a symbolic link that points to nothing")
 
-// replace writes a file below root: by a temporary file beside it that takes its name,
-// so that there is the old file or the new one at any moment, and in place where that
-// would lose a link, an owner or an attribute, or where the directory refuses.
+// replace writes a file below root, whose path is above.
 func (s *Server) replace(root *os.Root, above string, a arrival) error {
 	old, err := openOld(root, a.name)
 	if err != nil {
 		return err
 	}
+	r := files.Replacement{
+		Dir: root, Above: above, Name: a.name, Mode: newFile,
+		Fill: func(f *os.File) error { return fillFrom(f, a) },
+	}
 	if old == nil {
-		return s.swap(root, above, a, nil)
+		return s.cfg.Temps.Replace(r)
 	}
 	defer old.Close()
-	info, err := old.Stat()
-	if err != nil {
+	if r.Old, err = old.Stat(); err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() {
-		return refuse(http.StatusBadRequest, "The file to be written exists and is not a regular file but %s", fileKind(info.Mode()))
+	if r.Mode = r.Old.Mode(); !r.Mode.IsRegular() {
+		return refuse(http.StatusBadRequest, "The file to be written exists and is not a regular file but %s", fileKind(r.Mode))
 	}
-	if !keepsInode(root, a.name, old, info) {
-		err := s.swap(root, above, a, info)
-		if !errors.Is(files.InPlace(err), files.ErrInPlace) {
-			return err
-		}
-	}
-	return overwrite(old, info, a)
+	r.KeepInode = keepsInode(root, a.name, old, r.Old)
+	r.InPlace = func() error { return s.overwrite(old, r.Old, a) }
+	return s.cfg.Temps.Replace(r)
 }
 
 // openOld opens the file that is to be written, which also finds out whether it may
@@ -197,38 +194,6 @@ func keepsInode(root *os.Root, name string, f *os.File, info fs.FileInfo) bool {
 	return files.HasAttributes(f)
 }
 
-// swap puts a new file into the place of another one, whose mode and owner it gets, or
-// of none.
-func (s *Server) swap(root *os.Root, above string, a arrival, old fs.FileInfo) error {
-	mode := newFile
-	if old != nil {
-		mode = 0o600 // until it has its owner
-	}
-	t, err := s.cfg.Temps.Create(root, above, path.Dir(a.name), mode)
-	if err != nil {
-		return err
-	}
-	defer t.Discard()
-	if old != nil {
-		stat := old.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // keepsInode looked
-		if err := files.Give(t.File, int(stat.Uid), int(stat.Gid)); err != nil {
-			return err
-		}
-	}
-	if err := fillFrom(t.File, a); err != nil {
-		return err
-	}
-	if old != nil {
-		if err := t.Chmod(old.Mode() & files.ModeBits); err != nil {
-			return err
-		}
-	}
-	if err := t.Close(); err != nil {
-		return err
-	}
-	return t.Rename(a.name)
-}
-
 // fillFrom writes the content of a new file.
 func fillFrom(f *os.File, a arrival) error {
 	if err := checkSpace(f, a.size); err != nil {
@@ -258,7 +223,7 @@ func copyTo(f *os.File, a arrival) error {
 
 // overwrite writes an open file in place. Its old bytes are kept where there is no
 // space for the new ones.
-func overwrite(f *os.File, old fs.FileInfo, a arrival) error {
+func (s *Server) overwrite(f *os.File, old fs.FileInfo, a arrival) error {
 	if err := checkSpace(f, a.size-occupied(old)); err != nil {
 		return err
 	}
@@ -266,10 +231,12 @@ func overwrite(f *os.File, old fs.FileInfo, a arrival) error {
 		_ = f.Truncate(old.Size()) // gives back what was reserved
 		return err
 	}
-	if err := copyTo(f, a); err != nil {
-		return err
-	}
-	return f.Truncate(a.size)
+	return s.cfg.WriteInPlace(f, func() error {
+		if err := copyTo(f, a); err != nil {
+			return err
+		}
+		return f.Truncate(a.size)
+	})
 }
 
 // putAsServer writes a file that the user may not write, with the rights of this
@@ -285,13 +252,13 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 	if !a.dir {
 		dir = path.Dir(full)
 	}
-	made, at, err := makeOwn(dir)
+	made, at, err := files.MkdirNoFollow(dir)
 	defer func() {
 		for _, d := range slices.Backward(made) { // the user reaches none before all are done
 			if err == nil {
 				err = errors.Join(d.Chmod(0o755), files.Give(d, s.cfg.Owner.UID, s.cfg.Owner.GID))
 			} else {
-				removeOwn(d.Name())
+				_ = files.UnlinkNoFollow(d.Name(), unix.AT_REMOVEDIR) // a directory that is left is empty
 			}
 			_ = d.Close()
 		}
@@ -299,6 +266,9 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 			_ = at.Close()
 		}
 	}()
+	if err == nil && kernelFiles(at) {
+		err = unix.EPERM
+	}
 	if err != nil || a.dir {
 		return err
 	}
@@ -336,51 +306,6 @@ func (s *Server) putAsServer(directory string, a arrival) (err error) {
 		return t.Take(int(at.Fd()), base)
 	}
 	return t.Rename(base)
-}
-
-// makeOwn opens a directory whose path has no links, and makes those of its
-// components that are missing, for this process's user alone. It returns these,
-// outermost first, and the directory.
-func makeOwn(dir string) (made []*os.File, at *os.File, err error) {
-	if at, err = files.OpenNoLinks("/"); err != nil {
-		return nil, nil, err
-	}
-	for name := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-		if name == "" {
-			continue
-		}
-		next, err := files.OpenChild(at, name)
-		isNew := errors.Is(err, fs.ErrNotExist)
-		if isNew {
-			if err = unix.Mkdirat(int(at.Fd()), name, 0o700); err == nil {
-				next, err = files.OpenChild(at, name)
-			}
-		}
-		if len(made) == 0 || made[len(made)-1] != at {
-			_ = at.Close() // it was only looked through
-		}
-		if err != nil {
-			return made, nil, err
-		}
-		if at = next; isNew {
-			made = append(made, at)
-		}
-	}
-	if kernelFiles(at) {
-		return made, at, unix.EPERM
-	}
-	return made, at, nil
-}
-
-// removeOwn removes an empty directory that makeOwn made. It follows no link: the user
-// may own the directories above it and replace them meanwhile.
-func removeOwn(dir string) {
-	above, err := files.OpenNoLinks(path.Dir(dir))
-	if err != nil {
-		return
-	}
-	defer above.Close()
-	_ = unix.Unlinkat(int(above.Fd()), path.Base(dir), unix.AT_REMOVEDIR) // a directory that is left is empty
 }
 
 // kernelFiles tells whether a directory is on a file system that configures the

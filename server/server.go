@@ -125,6 +125,9 @@ type Config struct {
 	// rights of the sandbox's user; an *api.Error refuses it. nil: /v1/files only reads.
 	StageFile  func(ctx context.Context, path string) (Incoming, error)
 	RemoveFile func(ctx context.Context, path string, c api.FileConditions) (api.Observation, error)
+	// WriteInPlace runs a function that writes over an open file, inside As, and puts the
+	// old content back where that fails or this process ends; nil runs it as is.
+	WriteInPlace func(w *os.File, write func() error) error
 	// Upgrader replaces the program of this process; nil where that is not possible, for the
 	// reason NoUpgrade.
 	Upgrader  Upgrader
@@ -226,6 +229,9 @@ type Server struct {
 func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.WriteInPlace == nil {
+		cfg.WriteInPlace = func(_ *os.File, write func() error) error { return write() }
 	}
 	if cfg.As == nil {
 		cfg.As = func(do func() error) error { return do() }

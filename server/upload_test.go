@@ -142,9 +142,19 @@ func TestUploadKeepsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"f", "hard", "soft"} {
-		if w := upload(t, newServer(t), dir, name, []byte(name)); w.Code != http.StatusOK {
+	guarded := 0
+	s := newServer(t, func(cfg *server.Config) {
+		cfg.WriteInPlace = func(_ *os.File, write func() error) error {
+			guarded++
+			return write()
+		}
+	})
+	for i, name := range []string{"f", "hard", "soft"} {
+		if w := upload(t, s, dir, name, []byte(name)); w.Code != http.StatusOK {
 			t.Fatalf("got %d %s, want 200", w.Code, w.Body)
+		}
+		if guarded != i+1 {
+			t.Errorf("%s: wrote %d files under protection, want %d", name, guarded, i+1)
 		}
 		after, err := os.Stat(path)
 		if err != nil {

@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/actiond/actiond/executor/internal/document"
 	"github.com/actiond/actiond/executor/internal/worker"
 	"github.com/actiond/actiond/internal/files"
@@ -92,7 +90,7 @@ func (e *Editor) openRegular(p place) (in *os.File, size int64, err error) {
 	}
 	f := &file{path: p.real}
 	err = e.as(func() error {
-		in, err = files.Open(p.real, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+		in, err = files.OpenNoFollow(p.real, os.O_RDONLY)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (e *Editor) load(p place, limit int64) (f *file, err error) {
 }
 
 func readFile(path string, limit int64) (*file, error) {
-	r, err := files.Open(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	r, err := files.OpenNoFollow(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

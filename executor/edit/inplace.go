@@ -252,6 +252,85 @@ func (e *Editor) putBack(to *os.File, en *entry) error {
 	return errors.Join(copyOver(to, from, size), to.Chmod(en.mode&files.ModeBits), e.flush(to))
 }
 
+// rewrite writes the first size bytes of from over the open file w, which is f. Space for them is taken first; should a
+// write fail later, or the process end, the bytes and the mode that the entry has kept are put back. It runs inside as.
+func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
+	release := e.guard(w, f.path, en)
+	err := e.rewriteGuarded(w, f, from, size, mode, en)
+	if err == nil {
+		if err = release(); err == nil {
+			return nil
+		}
+		err = errors.Join(err, e.putBack(w, en))
+	}
+	return errors.Join(err, release())
+}
+
+func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
+	now := &file{path: f.path}
+	if err := now.look(w); err != nil {
+		return err
+	}
+	// The name may have led elsewhere while w was opened, and lead elsewhere now.
+	if err := errors.Join(f.sameVersion(now.info), f.unchanged()); err != nil {
+		return err
+	}
+	before := f.info.Mode() & files.ModeBits
+	if mode&files.ModeBits != before { // first: without permission for this, nothing is written
+		if err := w.Chmod(mode & files.ModeBits); err != nil {
+			return err
+		}
+	}
+	if err := takeSpace(w, size); err != nil {
+		return errors.Join(err, w.Truncate(f.info.Size()), w.Chmod(before))
+	}
+	err := copyOver(w, from, size)
+	if err == nil {
+		err = e.flush(w)
+	}
+	if err != nil {
+		return errors.Join(err, e.putBack(w, en))
+	}
+	return nil
+}
+
+// WriteInPlace runs write, which writes over the open regular file w from its beginning, and brings the file to the disk.
+// Should write fail, or the process end meanwhile, the old bytes and mode are put back: at once, or by the next editor. A
+// file that its user may not read, or that the history cannot keep, has no such protection. It must run with the rights of
+// the user.
+func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
+	en := &entry{}
+	path, err := os.Readlink(fdPath(w))
+	if err == nil {
+		e.keepOpen(w, en)
+	}
+	defer e.history.discard(en)
+	release := e.guard(w, path, en)
+	if err = write(); err == nil {
+		err = e.flush(w)
+	}
+	if err == nil {
+		err = release()
+	}
+	if err != nil && en.before != "" {
+		err = errors.Join(err, e.putBack(w, en))
+	}
+	return errors.Join(err, release())
+}
+
+// keepOpen makes the history keep the bytes of a file that is open for writing, if it can.
+func (e *Editor) keepOpen(w *os.File, en *entry) {
+	r, err := os.OpenFile(fdPath(w), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	if info, err := r.Stat(); err == nil {
+		en.mode = info.Mode()
+		_ = e.history.keep(en, r, info, false) // without a copy, the entry has no version
+	}
+}
+
 // takeSpace takes space on the disk for the first size bytes of a file. It fails where there is none, and not where the
 // file system cannot do this.
 func takeSpace(f *os.File, size int64) error {
@@ -265,11 +344,19 @@ func takeSpace(f *os.File, size int64) error {
 	return nil
 }
 
-// copyOver gives a file the first size bytes of another one.
+// copyOver gives a file the first size bytes of another one. What the file grows by is written first: a full disk shows
+// before an old byte is lost.
 func copyOver(to *os.File, from io.ReaderAt, size int64) error {
-	_, err := io.Copy(io.NewOffsetWriter(to, 0), io.NewSectionReader(from, 0, size))
-	if err == nil {
-		err = to.Truncate(size)
+	info, err := to.Stat()
+	if err != nil {
+		return err
 	}
-	return err
+	grown := min(info.Size(), size)
+	for _, part := range [][2]int64{{grown, size}, {0, grown}} {
+		at, length := part[0], part[1]-part[0]
+		if _, err := io.Copy(io.NewOffsetWriter(to, at), io.NewSectionReader(from, at, length)); err != nil {
+			return err
+		}
+	}
+	return to.Truncate(size)
 }

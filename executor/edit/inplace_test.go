@@ -23,12 +23,52 @@ const torn = "\x00torn\x00"
 
 // crashWays are ways to write a file in place; each leaves the content second but for the crash.
 var crashWays = map[string]func(e *edit.Editor, path string) error{
-	"put":          func(e *edit.Editor, path string) error { return putText(e, path, "two", nil) },
-	"longer put":   func(e *edit.Editor, path string) error { return putText(e, path, strings.Repeat("two", 9000), nil) },
-	"put of mode":  func(e *edit.Editor, path string) error { return putText(e, path, "two", new(fs.FileMode(0o400))) },
-	"write":        func(e *edit.Editor, path string) error { _, err := e.Write(path, "/", "two", 0, -1); return err },
+	"put":         func(e *edit.Editor, path string) error { return putText(e, path, "two", nil) },
+	"longer put":  func(e *edit.Editor, path string) error { return putText(e, path, strings.Repeat("two", 9000), nil) },
+	"put of mode": func(e *edit.Editor, path string) error { return putText(e, path, "two", new(fs.FileMode(0o400))) },
+	"write":       func(e *edit.Editor, path string) error { _, err := e.Write(path, "/", "two", 0, -1); return err },
+	"upload": func(e *edit.Editor, path string) error {
+		return nobody().Do(func() error { return writeInPlace(e, path, "two", nil) })
+	},
 	"undo of put":  func(e *edit.Editor, path string) error { return undoText(e, path) },
 	"undo of edit": func(e *edit.Editor, path string) error { return undoText(e, path) },
+}
+
+// writeInPlace writes as an upload does, and fails then with the error failed.
+func writeInPlace(e *edit.Editor, path, text string, failed error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return e.WriteInPlace(f, func() error {
+		_, err := f.WriteString(text)
+		return errors.Join(err, f.Truncate(int64(len(text))), failed)
+	})
+}
+
+// An upload whose content ends early leaves the old content of a file that it wrote in place.
+func TestFailedWriteInPlace(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("content ended")
+	for name, state := range map[string]string{"disk": t.TempDir(), "memory": ""} {
+		e, path := newEditor(t, edit.Config{StateDir: state}), filepath.Join(t.TempDir(), "f")
+		writeFile(t, path, "old and long")
+		if err := writeInPlace(e, path, "two", failed); !errors.Is(err, failed) {
+			t.Errorf("%s: got %v, want the error of writing", name, err)
+		}
+		wantFile(t, path, "old and long", 0o644)
+		if err := writeInPlace(e, path, "two", nil); err != nil {
+			t.Error(name, err)
+		}
+		wantFile(t, path, "two", 0o644)
+		if state == "" {
+			continue
+		}
+		if names := keptFiles(t, state); len(names) != 0 {
+			t.Errorf("still kept: %q", names)
+		}
+	}
 }
 
 func putText(e *edit.Editor, path, text string, mode *fs.FileMode) error {

@@ -92,7 +92,7 @@ func (in *Incoming) open() (err error) {
 func (in *Incoming) Fill(content io.Reader) error {
 	sum, size, err := copyHashed(in.temp, content)
 	if err == nil {
-		err = in.e.flush(in.temp.Temp.File) // while the last bytes are hashed
+		err = in.e.flush(in.temp.File) // while the last bytes are hashed
 	}
 	in.SHA256, in.Size = string(sum()), size
 	return err
@@ -216,15 +216,21 @@ func (e *Editor) settle(in *Incoming, w *whole, mode *fs.FileMode, en *entry) er
 		if mode != nil {
 			want = *mode
 		}
-		if !w.file.keepsInode() {
+		r := w.file.replacement(want)
+		r.Temp = in.temp.Temp
+		r.Check = func() error {
 			w.keep(e.history, en, true)
-			if err := in.swap(w.file, want); !errors.Is(err, files.ErrInPlace) {
-				return err
+			return w.file.unchanged()
+		}
+		r.InPlace = func() error {
+			if w.write == nil {
+				return unix.ETXTBSY
 			}
 			e.history.discard(en)
+			w.keep(e.history, en, false)
+			return e.rewrite(w.write, w.file, in.temp, in.Size, want, en)
 		}
-		w.keep(e.history, en, false)
-		return in.rewrite(w, want, en)
+		return e.temps.Replace(r)
 	})
 	if err != nil {
 		e.history.discard(en)
@@ -245,59 +251,6 @@ func (in *Incoming) take(mode *fs.FileMode) error {
 		}
 	}
 	return in.temp.Take(unix.AT_FDCWD, in.real)
-}
-
-// swap puts the content in the place of another file.
-func (in *Incoming) swap(f *file, mode fs.FileMode) error {
-	if err := files.Give(in.temp.Temp.File, int(f.stat.Uid), int(f.stat.Gid)); err != nil {
-		return files.ErrInPlace
-	}
-	if err := in.temp.Chmod(mode & files.ModeBits); err != nil {
-		return err
-	}
-	if err := f.unchanged(); err != nil {
-		return err
-	}
-	return files.InPlace(in.temp.Rename(f.path))
-}
-
-// rewrite writes the content over an open file. Space for it is taken first; should a write fail later, or the process end,
-// the bytes and the mode that the entry has kept are put back.
-func (in *Incoming) rewrite(w *whole, mode fs.FileMode, en *entry) error {
-	if w.write == nil {
-		return unix.ETXTBSY
-	}
-	release := in.e.guard(w.write, w.file.path, en)
-	err := in.rewriteGuarded(w, mode, en)
-	if err == nil {
-		if err = release(); err == nil {
-			return nil
-		}
-		err = errors.Join(err, in.e.putBack(w.write, en))
-	}
-	return errors.Join(err, release())
-}
-
-func (in *Incoming) rewriteGuarded(w *whole, mode fs.FileMode, en *entry) error {
-	if err := w.file.unchanged(); err != nil {
-		return err
-	}
-	if mode&files.ModeBits != w.file.info.Mode()&files.ModeBits {
-		if err := w.write.Chmod(mode & files.ModeBits); err != nil {
-			return err
-		}
-	}
-	if err := takeSpace(w.write, in.Size); err != nil {
-		return errors.Join(err, w.write.Truncate(w.file.info.Size()), w.write.Chmod(w.file.info.Mode()&files.ModeBits))
-	}
-	err := copyOver(w.write, in.temp, in.Size)
-	if err == nil {
-		err = in.e.flush(w.write)
-	}
-	if err != nil {
-		return errors.Join(err, in.e.putBack(w.write, en))
-	}
-	return nil
 }
 
 // Remove removes a file or a symbolic link, which undo_edit restores. The error is an *Error, or ErrCondition.
@@ -376,20 +329,18 @@ type whole struct {
 	sum    hash     // once it was needed
 }
 
-const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
-
 // open opens the file, and checks that the user may write it where writes is set. It runs inside as.
 func (w *whole) open(writes bool) (err error) {
 	if !w.exists() {
 		return nil
 	}
 	if writes {
-		w.write, err = files.Open(w.real, os.O_WRONLY|openFlags, 0)
+		w.write, err = files.OpenNoFollow(w.real, os.O_WRONLY)
 		if err != nil && !errors.Is(err, unix.ETXTBSY) {
 			return err
 		}
 	}
-	if w.read, w.unkept = files.Open(w.real, os.O_RDONLY|openFlags, 0); w.unkept != nil && w.write == nil {
+	if w.read, w.unkept = files.OpenNoFollow(w.real, os.O_RDONLY); w.unkept != nil && w.write == nil {
 		return nil // a removal needs no right to read
 	}
 	w.file = &file{path: w.real}

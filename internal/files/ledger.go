@@ -87,7 +87,7 @@ func (l *Ledger) recover(as func(func() error) error) (left []error, err error) 
 		}
 		remove := func() error { return unlink(path) }
 		if maker == byServer {
-			err = unlinkOwn(path)
+			err = UnlinkNoFollow(path, 0)
 		} else {
 			err = as(remove)
 		}
@@ -124,20 +124,6 @@ func parseSlot(slot []byte) (maker byte, path string, ok bool) {
 // unlink is unlink(2), which fails for a directory.
 func unlink(path string) error {
 	if err := unix.Unlink(path); err != nil {
-		return &os.PathError{Op: "unlink", Path: path, Err: err}
-	}
-	return nil
-}
-
-// unlinkOwn removes a file that this process made with its own rights. No component of
-// the path may be a link.
-func unlinkOwn(path string) error {
-	dir, err := OpenNoLinks(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Unlinkat(int(dir.Fd()), filepath.Base(path), 0); err != nil {
 		return &os.PathError{Op: "unlink", Path: path, Err: err}
 	}
 	return nil
@@ -191,38 +177,4 @@ func (l *Ledger) Close() error {
 		return nil
 	}
 	return l.file.Close()
-}
-
-// OpenNoLinks opens a directory by its absolute path, no component of which may be a
-// symbolic link, "." or "..".
-func OpenNoLinks(dir string) (*os.File, error) {
-	at, err := os.Open("/")
-	if err != nil {
-		return nil, err
-	}
-	for name := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-		if name == "" {
-			continue
-		}
-		next, err := OpenChild(at, name)
-		_ = at.Close() // it was only looked through
-		if err != nil {
-			return nil, err
-		}
-		at = next
-	}
-	return at, nil
-}
-
-// OpenChild opens a directory in a directory. It does not follow links.
-func OpenChild(dir *os.File, name string) (*os.File, error) {
-	path := filepath.Join(dir.Name(), name)
-	if name == "." || name == ".." {
-		return nil, &os.PathError{Op: "open", Path: path, Err: unix.EINVAL}
-	}
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }

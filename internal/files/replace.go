@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,87 @@ func InPlace(err error) error {
 		}
 	}
 	return err
+}
+
+// Replacement is the new content of a file.
+type Replacement struct {
+	Dir   Dir    // has the file
+	Above string // the absolute path of Dir, "" for [System]
+	Name  string
+	// Old is the file that is replaced, whose owner the new one gets; nil if it does not exist.
+	Old fs.FileInfo
+	// Mode is the mode of the file after that. A new one has it less the umask.
+	Mode fs.FileMode
+	// KeepInode says that the file has more than its bytes, such as other names.
+	KeepInode bool
+	// Temp has the content already. Without it, Fill writes the content to an empty file.
+	Temp *Temp
+	Fill func(*os.File) error
+	// Flush brings the complete file to the disk, and Check looks at the old one just before it is replaced; nil does
+	// nothing.
+	Flush func(*os.File) error
+	Check func() error
+	// InPlace writes the content over the old file.
+	InPlace func() error
+}
+
+// Replace replaces a file by a temporary one beside it that takes its name, so that there
+// is the old file or the new one at any moment; and in place where that would lose a link,
+// an owner or an attribute, or where the directory refuses.
+func (l *Ledger) Replace(r Replacement) error {
+	if !r.KeepInode {
+		if err := l.swap(r); r.Old == nil || !errors.Is(InPlace(err), ErrInPlace) {
+			return err
+		}
+	}
+	return r.InPlace()
+}
+
+// swap gives a new file the name of the old one.
+func (l *Ledger) swap(r Replacement) (err error) {
+	t := r.Temp
+	if t == nil {
+		mode := r.Mode
+		if r.Old != nil {
+			mode = 0o600 // until it has its owner
+		}
+		if t, err = l.Create(r.Dir, r.Above, filepath.Dir(r.Name), mode); err != nil {
+			return err
+		}
+		defer t.Discard()
+	}
+	if r.Old != nil {
+		stat, ok := r.Old.Sys().(*syscall.Stat_t)
+		if !ok || Give(t.File, int(stat.Uid), int(stat.Gid)) != nil {
+			return ErrInPlace // without the right to give files away, only the file itself keeps its owner
+		}
+	}
+	if r.Temp == nil {
+		if err := r.Fill(t.File); err != nil {
+			return err
+		}
+	}
+	if r.Old != nil { // after writing, which takes the setuid bit
+		if err := t.Chmod(r.Mode & ModeBits); err != nil {
+			return err
+		}
+	}
+	if r.Flush != nil {
+		if err := r.Flush(t.File); err != nil {
+			return err
+		}
+	}
+	if r.Temp == nil {
+		if err := t.Close(); err != nil {
+			return err
+		}
+	}
+	if r.Check != nil {
+		if err := r.Check(); err != nil {
+			return err
+		}
+	}
+	return t.Rename(r.Name) // which fails in a sticky directory, and for a file that is mounted by itself
 }
 
 // HasAttributes reports whether a file has extended attributes that a new file would not
