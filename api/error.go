@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Error is a refusal: the caller is wrong and nothing was done.
@@ -57,6 +58,23 @@ func NewRefusal(e *Error, id string) Refusal {
 		return Refusal{Detail: e.Errors, Errors: []string{e.Errors}, ID: id}
 	}
 	return Refusal{Detail: e.Detail, Errors: []string{}, ID: id}
+}
+
+// EncodeRefusal returns the JSON body of a refusal on a route at path, or of a failure that
+// the log has under id: in the one shape of the routes under /v1/, or in that of the legacy
+// protocol.
+func EncodeRefusal(e *Error, path, id string) []byte {
+	var body any
+	switch {
+	case strings.HasPrefix(path, "/v1/"):
+		body = NewRefusal(e, id)
+	case id != "":
+		body = Broken{Detail: e.Detail, ID: id}
+	default:
+		return EncodeError(e)
+	}
+	data, _ := Encode(body) // texts can always be encoded
+	return data
 }
 
 // Challenge is the WWW-Authenticate header that goes with a status 401.

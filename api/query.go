@@ -8,21 +8,18 @@ import (
 	"strings"
 )
 
-// HasParameters reports whether the descriptions of the sandbox and the gateway have an operation
-// under /v1/, by its method and the template of its path.
-func HasParameters(method, path string) bool {
-	_, ok := parameters[method+" "+path]
-	return ok
-}
-
 // CheckQuery refuses a query that cannot be parsed, and a parameter that the operation does not
-// have: a misspelt limit must not become none. The error is an *[Error] with status 400.
+// have: a misspelt limit must not become none. The operation is given by its method and the
+// template of its path; only those under /v1/ are checked. The error is an *[Error] with status 400.
 func CheckQuery(method, path, query string) error {
+	known, ok := parameters[method+" "+path]
+	if !ok {
+		return nil
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return BadRequest("query: " + err.Error())
 	}
-	known := parameters[method+" "+path]
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if slices.Contains(known, name) {
 			continue

@@ -33,7 +33,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	}
-	httpserver.WriteRefusal(w, r, refusal, id)
+	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
 }
 
 // refusalOf is what the caller is told of an error, nil where it is the
@@ -47,7 +47,7 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 	var status int
 	switch {
 	case is(errStopping):
-		return unavailable("%v", errStopping)
+		return &api.Error{Status: http.StatusServiceUnavailable, Detail: errStopping.Error()}
 	case ctx.Err() != nil && (is(ctx.Err()) || is(context.Cause(ctx))):
 		return &api.Error{
 			Status: httpserver.ClientGone,
@@ -70,21 +70,26 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 }
 
 // refuse returns a refusal with a status.
-func refuse(status int, format string, args ...any) *api.Error {
+func refuse(status int, format string, args ...any) error {
 	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
 // unavailable says that nothing can be known or done at the moment. Clients then
 // send the request again, so no part of it must have been done.
-func unavailable(format string, args ...any) *api.Error {
+func unavailable(format string, args ...any) error {
 	return refuse(http.StatusServiceUnavailable, format, args...)
+}
+
+// writeJSON answers with a value of package api.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	return httpserver.WriteJSON(w, status, v, api.Encode)
 }
 
 // readBody reads a whole body of at most maxBody bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		return nil, httpserver.UnreadBody(r, err)
+		return nil, httpserver.UnreadBody(r, err, refuse)
 	}
 	return body, nil
 }

@@ -208,7 +208,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 // ServeMetrics answers /metrics at l without a key, until stop is called, which
 // closes l and waits. Of ctx it uses only the values.
 func (g *Gateway) ServeMetrics(ctx context.Context, l net.Listener) (stop func() error) {
-	mux := httpserver.NewRouter([]httpserver.Route{httpserver.Open(http.MethodGet, "/metrics", g.metrics.Serve)}, g.fail)
+	mux := httpserver.NewRouter([]httpserver.Route{httpserver.Open(http.MethodGet, "/metrics", g.metrics.Serve)}, g.protocol())
 	srv := httpserver.NewServer(context.WithoutCancel(ctx), mux, maxHeader, g.log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxMetricsConns)) }()

@@ -38,7 +38,7 @@ const (
 )
 
 func (g *Gateway) registryPrefix(w http.ResponseWriter, _ *http.Request) error {
-	return httpserver.WriteJSON(w, http.StatusOK, api.RegistryPrefix{RegistryPrefix: registryPrefix})
+	return writeJSON(w, http.StatusOK, api.RegistryPrefix{RegistryPrefix: registryPrefix})
 }
 
 func (g *Gateway) imageExists(w http.ResponseWriter, r *http.Request) error {
@@ -53,11 +53,11 @@ func (g *Gateway) imageExists(w http.ResponseWriter, r *http.Request) error {
 	info, err := images.Image(r.Context(), name)
 	switch {
 	case errors.Is(err, sandbox.ErrNoImage):
-		return httpserver.WriteJSON(w, http.StatusOK, api.ImageExists{})
+		return writeJSON(w, http.StatusOK, api.ImageExists{})
 	case err != nil:
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.ImageExists{Exists: true, Image: &api.ImageInfo{
+	return writeJSON(w, http.StatusOK, api.ImageExists{Exists: true, Image: &api.ImageInfo{
 		UploadTime: info.Created.UTC().Format(time.RFC3339), Size: info.Size,
 	}})
 }
@@ -90,7 +90,7 @@ func (g *Gateway) build(w http.ResponseWriter, r *http.Request) error {
 		_ = archive.Close()
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, status)
+	return writeJSON(w, http.StatusOK, status)
 }
 
 // readBuild reads the form into a file that no longer has a name.
@@ -119,17 +119,17 @@ func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags [
 			break
 		}
 		if err != nil {
-			return nil, nil, httpserver.UnreadBody(r, err)
+			return nil, nil, httpserver.UnreadBody(r, err, refuse)
 		}
 		switch part.FormName() {
 		case "context":
 			if size, err = io.Copy(archive, base64.NewDecoder(base64.StdEncoding, part)); err != nil {
-				return nil, nil, httpserver.UnreadBody(r, err)
+				return nil, nil, httpserver.UnreadBody(r, err, refuse)
 			}
 		case "target_image", "tags":
 			tag, err := io.ReadAll(io.LimitReader(part, maxField))
 			if err != nil {
-				return nil, nil, httpserver.UnreadBody(r, err)
+				return nil, nil, httpserver.UnreadBody(r, err, refuse)
 			}
 			tags = append(tags, string(tag))
 		}
@@ -202,7 +202,7 @@ func (g *Gateway) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	if made == nil {
 		return refuse(http.StatusNotFound, "There is no build %.64q: this gateway may have been started anew since it was begun", id)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, status)
+	return writeJSON(w, http.StatusOK, status)
 }
 
 // close ends the build that is under way and waits for that.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -88,5 +87,5 @@ func (g *Gateway) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	for _, s := range all {
 		list.Sandboxes = append(list.Sandboxes, g.describe(r, s))
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, list)
+	return writeJSON(w, http.StatusOK, list)
 }

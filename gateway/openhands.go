@@ -16,7 +16,6 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
-	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -88,7 +87,7 @@ func (g *Gateway) openhandsStart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.Runtime{
+	return writeJSON(w, http.StatusOK, api.Runtime{
 		RuntimeID: id, SessionID: asked.SessionID, URL: g.urlOf(r, id), SessionKey: begun.secret,
 		WorkHosts: map[string]int{}, Status: "running", PodStatus: status,
 	})
@@ -300,7 +299,7 @@ func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error
 	answer := api.Runtime{RuntimeID: id, SessionID: session, URL: g.urlOf(r, id), WorkHosts: map[string]int{}, Status: "running", PodStatus: "pending"}
 	if s := g.startOf(id); s != nil && !channel.Closed(s.done) {
 		answer.SessionKey = s.secret
-		return httpserver.WriteJSON(w, http.StatusOK, answer)
+		return writeJSON(w, http.StatusOK, answer)
 	}
 	s, err := g.one(r.Context(), id)
 	if err != nil {
@@ -317,7 +316,7 @@ func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error
 	if answer.SessionKey, err = s.Key(); err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 func (g *Gateway) openhandsRuntime(w http.ResponseWriter, r *http.Request) error {
@@ -330,7 +329,7 @@ func (g *Gateway) openhandsRuntime(w http.ResponseWriter, r *http.Request) error
 }
 
 func tellStatus(w http.ResponseWriter, id, status, detail string) error {
-	return httpserver.WriteJSON(w, http.StatusOK, api.RuntimeStatus{RuntimeID: id, PodStatus: status, RestartReasons: []string{}, Detail: detail})
+	return writeJSON(w, http.StatusOK, api.RuntimeStatus{RuntimeID: id, PodStatus: status, RestartReasons: []string{}, Detail: detail})
 }
 
 // podStatus is how a sandbox is, in OpenHands' words. "ready" is only said of one

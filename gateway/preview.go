@@ -342,5 +342,5 @@ func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
 		}
 		address = d.scheme + "://" + host
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.PreviewURL{URL: address + query, Expires: expires.UTC()})
+	return writeJSON(w, http.StatusOK, api.PreviewURL{URL: address + query, Expires: expires.UTC()})
 }

@@ -50,7 +50,7 @@ func (g *Gateway) routes() []httpserver.Route {
 // before the routes, so that an unauthenticated client learns nothing about them.
 func (g *Gateway) router() http.Handler {
 	routes := g.routes()
-	mux := httpserver.NewRouter(routes, g.fail, g.authenticate(routes))
+	mux := httpserver.NewRouter(routes, g.protocol(), g.authenticate(routes))
 	pass := httpserver.Answer(g.pass, g.fail)
 	previewHost := httpserver.Answer(g.previewHost, g.fail)
 	split := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,6 +68,11 @@ func (g *Gateway) router() http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 	return g.metrics.Observe(g.log)(httpserver.Recover(g.fail)(httpserver.Bodies(split, g.metrics.Received)))
+}
+
+// protocol says how the gateway refuses requests.
+func (g *Gateway) protocol() httpserver.Protocol {
+	return httpserver.Protocol{Fail: g.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
 }
 
 // errForbidden says nothing about which key was wrong, or what it is for.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -54,7 +53,7 @@ func (g *Gateway) tell(w http.ResponseWriter, r *http.Request, status int, s *sa
 		return err
 	}
 	d.SessionKey, d.Warm = key, warm
-	return httpserver.WriteJSON(w, status, d)
+	return writeJSON(w, status, d)
 }
 
 // maxIdempotencyKey bounds a header that is kept in memory.

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // alive says that the process answers.
 func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) error {
-	return httpserver.WriteJSON(w, http.StatusOK, api.Status{Status: "ok"})
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
 }
 
 // readyTime bounds the wait for the engine when a client asks for its state.
@@ -30,7 +29,7 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 		waiting = "its end"
 	}
 	if waiting != "" {
-		return httpserver.WriteJSON(w, http.StatusServiceUnavailable, api.Status{Status: "starting", WaitingFor: waiting})
+		return writeJSON(w, http.StatusServiceUnavailable, api.Status{Status: "starting", WaitingFor: waiting})
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.Status{Status: "ready"})
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ready"})
 }

@@ -227,13 +227,13 @@ func readJSON(r *http.Request, limit int64) ([]byte, error) {
 // readBody reads a whole body of at most limit bytes.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: limit})
+		return nil, unreadBody(r, &http.MaxBytesError{Limit: limit})
 	}
 	// What is announced is believed up to a bound: it may never come.
 	const most = 1 << 20
 	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
-		return nil, httpserver.UnreadBody(r, err)
+		return nil, unreadBody(r, err)
 	}
 	return buf.Bytes(), nil
 }

@@ -198,7 +198,7 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	case r.Header.Get("Content-Range") != "" || r.Header.Get("Content-Encoding") != "":
 		return nil, refuse(http.StatusBadRequest, "A file is written as a whole and as it is: Content-Range and Content-Encoding are not understood")
 	case r.ContentLength > s.cfg.MaxUpload:
-		return nil, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+		return nil, unreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
 	}
 	in, err := s.cfg.StageFile(r.Context(), name)
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	if err != nil {
 		in.Discard()
 		if body.err != nil {
-			err = httpserver.UnreadBody(r, body.err)
+			err = unreadBody(r, body.err)
 		}
 		return nil, fileError(err, name, http.StatusNotFound)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // usedResources says what all processes of the sandbox use.
@@ -32,7 +31,7 @@ func (s *Server) usedResources(w http.ResponseWriter, _ *http.Request) error {
 			}
 		}
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, u)
+	return writeJSON(w, http.StatusOK, u)
 }
 
 // controlGroupDir is where containers see their control group.

@@ -180,7 +180,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		deadline = onThisClock(deadline)
 		answer.Deadline = &deadline
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // onThisClock is t as the wall clock counts now. It may have been set since t was

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // listFiles answers with the names in a directory, which is empty when there
@@ -32,7 +31,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, names)
+	return writeJSON(w, http.StatusOK, names)
 }
 
 // Bounds of one directory's list, which is held in memory as a whole to be sorted.

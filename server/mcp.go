@@ -88,7 +88,7 @@ func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
 	case len(servers) > 0:
 		problems = []string{noMCP}
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.MCPUpdate{
+	return writeJSON(w, http.StatusOK, api.MCPUpdate{
 		Detail: "MCP server updated successfully", RouterErrorLog: strings.Join(problems, "\n"),
 	})
 }

@@ -61,7 +61,7 @@ func (s *Server) listPorts(w http.ResponseWriter, _ *http.Request) error {
 			return err
 		}
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, list)
+	return writeJSON(w, http.StatusOK, list)
 }
 
 // tunnel connects a WebSocket to a port of the sandbox.

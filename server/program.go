@@ -104,16 +104,16 @@ func (s *Server) writeInput(w http.ResponseWriter, r *http.Request) error {
 	case refused && refusal.Status == http.StatusConflict:
 		return repeatInput(w, r, a, body.n, int64(offset), end, err) //nolint:gosec // it is bounded
 	case errors.Is(err, errNotTaken):
-		return httpserver.WriteJSON(w, http.StatusAccepted, answer)
+		return writeJSON(w, http.StatusAccepted, answer)
 	case errors.Is(err, errTakenOver):
 		w.Header().Set("Retry-After", "1")
 		return refuse(http.StatusConflict, "Another request writes the input, which goes on at %d: come back in a second", next)
 	case errors.Is(err, errBody):
-		return httpserver.UnreadBody(r, err)
+		return unreadBody(r, err)
 	case err != nil:
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // countedReader counts what was read.
@@ -140,9 +140,9 @@ func repeatInput(w http.ResponseWriter, r *http.Request, a *journal.Action, read
 	case n > left:
 		return refusal
 	case !errors.Is(err, io.EOF):
-		return httpserver.UnreadBody(r, err)
+		return unreadBody(r, err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.ProgramInput{Offset: taken, Ended: end})
+	return writeJSON(w, http.StatusOK, api.ProgramInput{Offset: taken, Ended: end})
 }
 
 // errBody says that the rest of a body did not come.

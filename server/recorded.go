@@ -15,7 +15,6 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
-	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/regex"
 )
 
@@ -101,7 +100,7 @@ func (s *Server) listActions(w http.ResponseWriter, r *http.Request) error {
 	for _, info := range list {
 		page.Actions = append(page.Actions, recordedAction(info))
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page)
+	return writeJSON(w, http.StatusOK, page)
 }
 
 // sessionOf is the name of the session of an action.
@@ -238,7 +237,7 @@ func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Act
 			answer.Outcome, answer.Code = api.OutcomeOf(o) // also where the record is older than outcomes
 		}
 	}
-	return httpserver.WriteJSON(w, status, answer)
+	return writeJSON(w, status, answer)
 }
 
 // listed is the form of an answer in the record of an action.

@@ -76,7 +76,8 @@ func (s *Server) routes() []httpserver.Route {
 // the routes, so that an unauthenticated client learns nothing about them.
 func (s *Server) router() http.Handler {
 	routes := s.routes()
-	return httpserver.NewRouter(routes, s.fail, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin, s.gated)
+	protocol := httpserver.Protocol{Fail: s.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
+	return httpserver.NewRouter(routes, protocol, s.metrics.Observe(s.log), httpserver.Recover(s.fail), s.boundBodies, s.authenticate(routes), s.sameOrigin, s.gated)
 }
 
 // boundBodies bounds the time between the parts of a body, counts the bytes, and gives the
@@ -190,7 +191,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", api.Challenge(refusal))
 	}
-	httpserver.WriteRefusal(w, r, refusal, id)
+	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
 }
 
 // verdict returns what a caller is told about an error, and the id under which
@@ -227,6 +228,20 @@ func unanswered(ctx context.Context) *api.Error {
 // waitEnded tells whether err is no more than the end of ctx.
 func waitEnded(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
+}
+
+// writeJSON answers with a value of package api.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	return httpserver.WriteJSON(w, status, v, api.Encode)
+}
+
+// unreadBody turns an error from reading a body into a refusal, or into the cause that
+// ended the request's context.
+func unreadBody(r *http.Request, err error) error {
+	if refusal, ok := errors.AsType[*api.Error](err); ok { // of wholeBody
+		return refusal
+	}
+	return httpserver.UnreadBody(r, err, refuse)
 }
 
 // refuse returns a refusal with a status.

@@ -5,7 +5,6 @@ import (
 	"net/url"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // listSessions answers with the sessions that are open.
@@ -14,7 +13,7 @@ func (s *Server) listSessions(w http.ResponseWriter, _ *http.Request) error {
 	if sessions == nil {
 		sessions = []api.Session{} // a list, not null
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.SessionList{Sessions: sessions})
+	return writeJSON(w, http.StatusOK, api.SessionList{Sessions: sessions})
 }
 
 // getSession answers with one session.
@@ -25,7 +24,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, session := range s.cfg.Executor.Sessions() {
 		if session.Name == name {
-			return httpserver.WriteJSON(w, http.StatusOK, session)
+			return writeJSON(w, http.StatusOK, session)
 		}
 	}
 	return refuse(http.StatusNotFound, "There is no session %q", name)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // ready returns nil when an action can run.
@@ -22,21 +21,21 @@ func (s *Server) alive(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.ready(); err != nil {
 		return refuse(http.StatusInternalServerError, "not initialized: %v", err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.Status{Status: "ok"})
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
 }
 
 // healthz says that the process answers.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return httpserver.WriteJSON(w, http.StatusOK, api.Status{Status: "ok"})
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
 }
 
 // readyz says whether an action can run, with the status that orchestrators
 // know.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.ready(); err != nil {
-		return httpserver.WriteJSON(w, http.StatusServiceUnavailable, api.Status{Status: "starting", WaitingFor: err.Error()})
+		return writeJSON(w, http.StatusServiceUnavailable, api.Status{Status: "starting", WaitingFor: err.Error()})
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.Status{Status: "ready", Journal: s.cfg.Journal.Problem()})
+	return writeJSON(w, http.StatusOK, api.Status{Status: "ready", Journal: s.cfg.Journal.Problem()})
 }
 
 // serverInfo says how long the server is up and idle, and what it uses.
@@ -46,7 +45,7 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 	if capabilities == nil {
 		capabilities = map[string]api.Capability{} // an object, not null
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, api.ServerInfo{
+	return writeJSON(w, http.StatusOK, api.ServerInfo{
 		Uptime:       api.Float(time.Since(s.started).Seconds()),
 		IdleTime:     api.Float(time.Since(lastAction).Seconds()),
 		Resources:    s.usage.resources(),
@@ -57,5 +56,5 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 
 // vscodeToken says that there is no VS Code here.
 func (s *Server) vscodeToken(w http.ResponseWriter, _ *http.Request) error {
-	return httpserver.WriteJSON(w, http.StatusOK, api.ConnectionToken{})
+	return writeJSON(w, http.StatusOK, api.ConnectionToken{})
 }

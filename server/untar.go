@@ -39,9 +39,9 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 	n, err := u.Unpack(tar.NewReader(body), nil)
 	switch {
 	case err == nil:
-		return httpserver.WriteJSON(w, http.StatusOK, api.Unpacked{Entries: n})
+		return writeJSON(w, http.StatusOK, api.Unpacked{Entries: n})
 	case body.err != nil:
-		return httpserver.UnreadBody(r, body.err)
+		return unreadBody(r, body.err)
 	case errors.Is(err, archive.ErrExists):
 		return refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, archive.ErrFull):

@@ -273,7 +273,7 @@ func (s *Server) replaceProgram(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.ContentLength > handover.MaxProgram {
-		return httpserver.UnreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
+		return unreadBody(r, &http.MaxBytesError{Limit: handover.MaxProgram})
 	}
 	if !s.gate.upgrading.TryLock() {
 		return refuse(http.StatusConflict, "Another upgrade is under way: wait for its end")
@@ -317,7 +317,7 @@ func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
 	case ok:
 		return "", &api.Error{Status: http.StatusUnprocessableEntity, Detail: "The program was refused, and this server keeps running: " + unfit.Reason}
 	case body.err != nil:
-		return "", httpserver.UnreadBody(r, body.err)
+		return "", unreadBody(r, body.err)
 	}
 	return "", fileError(err, "the program", http.StatusInternalServerError)
 }

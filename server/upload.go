@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // maxParts bounds the fields of a form; one is wanted, and clients add few.
@@ -52,7 +51,7 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, result)
+	return writeJSON(w, http.StatusOK, result)
 }
 
 // uploadQuery reads where to and how an upload goes. Of a parameter that came
@@ -120,7 +119,7 @@ func (s *Server) newBuffer() (*os.File, error) {
 // and returns its size; the name goes into result.
 func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadResult) (size int64, err error) {
 	if r.ContentLength > s.cfg.MaxUpload {
-		return 0, httpserver.UnreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+		return 0, unreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
 	}
 	r.Body = http.MaxBytesReader(nil, r.Body, s.cfg.MaxUpload)
 	form, err := r.MultipartReader()
@@ -157,7 +156,7 @@ func (s *Server) receive(r *http.Request, buffer *os.File, result *api.UploadRes
 func formError(r *http.Request, err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	if tooLarge || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) || r.Context().Err() != nil {
-		return httpserver.UnreadBody(r, err)
+		return unreadBody(r, err)
 	}
 	return invalid("body: %v", err)
 }

@@ -13,10 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/actiond/actiond/api"
 )
 
 // JSON is the media type of most responses.
@@ -37,10 +34,10 @@ func WriteBody(w http.ResponseWriter, status int, contentType string, body []byt
 	_, _ = w.Write(body)
 }
 
-// WriteJSON sends a value as JSON. If the value cannot be encoded, WriteJSON returns
-// the error and sends nothing.
-func WriteJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := api.Encode(v)
+// WriteJSON sends a value that encode turns into JSON. If the value cannot be encoded,
+// WriteJSON returns the error and sends nothing.
+func WriteJSON(w http.ResponseWriter, status int, v any, encode func(any) ([]byte, error)) error {
+	body, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
@@ -88,38 +85,19 @@ func LogBroken(log *slog.Logger, r *http.Request, err error) (id string) {
 	return id
 }
 
-// WriteRefusal answers with a refusal, or with a failure that the log has under id: in
-// the one shape of the routes under /v1/, or in that of the legacy protocol.
-func WriteRefusal(w http.ResponseWriter, r *http.Request, refusal *api.Error, id string) {
-	switch { // what is only text can be encoded
-	case strings.HasPrefix(r.URL.Path, "/v1/"):
-		_ = WriteJSON(w, refusal.Status, api.NewRefusal(refusal, id))
-	case id != "":
-		_ = WriteJSON(w, refusal.Status, api.Broken{Detail: refusal.Detail, ID: id})
-	default:
-		WriteBody(w, refusal.Status, JSON, api.EncodeError(refusal))
-	}
-}
-
-// UnreadBody turns an error from reading a body into an *api.Error, or into the cause
-// that ended the request's context.
-func UnreadBody(r *http.Request, err error) error {
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &api.Error{
-			Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("The body is larger than %d bytes, the most that %s takes", tooLarge.Limit, r.URL.Path),
-		}
-	}
-	if refused, ok := errors.AsType[*api.Error](err); ok {
-		return refused
-	}
+// UnreadBody turns an error from reading a body into a refusal, or into the cause that
+// ended the request's context.
+func UnreadBody(r *http.Request, err error, refuse Refuse) error {
+	tooLarge, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
+	case ok:
+		return refuse(http.StatusRequestEntityTooLarge, "The body is larger than %d bytes, the most that %s takes", tooLarge.Limit, r.URL.Path)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return api.BadRequest("The body came too slowly")
+		return refuse(http.StatusBadRequest, "The body came too slowly")
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // which ends the context too
-		return api.BadRequest("The body ended too early")
+		return refuse(http.StatusBadRequest, "The body ended too early")
 	case r.Context().Err() != nil:
 		return fmt.Errorf("reading body: %w", context.Cause(r.Context()))
 	}
-	return api.BadRequest(fmt.Sprintf("The body could not be read: %v", err))
+	return refuse(http.StatusBadRequest, "The body could not be read: %v", err)
 }

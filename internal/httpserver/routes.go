@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
-
-	"github.com/actiond/actiond/api"
 )
 
 // Handler responds to a request, or returns an error without a response.
@@ -14,6 +12,18 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Fail responds to a request whose handler returned an error.
 type Fail func(w http.ResponseWriter, r *http.Request, err error)
+
+// Refuse returns the error of a request that is answered with a status 4xx.
+type Refuse func(status int, format string, args ...any) error
+
+// Protocol says how a program refuses requests.
+type Protocol struct {
+	Fail   Fail
+	Refuse Refuse
+	// CheckQuery returns an error for a query that the route with a method and a path
+	// does not accept.
+	CheckQuery func(method, path, query string) error
+}
 
 // Route is a line of the table of routes.
 type Route struct {
@@ -33,38 +43,30 @@ func Keyed(method, path string, h Handler) Route {
 }
 
 // NewRouter returns a handler for routes, which refuses all other requests. Requests
-// pass the middlewares in the given order.
-func NewRouter(routes []Route, fail Fail, middlewares ...func(http.Handler) http.Handler) http.Handler {
+// pass the middlewares in the given order, then the check of the query.
+func NewRouter(routes []Route, p Protocol, middlewares ...func(http.Handler) http.Handler) http.Handler {
 	mux := chi.NewRouter()
 	mux.Use(middlewares...)
 	for _, rt := range routes {
-		mux.Method(rt.Method, rt.Path, Answer(checked(rt), fail))
+		mux.Method(rt.Method, rt.Path, Answer(func(w http.ResponseWriter, r *http.Request) error {
+			if err := p.CheckQuery(rt.Method, rt.Path, r.URL.RawQuery); err != nil {
+				return err
+			}
+			return rt.Handle(w, r)
+		}, p.Fail))
 	}
 	mux.NotFound(Answer(func(http.ResponseWriter, *http.Request) error {
-		return &api.Error{Status: http.StatusNotFound, Detail: "Not Found"}
-	}, fail))
+		return p.Refuse(http.StatusNotFound, "Not Found")
+	}, p.Fail))
 	mux.MethodNotAllowed(Answer(func(w http.ResponseWriter, r *http.Request) error {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			if mux.Match(chi.NewRouteContext(), method, r.URL.Path) {
 				w.Header().Add("Allow", method)
 			}
 		}
-		return &api.Error{Status: http.StatusMethodNotAllowed, Detail: "Method Not Allowed"}
-	}, fail))
+		return p.Refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
+	}, p.Fail))
 	return mux
-}
-
-// checked returns the handler of a route, below /v1/ behind a check of the query parameters.
-func checked(rt Route) Handler {
-	if !api.HasParameters(rt.Method, rt.Path) {
-		return rt.Handle
-	}
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := api.CheckQuery(rt.Method, rt.Path, r.URL.RawQuery); err != nil {
-			return err
-		}
-		return rt.Handle(w, r)
-	}
 }
 
 // Answer adapts a Handler to net/http.

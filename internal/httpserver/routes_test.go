@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -22,12 +21,30 @@ func says(word string) httpserver.Handler {
 
 func breaks(http.ResponseWriter, *http.Request) error { return errors.New("broken") }
 
-func fail(w http.ResponseWriter, _ *http.Request, err error) {
-	status := http.StatusInternalServerError
-	if refusal, ok := errors.AsType[*api.Error](err); ok {
-		status = refusal.Status
-	}
-	http.Error(w, err.Error(), status)
+// refusal is an error with a status.
+type refusal struct {
+	status int
+	error
+}
+
+// protocol sends an error's text with its status, and accepts no query on /things/{name}.
+var protocol = httpserver.Protocol{
+	Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
+		status := http.StatusInternalServerError
+		if refused, ok := errors.AsType[refusal](err); ok {
+			status = refused.status
+		}
+		http.Error(w, err.Error(), status)
+	},
+	Refuse: func(status int, format string, args ...any) error {
+		return refusal{status, fmt.Errorf(format, args...)}
+	},
+	CheckQuery: func(method, path, query string) error {
+		if path != "/things/{name}" || query == "" {
+			return nil
+		}
+		return refusal{http.StatusBadRequest, fmt.Errorf("%s %s: query %s", method, path, query)}
+	},
 }
 
 var routes = []httpserver.Route{
@@ -47,7 +64,7 @@ func TestNew(t *testing.T) {
 			})
 		}
 	}
-	handler := httpserver.NewRouter(routes, fail, mark("first"), mark("second"))
+	handler := httpserver.NewRouter(routes, protocol, mark("first"), mark("second"))
 	for _, test := range []struct {
 		method, path string
 		status       int
@@ -57,6 +74,8 @@ func TestNew(t *testing.T) {
 		{"GET", "/alive", 200, "alive", nil},
 		{"GET", "/things/x", 200, "thing x", nil},
 		{"DELETE", "/things/x", 200, "no thing x", nil},
+		{"GET", "/things/x?a=b", 400, "GET /things/{name}: query a=b\n", nil},
+		{"GET", "/alive?a=b", 200, "alive", nil},
 		{"POST", "/break", 500, "broken\n", nil},
 		{"GET", "/nowhere", 404, "Not Found\n", nil},
 		{"POST", "/things/x", 405, "Method Not Allowed\n", []string{"GET", "DELETE"}},
