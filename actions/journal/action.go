@@ -242,12 +242,12 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	before := len(p)
 	if a.j.text != a.j.log { // the result stays in memory
 		if s, at, err := a.j.write(a.j.text, a, appendRecord(nil, record{kind: kindResult, n: a.n}, result)); err == nil {
-			a.result, a.hasResult = place{segment: s, at: at}, true
+			a.result, a.hasResult = place{segment: s, at: at}, len(result) > 0
 		}
 		a.record(appendRecord(p, ended, nil))
 	} else if at, ok := a.record(appendRecord(p, ended, result)); ok {
 		at.at += int64(before)
-		a.result, a.hasResult = at, true
+		a.result, a.hasResult = at, len(result) > 0
 	}
 	if cap(a.j.buf) > 1<<20 { // one large result does not make the journal large
 		a.j.buf = nil

@@ -86,6 +86,23 @@ func printed(tb testing.TB, a *journal.Action, after uint64) string {
 	}
 }
 
+// An action that ended without a result has none, in this process as after the next start.
+func TestNoResult(t *testing.T) {
+	t.Parallel()
+	j, err := journal.Open(journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _, err := j.Reserve(journal.Intent{ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.End(journal.Unknown, nil)
+	if result, err := a.Result(); result != nil || err != nil {
+		t.Errorf("got %q, %v", result, err)
+	}
+}
+
 func TestLife(t *testing.T) {
 	t.Parallel()
 	for _, inMemory := range []bool{false, true} {
