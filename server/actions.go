@@ -500,7 +500,7 @@ func (s *Server) fly(ctx context.Context, f *flight, leave func()) {
 	}
 	w.Operator = c.form == formAction
 	f.result, f.err = guarded(ctx, c, w)
-	if cause := context.Cause(ctx); waitEnded(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
+	if cause := context.Cause(ctx); channel.EndedBy(ctx, f.err) && (errors.Is(cause, errStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		f.err = cause
 	}
 	s.metrics.action(ctx, c.kind, f.err, time.Since(begun))

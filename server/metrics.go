@@ -9,6 +9,7 @@ import (
 
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -78,7 +79,7 @@ func (m *metrics) action(ctx context.Context, name string, err error, took time.
 		outcome = "happened"
 	case refused:
 		outcome = "refused"
-	case waitEnded(ctx, err):
+	case channel.EndedBy(ctx, err):
 		outcome = "abandoned"
 	}
 	m.actions.WithLabelValues(name, outcome).Inc()

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -201,7 +202,7 @@ func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string
 		return refusal, ""
 	}
 	ctx := r.Context()
-	if waitEnded(ctx, err) {
+	if channel.EndedBy(ctx, err) {
 		return unanswered(ctx), ""
 	}
 	id = httpserver.LogBroken(s.log, r, err)
@@ -223,11 +224,6 @@ func unanswered(ctx context.Context) *api.Error {
 		Status: httpserver.ClientGone,
 		Detail: "The client closed the connection before the response; the action continues",
 	}
-}
-
-// waitEnded tells whether err is no more than the end of ctx.
-func waitEnded(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
 // writeJSON answers with a value of package api.

@@ -3,6 +3,7 @@ package channel
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -34,4 +35,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// EndedBy reports whether err is no more than the end of ctx.
+func EndedBy(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
