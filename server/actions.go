@@ -1,13 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -21,7 +19,6 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shorten"
 )
 
@@ -47,16 +44,6 @@ type result struct {
 	outcome api.Outcome
 }
 
-// form is what an answer looks like.
-type form string
-
-const (
-	formLegacy form = "legacy" // of /execute_action
-	formHidden form = "hidden" // of /execute_action to a hidden run, which must not be an error observation
-	formAction form = "action" // of /v1/actions
-	formTool   form = "tool"   // of /v1/tools/call
-)
-
 // executeAction answers an action with its observation, by the rules of the legacy
 // protocol.
 func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
@@ -70,53 +57,6 @@ func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) 
 		return err
 	}
 	return s.perform(w, r, c, leave)
-}
-
-// enterWith takes a place, which leave gives back once, and reads the action in a
-// request.
-func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
-	begun := time.Now()
-	if leave, err = s.enter(); err == nil {
-		leave = sync.OnceFunc(leave)
-		if c, err = read(begun); err == nil {
-			return c, leave, nil
-		}
-		leave()
-	}
-	s.metrics.action(r.Context(), unread, err, time.Since(begun))
-	return nil, nil, err
-}
-
-// enter takes one of the places for actions in flight; leave gives it back. It
-// comes before the body is read, so that it bounds the memory that bodies take
-// as well.
-func (s *Server) enter() (leave func(), err error) {
-	if s.draining.Load() {
-		return nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
-	}
-	select {
-	case s.actions <- struct{}{}:
-		s.life.begin()
-		return func() {
-			s.life.end()
-			s.release.Reset(releaseTime)
-			s.reclaim.after()
-			<-s.actions
-		}, nil
-	default:
-		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
-	}
-}
-
-// joins takes one of the places for requests that wait for an action which another one
-// carries out; stop gives it back, once.
-func (s *Server) joins() (stop func(), err error) {
-	select {
-	case s.followers <- struct{}{}:
-		return sync.OnceFunc(func() { <-s.followers }), nil
-	default:
-		return nil, refuse(http.StatusTooManyRequests, "%d requests already wait for running actions: ask for the action without waiting, or try again", maxFollowers)
-	}
 }
 
 // readAction reads the action in a request, with the defaults of /v1/actions or of the
@@ -171,121 +111,6 @@ func ended(o api.Observation, want form) (r result, err error) {
 	r.outcome, _ = api.OutcomeOf(o)
 	r.body, err = encode(o, want)
 	return r, err
-}
-
-func encode(o api.Observation, want form) ([]byte, error) {
-	if want.legacy() {
-		return api.EncodeLegacy(o)
-	}
-	return api.EncodeObservation(o)
-}
-
-// sayWhere adds to an observation that had to shorten its output where all of that is.
-func sayWhere(o api.Observation, id string) api.Observation {
-	const note = "\n[This is not all of the output. GET /v1/actions/%s/output reads what is kept of it, by offset, tail or grep.]"
-	switch o := o.(type) {
-	case api.RunObservation:
-		if o.Shortened {
-			o.Metadata.Suffix += fmt.Sprintf(note, url.PathEscape(id))
-		}
-		return o
-	case api.ExecObservation:
-		if o.Truncated {
-			o.Content += fmt.Sprintf(note, url.PathEscape(id))
-		}
-		return o
-	default:
-		return o
-	}
-}
-
-// maxSmallBody bounds the bodies that hold a path or a list of programs.
-const maxSmallBody = 1 << 20
-
-// wantJSON refuses bodies that do not say they are JSON: a browser sends no
-// such body to another origin without asking first.
-func wantJSON(r *http.Request) error {
-	sent := r.Header.Get("Content-Type")
-	if sent == httpserver.JSON {
-		return nil
-	}
-	kind, _, err := mime.ParseMediaType(sent)
-	if err == nil && (kind == httpserver.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
-		return nil
-	}
-	return invalid("header.Content-Type: must be application/json, got %q", sent)
-}
-
-// readJSON reads a whole body of at most limit bytes that says it is JSON.
-func readJSON(r *http.Request, limit int64) ([]byte, error) {
-	if err := wantJSON(r); err != nil {
-		return nil, err
-	}
-	return readBody(r, limit)
-}
-
-// readBody reads a whole body of at most limit bytes.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		return nil, unreadBody(r, &http.MaxBytesError{Limit: limit})
-	}
-	// What is announced is believed up to a bound: it may never come.
-	const most = 1 << 20
-	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
-	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
-		return nil, unreadBody(r, err)
-	}
-	return buf.Bytes(), nil
-}
-
-// identify fills in the identity of a call and its digest.
-func (c *call) identify(r *http.Request, body []byte) error {
-	hash := sha256.New()
-	if c.form == formTool { // the same body means something else there
-		_, _ = hash.Write([]byte("tool "))
-	}
-	_, _ = hash.Write(body)
-	hash.Sum(c.digest[:0])
-	id, err := keyOf(r)
-	inBody := c.req.Key != "" && (c.form == formAction || c.form == formTool)
-	switch {
-	case err != nil:
-		return err
-	case id != "" && inBody && id != c.req.Key:
-		return api.BadRequest(fmt.Sprintf("The header %s and the body name different identities: send one", api.IdentityHeader))
-	case id != "":
-		c.id, c.given = id, true
-	case inBody:
-		c.id, c.given = c.req.Key, true
-	case (c.form == formLegacy || c.form == formHidden) && c.req.ID != 0 && c.req.Timestamp != "":
-		// An event of OpenHands: its client sends it again after a broken connection.
-		c.id, c.given = fmt.Sprintf("event-%d-%x", c.req.ID, c.digest[:16]), true
-	default:
-		c.id = random.UUID7()
-	}
-	c.stays = c.given || c.form == formAction || c.form == formTool
-	return nil
-}
-
-// keyOf returns the identity in the header, "" without one. It may be in the
-// quotes of a structured field.
-func keyOf(r *http.Request) (string, error) {
-	sent := r.Header[api.IdentityHeader]
-	if len(sent) == 0 {
-		return "", nil
-	}
-	key := sent[0]
-	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
-		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(key[1 : len(key)-1])
-	}
-	err := api.CheckKey(key)
-	if err == nil && len(sent) > 1 {
-		err = errors.New("there is more than one")
-	}
-	if err != nil {
-		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.IdentityHeader, err))
-	}
-	return key, nil
 }
 
 // perform answers a call: it runs the action, follows it where it runs already, or
@@ -457,29 +282,6 @@ func textOf(action api.Action) string {
 	case api.InvalidAction:
 	}
 	return shorten.Text(text, maxText)
-}
-
-// untaken answers a call whose identity is used.
-func (s *Server) untaken(w http.ResponseWriter, c *call, err error) error {
-	switch {
-	case errors.Is(err, journal.ErrOther):
-		return invalid("%s: %q was sent before with another body; a new action needs a new identity", api.IdentityHeader, c.id)
-	case !errors.Is(err, journal.ErrForgotten):
-		return err
-	case c.form == formHidden:
-		return api.BadRequest(errForgotten(c.id).Detail)
-	case c.form != formLegacy:
-		return errForgotten(c.id)
-	}
-	body, err := composed(formLegacy, "", errForgotten(c.id).Detail)
-	if err == nil {
-		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
-	}
-	return err
-}
-
-func errForgotten(id string) *api.Error {
-	return &api.Error{Status: http.StatusGone, Detail: fmt.Sprintf("The action %q came before and is forgotten; it did not run again", id)}
 }
 
 // fly carries out an action and records its end. ctx bounds it.

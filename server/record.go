@@ -240,14 +240,6 @@ func (s *Server) writeRecorded(w http.ResponseWriter, status int, a *journal.Act
 	return writeJSON(w, status, answer)
 }
 
-// listed is the form of an answer in the record of an action.
-func (f form) listed() form {
-	if f == formTool {
-		return f
-	}
-	return formAction
-}
-
 // actionEvents answers with the events of an action, behind one of them.
 func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 	a, f, err := s.findAction(r)
@@ -436,41 +428,6 @@ func (s *Server) recorded(a *journal.Action, want form) ([]byte, error) {
 	}
 	return composed(want, info.State.String(), "The action ended ("+info.State.String()+"), and its result was not kept. It does not run again.")
 }
-
-// composed is the answer of an action without a result.
-func composed(want form, state, text string) ([]byte, error) {
-	o := api.ErrorObservation{Content: text, Outcome: api.OutcomeUnknown}
-	if state == api.StateRefused || state == api.StateCancelled {
-		if o.Outcome = api.OutcomeNotStarted; !want.legacy() {
-			o.Code = state
-		}
-	}
-	if want == formTool {
-		answer := api.ToolAnswer{Observation: o}
-		answer.IsError, answer.ErrorCode = api.ToolFailure(o)
-		return api.EncodeToolAnswer(answer)
-	}
-	return encode(o, want)
-}
-
-// inForm returns an encoded answer in another form: the journal keeps that of the first request.
-// An outcome of "" is by the answer.
-func inForm(body []byte, from, want form, outcome api.Outcome) ([]byte, error) {
-	if from.legacy() == want.legacy() {
-		return body, nil
-	}
-	o, err := api.DecodeObservation(body)
-	if err != nil {
-		return nil, err
-	}
-	if from.legacy() && outcome != "" {
-		o = api.WithOutcome(o, outcome)
-	}
-	return encode(o, want)
-}
-
-// legacy reports whether a form is of the legacy protocol.
-func (f form) legacy() bool { return f == formLegacy || f == formHidden }
 
 // outcomeOf returns how an action went, as far as the journal knows.
 func outcomeOf(info journal.Info) api.Outcome {

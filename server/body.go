@@ -1,0 +1,49 @@
+package server
+
+import (
+	"bytes"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// maxSmallBody bounds the bodies that hold a path or a list of programs.
+const maxSmallBody = 1 << 20
+
+// wantJSON refuses bodies that do not say they are JSON: a browser sends no
+// such body to another origin without asking first.
+func wantJSON(r *http.Request) error {
+	sent := r.Header.Get("Content-Type")
+	if sent == httpserver.JSON {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(sent)
+	if err == nil && (kind == httpserver.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return invalid("header.Content-Type: must be application/json, got %q", sent)
+}
+
+// readJSON reads a whole body of at most limit bytes that says it is JSON.
+func readJSON(r *http.Request, limit int64) ([]byte, error) {
+	if err := wantJSON(r); err != nil {
+		return nil, err
+	}
+	return readBody(r, limit)
+}
+
+// readBody reads a whole body of at most limit bytes.
+func readBody(r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, unreadBody(r, &http.MaxBytesError{Limit: limit})
+	}
+	// What is announced is believed up to a bound: it may never come.
+	const most = 1 << 20
+	buf := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, most))+bytes.MinRead))
+	if _, err := buf.ReadFrom(http.MaxBytesReader(nil, r.Body, limit)); err != nil {
+		return nil, unreadBody(r, err)
+	}
+	return buf.Bytes(), nil
+}
