@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// enterWith takes a place, which leave gives back once, and reads the action in a
-// request.
+// enterWith acquires the semaphore of actions in flight, then reads the action in a request.
+// leave releases it, once.
 func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, error)) (c *call, leave func(), err error) {
 	begun := time.Now()
 	if leave, err = s.enter(); err == nil {
@@ -21,30 +21,29 @@ func (s *Server) enterWith(r *http.Request, read func(begun time.Time) (*call, e
 	return nil, nil, err
 }
 
-// enter takes one of the places for actions in flight; leave gives it back. It
-// comes before the body is read, so that it bounds the memory that bodies take
-// as well.
+// enter acquires the semaphore of actions in flight; leave releases it. It comes before the
+// body is read, so that it bounds the memory that bodies take as well.
 func (s *Server) enter() (leave func(), err error) {
 	if s.draining.Load() {
 		return nil, refuse(http.StatusTooManyRequests, "The server is shutting down; nothing was done")
 	}
 	select {
-	case s.actions <- struct{}{}:
+	case s.inFlight <- struct{}{}:
 		s.life.begin()
 		return func() {
 			s.life.end()
 			s.release.Reset(releaseTime)
 			s.reclaim.after()
-			<-s.actions
+			<-s.inFlight
 		}, nil
 	default:
 		return nil, refuse(http.StatusTooManyRequests, "%d actions are in flight already; nothing was done, try again", s.cfg.MaxActions)
 	}
 }
 
-// joins takes one of the places for requests that wait for an action which another one
-// carries out; stop gives it back, once.
-func (s *Server) joins() (stop func(), err error) {
+// joinLimit limits the requests that wait for an action started by another request. stop ends
+// the wait, once.
+func (s *Server) joinLimit() (stop func(), err error) {
 	select {
 	case s.followers <- struct{}{}:
 		return sync.OnceFunc(func() { <-s.followers }), nil

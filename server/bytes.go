@@ -243,16 +243,13 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 // newFileCall makes the action of a request that changes a file. Facts are those of its
 // body.
 func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context) (api.Observation, error)) (*call, error) {
-	c := &call{kind: kind, form: formAction, req: api.Request{Action: api.WriteAction{Path: name}}, status: fileStatus}
-	c.run = func(ctx context.Context, w api.Watch) (result, error) {
+	c := newCall(api.Request{Action: api.WriteAction{Path: name}}, kind, formAction)
+	c.status = fileStatus
+	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
 		if err := w.Begins(); err != nil {
-			return result{}, err
+			return nil, err
 		}
-		o, err := change(ctx)
-		if err != nil {
-			return result{}, err
-		}
-		return ended(o, c.form)
+		return change(ctx)
 	}
 	h := r.Header
 	return c, c.identify(r, fmt.Appendf(nil, "%s %q %q %q %s", kind, name, h.Values("If-Match"), h.Values("If-None-Match"), facts))

@@ -8,13 +8,14 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
 )
 
-// form is what an answer looks like.
+// form is the encoding of an answer. The journal keeps its name beside the answer.
 type form string
 
 const (
@@ -35,75 +36,89 @@ func (f form) listed() form {
 	return formAction
 }
 
-func encode(o api.Observation, want form) ([]byte, error) {
-	if want.legacy() {
+// encode encodes an observation.
+func (f form) encode(o api.Observation) ([]byte, error) {
+	switch f {
+	case formLegacy, formHidden:
+		if failed, ok := o.(api.ErrorObservation); ok && failed.Outcome == api.OutcomeNotStarted {
+			failed.Code = "" // which the legacy protocol does not have
+			o = failed
+		}
 		return api.EncodeLegacy(o)
+	case formTool:
+		return encodeToolAnswer(api.ToolAnswer{Observation: o})
+	case formAction:
 	}
 	return api.EncodeObservation(o)
 }
 
-// inForm returns an encoded answer in another form: the journal keeps that of the first request.
-// An outcome of "" is by the answer.
-func inForm(body []byte, from, want form, outcome api.Outcome) ([]byte, error) {
-	if from.legacy() == want.legacy() {
-		return body, nil
+// convert returns an answer in a form.
+func (f form) convert(answer actions.Answer) ([]byte, error) {
+	from := form(answer.Form)
+	switch {
+	case answer.Body == nil:
+		return f.encode(answer.Observation)
+	case from.legacy() == f.legacy():
+		return answer.Body, nil
 	}
-	o, err := api.DecodeObservation(body)
+	o, err := api.DecodeObservation(answer.Body)
 	if err != nil {
 		return nil, err
 	}
-	if from.legacy() && outcome != "" {
-		o = api.WithOutcome(o, outcome)
+	if from.legacy() && answer.Outcome != "" {
+		o = api.WithOutcome(o, answer.Outcome)
 	}
-	return encode(o, want)
+	return f.encode(o)
 }
 
-// composed is the answer of an action without a result.
-func composed(want form, state, text string) ([]byte, error) {
-	o := api.ErrorObservation{Content: text, Outcome: api.OutcomeUnknown}
-	if state == api.StateRefused || state == api.StateCancelled {
-		if o.Outcome = api.OutcomeNotStarted; !want.legacy() {
-			o.Code = state
-		}
-	}
-	if want == formTool {
-		answer := api.ToolAnswer{Observation: o}
-		answer.IsError, answer.ErrorCode = api.ToolFailure(o)
-		return api.EncodeToolAnswer(answer)
-	}
-	return encode(o, want)
+// call is an action as it came in a request.
+type call struct {
+	actions.Call
+	form      form
+	clientKey bool                                 // the client named the id
+	unused    func()                               // called where the action is not carried out; nil for nothing
+	status    func(h http.Header, body []byte) int // of the answer; nil for 200
 }
 
-// identify fills in the identity of a call and its digest.
+// newCall returns the call of a request in a form.
+func newCall(req api.Request, kind string, f form) *call {
+	c := &call{form: f, Call: actions.Call{Request: req, Kind: kind, Form: string(f), Operator: f == formAction, Encode: f.encode}}
+	if f == formAction {
+		c.Encode = func(o api.Observation) ([]byte, error) { return f.encode(addOutputLink(o, c.ID)) }
+	}
+	return c
+}
+
+// identify sets the id of a call and its digest.
 func (c *call) identify(r *http.Request, body []byte) error {
 	hash := sha256.New()
 	if c.form == formTool { // the same body means something else there
 		_, _ = hash.Write([]byte("tool "))
 	}
 	_, _ = hash.Write(body)
-	hash.Sum(c.digest[:0])
+	hash.Sum(c.Digest[:0])
 	id, err := keyOf(r)
-	inBody := c.req.Key != "" && (c.form == formAction || c.form == formTool)
+	inBody := c.Request.Key != "" && (c.form == formAction || c.form == formTool)
 	switch {
 	case err != nil:
 		return err
-	case id != "" && inBody && id != c.req.Key:
+	case id != "" && inBody && id != c.Request.Key:
 		return api.BadRequest(fmt.Sprintf("The header %s and the body name different identities: send one", api.IdentityHeader))
 	case id != "":
-		c.id, c.given = id, true
+		c.ID, c.clientKey = id, true
 	case inBody:
-		c.id, c.given = c.req.Key, true
-	case (c.form == formLegacy || c.form == formHidden) && c.req.ID != 0 && c.req.Timestamp != "":
+		c.ID, c.clientKey = c.Request.Key, true
+	case (c.form == formLegacy || c.form == formHidden) && c.Request.ID != 0 && c.Request.Timestamp != "":
 		// An event of OpenHands: its client sends it again after a broken connection.
-		c.id, c.given = fmt.Sprintf("event-%d-%x", c.req.ID, c.digest[:16]), true
+		c.ID, c.clientKey = fmt.Sprintf("event-%d-%x", c.Request.ID, c.Digest[:16]), true
 	default:
-		c.id = random.UUID7()
+		c.ID = random.UUID7()
 	}
-	c.stays = c.given || c.form == formAction || c.form == formTool
+	c.Detached = c.clientKey || c.form == formAction || c.form == formTool
 	return nil
 }
 
-// keyOf returns the identity in the header, "" without one. It may be in the
+// keyOf returns the id in the header, "" without one. It may be in the
 // quotes of a structured field.
 func keyOf(r *http.Request) (string, error) {
 	sent := r.Header[api.IdentityHeader]
@@ -124,8 +139,8 @@ func keyOf(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// sayWhere adds to an observation that had to shorten its output where all of that is.
-func sayWhere(o api.Observation, id string) api.Observation {
+// addOutputLink adds to an observation with shortened output the path of all of it.
+func addOutputLink(o api.Observation, id string) api.Observation {
 	const note = "\n[This is not all of the output. GET /v1/actions/%s/output reads what is kept of it, by offset, tail or grep.]"
 	switch o := o.(type) {
 	case api.RunObservation:
@@ -143,19 +158,19 @@ func sayWhere(o api.Observation, id string) api.Observation {
 	}
 }
 
-// untaken answers a call whose identity is used.
-func (s *Server) untaken(w http.ResponseWriter, c *call, err error) error {
+// replyConflict answers a call whose id was used before.
+func (s *Server) replyConflict(w http.ResponseWriter, c *call, err error) error {
 	switch {
 	case errors.Is(err, journal.ErrOther):
-		return invalid("%s: %q was sent before with another body; a new action needs a new identity", api.IdentityHeader, c.id)
+		return invalid("%s: %q was sent before with another body; a new action needs a new identity", api.IdentityHeader, c.ID)
 	case !errors.Is(err, journal.ErrForgotten):
 		return err
 	case c.form == formHidden:
-		return api.BadRequest(errForgotten(c.id).Detail)
+		return api.BadRequest(errForgotten(c.ID).Detail)
 	case c.form != formLegacy:
-		return errForgotten(c.id)
+		return errForgotten(c.ID)
 	}
-	body, err := composed(formLegacy, "", errForgotten(c.id).Detail)
+	body, err := c.form.encode(api.ErrorObservation{Content: errForgotten(c.ID).Detail, Outcome: api.OutcomeUnknown})
 	if err == nil {
 		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
 	}
@@ -163,5 +178,5 @@ func (s *Server) untaken(w http.ResponseWriter, c *call, err error) error {
 }
 
 func errForgotten(id string) *api.Error {
-	return &api.Error{Status: http.StatusGone, Detail: fmt.Sprintf("The action %q came before and is forgotten; it did not run again", id)}
+	return &api.Error{Status: http.StatusGone, Detail: fmt.Sprintf("The action %q was already received and its record has expired; it was not run again", id)}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
@@ -167,36 +168,37 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, "", err
 	}
-	f, a, mine, err := s.take(c)
+	run, first, err := s.actions.Start(&c.Call)
 	if err != nil {
 		leave()
-		return answer, "", s.untaken(nil, c, err)
+		return answer, "", s.replyConflict(nil, c, err)
 	}
-	defer s.part(f)
-	if mine {
-		go s.fly(s.base, f, leave) //nolint:contextcheck // it outlasts its caller; Serve waits for it
+	defer run.Leave()
+	underWay := run.UnderWay()
+	if first {
+		go s.actions.Do(ctx, run, leave)
 	} else {
 		leave()
-		stop, err := s.joins()
+		stop, err := s.joinLimit()
 		if err != nil {
-			return answer, a.ID(), err
+			return answer, run.ID(), err
 		}
 		defer stop()
 	}
-	if token := req.Params.GetProgressToken(); token != nil && f != nil {
-		defer s.notifyProgress(ctx, req.Session, token, f)()
+	if token := req.Params.GetProgressToken(); token != nil && underWay {
+		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
 	request := o.request.Context()
-	body, _, err := s.outcome(request, f, a, formTool) //nolint:contextcheck // the library's does not end with the request
+	body, err := s.answerIn(request, run, formTool) //nolint:contextcheck // the library's does not end with the request
 	if err == nil {
 		answer, err = api.DecodeToolAnswer(body)
-		return answer, a.ID(), err
+		return answer, run.ID(), err
 	}
 	left := errors.Is(context.Cause(request), context.Canceled) //nolint:contextcheck // not errStopping
-	if left && mine && !c.given && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
-		s.cancel(f)
+	if left && first && !c.clientKey && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
+		s.actions.Cancel(run)
 	}
-	return answer, a.ID(), err
+	return answer, run.ID(), err
 }
 
 // enterMCP takes a place for a call, which leave gives back once, and reads it.
@@ -228,14 +230,14 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 		if err := api.CheckKey(key); err != nil {
 			return nil, api.BadRequest(fmt.Sprintf("_meta %q: %v", api.MCPIdentity, err))
 		}
-		c.req.Key = key
+		c.Request.Key = key
 	}
 	return c, c.identify(o.request, body)
 }
 
 // notifyProgress notifies the client that a call goes on, until stop: while the call prints, and
 // after silences. Progress is in seconds.
-func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession, token any, f *flight) (stop func()) {
+func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession, token any, run *actions.Run) (stop func()) {
 	over := make(chan struct{})
 	var notifying sync.WaitGroup
 	notifying.Go(func() {
@@ -249,13 +251,13 @@ func (s *Server) notifyProgress(ctx context.Context, session *mcp.ServerSession,
 			case <-over:
 				return
 			}
-			info := f.action.Info()
+			info := run.Info()
 			if info.Output == printed && time.Since(notified) < s.heartbeat {
 				continue
 			}
 			notified, printed = time.Now(), info.Output
 			message := fmt.Sprintf("%d bytes of output", info.Output)
-			if waiting := f.waiting(); waiting != nil {
+			if waiting := run.Waiting(); waiting != nil {
 				message += ": " + waiting.Text
 			} else if info.State == journal.Reserved {
 				message = "waits for its turn in the session"

@@ -66,7 +66,7 @@ func newMetrics(s *Server) *metrics {
 		gauge("actiond_tunnels", "Tunnels to ports of the sandbox that are open.",
 			func() float64 { return float64(len(s.tunnels.open)) }),
 		gauge("actiond_actions_in_flight", "Actions that run or wait.",
-			func() float64 { return float64(len(s.actions)) }),
+			func() float64 { return float64(len(s.inFlight)) }),
 	)
 	return m
 }

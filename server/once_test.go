@@ -232,8 +232,8 @@ func TestAfterADeath(t *testing.T) {
 		{"unknown with output", "/execute_action", "running", runTrue, 200, `What it printed:\nhello\n`},
 		{"unknown and hidden", "/execute_action", "hidden", hidden, 400, "unknown"},
 		{"did not run", "/v1/actions", "queued", runTrue, 200, "did not run"},
-		{"forgotten", "/v1/actions", "forgotten", runTrue, 410, "forgotten"},
-		{"forgotten and hidden", "/execute_action", "forgotten", hidden, 400, "forgotten"},
+		{"forgotten", "/v1/actions", "forgotten", runTrue, 410, "expired"},
+		{"forgotten and hidden", "/execute_action", "forgotten", hidden, 400, "expired"},
 		{"forgotten in the old protocol", "/execute_action", "forgotten", runTrue, 200, `"observation":"error"`},
 	} {
 		w := withID(post(tt.path, tt.body), tt.id).send(s)
@@ -371,7 +371,7 @@ func TestCancel(t *testing.T) {
 	}{
 		{"queued", runTrue, false, "", 200, "cancelled", "did not run"},
 		{"running", runTrue, true, "", 200, "done", "it was cancelled"},
-		{"a write", write, true, "?wait=0", 409, "", "ends by itself"},
+		{"a write", write, true, "?wait=0", 409, "", "finishes by itself"},
 		{"no number", runTrue, true, "?wait=x", 422, "", "whole number"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/tools"
@@ -26,13 +27,7 @@ import (
 // Executor carries out what the server is asked for. All methods may be called
 // concurrently.
 type Executor interface {
-	// Watch runs one action and tells how it goes on. An *api.Error refuses it, any
-	// other error says that the executor broke. The context bounds the wait and not the
-	// action: when it ends, Watch returns its error and the command goes on.
-	Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error)
-	// Turn takes the place of an action among those of its session; nil for an action that
-	// waits for no other.
-	Turn(req api.Request) api.Turn
+	actions.Executor
 	// Sessions lists the persistent shells and the kernels.
 	Sessions() []api.Session
 	// CloseSession ends one session; an *api.Error with status 404 when there is
@@ -188,7 +183,7 @@ const (
 )
 
 // errStopping is the cause that ends the wait of requests at shutdown.
-var errStopping = errors.New("the server is shutting down")
+var errStopping = actions.ErrStopping
 
 // Server answers HTTP requests. It is an http.Handler; Serve adds the bounds
 // on connections. It may be used concurrently and owns no goroutine outside
@@ -201,7 +196,8 @@ type Server struct {
 	handler   http.Handler
 	metrics   *metrics
 	usage     *usage
-	actions   chan struct{} // one element per action in flight
+	actions   *actions.Manager
+	inFlight  chan struct{} // one element per action in flight
 	followers chan struct{} // one element per request that waits for an action which another one carries out
 	terminals chan struct{} // one element per terminal that is attached
 	tunnels   *tunnels
@@ -216,10 +212,6 @@ type Server struct {
 	mcpTools  func() mcpHandlers
 	tasks     tools.Tasks
 	heartbeat time.Duration
-	flights   flights
-	work      sync.WaitGroup  // flights
-	base      context.Context //nolint:containedctx // of the actions that outlast their callers
-	ground    context.CancelCauseFunc
 	release   *time.Timer // gives memory back once actions have been over for a while
 	reclaim   reclaimer
 	bodies    *semaphore.Weighted // bytes of large bodies that are read whole
@@ -259,17 +251,15 @@ func New(cfg Config) *Server {
 		log:       cfg.Logger,
 		owner:     owner{reading: make(chan struct{}, 1)},
 		life:      newLife(cfg.TTL, cfg.Idle),
-		actions:   make(chan struct{}, cfg.MaxActions),
+		inFlight:  make(chan struct{}, cfg.MaxActions),
 		followers: make(chan struct{}, maxFollowers),
 		started:   time.Now(),
 		terminals: make(chan struct{}, maxTerminals),
 		tunnels:   newTunnels(),
 		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
-		flights:   flights{all: map[uint64]*flight{}},
 		bodies:    semaphore.NewWeighted(cfg.MaxBody),
 	}
-	s.base, s.ground = context.WithCancelCause(context.Background())
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
 	}
@@ -279,6 +269,12 @@ func New(cfg Config) *Server {
 	s.release = time.AfterFunc(releaseTime, debug.FreeOSMemory)
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
+	s.actions = actions.New(actions.Config{
+		Journal: cfg.Journal, Executor: cfg.Executor,
+		Ended: func(ctx context.Context, c *actions.Call, err error, took time.Duration) {
+			s.metrics.action(ctx, c.Kind, err, took)
+		},
+	})
 	s.mcpTools = sync.OnceValue(s.newMCPTools)
 	s.handler = s.router()
 	return s
@@ -322,34 +318,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	err := httpserver.Shutdown(ctx, srv, drainTime)
 	if err != nil {
 		stopWaiting(errStopping)
-		s.ground(errStopping)
+		s.actions.Stop()
 		err = httpserver.Shutdown(ctx, srv, answerTime)
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "closing connections that did not end in time", "error", err)
 		_ = srv.Close() // nothing can be done about a connection that fails to close
 	}
-	s.ground(errStopping)
-	s.land(answerTime)
+	s.actions.Stop()
+	s.actions.Settle(answerTime)
 	s.attached.Lock() // once the last terminal and tunnel ended; net/http no longer knows them
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// land waits so long at most for the actions that outlast their callers to record how
-// they end.
-func (s *Server) land(limit time.Duration) {
-	landed := make(chan struct{})
-	go func() { // ends with the last action, which may be stuck in the executor
-		s.work.Wait()
-		close(landed)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-landed:
-	case <-timer.C:
-	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 
-	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 )
 
@@ -40,90 +40,49 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := c.req.Action.(api.ExecAction); ok {
-		c.reader = newPace()
-		defer c.reader.leave()
+	if _, ok := c.Request.Action.(api.ExecAction); ok {
+		c.Flow = actions.NewFlow()
+		defer c.Flow.Leave()
 	}
-	f, a, mine, err := s.take(c)
+	run, first, err := s.actions.Start(&c.Call)
 	if err != nil {
 		leave()
-		return s.untaken(w, c, err)
+		return s.replyConflict(w, c, err)
 	}
-	defer s.part(f)
-	if mine {
-		go s.fly(s.base, f, leave)
+	defer run.Leave()
+	if first {
+		go s.actions.Do(r.Context(), run, leave)
 	} else {
 		leave()
-		stop, err := s.joins()
+		stop, err := s.joinLimit()
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
-	s.identified(w, r, a)
-	s.follow(w, r, f, a, 0, accepted, c.reader)
+	s.identified(w, r, run)
+	s.follow(w, r, run, 0, accepted, c.Flow)
 	return nil // it was told in the stream
 }
 
 // follow writes the events of an action behind one of them.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, f *flight, a *journal.Action, after uint64, accepted string, pace *pace) {
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}
 	out.begin()
-	defer sync.OnceFunc(out.beat(s.heartbeat, f.waiting))() // also of a panic
-	last, err := s.followOutput(ctx, out, a, after, pace)
+	defer sync.OnceFunc(out.beat(s.heartbeat, run.Waiting))() // also of a panic
+	last, err := run.Follow(ctx, after, flow, func(o api.Output) error { return out.send(o) })
 	if err != nil {
 		return // there is no reader
 	}
-	body, _, err := s.outcome(ctx, f, a, formAction)
+	body, err := s.answerIn(ctx, run, formAction)
 	if err == nil {
 		_ = out.write(api.Finished{}.Kind(), last+1, func() ([]byte, error) { return api.EncodeFinished(last+1, body) })
 		return
 	}
 	refusal, id := s.verdict(r, err)
 	_ = out.send(api.Failed{Seq: last + 1, Status: refusal.Status, Detail: api.NewRefusal(refusal, id).Detail, ID: id})
-}
-
-// streamNames are the names of streams on the wire.
-var streamNames = [...]string{journal.Stdout: api.StreamStdout, journal.Stderr: api.StreamStderr}
-
-// followOutput writes the output of an action behind an event, until its end, and
-// returns the number of the last event.
-func (s *Server) followOutput(ctx context.Context, out *events, a *journal.Action, after uint64, pace *pace) (last uint64, err error) {
-	cursor := a.Follow(max(after, 1) - 1) // the one before says where the next begins
-	defer cursor.Close()
-	buf := make([]byte, journal.ChunkSize)
-	last = after
-	var end [len(streamNames)]int64  // where the next stretch of each stream should begin
-	var known [len(streamNames)]bool // that it is so: not of a stream before the first event behind after
-	for {
-		o, more, err := cursor.Next(buf)
-		switch {
-		case err != nil: // io.EOF, or the action is forgotten
-			return max(last, a.Info().Stretches), nil
-		case more != nil:
-			select {
-			case <-more:
-			case <-ctx.Done():
-				return last, context.Cause(ctx)
-			}
-			continue
-		}
-		missed := int64(0)
-		if known[o.Stream] || after == 0 {
-			missed = o.StreamOffset - end[o.Stream]
-		}
-		known[o.Stream], end[o.Stream] = true, o.StreamOffset+int64(len(o.Data))
-		if o.Seq <= after {
-			continue
-		}
-		last = o.Seq
-		if err := out.send(api.Output{Seq: o.Seq, PID: o.PID, Stream: streamNames[o.Stream], Offset: o.StreamOffset, Missed: missed, Data: o.Data}); err != nil {
-			return last, err
-		}
-		pace.take(missed + int64(len(o.Data)))
-	}
 }
 
 // streamForm returns the media type of the stream that a request accepts, ""

@@ -49,47 +49,33 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	return s.perform(w, r, c, leave)
 }
 
-// toolCall returns what is to be run for a call.
+// toolCall returns the call of the action of a tool.
 func (s *Server) toolCall(sent api.ToolCall) *call {
 	req, answer := s.understand(sent)
-	c := &call{req: req, form: formTool}
-	if req.Action == nil {
-		c.req.Session = sent.Session
-		c.kind = answer.Observation.Kind()
-	} else {
-		c.kind = req.Action.Kind()
+	if req.Action != nil {
+		c := newCall(req, req.Action.Kind(), formTool)
+		c.Encode = func(o api.Observation) ([]byte, error) {
+			answer.Observation = o
+			return encodeToolAnswer(answer)
+		}
+		return c
 	}
-	c.answer = answer
-	c.run = s.runCall(c)
+	req.Session = sent.Session
+	c := newCall(req, answer.Observation.Kind(), formTool)
+	c.Do = func(context.Context, api.Watch) (api.Observation, error) {
+		return s.tasks.Answer(sent.Session, answer.Observation), nil
+	}
+	c.Encode = func(o api.Observation) ([]byte, error) {
+		answer.Observation = o
+		return encodeToolAnswer(answer)
+	}
 	return c
 }
 
-// runCall returns what runs the call of a tool.
-func (s *Server) runCall(c *call) func(ctx context.Context, w api.Watch) (result, error) {
-	return func(ctx context.Context, w api.Watch) (r result, err error) {
-		answer := c.answer
-		if c.req.Action == nil {
-			answer.Observation = s.tasks.Answer(c.req.Session, answer.Observation)
-		}
-		if answer, err = s.runTool(ctx, c.req, answer, w); err != nil {
-			return r, err
-		}
-		r.outcome, _ = api.OutcomeOf(answer.Observation)
-		r.body, err = api.EncodeToolAnswer(answer)
-		return r, err
-	}
-}
-
-// runTool runs the action of a tool call, unless the answer has its observation already.
-func (s *Server) runTool(ctx context.Context, req api.Request, answer api.ToolAnswer, w api.Watch) (api.ToolAnswer, error) {
-	if req.Action != nil {
-		var err error
-		if answer.Observation, err = s.cfg.Executor.Watch(ctx, req, w); err != nil {
-			return answer, err
-		}
-	}
+// encodeToolAnswer encodes the answer of a tool, which fails as its observation does.
+func encodeToolAnswer(answer api.ToolAnswer) ([]byte, error) {
 	answer.IsError, answer.ErrorCode = api.ToolFailure(answer.Observation)
-	return answer, nil
+	return api.EncodeToolAnswer(answer)
 }
 
 // translateTool answers with the action that a tool call means, and runs

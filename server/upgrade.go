@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/handover"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -343,9 +342,9 @@ func (s *Server) awaitWork(ctx context.Context, wait time.Duration) (left []stri
 // execute ends everything, answers on conn, and executes the program that was received. left names
 // what the upgrade cuts off. The error is an *executeError.
 func (s *Server) execute(ctx context.Context, conn net.Conn, version string, left []string) error {
-	s.holdPaces(true) // what is to end may wait for a reader
-	defer s.holdPaces(false)
-	s.cancelAll()
+	s.actions.SuspendFlow(true) // a program that is to end may wait for a reader
+	defer s.actions.SuspendFlow(false)
+	s.actions.CancelAll()
 	ended := slices.Concat(left, s.cfg.Upgrader.End(ctx))
 	answer := api.Upgraded{Version: version, Previous: s.cfg.Version, Unknown: s.settle()}
 	slices.Sort(ended)
@@ -404,48 +403,18 @@ func writeAnswer(conn net.Conn, status int, body []byte) error {
 // settleTime bounds how long actions are waited for whose sessions and programs ended.
 const settleTime = 2 * time.Second
 
-// settle waits until all actions are recorded, and returns the identities of those that are not.
+// settle waits until all actions are recorded, and returns the ids of those that are not.
 func (s *Server) settle() []string {
-	s.land(settleTime)
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	unknown := []string{}
-	for _, f := range s.flights.all {
-		if f.action.Info().State == journal.Running { // others did not begin
-			unknown = append(unknown, f.action.ID())
-		}
-	}
-	slices.Sort(unknown)
-	return unknown
-}
-
-// cancelAll cancels all actions.
-func (s *Server) cancelAll() {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	for _, f := range s.flights.all {
-		f.cancel()
-	}
+	s.actions.Settle(settleTime)
+	ids, _ := s.actions.UnderWay(true) // others did not begin
+	return append([]string{}, ids...)
 }
 
 // underWay names the actions under way, other requests, and what else runs.
 func (s *Server) underWay() (names []string) {
-	s.flights.mu.Lock()
-	flying := 0
-	for _, f := range s.flights.all {
-		flying += f.requests
-		names = append(names, fmt.Sprintf("the action %q", f.action.ID()))
+	ids, waiters := s.actions.UnderWay(false)
+	for _, id := range ids {
+		names = append(names, fmt.Sprintf("the action %q", id))
 	}
-	s.flights.mu.Unlock()
-	slices.Sort(names)
-	return slices.Concat(names, s.gate.requests(flying), s.cfg.Upgrader.Running())
-}
-
-// holdPaces has no program wait for the reader of its stream, or again.
-func (s *Server) holdPaces(held bool) {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	for _, f := range s.flights.all {
-		f.call.reader.hold(held)
-	}
+	return slices.Concat(names, s.gate.requests(waiters), s.cfg.Upgrader.Running())
 }
