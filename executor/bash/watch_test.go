@@ -2,9 +2,13 @@ package bash
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/actiond/actiond/executor/bash/screen"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // Input for a command that ends meanwhile is not typed: the next command would read it.
@@ -49,28 +53,29 @@ func TestInputForEndedCommand(t *testing.T) {
 // line is answered with the number of an older command, for which the shell would be replaced, and its saved variables given up.
 func TestNoLookBeforeTheLine(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"/bin/sh", "/bin/bash"} {
-		s, err := Start(t.Context(), Config{Program: program, Dir: t.TempDir(), Env: os.Environ()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		for _, text := range []string{"true", "true"} { // then the shell has read all of its script
-			if r, err := s.Run(t.Context(), Command{Text: text, Hard: -1}); err != nil || r.Outcome != Completed {
-				t.Fatalf("%s: got %+v, %v", program, r, err)
-			}
-		}
-		s.mu.Lock()
-		cur := s.begin("", nil)
-		s.mu.Unlock()
-		s.look(cur)
-		if n := cur.watch.questions; n > 0 {
-			t.Errorf("%s: a look asked %d questions before the line", program, n)
-		}
-		close(cur.sent)
-		s.look(cur)
-		if n := cur.watch.questions; n != 1 {
-			t.Errorf("%s: a look asked %d questions after the line, want 1", program, n)
-		}
+	dir := t.TempDir()
+	// A shell that never answers, so that what it was asked stays in the pipe of its script.
+	program := filepath.Join(dir, "sh")
+	testhelp.WriteProgram(t, program, "#!/bin/sh\nread -r first_line\nexec sleep 1000 >&-\n")
+	cfg := Config{Program: program, Dir: dir, Env: os.Environ()}
+	s := &Session{cfg: cfg, screen: screen.New(terminalCols, terminalRows)}
+	sh, err := startShell(program, dir, &cfg, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sh.close()
+	<-sh.silent // it closed its reports, and has read the line before
+	s.mu.Lock()
+	s.shell, s.alive = sh, true
+	cur := s.begin("", nil)
+	s.mu.Unlock()
+	s.look(cur)
+	if n := sh.unread(); n > 0 {
+		t.Errorf("a look before the line asked: %d bytes are in the script", n)
+	}
+	close(cur.sent)
+	s.look(cur)
+	if sh.unread() == 0 {
+		t.Error("a look after the line did not ask")
 	}
 }
