@@ -203,24 +203,19 @@ func TestAttachTypeAhead(t *testing.T) {
 			s := session(t, program)
 			p := attach(t, s, true)
 			p.sees(s.Info().Dir)
-			ends := func() { // the command that waits for it
-				t.Helper()
-				if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			const waits = "rm -f go; while ! [ -e go ]; do sleep 0.01; done; echo wait''ed\r"
-			p.types(waits)
+			p.types("while ! [ -e go ]; do sleep 0.01; done; echo wait''ed\r")
 			waitBusy(t, s)
 			p.types("echo first''ly; read x\r")
 			p.types("echo <$x\x7f$x> is re''ad\rrea\x7fad y\rinput of y\recho \"<$y>\" sec''ond\r")
 			p.sees("echo first''ly; read x\r\n") // the terminal shows the first line
-			ends()
+			if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			p.sees("waited\r\n")
 			p.sees("\r\nfirstly\r\n")
 			p.sees("<input of y> second\r\n")
 
-			p.types(waits)
+			p.types("while :; do sleep 0.01; done; echo wait''ed\r")
 			waitBusy(t, s)
 			p.types("echo disc''arded\recho disc''arded too\r")
 			p.sees("echo disc''arded\r\n")
