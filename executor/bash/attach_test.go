@@ -241,6 +241,27 @@ func TestAttachTypeAhead(t *testing.T) {
 	}
 }
 
+// A key that sends no signal is typed once, also where the shell is about to start a program.
+func TestAttachInterruptAsInput(t *testing.T) {
+	t.Parallel()
+	for name, program := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := session(t, program)
+			p := attach(t, s, true)
+			p.sees(s.Info().Dir)
+			// No program has the terminal before the key is read.
+			p.types("stty raw -echo; echo ra''w; x=$(dd bs=1 count=1 2>/dev/null); head -c 1; stty sane; echo\r")
+			p.sees("\r\nraw\n")
+			p.types("\x03")
+			p.types("a")
+			if got := p.sees("\r\n"); got != "a" {
+				t.Errorf("the program read %q, want %q", got, "a")
+			}
+		})
+	}
+}
+
 // What one types that another types into too is input of the command only.
 func TestAttachTypeAheadOfTwo(t *testing.T) {
 	t.Parallel()

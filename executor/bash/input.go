@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/internal/channel"
 )
 
@@ -55,13 +57,14 @@ func (s *Session) pressKey(cur *running, sh *shell, key []byte) error {
 	}
 	sh.wake()
 	_ = sh.term.unblock()
-	alone, early := sh.inForeground(), !sh.hasProgram()
+	alone, early := sh.inForeground(), !sh.hasProgram() && sh.term.has(unix.ISIG)
 	if err := sh.press(key); err != nil {
 		return err
 	}
 	if key[0] == interruptKey && early && tookOver(cur, sh) {
 		// The key came before the program was there: the shell waits for it now,
-		// and the copy of the shell that became it forgot the signal.
+		// and the copy of the shell that became it forgot the signal. Where the key sends
+		// none, the program reads it.
 		if err := sh.press(key); err != nil {
 			return err
 		}
