@@ -2,12 +2,14 @@
 package testhelp
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // OpenMain is a TestMain that lets other users read what tests write, whatever umask the
@@ -15,6 +17,25 @@ import (
 func OpenMain(m *testing.M) {
 	syscall.Umask(0o022)
 	m.Run()
+}
+
+// eventually is how long a condition may take on an overloaded machine.
+const eventually = time.Minute
+
+// Eventually waits until cond returns true. It asks every millisecond and, after a minute, once more;
+// if that is false too it ends the test, and names the condition by format and args. Like
+// [testing.TB.Fatalf] it must be called from the goroutine of the test.
+func Eventually(tb testing.TB, cond func() bool, format string, args ...any) {
+	tb.Helper()
+	for start := time.Now(); ; <-time.After(time.Millisecond) {
+		late := time.Since(start) > eventually
+		if cond() {
+			return
+		}
+		if late {
+			tb.Fatalf("not within %v: %s", eventually, fmt.Sprintf(format, args...))
+		}
+	}
 }
 
 // Tree lists what is below a directory: "name mode content", links with what
