@@ -346,10 +346,11 @@ func TestPromptCommand(t *testing.T) {
 func TestDeathWhileIdle(t *testing.T) {
 	t.Parallel()
 	s := session(t, "/bin/bash")
-	do(t, s, "(sleep 0.2; kill -9 $$) & disown")
-	for s.Info().PID != 0 {
-		runtime.Gosched()
+	do(t, s, "(while ! [ -e go ]; do sleep 0.01; done; kill -9 $$) & disown")
+	if err := os.WriteFile(filepath.Join(s.Info().Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	testhelp.Eventually(t, func() bool { return s.Info().PID == 0 }, "the shell ends")
 	if r := do(t, s, "echo back"); r.Output != "back" || r.Restarted == "" {
 		t.Errorf("got %q, restarted %q", r.Output, r.Restarted)
 	}
