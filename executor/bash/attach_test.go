@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/executor/bash"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // person is a user at an attached terminal.
@@ -111,11 +111,7 @@ func (p *person) runs(s *bash.Session, text, want string) {
 	p.t.Helper()
 	p.types(text + "\r")
 	p.sees(want)
-	for limit := time.Now().Add(long); s.Info().Busy; runtime.Gosched() {
-		if time.Now().After(limit) {
-			p.t.Fatalf("%q goes on", text)
-		}
-	}
+	testhelp.Eventually(p.t, func() bool { return !s.Info().Busy }, "%q ends", text)
 }
 
 func TestAttachFeelsLikeAShell(t *testing.T) {
@@ -284,11 +280,7 @@ func TestAttachTypeAheadOfTwo(t *testing.T) {
 
 func waitBusy(t *testing.T, s *bash.Session) {
 	t.Helper()
-	for limit := time.Now().Add(long); !s.Info().Busy; runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatal("no command runs")
-		}
-	}
+	testhelp.Eventually(t, func() bool { return s.Info().Busy }, "a command runs")
 }
 
 // One who attaches sees what came before, then what the agent does, and what it

@@ -514,9 +514,7 @@ func TestCallerGone(t *testing.T) {
 		_, err := s.Run(ctx, bash.Command{Text: "echo before; read x; echo after $x", Hard: -1})
 		done <- err
 	}()
-	for !s.Info().Busy {
-		runtime.Gosched()
-	}
+	waitBusy(t, s)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
@@ -909,9 +907,7 @@ func TestRestartOutlivesLimits(t *testing.T) {
 			t.Errorf("%q: got %+v, want the error of a start that takes longer", text, r)
 		}
 	}
-	for _, err := os.Stat(held); err != nil; _, err = os.Stat(held) {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { _, err := os.Stat(held); return err == nil }, "the start file is held up")
 	if err := os.Remove(hold); err != nil {
 		t.Fatal(err)
 	}

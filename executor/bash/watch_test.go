@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/executor/bash/screen"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -24,12 +23,12 @@ func TestInputForEndedCommand(t *testing.T) {
 	}
 	var cur *running
 	var sh *shell
-	for begun := false; !begun; time.Sleep(time.Millisecond) {
+	testhelp.Eventually(t, func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		cur, sh = s.current, s.shell
-		begun = cur.begun
-		s.mu.Unlock()
-	}
+		return cur.begun
+	}, "the shell begins the command")
 	s.pressing.Lock()
 	typed := make(chan error)
 	go func() {
