@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/executor/notebook"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // TestOddCells runs what agents and libraries do in cells, all in one kernel
@@ -225,9 +225,7 @@ func TestEndIsTold(t *testing.T) {
 			"while not os.path.exists('" + dir + "/go'): time.sleep(0.01)\nos._exit(3)"})
 		done <- err
 	}()
-	for !exists(dir + "/began") {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return exists(dir + "/began") }, "the cell begins")
 	cancel()
 	<-done
 	if s := n.Sessions(); len(s) != 1 || s[0].State != notebook.Busy || s[0].PID == 0 || s[0].Python != python {

@@ -243,9 +243,7 @@ func TestNothingIsLeft(t *testing.T) {
 			closeDuringStart(t, n)
 		}
 	}
-	for runtime.NumGoroutine() > goroutines { // those that told of the last end
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "the goroutines that report ends are gone")
 	if got := entries(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors are open, %d were", got, descriptors)
 	}
@@ -255,13 +253,8 @@ func TestNothingIsLeft(t *testing.T) {
 	if s := n.Sessions(); s != nil {
 		t.Errorf("%+v are left", s)
 	}
-	left := children()
-	for end := time.Now().Add(patience); len(left) > 0 && time.Now().Before(end); left = children() {
-		time.Sleep(time.Millisecond) // an orphan that was killed is reaped a moment later
-	}
-	if len(left) > 0 {
-		t.Errorf("the processes %sare left", left)
-	}
+	// An orphan that was killed is reaped a moment later.
+	testhelp.Eventually(t, func() bool { return len(children()) == 0 }, "no process is left")
 }
 
 // children returns the ids of this program's children, each with a space behind it.
@@ -282,7 +275,7 @@ func closeDuringStart(t *testing.T, n *notebook.Notebook) {
 		_, err := n.Run(context.WithoutCancel(t.Context()), "", notebook.Cell{Code: "fine", Timeout: patience})
 		done <- err
 	}()
-	for !n.CloseSession("") {
+	for !n.CloseSession("") { // as early as can be
 		runtime.Gosched()
 	}
 	if err := <-done; err != nil && !errors.Is(err, notebook.ErrClosed) {
@@ -310,9 +303,7 @@ func TestCloseDuringStart(t *testing.T) {
 		_, err := n.Run(context.WithoutCancel(t.Context()), "", notebook.Cell{Code: "1", Timeout: -1})
 		done <- err
 	}()
-	for !exists(began) {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return exists(began) }, "the kernel begins")
 	if s := n.Sessions(); len(s) != 1 || s[0].State != notebook.Busy || s[0].PID != 0 {
 		t.Errorf("got %+v, want a session that starts", s)
 	}
@@ -342,9 +333,7 @@ func TestMaxKernels(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for n.Sessions()[3].State != notebook.Ended {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return n.Sessions()[3].State == notebook.Ended }, "the kernel ends")
 	if _, err := cell("i"); err != nil {
 		t.Error(err)
 	}

@@ -248,9 +248,7 @@ func TestDeath(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for syscall.Kill(pid, 0) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, "the kernel ends")
 	if r := run(t, n, "2"); r.Text != "2" || r.Lost != "was killed by signal 9 (killed)" {
 		t.Errorf("got %+v, want to be told of the old kernel", r)
 	}
@@ -303,17 +301,13 @@ func TestClose(t *testing.T) {
 		})
 		busy <- r
 	}()
-	for !exists(began) {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return exists(began) }, "the cell begins")
 	n.Close()
 	if r := <-busy; r.Ended == "" {
 		t.Errorf("got %+v, want the end of the kernel", r)
 	}
 	for _, pid := range fields[:4] {
-		for alive(pid) {
-			time.Sleep(time.Millisecond)
-		}
+		testhelp.Eventually(t, func() bool { return !alive(pid) }, "process %s ends", pid)
 	}
 	if exists(fields[4]) {
 		t.Errorf("%s is left", fields[4])
@@ -372,9 +366,7 @@ func TestCallerGone(t *testing.T) {
 		})
 		done <- err
 	}()
-	for !exists(dir + "/began") {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return exists(dir + "/began") }, "the cell begins")
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
@@ -392,9 +384,7 @@ func TestIdle(t *testing.T) {
 	t.Parallel()
 	n := start(t, notebook.Config{IdleTime: time.Millisecond})
 	pid := run(t, n, "import os; os.getpid()").Text
-	for alive(pid) {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return !alive(pid) }, "kernel %s ends", pid)
 	if r := run(t, n, "1"); r.Text != "1" || r.Lost != "was stopped after 1ms without a cell" {
 		t.Errorf("got %+v, want to be told of the old kernel", r)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -263,11 +262,7 @@ func alive(pid int) bool {
 // gone waits until a process no longer exists.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(long); alive(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d lives", pid)
-		}
-	}
+	testhelp.Eventually(t, func() bool { return !alive(pid) }, "process %d ends", pid)
 }
 
 // pids reads numbers that a program printed.
@@ -681,9 +676,7 @@ func TestTooMany(t *testing.T) {
 	defer e.Close()
 	sleep := process.Command{Argv: []string{"sleep", "1000"}, Dir: "/"}
 	run(t, e, process.Command{Argv: []string{"true"}})
-	for e.Live() > 0 { // until a moment after the answer
-		runtime.Gosched()
-	}
+	testhelp.Eventually(t, func() bool { return e.Live() == 0 }, "the program is forgotten") // a moment after the answer
 	start(t, e, sleep)
 	run(t, e, process.Command{Argv: sh("sleep 1000 &")}) // which keeps its streams
 	if err := e.Prepare(sleep).Start(); !errors.Is(err, process.ErrMany) {

@@ -109,9 +109,8 @@ func TestRipgrepMayBeAnything(t *testing.T) {
 				t.Errorf("got %+v, %v, want %+v", got, err, want)
 			}
 			text, _ := os.ReadFile(fake + ".child")
-			for pid := strings.TrimSpace(string(text)); pid != "" && lives(pid); {
-				time.Sleep(time.Millisecond)
-			}
+			pid := strings.TrimSpace(string(text))
+			testhelp.Eventually(t, func() bool { return pid == "" || !lives(pid) }, "child %s ends", pid)
 		})
 	}
 	t.Run("hangs", func(t *testing.T) {
