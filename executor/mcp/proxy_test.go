@@ -24,6 +24,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/executor/mcp"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // patience is for what must happen, however slow the machine is.
@@ -91,19 +92,6 @@ func toolNames(tb testing.TB, session *sdk.ClientSession) []string {
 }
 
 var goodTools = []string{"die", "echo", "env", "fail", "long", "until", "wait", "whoami"}
-
-// await waits until something holds.
-func await(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	deadline := time.After(patience)
-	for !holds() {
-		select {
-		case <-deadline:
-			tb.Fatalf("never: %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
@@ -267,7 +255,7 @@ func TestReplaceWhileACallRuns(t *testing.T) {
 			t.Errorf("the call: got %q", got)
 		}
 	})
-	await(t, "the call begins", func() bool { return exists(fifo + ".begun") })
+	testhelp.Eventually(t, func() bool { return exists(fifo + ".begun") }, "the call begins")
 	if _, err := p.Update([]mcp.Server{testServer(t, "new", "good")}); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +273,7 @@ func TestReplaceWhileACallRuns(t *testing.T) {
 		t.Errorf("after the replacement: got %q", got)
 	}
 	_ = session.Close()
-	await(t, "the old server ends", func() bool { return syscall.Kill(old, 0) != nil })
+	testhelp.Eventually(t, func() bool { return syscall.Kill(old, 0) != nil }, "the old server ends")
 }
 
 // What became of a server is said with its last words, and without its secrets.
@@ -531,11 +519,14 @@ func TestCancelledCall(t *testing.T) {
 		func(begun string) error {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			reason := errors.New("enough")
+			called := make(chan error, 1)
 			go func() {
-				await(t, "the call begins", func() bool { return exists(begun) })
-				cancel(reason)
+				_, err := p.Call(ctx, "wait", map[string]any{"text": begun}, 0)
+				called <- err
 			}()
-			if _, err := p.Call(ctx, "wait", map[string]any{"text": begun}, 0); !errors.Is(err, reason) {
+			testhelp.Eventually(t, func() bool { return exists(begun) }, "the call begins")
+			cancel(reason)
+			if err := <-called; !errors.Is(err, reason) {
 				return fmt.Errorf("got %w, want the cause", err)
 			}
 			return nil
@@ -548,7 +539,7 @@ func TestCancelledCall(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, conn) }()
 			_, _ = fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n")
 			_, _ = fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{"text":%q}}}`+"\n", begun)
-			await(t, "the call begins", func() bool { return exists(begun) })
+			testhelp.Eventually(t, func() bool { return exists(begun) }, "the call begins")
 			return conn.Close()
 		},
 	} {
@@ -556,7 +547,7 @@ func TestCancelledCall(t *testing.T) {
 		if err := give(begun); err != nil {
 			t.Errorf("%d: %v", i, err)
 		}
-		await(t, "the server is told", func() bool { return exists(begun + ".cancelled") })
+		testhelp.Eventually(t, func() bool { return exists(begun + ".cancelled") }, "the server is told")
 	}
 	if _, running, _, _ := p.State(); running != 1 {
 		t.Error("the server is gone")
@@ -583,7 +574,7 @@ func TestClose(t *testing.T) {
 	} else {
 		for _, id := range m[1:] {
 			pid, _ := strconv.Atoi(id)
-			await(t, "the children of the dead server end", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
+			testhelp.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) }, "the children of the dead server end")
 		}
 	}
 	begun := filepath.Join(t.TempDir(), "begun")
@@ -598,8 +589,8 @@ func TestClose(t *testing.T) {
 			t.Error("the call of one that hangs: no error")
 		}
 	})
-	await(t, "the call begins", func() bool { return exists(begun) })
-	await(t, "both run", func() bool { _, running, _, _ := p.State(); return running == 2 })
+	testhelp.Eventually(t, func() bool { return exists(begun) }, "the call begins")
+	testhelp.Eventually(t, func() bool { _, running, _, _ := p.State(); return running == 2 }, "both run")
 	daemon, err := os.ReadFile(filepath.Join(dir, "daemon"))
 	if err != nil {
 		t.Fatal(err)
@@ -610,7 +601,7 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "what left the session ends", func() bool { return zombie(left) })
+	testhelp.Eventually(t, func() bool { return zombie(left) }, "what left the session ends")
 	if _, err := p.Open(); !errors.Is(err, mcp.ErrClosed) {
 		t.Errorf("after Close: got %v", err)
 	}
@@ -670,7 +661,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if _, err := p.Update(nil); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "all goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	testhelp.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, "all goroutines end")
 	p.Close()
 }
 
