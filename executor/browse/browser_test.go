@@ -514,13 +514,13 @@ func TestLateDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	eventually(t, "the download is over", func() bool {
+	testhelp.Eventually(t, func() bool {
 		files, err := filepath.Glob(filepath.Join(os.TempDir(), "actiond-browser-*", "downloads", "*"))
 		return err == nil && slices.ContainsFunc(files, func(file string) bool {
 			data, err := os.ReadFile(file)
 			return err == nil && string(data) == slowly+"end" && !strings.HasSuffix(file, ".crdownload")
 		})
-	})
+	}, "the download is over")
 	page = do(t, b, "noop(1)")
 	if data, err := os.ReadFile(page.Download); page.Download != filepath.Join(dir, "file_1.bin") || string(data) != slowly+"end" {
 		t.Errorf("got %q with %d bytes, %v, %q", page.Download, len(data), err, page.Notes)
@@ -640,18 +640,6 @@ func processes(t *testing.T, word string) (pids []string) {
 	return pids
 }
 
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for range 6000 {
-		if holds() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%s: not so within a minute", what)
-}
-
 func TestClose(t *testing.T) {
 	t.Parallel()
 	word := fmt.Sprintf("ACTIOND_TEST=close-%d", os.Getpid())
@@ -669,15 +657,15 @@ func TestClose(t *testing.T) {
 		}
 		busy <- page.Error
 	}()
-	eventually(t, "a second step waits", func() bool {
+	testhelp.Eventually(t, func() bool {
 		_, err := b.Run(t.Context(), browse.Step{Program: "noop(1)", Timeout: time.Millisecond})
 		return errors.Is(err, browse.ErrBusy)
-	})
+	}, "a second step waits")
 	b.Close()
 	if wrong := <-busy; wrong == "" {
 		t.Error("a step went well without its browser")
 	}
-	eventually(t, "all processes are gone", func() bool { return len(processes(t, word)) == 0 })
+	testhelp.Eventually(t, func() bool { return len(processes(t, word)) == 0 }, "all processes are gone")
 	if _, err := b.Run(t.Context(), browse.Step{Program: "noop(1)"}); !errors.Is(err, browse.ErrClosed) {
 		t.Errorf("got %v, want %v", err, browse.ErrClosed)
 	}
@@ -690,7 +678,7 @@ func TestLost(t *testing.T) {
 	b, _ := start(t, browse.Config{Env: []string{word}})
 	url := serve(t)
 	do(t, b, "goto('"+url+"/one')")
-	eventually(t, "all processes are gone", func() bool {
+	testhelp.Eventually(t, func() bool {
 		pids := processes(t, word)
 		for _, pid := range pids {
 			var n int
@@ -698,7 +686,7 @@ func TestLost(t *testing.T) {
 			_ = syscall.Kill(n, syscall.SIGKILL)
 		}
 		return len(pids) == 0
-	})
+	}, "all processes are gone")
 	page := do(t, b, "goto('"+url+"/two')")
 	if page.URL != url+"/two" || len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "ended") {
 		t.Errorf("got %s, %q", page.URL, page.Notes)
@@ -710,7 +698,7 @@ func TestIdle(t *testing.T) {
 	word := fmt.Sprintf("ACTIOND_TEST=idle-%d", os.Getpid())
 	b, _ := start(t, browse.Config{Env: []string{word}, IdleTime: time.Nanosecond})
 	do(t, b, "noop(1)")
-	eventually(t, "the browser is stopped", func() bool { return len(processes(t, word)) == 0 })
+	testhelp.Eventually(t, func() bool { return len(processes(t, word)) == 0 }, "the browser is stopped")
 	page := do(t, b, "noop(1)")
 	if len(page.Notes) != 1 || !strings.Contains(page.Notes[0], "was stopped after 1ns without a step") {
 		t.Errorf("got %q", page.Notes)
@@ -761,10 +749,10 @@ func TestCloseAtStart(t *testing.T) {
 		_, err := b.Run(context.WithoutCancel(t.Context()), browse.Step{Program: "noop(1)"})
 		done <- err
 	}()
-	eventually(t, "the browser starts", func() bool {
+	testhelp.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "started"))
 		return err == nil
-	})
+	}, "the browser starts")
 	b.Close()
 	if err := <-done; !errors.Is(err, browse.ErrClosed) {
 		t.Errorf("got %v, want %v", err, browse.ErrClosed)
