@@ -182,15 +182,10 @@ func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error)
 	}
 	var o api.Observation
 	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
-		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
+		data, err := c.exchange(ctx, identity, http.MethodPost, "/execute_action", "application/json", bytes.NewReader(body), c.maxAnswer(r))
+		if err == nil {
+			o, err = api.DecodeObservation(data)
 		}
-		data, err := answer.whole(min(c.maxAnswer(r), c.maxResponse))
-		if err != nil {
-			return err
-		}
-		o, err = api.DecodeObservation(data)
 		return err
 	})
 	if err != nil {
@@ -243,13 +238,9 @@ func (c *Client) Status(ctx context.Context) (api.Life, error) {
 // error it may have been upgraded: [Client.ServerInfo] tells the version.
 func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
 	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
-	data, err := c.exchange(ctx, http.MethodPost, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, maxSmall)
-	if err != nil {
-		return api.Upgraded{}, err
-	}
 	var result api.Upgraded
-	if err := json.Unmarshal(data, &result); err != nil {
-		return api.Upgraded{}, fmt.Errorf("reading the answer of %s: %w", api.UpgradePath, err)
+	if err := c.upload(ctx, api.UpgradePath+"?"+query.Encode(), "application/octet-stream", program, &result); err != nil {
+		return api.Upgraded{}, err
 	}
 	return result, c.awaitVersion(ctx, result.Version)
 }
@@ -318,15 +309,10 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 	}
 	var a api.ToolAnswer
 	err = c.once(ctx, "", new(uint64), func(identity http.Header) error {
-		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
+		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/tools/call", "application/json", bytes.NewReader(body), c.maxResponse)
+		if err == nil {
+			a, err = api.DecodeToolAnswer(data)
 		}
-		data, err := answer.whole(c.maxResponse)
-		if err != nil {
-			return err
-		}
-		a, err = api.DecodeToolAnswer(data)
 		return err
 	})
 	if err != nil {
@@ -347,7 +333,7 @@ func (c *Client) MCP(ctx context.Context, dialect, session, identity string, mes
 	if identity != "" {
 		header.Set(api.IdentityHeader, identity)
 	}
-	answer, err := c.sendWith(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
+	answer, err := c.send(ctx, header, http.MethodPost, "/mcp?"+query.Encode(), "application/json", bytes.NewReader(message))
 	if err != nil {
 		return err
 	}
@@ -466,15 +452,8 @@ func (c *Client) Upload(ctx context.Context, destination, name string, r io.Read
 	}
 	query := url.Values{"destination": {destination}, "recursive": {strconv.FormatBool(recursive)}}
 	body := io.MultiReader(bytes.NewReader(head), r, &form)
-	data, err := c.exchange(ctx, http.MethodPost, "/upload_file?"+query.Encode(), w.FormDataContentType(), body, maxSmall)
-	if err != nil {
-		return api.UploadResult{}, err
-	}
 	var result api.UploadResult
-	if err := json.Unmarshal(data, &result); err != nil {
-		return api.UploadResult{}, fmt.Errorf("reading the answer of /upload_file: %w", err)
-	}
-	return result, nil
+	return result, c.upload(ctx, "/upload_file?"+query.Encode(), w.FormDataContentType(), body, &result)
 }
 
 // Unpack puts the files of a tar archive into a directory, an absolute path, as the
@@ -482,34 +461,27 @@ func (c *Client) Upload(ctx context.Context, destination, name string, r io.Read
 // archive as it comes. What was unpacked before an error stays.
 func (c *Client) Unpack(ctx context.Context, directory string, archive io.Reader) (entries int, err error) {
 	query := url.Values{"path": {directory}}
-	data, err := c.exchange(ctx, http.MethodPost, "/v1/unpack?"+query.Encode(), "application/x-tar", archive, maxSmall)
-	if err != nil {
-		return 0, err
-	}
 	var result api.Unpacked
-	if err := json.Unmarshal(data, &result); err != nil {
-		return 0, fmt.Errorf("reading the answer of /v1/unpack: %w", err)
-	}
-	return result.Entries, nil
+	err = c.upload(ctx, "/v1/unpack?"+query.Encode(), "application/x-tar", archive, &result)
+	return result.Entries, err
 }
 
 // Pack returns a file, a link, or a directory with all that is in it as a tar archive, by
 // an absolute path. The sandbox may have forged it. The caller must close it. ctx bounds
 // the reading too.
 func (c *Client) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
-	query := url.Values{"path": {path}}
-	answer, err := c.send(ctx, http.MethodGet, "/v1/pack?"+query.Encode(), "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return c.open(ctx, "/v1/pack?"+url.Values{"path": {path}}.Encode())
 }
 
 // Download returns the files below an absolute path as a zip archive, which
 // the caller must close. ctx bounds the whole download.
 func (c *Client) Download(ctx context.Context, path string) (io.ReadCloser, error) {
-	query := url.Values{"path": {path}}
-	answer, err := c.send(ctx, http.MethodGet, "/download_files?"+query.Encode(), "", nil)
+	return c.open(ctx, "/download_files?"+url.Values{"path": {path}}.Encode())
+}
+
+// open returns the body of an answer, which must be closed.
+func (c *Client) open(ctx context.Context, path string) (io.ReadCloser, error) {
+	answer, err := c.send(ctx, nil, http.MethodGet, path, "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -541,7 +513,17 @@ func (c *Client) quick(ctx context.Context, method, path string, v, answer any, 
 		}
 		body, contentType = bytes.NewReader(data), "application/json"
 	}
-	data, err := c.exchange(ctx, method, path, contentType, body, most)
+	return c.call(ctx, method, path, contentType, body, answer, most)
+}
+
+// upload posts a body of any length, and reads JSON into answer.
+func (c *Client) upload(ctx context.Context, path, contentType string, body io.Reader, answer any) error {
+	return c.call(ctx, http.MethodPost, path, contentType, body, answer, maxSmall)
+}
+
+// call sends a request and reads most bytes of JSON into answer, unless that is nil.
+func (c *Client) call(ctx context.Context, method, path, contentType string, body io.Reader, answer any, most int64) error {
+	data, err := c.exchange(ctx, nil, method, path, contentType, body, min(most, c.maxResponse))
 	if err != nil || answer == nil {
 		return err
 	}
@@ -552,12 +534,14 @@ func (c *Client) quick(ctx context.Context, method, path string, v, answer any, 
 }
 
 // exchange sends a request and returns the whole answer, of most bytes.
-func (c *Client) exchange(ctx context.Context, method, path, contentType string, body io.Reader, most int64) ([]byte, error) {
-	answer, err := c.send(ctx, method, path, contentType, body)
+func (c *Client) exchange(
+	ctx context.Context, header http.Header, method, path, contentType string, body io.Reader, most int64,
+) ([]byte, error) {
+	answer, err := c.send(ctx, header, method, path, contentType, body)
 	if err != nil {
 		return nil, err
 	}
-	return answer.whole(min(most, c.maxResponse))
+	return answer.whole(most)
 }
 
 func pathOnly(path string) string {
@@ -565,21 +549,18 @@ func pathOnly(path string) string {
 	return path
 }
 
-// send returns a successful answer that must be closed. Any other status is a
-// *StatusError.
-func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*answer, error) {
-	return c.sendWith(ctx, http.Header{}, method, path, contentType, body)
-}
-
-// sendWith is send with a header, which becomes the request's.
-func (c *Client) sendWith(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*answer, error) {
+// send returns a successful answer, which must be closed. Any other status is a *StatusError.
+// header becomes the request's, unless it is nil.
+func (c *Client) send(ctx context.Context, header http.Header, method, path, contentType string, body io.Reader) (*answer, error) {
 	ctx, p := c.limits.pace(ctx)
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		p.end()
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), err)
 	}
-	request.Header = header
+	if header != nil {
+		request.Header = header
+	}
 	if header.Get(api.IdentityHeader) != "" {
 		request.GetBody = nil // otherwise the transport sends it again, to whichever server
 	}

@@ -43,7 +43,7 @@ func (c *Client) OpenFile(ctx context.Context, path string, offset int64) (io.Re
 	if offset > 0 {
 		header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
 	}
-	answer, err := c.sendWith(ctx, header, http.MethodGet, filesPath(path), "", nil)
+	answer, err := c.send(ctx, header, http.MethodGet, filesPath(path), "", nil)
 	if err != nil {
 		return nil, FileInfo{}, err
 	}
@@ -52,17 +52,13 @@ func (c *Client) OpenFile(ctx context.Context, path string, offset int64) (io.Re
 
 // ReadFile returns all bytes of a file, at most Config.MaxResponse.
 func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	answer, err := c.sendWith(ctx, http.Header{}, http.MethodGet, filesPath(path), "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return answer.whole(c.maxResponse)
+	return c.exchange(ctx, nil, http.MethodGet, filesPath(path), "", nil, c.maxResponse)
 }
 
 // StatFile returns what a file is, with its hash: the sandbox reads all of it for that. A
 // *StatusError of 404 says that no file is there.
 func (c *Client) StatFile(ctx context.Context, path string) (FileInfo, error) {
-	answer, err := c.sendWith(ctx, http.Header{}, http.MethodHead, filesPath(path), "", nil)
+	answer, err := c.send(ctx, nil, http.MethodHead, filesPath(path), "", nil)
 	if err != nil {
 		return FileInfo{}, err
 	}
@@ -86,7 +82,7 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 		}
 	}
 	tries := 0
-	return c.changeFile(ctx, o.conditions(), func(header http.Header) (*answer, error) {
+	return c.changeFile(ctx, o.conditions(), func(header http.Header) ([]byte, error) {
 		if tries++; tries > 1 {
 			if !seeks {
 				return nil, errors.New("the connection broke, and the content cannot be read again: whether the file was written is not known")
@@ -95,15 +91,15 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 				return nil, fmt.Errorf("reading the content of %q again: %w", path, err)
 			}
 		}
-		return c.sendWith(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content})
+		return c.exchange(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content}, maxSmall)
 	})
 }
 
 // RemoveFile removes a file or a symbolic link; with a hash only a file that has it. It
 // runs once, as [Client.Do] does.
 func (c *Client) RemoveFile(ctx context.Context, path, ifSHA256 string) (api.FileObservation, error) {
-	return c.changeFile(ctx, WriteOptions{IfSHA256: ifSHA256}.conditions(), func(header http.Header) (*answer, error) {
-		return c.sendWith(ctx, header, http.MethodDelete, filesPath(path), "", nil)
+	return c.changeFile(ctx, WriteOptions{IfSHA256: ifSHA256}.conditions(), func(header http.Header) ([]byte, error) {
+		return c.exchange(ctx, header, http.MethodDelete, filesPath(path), "", nil, maxSmall)
 	})
 }
 
@@ -119,19 +115,14 @@ func (o WriteOptions) conditions() http.Header {
 }
 
 // changeFile sends an action that changes a file until it was answered.
-func (c *Client) changeFile(ctx context.Context, conditions http.Header, send func(http.Header) (*answer, error)) (api.FileObservation, error) {
+func (c *Client) changeFile(ctx context.Context, conditions http.Header, send func(http.Header) ([]byte, error)) (api.FileObservation, error) {
 	var o api.Observation
 	err := c.once(ctx, "", new(uint64), func(identity http.Header) error {
 		maps.Copy(identity, conditions)
-		answer, err := send(identity)
-		if err != nil {
-			return err
+		data, err := send(identity)
+		if err == nil {
+			o, err = api.DecodeObservation(data)
 		}
-		data, err := answer.whole(maxSmall)
-		if err != nil {
-			return err
-		}
-		o, err = api.DecodeObservation(data)
 		return err
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -193,14 +192,7 @@ func (c *Client) Cancel(ctx context.Context, id string, wait time.Duration) (api
 func (c *Client) recorded(ctx context.Context, method, id string, wait time.Duration) (api.RecordedAction, error) {
 	var a api.RecordedAction
 	seconds := int((max(wait, 0) + time.Second - 1) / time.Second)
-	data, err := c.exchange(ctx, method, actionPath(id)+"?wait="+strconv.Itoa(seconds), "", nil, c.maxResponse)
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(data, &a); err != nil {
-		return a, fmt.Errorf("reading the answer of /v1/actions: %w", err)
-	}
-	return a, nil
+	return a, c.call(ctx, method, actionPath(id)+"?wait="+strconv.Itoa(seconds), "", nil, &a, c.maxResponse)
 }
 
 // WriteInput appends data, whose first byte is that at an offset, to the input of a program that
@@ -211,13 +203,10 @@ func (c *Client) recorded(ctx context.Context, method, id string, wait time.Dura
 // the program takes no more.
 func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data []byte, end bool) (next int64, ended bool, err error) {
 	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "end": {strconv.FormatBool(end)}}
-	answer, err := c.exchange(ctx, http.MethodPost, actionPath(id)+"/input?"+query.Encode(), "application/octet-stream", bytes.NewReader(data), maxSmall)
+	taken := api.ProgramInput{}
+	err = c.upload(ctx, actionPath(id)+"/input?"+query.Encode(), "application/octet-stream", bytes.NewReader(data), &taken)
 	if err != nil {
 		return offset, false, err
-	}
-	var taken api.ProgramInput
-	if err := json.Unmarshal(answer, &taken); err != nil {
-		return offset, false, fmt.Errorf("reading the answer of /v1/actions: %w", err)
 	}
 	return taken.Offset, taken.Ended, nil
 }

@@ -52,9 +52,8 @@ func (c *Client) searchOutput(ctx context.Context, id string, part OutputPart, w
 	query := part.query()
 	query.Set("grep", part.Grep)
 	query.Set("context", strconv.Itoa(part.Context))
-	var none uint64
-	return c.once(ctx, id, &none, func(http.Header) error {
-		answer, err := c.send(ctx, http.MethodGet, actionPath(id)+"/output?"+query.Encode(), "", nil)
+	return c.once(ctx, id, new(uint64), func(http.Header) error {
+		answer, err := c.send(ctx, nil, http.MethodGet, actionPath(id)+"/output?"+query.Encode(), "", nil)
 		if err != nil {
 			return err
 		}
@@ -94,7 +93,7 @@ type outputReader struct {
 
 // read writes the next bytes that follow each other.
 func (r *outputReader) read(ctx context.Context) error {
-	answer, err := r.c.send(ctx, http.MethodGet, actionPath(r.id)+"/output?"+r.part.query().Encode(), "", nil)
+	answer, err := r.c.send(ctx, nil, http.MethodGet, actionPath(r.id)+"/output?"+r.part.query().Encode(), "", nil)
 	if err != nil {
 		return err
 	}

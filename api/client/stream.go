@@ -45,14 +45,9 @@ func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error
 	if err != nil {
 		return "", err
 	}
-	var none uint64
-	err = c.once(ctx, r.Key, &none, func(identity http.Header) error {
+	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
 		identity.Set("Prefer", "respond-async")
-		answer, err := c.sendWith(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		_, err = answer.whole(c.maxAnswer(r))
+		_, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body), c.maxAnswer(r))
 		return err
 	})
 	return r.Key, err
@@ -73,10 +68,10 @@ func (c *Client) follow(ctx context.Context, header http.Header, body []byte, at
 	var err error
 	if at.last > 0 {
 		rest := fmt.Sprintf("%s/%s/events?after=%d", path, url.PathEscape(header.Get(api.IdentityHeader)), at.last)
-		answer, err = c.sendWith(ctx, header.Clone(), http.MethodGet, rest, "", nil)
+		answer, err = c.send(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
 	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
-		answer, err = c.sendWith(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
+		answer, err = c.send(ctx, header, http.MethodPost, path, "application/json", bytes.NewReader(body))
 	}
 	if err != nil {
 		return nil, err
@@ -92,7 +87,7 @@ func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) 
 	var at position
 	err := c.once(ctx, id, &at.events, func(http.Header) error {
 		header := http.Header{"Accept": {linesType}}
-		answer, err := c.sendWith(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), at.last), "", nil)
+		answer, err := c.send(ctx, header, http.MethodGet, fmt.Sprintf("%s/events?after=%d", actionPath(id), at.last), "", nil)
 		if err != nil {
 			return err
 		}
