@@ -35,9 +35,9 @@ var ErrCut = errors.New("the connection broke and does not come back")
 // unknownPrefix begins the observation of such an action.
 const unknownPrefix = "the result is unknown:"
 
-// maxTries bounds how often one action is sent while nothing comes of it; the pauses
+// maxSends bounds how often one action is sent while nothing comes of it; the pauses
 // between add up to half a minute.
-const maxTries = 13
+const maxSends = 13
 
 // once calls send until the action with an identity was answered. It is sent again only
 // after the connection broke, and only to a server that runs an identity once. Each time
@@ -64,11 +64,11 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 		if *progress > seen {
 			seen, tries = *progress, 1
 		}
-		if tries >= maxTries || knows && !c.pause(ctx, tries) {
+		if tries >= maxSends || knows && !c.pause(ctx, tries) {
 			return fmt.Errorf("%w: %w", ErrCut, err)
 		}
 		for ; !knows; tries++ {
-			if !c.pause(ctx, tries) || tries >= maxTries {
+			if !c.pause(ctx, tries) || tries >= maxSends {
 				return fmt.Errorf("%w: %w", ErrCut, err)
 			}
 			_, probe := c.Actions(ctx, ActionFilter{Limit: 1})
@@ -250,7 +250,7 @@ func (c *Client) feed(ctx context.Context, id string, offset int64, data []byte,
 			return fmt.Errorf("the sandbox says that %d bytes of input were taken, of %d", next, offset+int64(len(data)))
 		case !broken(ctx, err) && !unanswered(err):
 			return err
-		case tries == maxTries || !c.pause(ctx, tries):
+		case tries == maxSends || !c.pause(ctx, tries):
 			return fmt.Errorf("%w: %w", ErrCut, err)
 		}
 	}
