@@ -11,53 +11,20 @@ func sentences(o Observation) string {
 
 // The observations are Stringers for logs and examples; [Content] is what an agent reads.
 
-// String returns the observation as text for people.
-func (o RunObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o ExecObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o IPythonObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o ReadObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o WriteObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o FileObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o EditObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o SearchObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o BrowseObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o DownloadObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o MCPObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
+func (o RunObservation) String() string          { return sentences(o) }
+func (o ExecObservation) String() string         { return sentences(o) }
+func (o IPythonObservation) String() string      { return sentences(o) }
+func (o ReadObservation) String() string         { return sentences(o) }
+func (o WriteObservation) String() string        { return sentences(o) }
+func (o FileObservation) String() string         { return sentences(o) }
+func (o EditObservation) String() string         { return sentences(o) }
+func (o SearchObservation) String() string       { return sentences(o) }
+func (o BrowseObservation) String() string       { return sentences(o) }
+func (o DownloadObservation) String() string     { return sentences(o) }
+func (o MCPObservation) String() string          { return sentences(o) }
 func (o TaskTrackingObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o ErrorObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o NullObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o ThinkObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
-func (o SuccessObservation) String() string { return sentences(o) }
-
-// String returns the observation as text for people.
+func (o ErrorObservation) String() string        { return sentences(o) }
+func (o NullObservation) String() string         { return sentences(o) }
+func (o ThinkObservation) String() string        { return sentences(o) }
+func (o SuccessObservation) String() string      { return sentences(o) }
 func (o UserRejectedObservation) String() string { return sentences(o) }
