@@ -67,7 +67,7 @@ func (BrowseObservation) Kind() string { return "browse" }
 
 func (o BrowseObservation) wire() wire {
 	o = o.withLists()
-	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: plainBrowse(o)}
+	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: extrasOf(o)}
 }
 
 func (o BrowseObservation) filled() Observation { return o.withLists() }
@@ -90,5 +90,5 @@ type DownloadObservation struct {
 func (DownloadObservation) Kind() string { return "download" }
 
 func (o DownloadObservation) wire() wire {
-	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: plainDownload(o)}
+	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: extrasOf(o)}
 }

@@ -187,5 +187,5 @@ func (o ExecObservation) wire() wire {
 	if o.EndedBy != nil {
 		message += " It was told to by " + *o.EndedBy + "."
 	}
-	return wire{Message: message, Content: o.Content, Extras: plainExec(o)}
+	return wire{Message: message, Content: o.Content, Extras: extrasOf(o)}
 }

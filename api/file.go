@@ -165,7 +165,7 @@ func (ReadObservation) Kind() string { return "read" }
 
 func (o ReadObservation) wire() wire {
 	o.ImplSource = cmp.Or(o.ImplSource, implDefault)
-	return wire{Message: "I read the file " + o.Path + ".", Content: o.Content, Extras: plainRead(o)}
+	return wire{Message: "I read the file " + o.Path + ".", Content: o.Content, Extras: extrasOf(o)}
 }
 
 // WriteAction writes a file or a range of its lines.
@@ -209,7 +209,7 @@ type WriteObservation struct {
 func (WriteObservation) Kind() string { return "write" }
 
 func (o WriteObservation) wire() wire {
-	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: plainWrite(o), Diff: o.Diff}
+	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: extrasOf(o), Diff: o.Diff}
 }
 
 // FileObservation says that a file was written or removed as a whole, by a request to
@@ -237,7 +237,7 @@ func (o FileObservation) wire() wire {
 	if o.SHA256 == "" {
 		message = "I removed the file " + o.Path + "."
 	}
-	return wire{Message: message, Content: o.Content, Extras: plainFile(o)}
+	return wire{Message: message, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // FileConditions are what a file must be for a change: one of the hashes of Match, and
@@ -407,6 +407,8 @@ func (o EditObservation) wire() wire {
 	w.Extras = o.extras()
 	return w
 }
+
+type plainEdit EditObservation
 
 type editExtras struct {
 	plainEdit

@@ -37,5 +37,5 @@ type IPythonObservation struct {
 func (IPythonObservation) Kind() string { return "run_ipython" }
 
 func (o IPythonObservation) wire() wire {
-	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: plainIPython(o)}
+	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: extrasOf(o)}
 }

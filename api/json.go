@@ -273,12 +273,13 @@ func (m members) read(s *scanner, name string, names ...string) (err error) {
 
 // shape is the form of an object on the wire: a struct with json tags.
 type shape struct {
-	absent   reflect.Value  // the struct with the values of absent members
-	fields   func() []field // found out when first used, to start fast
-	required []string       // members that must come and must not be null
-	nulls    []string       // members that must come and may be null
-	ignored  []string       // members that may come and mean nothing here
-	open     bool           // unknown members are ignored too
+	absent   reflect.Value       // the struct with the values of absent members
+	fields   func() []field      // found out when first used, to start fast, as plain is
+	plain    func() reflect.Type // the type of absent without its methods
+	required []string            // members that must come and must not be null
+	nulls    []string            // members that must come and may be null
+	ignored  []string            // members that may come and mean nothing here
+	open     bool                // unknown members are ignored too
 }
 
 type field struct {
@@ -296,6 +297,7 @@ func shapeOf(absent any, required ...string) *shape {
 		}
 		return fields
 	})
+	s.plain = sync.OnceValue(func() reflect.Type { return reflect.StructOf(reflect.VisibleFields(s.absent.Type())) })
 	return s
 }
 

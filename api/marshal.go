@@ -1,27 +1,6 @@
 package api
 
-// An observation is the same in [encoding/json] as in [EncodeObservation]. The plain types have
-// its extras alone.
-
-type (
-	plainRun          RunObservation
-	plainExec         ExecObservation
-	plainIPython      IPythonObservation
-	plainRead         ReadObservation
-	plainWrite        WriteObservation
-	plainFile         FileObservation
-	plainEdit         EditObservation
-	plainError        ErrorObservation
-	plainNull         NullObservation
-	plainThink        ThinkObservation
-	plainSuccess      SuccessObservation
-	plainUserRejected UserRejectedObservation
-	plainTaskTracking TaskTrackingObservation
-	plainMCP          MCPObservation
-	plainSearch       SearchObservation
-	plainBrowse       BrowseObservation
-	plainDownload     DownloadObservation
-)
+// An observation is the same in [encoding/json] as in [EncodeObservation].
 
 // MarshalJSON is [EncodeObservation].
 func (o RunObservation) MarshalJSON() ([]byte, error) { return EncodeObservation(o) }

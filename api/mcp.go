@@ -35,7 +35,7 @@ type MCPObservation struct {
 func (MCPObservation) Kind() string { return "mcp" }
 
 func (o MCPObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: plainMCP(o)}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // MCPResult is what a tool of an MCP server answered.

@@ -33,7 +33,7 @@ type NullObservation struct {
 func (NullObservation) Kind() string { return "null" }
 
 func (o NullObservation) wire() wire {
-	return wire{Message: "No observation", Content: o.Content, Extras: plainNull(o)}
+	return wire{Message: "No observation", Content: o.Content, Extras: extrasOf(o)}
 }
 
 // ThinkObservation answers a thought. Controllers make it.
@@ -45,7 +45,7 @@ type ThinkObservation struct {
 func (ThinkObservation) Kind() string { return "think" }
 
 func (o ThinkObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: plainThink(o)}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // SuccessObservation says that something worked. Controllers make it.
@@ -57,7 +57,7 @@ type SuccessObservation struct {
 func (SuccessObservation) Kind() string { return "success" }
 
 func (o SuccessObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: plainSuccess(o)}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // UserRejectedObservation says that a person forbade the action. Controllers
@@ -70,7 +70,7 @@ type UserRejectedObservation struct {
 func (UserRejectedObservation) Kind() string { return "user_rejected" }
 
 func (o UserRejectedObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: plainUserRejected(o)}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // TaskTrackingObservation shows the list of tasks. Controllers make it.
@@ -103,7 +103,7 @@ func (t *Task) UnmarshalJSON(data []byte) (err error) {
 func (TaskTrackingObservation) Kind() string { return "task_tracking" }
 
 func (o TaskTrackingObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: plainTaskTracking(o.withLists())}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o.withLists())}
 }
 
 func (o TaskTrackingObservation) filled() Observation { return o.withLists() }

@@ -52,6 +52,11 @@ type wire struct {
 	Code    string  `json:"code,omitzero"`
 }
 
+// extrasOf returns an observation as a type without methods, which is encoded by its tags alone.
+func extrasOf(o Observation) any {
+	return reflect.ValueOf(o).Convert(observationShapes[o.Kind()].plain()).Interface()
+}
+
 // filler is an observation whose nil lists travel as empty ones.
 type filler interface {
 	filled() Observation

@@ -171,7 +171,7 @@ func EncodeLegacy(o Observation) ([]byte, error) {
 	}
 	switch o := o.(type) {
 	case RunObservation:
-		w.Message, w.Extras, w.Success = o.ended(), plainRun(o), new(o.Metadata.ExitCode == 0)
+		w.Message, w.Extras, w.Success = o.ended(), extrasOf(o), new(o.Metadata.ExitCode == 0)
 	case ExecObservation:
 		w.Success = new(o.ExitCode != nil && *o.ExitCode == 0)
 	case IPythonObservation:
@@ -184,7 +184,7 @@ func EncodeLegacy(o Observation) ([]byte, error) {
 	case EditObservation:
 		w.Outcome, w.Code, w.Extras = legacyEdited(o.Code), o.Code, o.legacyExtras()
 	case ErrorObservation:
-		w.Outcome, w.Code, w.Extras = outcome, code, plainError(o)
+		w.Outcome, w.Code, w.Extras = outcome, code, extrasOf(o)
 		if outcome == OutcomeUnknown || outcome == OutcomeCancelled {
 			w.Outcome = ""
 		}

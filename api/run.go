@@ -130,7 +130,11 @@ func (o RunObservation) ended() string {
 	return fmt.Sprintf("Command `%s` executed with exit code %d.", o.Command, o.Metadata.ExitCode)
 }
 
-type plainMetadata RunMetadata
+// The types without methods, whose extras are encoded by their tags.
+type (
+	plainRun      RunObservation
+	plainMetadata RunMetadata
+)
 
 // metadata has no pid where there never was a background job.
 type metadata struct {

@@ -101,5 +101,5 @@ type SearchObservation struct {
 func (SearchObservation) Kind() string { return "search" }
 
 func (o SearchObservation) wire() wire {
-	return wire{Message: "I searched " + o.Path + ".", Content: o.Content, Extras: plainSearch(o)}
+	return wire{Message: "I searched " + o.Path + ".", Content: o.Content, Extras: extrasOf(o)}
 }
