@@ -28,17 +28,10 @@ const (
 	DialectAnthropic   Dialect = "anthropic"
 )
 
-// UnmarshalJSON refuses a dialect that is unknown.
-func (d *Dialect) UnmarshalJSON(data []byte) error {
-	name, err := text(data, true)
-	if err != nil {
-		return err
-	}
-	switch *d = Dialect(name); *d {
-	case "", DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic:
-		return nil
-	}
-	return &wantError{`one of "openhands-v1", "gemini", "strands", "anthropic"`, data}
+// UnmarshalJSON refuses an unknown dialect.
+func (d *Dialect) UnmarshalJSON(data []byte) (err error) {
+	*d, err = decodeWord(data, DialectOpenHandsV1, DialectGemini, DialectStrands, DialectAnthropic)
+	return err
 }
 
 // ReadAction reads a file, or with ImplSource "oh_aci" views a file or directory.
@@ -75,17 +68,10 @@ type Format string
 // URLs, and other texts with the numbers of their lines.
 const FormatMarkdown Format = "markdown"
 
-// UnmarshalJSON refuses a format that is unknown.
-func (f *Format) UnmarshalJSON(data []byte) error {
-	name, err := text(data, true)
-	if err != nil {
-		return err
-	}
-	switch *f = Format(name); *f {
-	case "", FormatMarkdown:
-		return nil
-	}
-	return &wantError{`"markdown"`, data}
+// UnmarshalJSON refuses an unknown format.
+func (f *Format) UnmarshalJSON(data []byte) (err error) {
+	*f, err = decodeWord(data, FormatMarkdown)
+	return err
 }
 
 // LineRange holds the first and the last line of a view, 1-based and inclusive;

@@ -9,6 +9,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -380,20 +381,50 @@ func decode(s *shape, label string, sent members, strict bool) (any, *decoding) 
 	return v.Interface(), d
 }
 
+// decodeAs is decode where nothing may be wrong.
+func decodeAs[T any](s *shape, label string, sent members, strict bool) (none T, err error) {
+	v, d := decode(s, label, sent, strict)
+	if err := d.check(); err != nil {
+		return none, err
+	}
+	return v.(T), nil
+}
+
+// decodeObject decodes a text that is one object of at most budget values.
+func decodeObject[T any](s *shape, label, want string, data []byte, budget int, strict bool) (none T, err error) {
+	sent, err := readMembers(data, budget, want)
+	if err != nil {
+		return none, err
+	}
+	return decodeAs[T](s, label, sent, strict)
+}
+
 // decodeInner decodes an object inside of a member.
 func decodeInner[T any](s *shape, want string, data []byte, strict bool) (none T, err error) {
 	if jsontext.Value(data).Kind() != '{' {
 		return none, &wantError{want, data}
 	}
-	sent, err := readMembers(data, unlimited, want)
+	v, err := decodeObject[T](s, "member", want, data, unlimited, strict)
 	if err != nil {
-		return none, err
-	}
-	v, d := decode(s, "member", sent, strict)
-	if err := d.check(); err != nil {
 		return none, &ownError{err.Error()}
 	}
-	return v.(T), nil
+	return v, nil
+}
+
+// decodeWord decodes a string that is one of the given words, or empty.
+func decodeWord[T ~string](data []byte, words ...T) (T, error) {
+	word, err := text(data, true)
+	if err != nil || word == "" || slices.Contains(words, T(word)) {
+		return T(word), err
+	}
+	want := strconv.Quote(string(words[0]))
+	for _, other := range words[1:] {
+		want += ", " + strconv.Quote(string(other))
+	}
+	if len(words) > 1 {
+		want = "one of " + want
+	}
+	return "", &wantError{want, data}
 }
 
 // assign decodes one value. Texts, which may be large, take a short cut: the

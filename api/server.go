@@ -151,15 +151,11 @@ type MCPServer struct {
 // DecodeListFiles reads the body of a list_files call and returns the path,
 // "" when absent or null. An error is an *[Error].
 func DecodeListFiles(body []byte) (string, error) {
-	sent, err := readMembers(body, maxValues, "an object", "path")
+	v, err := decodeObject[listFiles](listFilesShape, "member", "an object", body, unlimited, true)
 	if err != nil {
 		return "", badBody(err)
 	}
-	v, d := decode(listFilesShape, "member", sent, true)
-	if err := d.check(); err != nil {
-		return "", badBody(err)
-	}
-	return v.(listFiles).Path, nil
+	return v.Path, nil
 }
 
 type listFiles struct {
@@ -203,15 +199,10 @@ var (
 )
 
 func decodeMCPServer(raw jsontext.Value) (MCPServer, error) {
-	sent, err := readMembers(raw, unlimited, "an object")
+	s, err := decodeObject[MCPServer](mcpServerShape, "member", "an object", raw, unlimited, true)
 	if err != nil {
 		return MCPServer{}, err
 	}
-	v, d := decode(mcpServerShape, "member", sent, true)
-	if err := d.check(); err != nil {
-		return MCPServer{}, err
-	}
-	s := v.(MCPServer)
 	s.Name, s.Command = strings.TrimSpace(s.Name), strings.TrimSpace(s.Command)
 	if s.Env == nil {
 		s.Env = VariablePairs{}

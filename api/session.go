@@ -66,15 +66,10 @@ var terminalSizeShape = shapeOf(TerminalSize{})
 
 // DecodeTerminalSize reads a size; both numbers must be positive.
 func DecodeTerminalSize(data []byte) (TerminalSize, error) {
-	sent, err := readMembers(data, maxValues, `an object {"rows": 24, "cols": 80}`)
+	s, err := decodeObject[TerminalSize](terminalSizeShape, "size: member", `an object {"rows": 24, "cols": 80}`, data, maxValues, true)
 	if err != nil {
 		return TerminalSize{}, err
 	}
-	v, d := decode(terminalSizeShape, "size: member", sent, true)
-	if err := d.check(); err != nil {
-		return TerminalSize{}, err
-	}
-	s := v.(TerminalSize)
 	if s.Rows < 1 || s.Cols < 1 {
 		return TerminalSize{}, fmt.Errorf("size of %d rows and %d columns: both must be positive", s.Rows, s.Cols)
 	}

@@ -116,7 +116,7 @@ func (w Watch) Begins() error {
 type Heartbeat struct {
 	// Waiting is what its command or program does; nil where it is not known, or the action
 	// is another one.
-	Waiting *Waiting
+	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
 // Finished is the end of an action.
@@ -173,17 +173,12 @@ type wireOutput struct {
 	Base64 []byte  `json:"base64,omitzero"`
 }
 
-// wireHeartbeat is a Heartbeat on the wire.
-type wireHeartbeat struct {
-	Waiting *Waiting `json:"waiting,omitzero"`
-}
-
 // An event is decoded by the members of its own kind alone: a newer server may
 // give the others another meaning.
 var (
 	eventShape     = openShapeOf(wireEvent{}, "event")
 	outputShape    = openShapeOf(wireOutput{Offset: -1})
-	heartbeatShape = openShapeOf(wireHeartbeat{})
+	heartbeatShape = openShapeOf(Heartbeat{})
 	failedShape    = openShapeOf(Failed{Status: http.StatusInternalServerError})
 )
 
@@ -229,8 +224,8 @@ func EncodeEvent(e Event) ([]byte, error) {
 	case Heartbeat:
 		return Encode(struct {
 			wireEvent
-			wireHeartbeat
-		}{head, wireHeartbeat(e)})
+			Heartbeat
+		}{head, e})
 	}
 	return Encode(head)
 }
@@ -251,31 +246,28 @@ func decodeEvent(data []byte) (Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, d := decode(eventShape, "member", sent, false)
-	if err := d.check(); err != nil {
+	head, err := decodeAs[wireEvent](eventShape, "member", sent, false)
+	if err != nil {
 		return nil, err
 	}
-	seq := v.(wireEvent).Seq
-	switch v.(wireEvent).Event {
+	switch head.Event {
 	case "output":
-		v, d := decode(outputShape, "member", sent, false)
-		if err := d.check(); err != nil {
+		w, err := decodeAs[wireOutput](outputShape, "member", sent, false)
+		if err != nil {
 			return nil, err
 		}
-		o, err := v.(wireOutput).output()
-		o.Seq = seq
+		o, err := w.output()
+		o.Seq = head.Seq
 		return o, err
 	case "observation":
 		o, err := DecodeObservation(sent["observation"])
-		return Finished{Seq: seq, Observation: o}, err
+		return Finished{Seq: head.Seq, Observation: o}, err
 	case "error":
-		v, d := decode(failedShape, "member", sent, false)
-		failed := v.(Failed)
-		failed.Seq = seq
-		return failed, d.check()
+		failed, err := decodeAs[Failed](failedShape, "member", sent, false)
+		failed.Seq = head.Seq
+		return failed, err
 	case "heartbeat":
-		v, d := decode(heartbeatShape, "member", sent, false)
-		return Heartbeat(v.(wireHeartbeat)), d.check()
+		return decodeAs[Heartbeat](heartbeatShape, "member", sent, false)
 	}
 	return Heartbeat{}, nil
 }

@@ -42,12 +42,11 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 	session, timeout := sent["session"], sent["timeout"]
 	delete(sent, "session") // its errors are reported as those of a request
 	delete(sent, "timeout")
-	v, d := decode(toolCallShape, "member", sent, true)
-	call := v.(ToolCall)
-	call.Arguments = arguments
-	if err := d.check(); err != nil {
+	call, err := decodeAs[ToolCall](toolCallShape, "member", sent, true)
+	if err != nil {
 		return ToolCall{}, badBody(err)
 	}
+	call.Arguments = arguments
 	if call.Session, err = decodeSession(session); err != nil {
 		return ToolCall{}, badBody(err)
 	}
@@ -156,11 +155,10 @@ func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
 	if err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
-	v, d := decode(toolAnswerShape, "member", e.members, false)
-	if err := d.check(); err != nil {
+	a, err := decodeAs[ToolAnswer](toolAnswerShape, "member", e.members, false)
+	if err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
-	a := v.(ToolAnswer)
 	a.Observation = o
 	if _, sent := e.members["text"]; !sent { // by a server that is older than the member
 		a.Text, _ = Text(o)
