@@ -209,6 +209,20 @@ func (s *scanner) value() (jsontext.Value, error) {
 	}
 }
 
+// members reads the next value. If it is an object, its members are kept in m, or read by member, unless
+// that is nil. Any other value is returned as it was written, and m becomes nil.
+func (s *scanner) members(m *members, member func(name string) error) (other jsontext.Value, err error) {
+	*m = nil
+	if s.dec.PeekKind() != '{' {
+		return s.value()
+	}
+	*m = members{}
+	if member == nil {
+		member = func(name string) error { return m.read(s, name) }
+	}
+	return nil, s.object("", member)
+}
+
 // uncounted is value without a limit to the number of values.
 func (s *scanner) uncounted() (jsontext.Value, error) {
 	budget := s.budget
@@ -248,26 +262,21 @@ func readValue(data []byte, budget int) (jsontext.Value, error) {
 // members are the values in an object by name, as they were written.
 type members map[string]jsontext.Value
 
-// readMembers reads a text that is one object. It keeps the members of the given
-// names, or all of them where none is given.
-func readMembers(data []byte, budget int, want string, names ...string) (members, error) {
+// readMembers reads a text that is one object.
+func readMembers(data []byte, budget int, want string) (members, error) {
 	s, err := newScanner(data, budget)
 	if err != nil {
 		return nil, err
 	}
 	m := members{}
-	if err := s.object(want, func(name string) error { return m.read(s, name, names...) }); err != nil {
+	if err := s.object(want, func(name string) error { return m.read(s, name) }); err != nil {
 		return nil, err
 	}
 	return m, s.end()
 }
 
-// read reads the value of the named member. It keeps it if the name is among
-// names, or if names is empty.
-func (m members) read(s *scanner, name string, names ...string) (err error) {
-	if len(names) > 0 && !slices.Contains(names, name) {
-		return s.skip()
-	}
+// read reads the value of the named member.
+func (m members) read(s *scanner, name string) (err error) {
 	m[name], err = s.value()
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // Observation is the result of an action: one of the types of this package
@@ -118,30 +119,40 @@ func wireOf(o Observation) (wire, error) {
 // understood; absent ones have the defaults of the protocol. Half of a
 // surrogate pair in a text becomes U+FFFD.
 func DecodeObservation(data []byte) (Observation, error) {
-	e, err := scanObservation(data)
-	if err != nil {
-		return nil, fmt.Errorf("decoding observation: %w", err)
+	var o Observation
+	sent, extras, err := scanObservation(data)
+	if err == nil {
+		o, err = observationOf(sent, extras)
 	}
-	o, err := e.observation()
 	if err != nil {
 		return nil, fmt.Errorf("decoding observation: %w", err)
 	}
 	return o, nil
 }
 
-// scanObservation finds the members of an observation, and those of the given
-// names beside them. Their number is not limited.
-func scanObservation(data []byte, names ...string) (*envelope, error) {
+// scanObservation finds the members of an observation, those of the given names beside them, and its
+// extras, which are nil where no object came. Their number is not limited.
+func scanObservation(data []byte, names ...string) (sent, extras members, err error) {
 	scan, err := newScanner(data, unlimited)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	names = append(names, "observation", "content", "diff", "outcome", "code")
-	e := &envelope{members: members{}}
-	if err := scan.object("an object", func(name string) error { return e.read(scan, name, "extras", names...) }); err != nil {
-		return nil, err
+	sent = members{}
+	err = scan.object("an object", func(name string) (err error) {
+		if name == "extras" {
+			sent[name], err = scan.members(&extras, nil)
+			return err
+		}
+		if !slices.Contains(names, name) {
+			return scan.skip()
+		}
+		return sent.read(scan, name)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	return e, scan.end()
+	return sent, extras, scan.end()
 }
 
 // observed is what every observation has beside its extras.
@@ -154,15 +165,15 @@ type observed struct {
 
 var observedShape = openShapeOf(observed{}, "observation")
 
-// observation makes an observation of an envelope.
-func (e *envelope) observation() (Observation, error) {
-	v, d := decode(observedShape, "member", e.members, false)
-	if extras := e.members["extras"]; isSet(extras) {
+// observationOf makes an observation of its members and extras.
+func observationOf(sent, extras members) (Observation, error) {
+	v, d := decode(observedShape, "member", sent, false)
+	if other := sent["extras"]; isSet(other) {
 		d.refuse("extras", "an object")
 	}
 	seen := v.(observed)
 	var diff string
-	if raw := e.members["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
+	if raw := sent["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
 		var err error
 		if diff, err = text(raw, false); err != nil {
 			d.refuse("diff", "a string")
@@ -175,7 +186,7 @@ func (e *envelope) observation() (Observation, error) {
 	if s == nil {
 		return nil, fmt.Errorf("observation %s is unknown", Excerpt(seen.Kind))
 	}
-	v, d = decode(s, fmt.Sprintf("observation %q: extra", seen.Kind), e.inner, false)
+	v, d = decode(s, fmt.Sprintf("observation %q: extra", seen.Kind), extras, false)
 	if err := d.check(); err != nil {
 		return nil, err
 	}

@@ -34,18 +34,18 @@ func DecodeRequest(body []byte) (Request, error) {
 // member that is unknown, what would be an [InvalidAction], and an identity that cannot be one,
 // such as a number: its sender would trust that the action runs once.
 func DecodeNative(body []byte) (Request, error) {
-	e, r, err := decodeRequest(body)
+	sent, r, err := decodeRequest(body)
 	if err != nil {
 		return Request{}, err
 	}
 	invalid, isInvalid := r.Action.(InvalidAction)
 	switch {
-	case isSet(e.key) && e.key.Kind() != '"':
-		err = BadRequest(`"id" beside "action": must be a string, got ` + describe(e.key))
-	case e.unknown != "" && !strings.HasPrefix(e.unknown, inAction):
-		err = BadRequest(fmt.Sprintf("body: member %s is unknown; allowed are action, id", Excerpt(e.unknown)))
-	case e.unknown != "":
-		name := strings.TrimPrefix(e.unknown, inAction)
+	case isSet(sent.key) && sent.key.Kind() != '"':
+		err = BadRequest(`"id" beside "action": must be a string, got ` + describe(sent.key))
+	case sent.unknown != "" && !strings.HasPrefix(sent.unknown, inAction):
+		err = BadRequest(fmt.Sprintf("body: member %s is unknown; allowed are action, id", Excerpt(sent.unknown)))
+	case sent.unknown != "":
+		name := strings.TrimPrefix(sent.unknown, inAction)
 		err = BadRequest(fmt.Sprintf("body.action: member %s is unknown; allowed are args, %s", Excerpt(name), strings.Join(actionMembers, ", ")))
 	case isInvalid:
 		err = BadRequest("body.action.args: " + invalid.Reason)
@@ -55,8 +55,8 @@ func DecodeNative(body []byte) (Request, error) {
 	return Request{}, err
 }
 
-func decodeRequest(body []byte) (*envelope, Request, error) {
-	e, err := scanRequest(body)
+func decodeRequest(body []byte) (*sentRequest, Request, error) {
+	sent, err := scanRequest(body)
 	if err != nil {
 		return nil, Request{}, &Error{
 			Status: http.StatusUnprocessableEntity,
@@ -64,48 +64,47 @@ func decodeRequest(body []byte) (*envelope, Request, error) {
 			Errors: err.Error(),
 		}
 	}
-	r, err := e.request()
+	r, err := sent.request()
 	if err != nil {
 		return nil, Request{}, BadRequest(err.Error())
 	}
-	return e, r, nil
+	return sent, r, nil
 }
 
 // inAction begins the name of an unknown member of the action.
 const inAction = "action."
 
-// scanRequest finds the members of the action object in a body.
-func scanRequest(body []byte) (*envelope, error) {
+// actionMembers are those of an action beside its arguments.
+var actionMembers = []string{"action", "id", "timestamp", "session", "source", "timeout"}
+
+// sentRequest is the body of a request, taken apart.
+type sentRequest struct {
+	key     jsontext.Value // "id" beside "action"
+	action  members        // those of actionMembers, "observation" and "args"; nil where no object came
+	args    members        // nil where no object came
+	unknown string         // the first member of the body or the action that is unknown, or ""
+}
+
+// scanRequest takes a body apart.
+func scanRequest(body []byte) (*sentRequest, error) {
 	scan, err := newScanner(body, maxValues)
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}
-	var e *envelope
-	var other, key jsontext.Value // what came for the action object and beside it
-	unknown := ""                 // the first member that nothing knows
-	note := func(name string) { unknown = cmp.Or(unknown, name) }
+	r := &sentRequest{}
+	var other jsontext.Value // what came instead of an action object
 	err = scan.object(`an object {"action": {…}}`, func(name string) (err error) {
 		switch name {
 		case "action":
+			r.args = nil // of an earlier action object
+			other, err = scan.members(&r.action, func(name string) error { return r.readMember(scan, name) })
+			return err
 		case "id":
-			key, err = scan.value()
-			return err
-		default:
-			note(name)
-			return scan.skip()
-		}
-		e = nil
-		if scan.dec.PeekKind() != '{' {
-			other, err = scan.value()
+			r.key, err = scan.value()
 			return err
 		}
-		e = &envelope{members: members{}}
-		return scan.object("", func(name string) error {
-			if name != "args" && !slices.Contains(actionMembers, name) {
-				note(inAction + name)
-			}
-			return e.read(scan, name, "args", readMembersOfAction...)
-		})
+		r.unknown = cmp.Or(r.unknown, name)
+		return scan.skip()
 	})
 	if err == nil {
 		err = scan.end()
@@ -113,54 +112,36 @@ func scanRequest(body []byte) (*envelope, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("body: %w", err)
-	case e == nil && other == nil:
+	case r.action == nil && other == nil:
 		return nil, errors.New("body.action: missing, " + wantAction)
-	case e == nil:
+	case r.action == nil:
 		return nil, fmt.Errorf("body.action: %s, got %s", wantAction, describe(other))
 	}
-	e.key, e.unknown = key, unknown
-	return e, nil
+	return r, nil
 }
 
-// actionMembers are those of an action beside its arguments.
-var actionMembers = []string{"action", "id", "timestamp", "session", "source", "timeout"}
-
-// readMembersOfAction are those that are read: an observation is refused in words of its own.
-var readMembersOfAction = slices.Concat(actionMembers, []string{"observation"})
-
-// envelope holds the members of an object that matter, and apart from them those
-// of the object inside of it: the arguments of an action, the extras of an
-// observation.
-type envelope struct {
-	members
-	inner members        // nil where no object came
-	key   jsontext.Value // the identity beside the action
-
-	unknown string // the first member of a request that nothing knows, "" without one
-}
-
-// read keeps the named member if it is the inner object or among the given names,
-// or skips it.
-func (e *envelope) read(scan *scanner, name, inner string, names ...string) error {
-	if name != inner {
-		return e.members.read(scan, name, names...)
+// readMember reads a member of the action.
+func (r *sentRequest) readMember(scan *scanner, name string) (err error) {
+	if name == "args" {
+		r.action[name], err = scan.members(&r.args, nil)
+		return err
 	}
-	e.inner = nil
-	if scan.dec.PeekKind() != '{' {
-		return e.members.read(scan, name)
+	if !slices.Contains(actionMembers, name) {
+		r.unknown = cmp.Or(r.unknown, inAction+name)
+		if name != "observation" { // which is refused in words of its own
+			return scan.skip()
+		}
 	}
-	e.inner = members{}
-	e.members[name] = nil
-	return scan.object("", func(name string) error { return e.inner.read(scan, name) })
+	return r.action.read(scan, name)
 }
 
-// request makes a Request of an envelope.
-func (e *envelope) request() (Request, error) {
-	s, kind, err := e.shape()
+// request makes a Request of what was sent.
+func (s *sentRequest) request() (Request, error) {
+	form, kind, err := s.shape()
 	if err != nil {
 		return Request{}, err
 	}
-	v, d := decode(s, fmt.Sprintf("action %q: argument", kind), modernize(e.inner), true)
+	v, d := decode(form, fmt.Sprintf("action %q: argument", kind), modernize(s.args), true)
 	action := v.(Action)
 	if a, ok := action.(settler); ok {
 		action, err = a.settle(d)
@@ -171,33 +152,33 @@ func (e *envelope) request() (Request, error) {
 		return Request{}, err
 	}
 	r := Request{Action: action}
-	if r.Session, err = decodeSession(e.members["session"]); err != nil {
+	if r.Session, err = decodeSession(s.action["session"]); err != nil {
 		return Request{}, err
 	}
-	if id := e.members["id"]; isSet(id) {
+	if id := s.action["id"]; isSet(id) {
 		n, ok := Integral(string(id))
 		if !ok {
 			return Request{}, fmt.Errorf(`"id" must be an integer, got %s`, describe(id))
 		}
 		r.ID = int64(n)
 	}
-	if stamp, err := text(e.members["timestamp"], false); err == nil { // it may be anything
+	if stamp, err := text(s.action["timestamp"], false); err == nil { // it may be anything
 		r.Timestamp = stamp
 	}
-	if isSet(e.key) && e.key.Kind() == '"' { // the legacy protocol ignores others
-		if r.Key, err = text(e.key, true); err == nil {
+	if isSet(s.key) && s.key.Kind() == '"' { // the legacy protocol ignores others
+		if r.Key, err = text(s.key, true); err == nil {
 			err = CheckKey(r.Key)
 		}
 		if err != nil {
 			return Request{}, fmt.Errorf(`"id" beside "action": %w`, err)
 		}
 	}
-	if source, ok := e.members["source"]; ok {
-		if s, err := text(source, true); err != nil || !slices.Contains(sources, s) {
+	if source, ok := s.action["source"]; ok {
+		if name, err := text(source, true); err != nil || !slices.Contains(sources, name) {
 			return Request{}, fmt.Errorf(`"source" must be one of %s, got %s`, strings.Join(sources, ", "), describe(source))
 		}
 	}
-	if r.Timeout, err = decodeTimeout(e.members["timeout"]); err == nil {
+	if r.Timeout, err = decodeTimeout(s.action["timeout"]); err == nil {
 		return r, nil
 	}
 	switch run, ok := action.(RunAction); {
@@ -211,9 +192,9 @@ func (e *envelope) request() (Request, error) {
 }
 
 // shape finds out which action is meant.
-func (e *envelope) shape() (s *shape, kind string, err error) {
-	raw, sent := e.members["action"]
-	if _, ok := e.members["observation"]; ok && !sent {
+func (s *sentRequest) shape() (form *shape, kind string, err error) {
+	raw, sent := s.action["action"]
+	if _, ok := s.action["observation"]; ok && !sent {
 		return nil, "", fmt.Errorf("an observation came where an action is wanted; allowed are %s", actionKinds())
 	}
 	if !sent {
@@ -226,14 +207,14 @@ func (e *envelope) shape() (s *shape, kind string, err error) {
 	if slices.Contains(elsewhere, kind) {
 		return nil, "", fmt.Errorf("action %q is not for a sandbox to carry out; allowed are %s", kind, actionKinds())
 	}
-	s = actionShapes[kind]
-	if s == nil {
+	form = actionShapes[kind]
+	if form == nil {
 		return nil, "", fmt.Errorf("action %s is unknown; allowed are %s", Excerpt(kind), actionKinds())
 	}
-	if args, sent := e.members["args"]; sent && e.inner == nil {
+	if args, sent := s.action["args"]; sent && s.args == nil {
 		return nil, "", fmt.Errorf(`action %q: "args" must be an object, got %s`, kind, describe(args))
 	}
-	return s, kind, nil
+	return form, kind, nil
 }
 
 // actionKinds lists the names of the actions for messages.

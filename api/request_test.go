@@ -248,6 +248,7 @@ var refused = []struct {
 	{"action is a list", `{"action":[1]}`, 422, `"command": "ls"}}, got a list`},
 	{"action is a string", `{"action":"run"}`, 422, `must be an object such as {"action": "run", "args": {"command": "ls"}}, got the string "run"`},
 	{"the last of equal actions", `{"action":{"action":"run","args":{"command":"ls"}},"action":1}`, 422, "got the number 1"},
+	{"the arguments of an earlier action", `{"action":{"action":"run","args":{"command":"ls"}},"action":{"action":"run"}}`, 400, `"command" is missing`},
 	{"names are case-sensitive", `{"Action":{"action":"run","args":{"command":"ls"}}}`, 422, "missing"},
 	{"not a number", `{"action":{"action":"run","args":{"command":"ls"},"timeout":NaN}}`, 422, "'N' at byte 60, where a value should stand"},
 	{"not UTF-8", "{\"action\":{\"action\":\"run\",\"args\":{\"command\":\"\xff\"}}}", 422, "not valid UTF-8 at byte 45"},

@@ -147,20 +147,20 @@ func EncodeToolAnswer(a ToolAnswer) ([]byte, error) {
 // DecodeToolAnswer reads the answer of a tool call. Members that it does not
 // know are ignored.
 func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
-	e, err := scanObservation(data, "text", "sha256", "is_error", "error_code", "tool_call_id", "repaired")
-	if err != nil {
-		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
+	sent, extras, err := scanObservation(data, "text", "sha256", "is_error", "error_code", "tool_call_id", "repaired")
+	var o Observation
+	if err == nil {
+		o, err = observationOf(sent, extras)
 	}
-	o, err := e.observation()
-	if err != nil {
-		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
+	var a ToolAnswer
+	if err == nil {
+		a, err = decodeAs[ToolAnswer](toolAnswerShape, "member", sent, false)
 	}
-	a, err := decodeAs[ToolAnswer](toolAnswerShape, "member", e.members, false)
 	if err != nil {
 		return ToolAnswer{}, fmt.Errorf("decoding the answer of a tool: %w", err)
 	}
 	a.Observation = o
-	if _, sent := e.members["text"]; !sent { // by a server that is older than the member
+	if _, ok := sent["text"]; !ok { // by a server that is older than the member
 		a.Text, _ = Text(o)
 	}
 	return a, nil
