@@ -55,7 +55,9 @@ type wire struct {
 
 // extrasOf returns an observation as a type without methods, which is encoded by its tags alone.
 func extrasOf(o Observation) any {
-	return reflect.ValueOf(o).Convert(observationShapes[o.Kind()].plain()).Interface()
+	v := reflect.New(reflect.TypeOf(o))
+	v.Elem().Set(reflect.ValueOf(o))
+	return reflect.NewAt(observationShapes[o.Kind()].plain(), v.UnsafePointer()).Interface() // Convert compares all fields
 }
 
 // filler is an observation whose nil lists travel as empty ones.
