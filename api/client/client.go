@@ -1,6 +1,6 @@
-// Package client speaks to one sandbox: it sends actions and files and gives
-// back observations. After a broken connection it asks for an action again, by its
-// identity, and never runs it a second time.
+// Package client is a client of one sandbox: it sends actions and files and returns
+// observations. After a broken connection it sends an action again with the same
+// idempotency key, and the action never runs twice.
 package client
 
 import (
@@ -34,7 +34,7 @@ var ErrTooLarge = errors.New("the answer is too large")
 // and bounded by Config.MaxResponse.
 const (
 	maxSmall  = 64 << 10 // a status, a result, a refusal
-	maxInfo   = 1 << 20  // what the server is, its sessions
+	maxInfo   = 1 << 20  // the server's description, its sessions
 	maxTools  = 4 << 20  // definitions of tools
 	maxNames  = 16 << 20 // the files of a directory
 	maxOutput = 64 << 20 // a command's observation: a full screen, each character escaped
@@ -50,10 +50,10 @@ type Config struct {
 	BaseURL string
 	// Key is sent with every call; empty sends none.
 	Key string
-	// HTTPClient replaces the client's own connections, for instance where a
-	// socket must be checked before it is trusted. BaseURL must not be a socket
-	// then. Redirects are not followed whatever it says. Default: connections
-	// of its own, kept alive, with the proxy of the environment for TCP.
+	// HTTPClient replaces the client's own connections, for instance to check a
+	// socket before trusting it. BaseURL must not be a socket then. Its policy for
+	// redirects is ignored: they are not followed. Default: connections of its own,
+	// kept alive, with the proxy of the environment for TCP.
 	HTTPClient *http.Client
 	// MaxResponse bounds the bytes of an answer, downloads aside. Default 256 MiB.
 	MaxResponse int64
@@ -72,15 +72,15 @@ type Client struct {
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
-	// Detail is what the server said, "" where it said nothing.
+	// Detail is the server's message, or "".
 	Detail string
 }
 
 // maxDetail bounds the part of a detail that an error's text quotes, in bytes.
 const maxDetail = 4 << 10
 
-// Error returns the status and the detail on one line, in which characters that
-// are not to be seen are escaped: the server may be an attacker's.
+// Error returns the status and the detail on one line. It escapes invisible
+// characters, because the server may be an attacker's.
 func (e *StatusError) Error() string {
 	text := strconv.Itoa(e.Status) + " " + http.StatusText(e.Status)
 	if e.Detail == "" {
@@ -93,7 +93,7 @@ func (e *StatusError) Error() string {
 	return text + ": " + oneLine(detail) + end
 }
 
-// oneLine escapes what is not to be seen, line ends included.
+// oneLine escapes invisible characters, line ends included.
 func oneLine(text string) string {
 	var b strings.Builder
 	for i, r := range text {
@@ -123,7 +123,7 @@ func New(cfg Config) (*Client, error) {
 	transport := newTransport()
 	switch {
 	case base.Scheme == "unix" && cfg.HTTPClient != nil:
-		return nil, fmt.Errorf("base URL %q: an HTTP client of yours dials for itself, give it an http URL", cfg.BaseURL)
+		return nil, fmt.Errorf("base URL %q: Config.HTTPClient dials for itself: use an http URL with it", cfg.BaseURL)
 	case base.Scheme == "unix" && base.Host == "" && strings.HasPrefix(base.Path, "/"):
 		socket := base.Path
 		transport.Proxy = nil
@@ -169,11 +169,11 @@ func newTransport() *http.Transport {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Do carries out one action and returns its observation. ctx bounds the wait
-// only: the command goes on when it ends. An action that was refused is a
-// *StatusError of 4xx, apart from 408 and 499, and did not run. The action has the identity r.Key, or one of its own:
-// after the connection broke it is asked for again, and does not run again. The error is
-// ErrUnknown, with an observation, where the server died while it ran; after any other
+// Do runs one action and returns its observation. ctx bounds the wait only: the
+// command keeps running when ctx ends. A refusal is a *StatusError of 4xx, apart from 408
+// and 499, and the action did not run. The idempotency key is r.Key, or a random one: after
+// the connection broke the action is sent again, and does not run again. The error is
+// ErrUnknown, with an observation, if the server died while the action ran; after any other
 // error it may have run.
 func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
@@ -208,34 +208,34 @@ func (c *Client) Alive(ctx context.Context) error {
 }
 
 // Ready returns nil when the sandbox answers actions, or a *StatusError of 503
-// whose detail names what it waits for.
+// whose detail names the missing part.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.get(ctx, "/readyz", nil, maxSmall)
 }
 
-// ServerInfo returns what the server is, uses and can do.
+// ServerInfo returns the server's version, resource usage and capabilities.
 func (c *Client) ServerInfo(ctx context.Context) (api.ServerInfo, error) {
 	var info api.ServerInfo
 	return info, c.get(ctx, "/server_info", &info, maxInfo)
 }
 
-// Claim binds a sandbox whose server waits for its owner. The same claim may be
-// made again; a *StatusError of 409 says that another client was faster. Calls of
-// this client carry the key that the client was made with.
+// Claim binds a sandbox to its owner. The same claim may be repeated; a *StatusError of 409
+// says that another client claimed the sandbox first. Calls of this client still carry
+// Config.Key.
 func (c *Client) Claim(ctx context.Context, claim api.Claim) error {
 	return c.post(ctx, "/v1/claim", claim, nil)
 }
 
-// Status returns how the sandbox is, and how long it will be.
+// Status returns the state of the sandbox and its deadline.
 func (c *Client) Status(ctx context.Context) (api.Life, error) {
 	var life api.Life
 	return life, c.get(ctx, "/v1/status", &life, maxSmall)
 }
 
-// Upgrade replaces the program of the server by another one, and returns once that answers. All sessions
-// and programs end. What runs has wait to end, in whole seconds. Then it is named in a *StatusError of
-// 409; with force it is ended. The server keeps running as it was after any *StatusError. After another
-// error it may have been upgraded: [Client.ServerInfo] tells the version.
+// Upgrade replaces the program of the server, and returns once the new one answers. All sessions and
+// programs end. Running actions have wait to finish, in whole seconds. Then force ends them; without it
+// the error is a *StatusError of 409 that names them. After any *StatusError the server keeps running
+// unchanged. After another error it may have been upgraded: [Client.ServerInfo] returns the version.
 func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Duration, force bool) (api.Upgraded, error) {
 	query := url.Values{"wait": {strconv.FormatInt(int64(wait/time.Second), 10)}, "force": {strconv.FormatBool(force)}}
 	var result api.Upgraded
@@ -246,12 +246,12 @@ func (c *Client) Upgrade(ctx context.Context, program io.Reader, wait time.Durat
 }
 
 const (
-	// upgradeTime bounds how long a program that was executed has to answer.
+	// upgradeTime bounds the time until the new program answers.
 	upgradeTime = time.Minute
 	upgradeLook = 50 * time.Millisecond
 )
 
-// awaitVersion returns once a server of a version answers. The connections of the one before break.
+// awaitVersion returns once a server of the given version answers. Connections to the old one break.
 func (c *Client) awaitVersion(ctx context.Context, version string) error {
 	over, cancel := context.WithTimeout(ctx, upgradeTime)
 	defer cancel()
@@ -268,7 +268,7 @@ func (c *Client) awaitVersion(ctx context.Context, version string) error {
 	}
 }
 
-// Usage returns what all processes of the sandbox use.
+// Usage returns the resource usage of all processes of the sandbox.
 func (c *Client) Usage(ctx context.Context) (api.Usage, error) {
 	var u api.Usage
 	return u, c.get(ctx, "/v1/usage", &u, maxSmall)
@@ -299,9 +299,8 @@ func (c *Client) Tools(ctx context.Context, dialect, format string) (json.RawMes
 	return list.Tools, err
 }
 
-// CallTool carries out a tool call of a model and returns its result. What
-// the model did wrong is an answer too. As with Do, ctx bounds the wait only, and
-// the call runs once.
+// CallTool runs a tool call of a model and returns its result. A mistake of the model
+// is a result too. As with Do, ctx bounds the wait only, and the call runs once.
 func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswer, error) {
 	body, err := api.EncodeToolCall(call)
 	if err != nil {
@@ -322,11 +321,10 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 	return a, err
 }
 
-// MCP sends a message of an MCP client to the sandbox's own tools, and calls tell with the
-// messages that come back: notifications about a call, then its result, and nothing for a
-// notification. identity names the action of a call of a tool, unless it is empty. The end of
-// ctx ends the action too where the message is of revision 2026-07-28 or later and no identity
-// was named.
+// MCP sends a message of an MCP client to the sandbox's own tools, and calls tell with each
+// message of the answer: notifications about a call, then its result, and nothing for a
+// notification. identity, unless it is empty, is the idempotency key of a tool call. The end of
+// ctx also ends the action if identity is empty and the message has revision 2026-07-28 or later.
 func (c *Client) MCP(ctx context.Context, dialect, session, identity string, message []byte, tell func(json.RawMessage)) error {
 	query := url.Values{"dialect": {dialect}, "session": {session}}
 	header := mcpHeader(message)
@@ -372,8 +370,8 @@ func (a *answer) mcpEvents(most int64, tell func(json.RawMessage)) error {
 	}
 }
 
-// mcpHeader is what the streamable HTTP transport wants of a message outside too:
-// more in its revisions that have no handshake.
+// mcpHeader returns the header that the streamable HTTP transport requires, which repeats
+// parts of the message in the revisions without a handshake.
 func mcpHeader(message []byte) http.Header {
 	header := http.Header{"Accept": {"application/json, text/event-stream"}}
 	var m struct {
@@ -403,15 +401,15 @@ func (c *Client) Sessions(ctx context.Context) ([]api.Session, error) {
 	return list.Sessions, err
 }
 
-// Session returns one session; "" is the default one. A *StatusError of 404 says
-// that it does not exist.
+// Session returns one session; "" is the default one. If it does not exist, the error is
+// a *StatusError of 404.
 func (c *Client) Session(ctx context.Context, name string) (api.Session, error) {
 	var s api.Session
 	return s, c.get(ctx, sessionPath(name), &s, maxSmall)
 }
 
-// CloseSession ends the shell and the kernel of a session, and what runs in them;
-// "" is the default one.
+// CloseSession ends the shell and the kernel of a session with their processes; "" is
+// the default one.
 func (c *Client) CloseSession(ctx context.Context, name string) error {
 	return c.quick(ctx, http.MethodDelete, sessionPath(name), nil, nil, maxSmall)
 }
@@ -423,9 +421,9 @@ func sessionPath(name string) string {
 	return "/v1/sessions/" + url.PathEscape(name)
 }
 
-// ListFiles returns what is in a directory, directories first and with a slash
-// at their end; nothing where there is no such directory. A relative path
-// starts at the initial working directory, which is what "" means.
+// ListFiles returns the names in a directory, directories first and with a slash at their
+// end, or nothing if the directory does not exist. A relative path starts at the initial
+// working directory, and "" is that directory.
 func (c *Client) ListFiles(ctx context.Context, path string) ([]string, error) {
 	request := map[string]string{}
 	if path != "" {
@@ -436,9 +434,9 @@ func (c *Client) ListFiles(ctx context.Context, path string) ([]string, error) {
 	return names, err
 }
 
-// Upload puts what r holds into the directory destination, an absolute path,
-// under the given name. A name that ends in ".zip" is unpacked there; with
-// recursive it must.
+// Upload writes the content of r to a file of the given name in the directory
+// destination, an absolute path. An archive whose name ends in ".zip" is unpacked there;
+// recursive requires one.
 func (c *Client) Upload(ctx context.Context, destination, name string, r io.Reader, recursive bool) (api.UploadResult, error) {
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
@@ -456,9 +454,9 @@ func (c *Client) Upload(ctx context.Context, destination, name string, r io.Read
 	return result, c.upload(ctx, "/upload_file?"+query.Encode(), w.FormDataContentType(), body, &result)
 }
 
-// Unpack puts the files of a tar archive into a directory, an absolute path, as the
-// sandbox's user, and returns how many entries the archive had. It reads the
-// archive as it comes. What was unpacked before an error stays.
+// Unpack extracts a tar archive into a directory, an absolute path, as the sandbox's user,
+// and returns the number of entries. The archive is streamed. Files that were extracted
+// before an error stay.
 func (c *Client) Unpack(ctx context.Context, directory string, archive io.Reader) (entries int, err error) {
 	query := url.Values{"path": {directory}}
 	var result api.Unpacked
@@ -466,9 +464,9 @@ func (c *Client) Unpack(ctx context.Context, directory string, archive io.Reader
 	return result.Entries, err
 }
 
-// Pack returns a file, a link, or a directory with all that is in it as a tar archive, by
-// an absolute path. The sandbox may have forged it. The caller must close it. ctx bounds
-// the reading too.
+// Pack returns a file, a link, or a directory with its contents, by an absolute path, as a
+// tar archive. The sandbox may have forged it. The caller must close it. ctx bounds the
+// reading too.
 func (c *Client) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
 	return c.open(ctx, "/v1/pack?"+url.Values{"path": {path}}.Encode())
 }
@@ -498,7 +496,7 @@ func (c *Client) post(ctx context.Context, path string, v, answer any) error {
 	return c.quick(ctx, http.MethodPost, path, v, answer, maxSmall)
 }
 
-// quick is a call that no server takes long to answer: it fails with ErrNoAnswer
+// quick is for requests that every server answers at once: it fails with ErrNoAnswer
 // after a minute. It sends v as JSON, unless that is nil, and reads most bytes of
 // JSON into answer, unless that is nil.
 func (c *Client) quick(ctx context.Context, method, path string, v, answer any, most int64) error {
@@ -562,7 +560,7 @@ func (c *Client) send(ctx context.Context, header http.Header, method, path, con
 		request.Header = header
 	}
 	if header.Get(api.IdentityHeader) != "" {
-		request.GetBody = nil // otherwise the transport sends it again, to whichever server
+		request.GetBody = nil // otherwise the transport sends it again, perhaps to another server
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
@@ -587,11 +585,11 @@ func (c *Client) send(ctx context.Context, header http.Header, method, path, con
 	return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
 }
 
-// detail finds the server's words in the body of an answer that is no success.
+// detail finds the server's message in the body of an answer that is not a success.
 func detail(body []byte) string {
 	var said struct {
 		Detail     string `json:"detail"`
-		Errors     any    `json:"errors"` // a text on the routes of the legacy protocol, else a list of what detail says
+		Errors     any    `json:"errors"` // a string in the legacy protocol, otherwise a list that repeats the detail
 		Status     string `json:"status"`
 		WaitingFor string `json:"waiting_for"`
 	}

@@ -15,29 +15,30 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// FileInfo is what a sandbox says of a file.
+// FileInfo describes a file in a sandbox.
 type FileInfo struct {
-	// Size is in bytes, -1 where it is not known.
+	// Size is in bytes, -1 if it is unknown.
 	Size int64
 	// Mode has the permission bits.
 	Mode fs.FileMode
-	// SHA256 is the hash of the bytes in hexadecimal, "" where the sandbox did not compute
-	// it: OpenFile gets it for files of up to 16 MiB.
+	// SHA256 is the hash of the bytes in hexadecimal, or "" if the sandbox did not compute
+	// it: OpenFile returns it for files of up to 16 MiB.
 	SHA256 string
 }
 
-// WriteOptions say how [Client.WriteFile] writes. The zero value writes in any case.
+// WriteOptions are the options of [Client.WriteFile]. The zero value writes
+// unconditionally.
 type WriteOptions struct {
 	// Mode has the permission bits; 0 keeps those of the file, or takes the default.
 	Mode fs.FileMode
-	// IfSHA256 is the hash that the file must have, and IfNew says that no file must be
-	// there; otherwise the error is a *StatusError of 412 and nothing is changed.
+	// IfSHA256 is the hash that the file must have, and IfNew requires that the file does
+	// not exist; otherwise the error is a *StatusError of 412 and nothing is changed.
 	IfSHA256 string
 	IfNew    bool
 }
 
-// OpenFile returns the bytes of a file, which has an absolute path, from offset on. The
-// caller must close it. ctx bounds the reading too.
+// OpenFile returns the bytes of a file, by its absolute path, from offset on. The caller must
+// close it. ctx bounds the reading too.
 func (c *Client) OpenFile(ctx context.Context, path string, offset int64) (io.ReadCloser, FileInfo, error) {
 	header := http.Header{}
 	if offset > 0 {
@@ -55,8 +56,8 @@ func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return c.exchange(ctx, nil, http.MethodGet, filesPath(path), "", nil, c.maxResponse)
 }
 
-// StatFile returns what a file is, with its hash: the sandbox reads all of it for that. A
-// *StatusError of 404 says that no file is there.
+// StatFile describes a file, with its hash, for which the sandbox reads all of it. The error
+// is a *StatusError of 404 if the file does not exist.
 func (c *Client) StatFile(ctx context.Context, path string) (FileInfo, error) {
 	answer, err := c.send(ctx, nil, http.MethodHead, filesPath(path), "", nil)
 	if err != nil {
@@ -65,9 +66,9 @@ func (c *Client) StatFile(ctx context.Context, path string) (FileInfo, error) {
 	return fileInfo(answer.header), answer.Close()
 }
 
-// WriteFile replaces a file as a whole by what content holds, or makes it, and the
-// directories above it. It runs once, as [Client.Do] does: after the connection broke it
-// is sent again where content is an io.Seeker, from where that stood.
+// WriteFile replaces the content of a file, or creates it and its parent directories. It
+// runs once, as [Client.Do] does: after the connection broke it is sent again if content is an
+// io.Seeker, from the initial position.
 func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, o WriteOptions) (api.FileObservation, error) {
 	target := filesPath(path)
 	if o.Mode != 0 {
@@ -85,7 +86,7 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 	return c.changeFile(ctx, o.conditions(), func(header http.Header) ([]byte, error) {
 		if tries++; tries > 1 {
 			if !seeks {
-				return nil, errors.New("the connection broke, and the content cannot be read again: whether the file was written is not known")
+				return nil, errors.New("the connection broke, and the content cannot be read again: the file may have been written")
 			}
 			if _, err := seeker.Seek(begin, io.SeekStart); err != nil {
 				return nil, fmt.Errorf("reading the content of %q again: %w", path, err)
@@ -95,7 +96,7 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 	})
 }
 
-// RemoveFile removes a file or a symbolic link; with a hash only a file that has it. It
+// RemoveFile removes a file or a symbolic link; with a hash, only a file with this hash. It
 // runs once, as [Client.Do] does.
 func (c *Client) RemoveFile(ctx context.Context, path, ifSHA256 string) (api.FileObservation, error) {
 	return c.changeFile(ctx, WriteOptions{IfSHA256: ifSHA256}.conditions(), func(header http.Header) ([]byte, error) {

@@ -19,34 +19,34 @@ import (
 	"github.com/actiond/actiond/internal/random"
 )
 
-// ErrUnknown reports an action that began and whose end the server did not see: the
-// server died while it ran. It does not run again.
+// ErrUnknown reports an action whose result is lost because the server died while it ran.
+// It does not run again.
 var ErrUnknown = errors.New("the result of the action is unknown")
 
-// ErrGone is for the dial function of a [Config.HTTPClient]: an action is not asked for
-// again after an error that wraps it, because no server will answer.
+// ErrGone is for the dial function of a [Config.HTTPClient]: after an error that wraps it
+// an action is not sent again, because no server will answer.
 var ErrGone = errors.New("the server does not come back")
 
-// ErrCut reports that the connection broke while an action was asked for, and that none could
-// be made for half a minute, or until the context ended: the action may run, and its identity
-// finds it again.
+// ErrCut reports that the connection broke after an action was sent, and that reconnecting
+// failed for half a minute, or until the context ended. The action may be running; look it up
+// by its idempotency key with [Client.Action].
 var ErrCut = errors.New("the connection broke and does not come back")
 
 // unknownPrefix begins the observation of such an action.
 const unknownPrefix = "the result is unknown:"
 
-// maxSends bounds how often one action is sent while nothing comes of it; the pauses
-// between add up to half a minute.
+// maxSends bounds how often one action is sent without progress. The pauses in between
+// add up to half a minute.
 const maxSends = 13
 
-// once calls send until the action with an identity was answered. It is sent again only
-// after the connection broke, and only to a server that runs an identity once. Each time
-// that progress has grown, the tries are counted anew.
+// once calls send until the action with the given idempotency key was answered. It sends
+// again only after the connection broke, and only to a server that deduplicates keys. The
+// count of attempts starts again whenever progress has grown.
 func (c *Client) once(ctx context.Context, key string, progress *uint64, send func(identity http.Header) error) error {
 	if key == "" {
 		key = random.UUID7()
 	}
-	knows := false // the server runs an identity once
+	knows := false // the server deduplicates keys
 	var first error
 	seen := *progress
 	for tries := 1; ; tries++ {
@@ -73,7 +73,7 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 			}
 			_, probe := c.Actions(ctx, ActionFilter{Limit: 1})
 			if knows = probe == nil; !knows && !broken(ctx, probe) && !unanswered(probe) && !refusedForNow(probe) {
-				return err // an older one, to which it must not be sent again
+				return err // an older server, to which it must not be sent again
 			}
 		}
 	}
@@ -82,12 +82,12 @@ func (c *Client) once(ctx context.Context, key string, progress *uint64, send fu
 // clientGone is the status of a request whose connection the server saw closed.
 const clientGone = 499
 
-// cutWords are the details of a server's answers to a request that was cut on its way: its
-// own, that of its HTTP library, and none where the answer was cut too.
+// cutWords are the details of a server's answers to a truncated request: its own, that of
+// its HTTP library, and none if the answer was truncated too.
 var cutWords = []string{"The body ended too early", "400 Bad Request", ""}
 
-// unanswered reports an answer that says no more than that the connection broke: before
-// the server had the request, or between it and a proxy.
+// unanswered reports an answer that only says that the connection broke, either before the
+// server had the request or between it and a proxy.
 func unanswered(err error) bool {
 	failed, ok := errors.AsType[*StatusError](err)
 	if !ok {
@@ -102,18 +102,18 @@ func unanswered(err error) bool {
 	return false
 }
 
-// refusedForNow reports a refusal for load, which says nothing of an attempt before.
+// refusedForNow reports a refusal because of load, which says nothing about earlier attempts.
 func refusedForNow(err error) bool {
 	failed, ok := errors.AsType[*StatusError](err)
 	return ok && (failed.Status == http.StatusTooManyRequests || failed.Status == http.StatusServiceUnavailable)
 }
 
-// ActionFilter says which actions [Client.Actions] lists.
+// ActionFilter selects the actions that [Client.Actions] lists.
 type ActionFilter struct {
-	// Session and State, one of the states of package api, are those that an action must
-	// have; "" fits all.
+	// Session and State must equal those of the action; "" matches all. State is one of
+	// the states in package api.
 	Session, State string
-	// Limit bounds how many are listed; 0 is the most, 100,000.
+	// Limit bounds the number of actions; 0 means 100,000, the maximum.
 	Limit int
 }
 
@@ -122,7 +122,7 @@ const (
 	actionsPage = 1000 // the most that a server lists at once
 )
 
-// Actions returns the actions that the sandbox keeps and that fit a filter, the newest first.
+// Actions returns the recorded actions that match a filter, newest first.
 func (c *Client) Actions(ctx context.Context, f ActionFilter) ([]api.RecordedAction, error) {
 	left := f.Limit
 	if left <= 0 || left > maxActions {
@@ -155,9 +155,9 @@ func (c *Client) Actions(ctx context.Context, f ActionFilter) ([]api.RecordedAct
 	}
 }
 
-// Action returns what the sandbox knows of an action, by its identity. It waits so long
-// for its end, 10 minutes at most; a part of a second counts as one. A
-// *StatusError of 404 says that there is no such action, one of 410 that it is forgotten.
+// Action returns the record of an action, by its idempotency key. It waits at most wait
+// for the end of the action, rounded up to seconds and at most 10 minutes. The error is a
+// *StatusError of 404 if the action does not exist, and of 410 if its record has expired.
 func (c *Client) Action(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
 	return c.recorded(ctx, http.MethodGet, id, wait)
 }
@@ -165,8 +165,8 @@ func (c *Client) Action(ctx context.Context, id string, wait time.Duration) (api
 // pollTime is how long one request waits for the end of an action.
 const pollTime = 30 * time.Second
 
-// Wait waits until an action has ended, also while connections break, and returns what the
-// sandbox knows of it. Errors are those of Action.
+// Wait waits until an action has ended, across broken connections, and returns its record.
+// Errors are those of [Client.Action].
 func (c *Client) Wait(ctx context.Context, id string) (a api.RecordedAction, err error) {
 	var polls uint64
 	err = c.once(ctx, id, &polls, func(http.Header) error {
@@ -181,10 +181,10 @@ func (c *Client) Wait(ctx context.Context, id string) (a api.RecordedAction, err
 	return a, err
 }
 
-// Cancel cancels an action: one that waits for its turn never runs, and one that runs is
-// ended. It waits for the end as Action does, and returns what is known then. An action
-// that ended before stays as it is; a *StatusError of 409 says that it left its command
-// running, and how that ends, or that it cannot be cancelled.
+// Cancel cancels an action: a reserved one never runs, and a running one is ended. It waits
+// for the end as [Client.Action] does, and returns the record. An action that has ended is
+// unchanged. The error is a *StatusError of 409 if the action left its command running, or
+// cannot be cancelled; its detail says how to end the command.
 func (c *Client) Cancel(ctx context.Context, id string, wait time.Duration) (api.RecordedAction, error) {
 	return c.recorded(ctx, http.MethodDelete, id, wait)
 }
@@ -195,12 +195,12 @@ func (c *Client) recorded(ctx context.Context, method, id string, wait time.Dura
 	return a, c.call(ctx, method, actionPath(id)+"?wait="+strconv.Itoa(seconds), "", nil, &a, c.maxResponse)
 }
 
-// WriteInput appends data, whose first byte is that at an offset, to the input of a program that
-// was started with a stream of it, and ends the input if end is set. What repeats earlier
-// input is not written again: after a broken connection it can be called again. It waits
-// for the program to take the data, half a minute at most, and returns where the input
-// goes on; ended says that all was taken and the input has ended. A *StatusError of 409 says that
-// the program takes no more.
+// WriteInput appends data to the input of a program that was started with StdinStream, and
+// ends the input if end is set. offset is that of the first byte of data. Bytes before the
+// current end are not written again, so that a call can be repeated after a broken connection.
+// It waits at most half a minute for the program to read the data, and returns the offset of
+// the next byte; ended says that all data was taken and the input has ended. The error is a
+// *StatusError of 409 if the program takes no more input.
 func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data []byte, end bool) (next int64, ended bool, err error) {
 	query := url.Values{"offset": {strconv.FormatInt(offset, 10)}, "end": {strconv.FormatBool(end)}}
 	taken := api.ProgramInput{}
@@ -211,13 +211,13 @@ func (c *Client) WriteInput(ctx context.Context, id string, offset int64, data [
 	return taken.Offset, taken.Ended, nil
 }
 
-// feedSize is how much input is read, and sent, at once.
+// feedSize bounds the input of one request, in bytes.
 const feedSize = 256 << 10
 
-// Feed writes what r holds to the input of a program that was started with a stream of it, as
-// the program takes it, and ends the input where r ends. It sends again what a broken
-// connection lost; where none comes back, the error is ErrCut. It returns nil where the program
-// takes no more, before it has read all; a read of r is not ended by ctx.
+// Feed copies r to the input of a program that was started with StdinStream, as fast as the
+// program reads, and ends the input at the end of r. After a broken connection it sends lost
+// bytes again; if reconnecting fails, the error is ErrCut. It returns nil if the program stops
+// reading before the end of r. ctx does not interrupt a read of r.
 func (c *Client) Feed(ctx context.Context, id string, r io.Reader) error {
 	buf := make([]byte, feedSize)
 	for offset := int64(0); ; {
@@ -247,7 +247,7 @@ func (c *Client) feed(ctx context.Context, id string, offset int64, data []byte,
 		case err == nil && taken >= 0 && taken <= int64(len(data)): // it does not read at the moment
 			offset, data, tries = next, data[taken:], 0
 		case err == nil:
-			return fmt.Errorf("the sandbox says that %d bytes of input were taken, of %d", next, offset+int64(len(data)))
+			return fmt.Errorf("the sandbox reports %d bytes of input taken, but only %d were sent", next, offset+int64(len(data)))
 		case !broken(ctx, err) && !unanswered(err):
 			return err
 		case tries == maxSends || !c.pause(ctx, tries):
@@ -261,19 +261,19 @@ func (c *Client) Signal(ctx context.Context, id, signal string) error {
 	return c.post(ctx, actionPath(id)+"/signal", api.ProgramSignal{Signal: signal}, nil)
 }
 
-// Resize gives the terminal of a program a size.
+// Resize sets the size of a program's terminal.
 func (c *Client) Resize(ctx context.Context, id string, size api.TTY) error {
 	return c.post(ctx, actionPath(id)+"/resize", size, nil)
 }
 
 func actionPath(id string) string { return "/v1/actions/" + url.PathEscape(id) }
 
-// pause waits longer after each try; false says that ctx ended.
+// pause waits longer after each attempt. It returns false if ctx ended.
 func (c *Client) pause(ctx context.Context, tries int) bool {
 	return channel.Sleep(ctx, min(c.limits.pause<<(tries-1), 40*c.limits.pause)) == nil
 }
 
-// broken reports whether an error is that of a connection.
+// broken reports whether an error is caused by a broken connection.
 func broken(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrTooSlow) || errors.Is(err, ErrGone) || errors.As(err, new(callersError)) {
 		return false
@@ -281,7 +281,7 @@ func broken(ctx context.Context, err error) bool {
 	return errors.Is(err, errSilent) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) || errors.As(err, new(*url.Error))
 }
 
-// callersError is an error of the caller's own function.
+// callersError is an error of the caller's function, reader or writer.
 type callersError struct{ error }
 
 // Unwrap returns the caller's error.

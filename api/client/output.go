@@ -11,25 +11,26 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// OutputPart says which part of an output [Client.Output] writes. The zero value is all.
+// OutputPart selects the part of an output that [Client.Output] writes. The zero value is
+// all of it.
 type OutputPart struct {
-	// Stream is api.StreamStdout or api.StreamStderr, of a program; "" is all in the order
+	// Stream is api.StreamStdout or api.StreamStderr, of a program; "" is both in the order
 	// of arrival.
 	Stream string
-	// Offset is where to begin, in bytes of the stream.
+	// Offset is the offset of the first byte in the stream.
 	Offset int64
-	// Tail is how many of the last lines are wanted; 0 is all.
+	// Tail selects the last lines; 0 selects all.
 	Tail int64
-	// Grep is an expression of RE2 that lines must match, of those that Tail leaves, and
-	// Context how many lines around each come too, 50 at most; "" is all.
+	// Grep is a regular expression in RE2's syntax that selects lines, of those that Tail
+	// selects; "" selects all. Context is the number of lines around each match, at most 50.
 	Grep    string
 	Context int
 }
 
-// Output writes what an action has printed so far to w, each byte once also where the
-// connection breaks. It returns how many bytes of it the sandbox does not keep. A
-// *StatusError of 404 says that there is no such action, one of 410 that it is
-// forgotten, and one of 416 that it did not print so much.
+// Output writes the output of an action so far to w, each byte once, even if the connection
+// breaks. It returns the number of bytes that the sandbox no longer retains. The error is a
+// *StatusError of 404 if the action does not exist, of 410 if its record has expired, and of
+// 416 if the offset is beyond the output.
 func (c *Client) Output(ctx context.Context, id string, part OutputPart, w io.Writer) (missed int64, err error) {
 	if part.Grep != "" {
 		return 0, c.searchOutput(ctx, id, part, w)
@@ -46,8 +47,8 @@ func (c *Client) Output(ctx context.Context, id string, part OutputPart, w io.Wr
 	return r.missed, err
 }
 
-// searchOutput writes lines that match. What was written is not written again: a connection
-// that breaks then is an error.
+// searchOutput writes the matching lines. After the first byte was written, a broken
+// connection is an error, because lines must not be written twice.
 func (c *Client) searchOutput(ctx context.Context, id string, part OutputPart, w io.Writer) error {
 	query := part.query()
 	query.Set("grep", part.Grep)
@@ -84,14 +85,14 @@ func (p OutputPart) query() url.Values {
 type outputReader struct {
 	c       *Client
 	id      string
-	part    OutputPart // what is not read yet
-	end     int64      // of what had been printed at the first request; -1 before it
+	part    OutputPart // the rest
+	end     int64      // the length of the output at the first request; -1 before it
 	missed  int64
 	written uint64
 	w       io.Writer
 }
 
-// read writes the next bytes that follow each other.
+// read writes the next contiguous bytes.
 func (r *outputReader) read(ctx context.Context) error {
 	answer, err := r.c.send(ctx, nil, http.MethodGet, actionPath(r.id)+"/output?"+r.part.query().Encode(), "", nil)
 	if err != nil {
@@ -100,16 +101,16 @@ func (r *outputReader) read(ctx context.Context) error {
 	defer func() { _ = answer.Close() }()
 	offset, err := strconv.ParseInt(answer.header.Get(api.OutputOffsetHeader), 10, 64)
 	if err != nil || offset < r.part.Offset {
-		return fmt.Errorf("reading the answer of %s: output at offset %q, from %d on", answer.path, answer.header.Get(api.OutputOffsetHeader), r.part.Offset)
+		return fmt.Errorf("reading the answer of %s: output begins at offset %q, before %d", answer.path, answer.header.Get(api.OutputOffsetHeader), r.part.Offset)
 	}
 	if r.end < 0 {
 		total := answer.header.Get(api.OutputTotalHeader)
 		if r.end, err = strconv.ParseInt(total, 10, 64); err != nil || r.end < 0 {
-			return fmt.Errorf("reading the answer of %s: %q bytes of output", answer.path, total)
+			return fmt.Errorf("reading the answer of %s: invalid output length %q", answer.path, total)
 		}
 	}
 	offset = max(min(offset, r.end), r.part.Offset)
-	if r.part.Tail > 0 { // what comes before was not asked for
+	if r.part.Tail > 0 { // earlier lines were not requested
 		r.part.Offset, r.part.Tail = offset, 0
 	}
 	n, err := io.Copy(callersWriter{r.w}, io.LimitReader(answer, r.end-offset))
@@ -128,7 +129,8 @@ func (r *outputReader) read(ctx context.Context) error {
 	return nil
 }
 
-// callersWriter tells errors of the caller's writer from those of a connection.
+// callersWriter marks errors of the caller's writer, to distinguish them from those of a
+// connection.
 type callersWriter struct{ io.Writer }
 
 // Write calls the caller's writer.

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// ErrTooSlow reports that an answer had begun and then came so slowly that
+// ErrTooSlow reports an answer that began and then fell below the minimum rate, so that
 // waiting for its end could last forever.
 var ErrTooSlow = errors.New("the answer comes too slowly")
 
-// ErrNoAnswer reports that a call which every server answers at once was not
-// answered for a minute.
+// ErrNoAnswer reports that a request which every server answers at once got no answer
+// for a minute.
 var ErrNoAnswer = errors.New("there is no answer")
 
-// errSilent is the cause that ends a stream without an event, not even the heartbeat that
-// servers send every 15 seconds: a connection may break so that no side is told.
+// errSilent ends a stream in which no event arrives, not even the heartbeat that servers
+// send every 15 seconds: a connection may break without either side noticing.
 var errSilent = errors.New("nothing more comes")
 
-// limits are how long answers may take.
+// limits bound the time of answers.
 type limits struct {
-	quick time.Duration // the whole of a call that every server answers at once
-	grace time.Duration // an answer that has begun, and in addition
-	rate  float64       // so many bytes a second
-	pause time.Duration // before an action is asked for again, at first
+	quick time.Duration // a whole request that every server answers at once
+	grace time.Duration // from the first byte of an answer to its end, plus its length / rate
+	rate  float64       // bytes per second
+	pause time.Duration // before an action is sent again for the first time
 	quiet time.Duration // between two events of a stream
 }
 
@@ -36,13 +36,13 @@ type limits struct {
 // tenth of a mobile connection's rate is enough.
 var defaultLimits = limits{quick: time.Minute, grace: 15 * time.Second, rate: 32 << 10, pause: 100 * time.Millisecond, quiet: time.Minute}
 
-// pace cancels the context of a call whose answer comes too slowly. An action
-// may run for days before the first byte, and nothing bounds that.
+// pace cancels the context of a request whose answer is too slow. It does not bound the
+// time before the first byte: an action may run for days.
 type pace struct {
 	limits limits
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // runs while bytes are due
-	quiet  *time.Timer // runs while an event is
+	quiet  *time.Timer // runs while an event is due
 	begun  time.Time
 	bytes  int64
 	hints  int // informational answers
@@ -52,8 +52,8 @@ type pace struct {
 // one every 15 s for an action of four hours sends fewer.
 const maxHints = 1000
 
-// pace returns the context for a call. The caller calls rest when the header is
-// there and end at the end.
+// pace returns the context for a request. The caller calls rest after the header and end
+// after the body.
 func (l limits) pace(ctx context.Context) (context.Context, *pace) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p := &pace{limits: l, cancel: cancel}
@@ -62,8 +62,8 @@ func (l limits) pace(ctx context.Context) (context.Context, *pace) {
 	p.quiet = time.AfterFunc(time.Hour, func() { cancel(errSilent) })
 	p.quiet.Stop()
 	trace := &httptrace.ClientTrace{
-		// The header is due from its first byte on, and after an informational one
-		// nothing is: its server, or a proxy, says that the action goes on.
+		// The header is due from its first byte on. After an informational answer nothing
+		// is due: the server, or a proxy, says that the action is still running.
 		GotFirstResponseByte: func() { p.timer.Reset(l.grace) },
 		Got1xxResponse: func(int, textproto.MIMEHeader) error {
 			p.timer.Stop()
@@ -77,20 +77,20 @@ func (l limits) pace(ctx context.Context) (context.Context, *pace) {
 	return httptrace.WithClientTrace(ctx, trace), p
 }
 
-// begin starts the time of what is due now.
+// begin starts the time limit of a body or a line.
 func (p *pace) begin() {
 	p.begun, p.bytes = time.Now(), 0
 	p.timer.Reset(p.limits.grace)
 }
 
-// count gives the bytes that came their time.
+// count extends the time limit by the time that n bytes may take.
 func (p *pace) count(n int) {
 	p.bytes += int64(n)
 	due := p.limits.grace + time.Duration(float64(p.bytes)/p.limits.rate*float64(time.Second))
 	p.timer.Reset(time.Until(p.begun.Add(due)))
 }
 
-// rest stops the time: nothing is due.
+// rest stops the time limit: nothing is due.
 func (p *pace) rest() { p.timer.Stop() }
 
 func (p *pace) end() {
@@ -99,7 +99,7 @@ func (p *pace) end() {
 	p.cancel(nil)
 }
 
-// causeOf is why ctx ended, where this package ended it, or err.
+// causeOf returns the cause of ctx if this package cancelled it, or err.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrTooSlow) || errors.Is(cause, ErrNoAnswer) {
 		return cause
@@ -107,8 +107,8 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// answer is the body of an answer. Read and Close are for streams and downloads,
-// whose bytes are due at no time.
+// answer is the body of an answer. Read and Close are for streams and downloads, whose
+// bytes have no time limit.
 type answer struct {
 	body   io.ReadCloser
 	path   string
@@ -126,7 +126,7 @@ func (a *answer) Close() error {
 	return err
 }
 
-// cause is why the call ended, where this package ended it, or err.
+// cause returns the reason if this package ended the request, or err.
 func (a *answer) cause(err error) error { return causeOf(a.ctx, err) }
 
 // whole reads most bytes to the end, and closes the answer.
@@ -143,7 +143,7 @@ func (a *answer) whole(most int64) ([]byte, error) {
 	return data, nil
 }
 
-// paced counts what is read.
+// paced counts the bytes that are read.
 type paced struct{ *answer }
 
 func (p paced) Read(b []byte) (int, error) {

@@ -37,17 +37,17 @@ type Tunnel struct {
 	reading sync.Mutex
 	message io.Reader // the rest of a message, guarded by reading
 	taken   int       // bytes of it so far
-	over    bool      // no more comes
+	over    bool      // the port sent its end
 
 	writing sync.Mutex
 	writes  deadline
 	sent    atomic.Bool // the end of the sending direction was sent
 }
 
-// DialPort connects to a port of the sandbox, over the connection that all calls take.
-// ctx bounds the wait for the connection and not its life. A *StatusError of 404 says
-// that no process listens on the port, one of 403 that it is the server's own, one of
-// 429 that too many tunnels are open. The caller must call Close.
+// DialPort connects to a port of the sandbox, over the same connection as all requests.
+// ctx bounds the wait for the connection and not its life. The error is a *StatusError of 404
+// if no process listens on the port, of 403 if it is the server's own, and of 429 if too many
+// tunnels are open. The caller must call Close.
 func (c *Client) DialPort(ctx context.Context, port uint16) (*Tunnel, error) {
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -67,7 +67,7 @@ func (c *Client) DialPort(ctx context.Context, port uint16) (*Tunnel, error) {
 	return t, nil
 }
 
-// Read reads what the port sends, and returns io.EOF at its end.
+// Read reads from the port, and returns io.EOF at the end of the stream.
 func (t *Tunnel) Read(p []byte) (int, error) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
@@ -100,7 +100,7 @@ func (t *Tunnel) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Write sends to the port. It waits while the port takes nothing.
+// Write sends to the port. It waits while the port does not read.
 func (t *Tunnel) Write(p []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -108,7 +108,7 @@ func (t *Tunnel) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("writing to the port: %w", net.ErrClosed)
 	}
 	if len(p) == 0 {
-		return 0, nil // an empty message is the end
+		return 0, nil // an empty message would end the stream
 	}
 	if err := t.ws.Write(t.life, websocket.MessageBinary, p); err != nil {
 		return 0, t.broken(&t.writes, "writing to", err)
@@ -116,7 +116,7 @@ func (t *Tunnel) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite tells the port that no more comes.
+// CloseWrite sends the end of the stream to the port.
 func (t *Tunnel) CloseWrite() error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -129,7 +129,7 @@ func (t *Tunnel) CloseWrite() error {
 	return nil
 }
 
-// Close ends the tunnel, and what waits in its other methods.
+// Close ends the tunnel and interrupts its other methods.
 func (t *Tunnel) Close() error {
 	t.reads.stop()
 	t.writes.stop()
@@ -138,7 +138,7 @@ func (t *Tunnel) Close() error {
 	return nil
 }
 
-// broken returns the error of a direction.
+// broken returns the error for one direction of the tunnel.
 func (t *Tunnel) broken(d *deadline, doing string, err error) error {
 	closed, ok := errors.AsType[websocket.CloseError](err)
 	switch {
@@ -195,7 +195,7 @@ func (d *deadline) set(at time.Time) {
 	if !at.IsZero() {
 		d.timer = time.AfterFunc(time.Until(at), func() {
 			d.passed.Store(true)
-			_ = d.cut() // what waits returns
+			_ = d.cut() // interrupts reads and writes
 		})
 	}
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/actiond/actiond/internal/random"
 )
 
-// Stream carries out one action as Do does, and calls output for what it prints, as it
-// comes, each stretch once also where the connection breaks. The command never waits for
-// output; what is not kept, the next call counts. An error of output ends the waiting and
-// is returned; the command goes on. That the action was refused is a *StatusError,
-// whenever it turned out.
+// Stream runs one action as [Client.Do] does, and calls output with its output as it
+// arrives, each part once, even if the connection breaks. The command never waits for
+// output; the next call counts the bytes that were dropped. An error of output ends the wait
+// and is returned; the command keeps running. A refusal is a *StatusError.
 func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
@@ -37,8 +36,8 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 	return known(o)
 }
 
-// Start sends one action and returns its identity, by which it can be followed, waited for
-// and cancelled, at once. That the action was refused is a *StatusError.
+// Start sends one action and returns at once with its idempotency key, for Follow, Wait and
+// Cancel. A refusal is a *StatusError.
 func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error) {
 	r.Key = cmp.Or(r.Key, random.UUID7())
 	body, err := api.EncodeRequest(r)
@@ -53,14 +52,14 @@ func (c *Client) Start(ctx context.Context, r api.Request) (id string, err error
 	return r.Key, err
 }
 
-// position is how far the events of an action were read.
+// position is the progress in the events of an action.
 type position struct {
-	last   uint64 // the number of the last one with output; those up to it were told
-	events uint64 // how many new ones came, heartbeats too: while any come, the server is there
+	last   uint64 // the number of the last event with output that was delivered
+	events uint64 // how many new events arrived, heartbeats too: they prove that the server is alive
 }
 
-// follow sends an action and reads its events from a position on. The rest of an action
-// that printed something is asked for alone.
+// follow sends an action and reads its events from a position on. If output was delivered
+// before, it requests only the remaining events.
 func (c *Client) follow(ctx context.Context, header http.Header, body []byte, at *position, most int64, output func(api.Output) error) (api.Observation, error) {
 	const path = "/v1/actions"
 	header.Set("Accept", linesType)
@@ -79,9 +78,9 @@ func (c *Client) follow(ctx context.Context, header http.Header, body []byte, at
 	return answer.events(at, most, output)
 }
 
-// Follow calls output for what an action printed and prints, from its beginning to its end,
-// as Stream does, and returns its observation. ctx bounds the following only. A *StatusError
-// of 404 says that there is no such action, one of 410 that it is forgotten.
+// Follow calls output with the output of an action from its beginning to its end, as
+// [Client.Stream] does, and returns its observation. ctx bounds the wait only. The error is a
+// *StatusError of 404 if the action does not exist, and of 410 if its record has expired.
 func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) error) (api.Observation, error) {
 	var o api.Observation
 	var at position
@@ -135,11 +134,11 @@ func (a *answer) events(at *position, most int64, output func(api.Output) error)
 	}
 }
 
-// linesType is the form of a stream that this client reads.
+// linesType is the media type of the streams that this client reads.
 const linesType = "application/x-ndjson"
 
-// line reads one line of most bytes, which is due once it has begun; it fails with
-// io.ErrUnexpectedEOF where the stream ends before it.
+// line reads one line of most bytes, within a time limit from its first byte on. At the end
+// of the stream it fails with io.ErrUnexpectedEOF.
 func (a *answer) line(r *bufio.Reader, most int64) ([]byte, error) {
 	a.pace.quiet.Reset(a.pace.limits.quiet)
 	_, err := r.Peek(1)
@@ -165,7 +164,7 @@ func (a *answer) line(r *bufio.Reader, most int64) ([]byte, error) {
 	}
 }
 
-// endOf makes the end of a stream, which should not be here, an error.
+// endOf returns io.ErrUnexpectedEOF for io.EOF.
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

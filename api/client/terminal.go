@@ -15,8 +15,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// maxTyped is how many bytes go into one message: a quarter of what a server
-// takes.
+// maxTyped bounds the bytes in one message: a quarter of a server's limit.
 const maxTyped = 16 << 10
 
 // Terminal is a view of a session's terminal. Read may be called by one
@@ -28,11 +27,10 @@ type Terminal struct {
 	end  context.CancelCauseFunc
 }
 
-// Terminal attaches to the terminal of a session, "" for the default one, which
-// is started if it is not there. With readOnly the server takes nothing that is
-// typed. The first bytes are what came before. ctx bounds the whole attachment,
-// and nothing that runs in the session ends with it. A refusal is a
-// *StatusError. The caller must call Close.
+// Terminal attaches to the terminal of a session, "" for the default one, and starts the
+// session if it does not exist. With readOnly the server ignores input. The first bytes are
+// earlier output. ctx bounds the whole attachment; processes in the session survive its end.
+// A refusal is a *StatusError. The caller must call Close.
 func (c *Client) Terminal(ctx context.Context, session string, readOnly bool) (*Terminal, error) {
 	return c.NamedTerminal(ctx, session, "", readOnly)
 }
@@ -56,8 +54,8 @@ func (c *Client) NamedTerminal(ctx context.Context, session, sandbox string, rea
 	return &Terminal{conn: conn, net: websocket.NetConn(ctx, conn, websocket.MessageBinary), ctx: ctx, end: cancel}, nil
 }
 
-// webSocket opens a WebSocket, whose life ctx bounds. It ends ctx by cancel where the
-// server does not answer. A refusal is a *StatusError.
+// webSocket opens a WebSocket, whose life ctx bounds. It calls cancel, which ends ctx, if
+// the server does not answer. A refusal is a *StatusError.
 func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, path string) (*websocket.Conn, error) {
 	header := http.Header{}
 	if c.key != "" {
@@ -65,7 +63,7 @@ func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, 
 	}
 	slow := time.AfterFunc(c.limits.quick, func() { cancel(ErrNoAnswer) })
 	defer slow.Stop()
-	//nolint:bodyclose // Dial keeps what it read of a refusal and closes the rest
+	//nolint:bodyclose // Dial keeps the start of a refusal and closes the rest
 	conn, response, err := websocket.Dial(ctx, c.base+path, &websocket.DialOptions{HTTPClient: c.oneHTTP(), HTTPHeader: header})
 	switch {
 	case err == nil:
@@ -77,8 +75,7 @@ func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, 
 	return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
 }
 
-// oneHTTP returns a client whose connections speak HTTP/1.1, which a WebSocket
-// begins with.
+// oneHTTP returns a client whose connections use HTTP/1.1, which a WebSocket requires.
 func (c *Client) oneHTTP() *http.Client {
 	one := *c.http
 	if transport, ok := one.Transport.(*http.Transport); ok {
@@ -91,10 +88,10 @@ func (c *Client) oneHTTP() *http.Client {
 	return &one
 }
 
-// Read reads what the terminal shows: output with its escape sequences, and a
-// prompt while nothing runs. It returns io.EOF when the session was left (by
-// typing "exit" or C-d at the prompt) or closed, and a *StatusError of 400 with
-// the server's reason where it took offence.
+// Read reads the output of the terminal with its escape sequences, and a prompt while
+// nothing runs. It returns io.EOF when the user left the session (by typing "exit" or C-d at
+// the prompt) or the session was closed, and a *StatusError of 400 with the server's reason if
+// the server rejected a message.
 func (t *Terminal) Read(p []byte) (int, error) {
 	n, err := t.net.Read(p)
 	closed, ok := errors.AsType[websocket.CloseError](err)
@@ -120,8 +117,8 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Resize tells how large the view is. The session's terminal has that size
-// until Close, unless another who types asks for one later.
+// Resize sets the size of the session's terminal, until Close, or until another attached
+// client that types sets it.
 func (t *Terminal) Resize(rows, cols int) error {
 	size, err := api.Encode(api.TerminalSize{Rows: rows, Cols: cols})
 	if err != nil {
@@ -133,7 +130,7 @@ func (t *Terminal) Resize(rows, cols int) error {
 	return nil
 }
 
-// Close detaches. What runs in the session goes on.
+// Close detaches. Processes in the session keep running.
 func (t *Terminal) Close() error {
 	defer t.end(nil)
 	if err := t.net.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
