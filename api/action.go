@@ -1,7 +1,7 @@
 package api
 
-// Action is what an agent wants done: one of the types of this package whose
-// name ends in Action, and nothing else. The tags of their fields are the names
+// Action is a request of an agent: one of the types of this package whose name
+// ends in Action, and nothing else. The tags of their fields are the names
 // of the arguments on the wire, in the order of the fields.
 //
 //sumtype:decl
@@ -11,8 +11,8 @@ type Action interface {
 	action()
 }
 
-// actions are all that a sandbox carries out, in the order of messages. A line
-// gives the values of absent arguments and the names of those that must come.
+// actions lists the actions that a sandbox runs, in the order of messages. A line
+// gives the values of absent arguments and the names of the required ones.
 var actions = []*shape{
 	shapeOf(RunAction{Common: unknownRisk}, "command").ignoring("confirmation_state"),
 	shapeOf(ExecAction{Common: unknownRisk}),
@@ -28,15 +28,15 @@ var actions = []*shape{
 	shapeOf(MCPAction{Common: unknownRisk}, "name"),
 }
 
-// elsewhere are the names of actions that controllers and agents carry out.
+// elsewhere are the names of actions that controllers and agents run themselves.
 var elsewhere = []string{
 	"null", "think", "finish", "reject", "delegate", "recall", "change_agent_state", "message", "system",
 	"condensation", "condensation_request", "task_tracking", "loop_recovery",
 	"start", "pause", "resume", "stop", "push", "send_pr",
 }
 
-// settler is an action that corrects or refuses what its fields cannot express.
-// d lists the arguments of a wrong type.
+// settler is an action with checks beyond the types of its fields. d lists the
+// arguments of a wrong type.
 type settler interface {
 	settle(d *decoding) (Action, error)
 }
@@ -46,13 +46,13 @@ type Request struct {
 	Action Action
 	// ID is the caller's event number; it is informational. 0 when absent.
 	ID int64
-	// Timestamp is when the caller's event was made, as it wrote it; "" when absent.
+	// Timestamp is the time of the caller's event, in the caller's format; "" when absent.
 	Timestamp string
-	// Key is the identity of the action, by which a retry is recognised: 1 to 255
+	// Key is the idempotency key of the action, by which a retry is recognised: 1 to 255
 	// visible ASCII characters, or "" for none.
 	Key string
-	// Session names the shell or kernel the action runs in. Empty means the
-	// default one. A session is made on first use. At most 64 characters of
+	// Session names the shell or kernel in which the action runs. Empty means the
+	// default one. A session starts on first use. At most 64 characters of
 	// A-Z, a-z, 0-9, dot, dash and underscore, and neither "." nor "..".
 	Session string
 	// Timeout is the hard limit in seconds, nil or 0 for none. It bounds the wait
@@ -82,13 +82,13 @@ func (r Request) Native() Request {
 // Common holds the arguments that every action accepts and that the sandbox
 // carries without acting on them.
 type Common struct {
-	// Thought is what the model said before it acted.
+	// Thought is the model's text before the action.
 	Thought string `json:"thought"`
 	// SecurityRisk is [RiskUnknown] when absent on the wire.
 	SecurityRisk Risk `json:"security_risk"`
 }
 
-// Risk is how much harm an action could do.
+// Risk is the harm that an action could do.
 type Risk int
 
 // The security risks.
@@ -111,21 +111,20 @@ func (r *Risk) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// InvalidAction is an action that cannot be carried out because an argument has
-// a wrong type, and that is answered with an observation all the same, as the
-// reference does: a run whose command is not a string or whose timeout is not a
-// number, and parameters of the editor that models get wrong, such as an object
-// for a text. A refusal would end the conversation that the model could go on
-// with. It comes from [DecodeRequest] and cannot be encoded. A hidden run never
-// becomes one: it is refused, because the stock client breaks on an error
-// observation that answers a hidden run.
+// InvalidAction is an action with an argument of a wrong type that is answered
+// with an observation, as the reference does, and not refused: a run whose command
+// is not a string or whose timeout is not a number, and parameters of the editor
+// that models often get wrong, such as an object for a string. A refusal would end
+// the conversation, which the model could continue. [DecodeRequest] returns it, and
+// it cannot be encoded. A hidden run never becomes one: it is refused, because the
+// stock client fails on an error observation that answers a hidden run.
 type InvalidAction struct {
-	// Of is the action without what is wrong: a RunAction, ReadAction or EditAction.
+	// Of is the action without the wrong argument: a RunAction, ReadAction or EditAction.
 	Of Action
-	// Reason says which argument is wrong, what came and what is allowed.
+	// Reason names the wrong argument, its value and the allowed values.
 	Reason string
 }
 
-// Kind returns the name of the action that it would have been.
+// Kind returns the name of the intended action.
 func (a InvalidAction) Kind() string { return a.Of.Kind() }
 func (InvalidAction) action()        {}

@@ -7,7 +7,7 @@ type BrowseAction struct {
 	Common
 	// ReturnAXTree asks for the accessibility tree in the observation.
 	ReturnAXTree bool `json:"return_axtree"`
-	// Reference answers for a page that no server sends as the reference does, which has no browser then.
+	// Reference answers like the reference server, which has no browser, if no server sends the page.
 	Reference bool `json:"-"`
 }
 

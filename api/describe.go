@@ -23,8 +23,7 @@ func DecodeJSON(text string) (any, error) {
 	return anyOf(raw), nil
 }
 
-// Describe says what a value of [DecodeJSON] is, in words and short, for
-// messages: "the string \"x\"", "the number 3", "a list".
+// Describe describes a value of [DecodeJSON] in a few words, for messages: "the string \"x\"", "the number 3", "a list".
 func Describe(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -1,7 +1,7 @@
 // Package api is the contract between a controller and a sandbox: actions go
 // in, observations come out. It holds their types, their JSON and the OpenAPI
 // descriptions of the server ([OpenAPI]) and of the gateway ([GatewayOpenAPI]).
-// It does no I/O; package client sends what it encodes.
+// It does no I/O; package client sends the bodies that it encodes.
 //
 // # Actions
 //
@@ -20,14 +20,14 @@
 //
 // # Errors
 //
-// An [Error] is a refusal: the caller is wrong and nothing was done. Work that
-// ended badly is an observation, and [Broken] is a bug of the server.
+// An [Error] is a refusal: the caller is wrong and nothing was done. Failed work
+// is an observation, and [Broken] is a bug of the server.
 //
 // # JSON
 //
 // Names are matched by case, and of equal names the last one wins. A text with
 // half of a surrogate pair, which JSON can write and UTF-8 cannot, is refused in
-// requests and holds U+FFFD in answers. What is written has no escape but those
-// that JSON demands. The arguments of a request hold at most 10,000 values, nested
+// requests and holds U+FFFD in answers. The encoders write only the escapes
+// that JSON requires. The arguments of a request hold at most 10,000 values, nested
 // at most 1000 deep.
 package api

@@ -10,9 +10,9 @@ import (
 type Error struct {
 	// Status is the HTTP status of the answer, 4xx.
 	Status int
-	// Detail says what is wrong, with which thing, and what to do next.
+	// Detail is the message: the problem, the thing that has it, and the next step.
 	Detail string
-	// Errors says more where Detail is a fixed sentence (status 422); empty
+	// Errors is the message where Detail is a fixed sentence (status 422); empty
 	// otherwise.
 	Errors string
 }
@@ -20,7 +20,7 @@ type Error struct {
 // Error returns the detail.
 func (e *Error) Error() string { return e.Detail }
 
-// invalidToken is OAuth's word for what is wrong where the status is 401.
+// invalidToken is OAuth's error code for the status 401.
 const invalidToken = "invalid_token"
 
 // EncodeError returns the JSON body of a refusal on a route of the legacy protocol,
@@ -43,12 +43,12 @@ func EncodeError(e *Error) []byte {
 
 // Refusal is the body of every refusal and failure on the routes under /v1/.
 type Refusal struct {
-	// Detail says what is wrong, with which thing, and what to do next.
+	// Detail is the message: the problem, the thing that has it, and the next step.
 	Detail string `json:"detail"`
-	// Errors says what is wrong with the body or the query; it is empty, and not
-	// null, where something else is wrong.
+	// Errors lists the errors in the body or the query; it is empty, and not null,
+	// for other problems.
 	Errors []string `json:"errors"`
-	// ID is where to look in the log of a server that is at fault, "" otherwise.
+	// ID finds the failure in the server's log; "" for a refusal.
 	ID string `json:"id,omitzero"`
 }
 
@@ -82,33 +82,33 @@ func Challenge(e *Error) string {
 	return fmt.Sprintf("Bearer error=%q, error_description=%q", invalidToken, e.Detail)
 }
 
-// BadRequest refuses what the caller asks for.
+// BadRequest refuses a wrong request.
 func BadRequest(detail string) *Error {
 	return &Error{Status: http.StatusBadRequest, Detail: detail}
 }
 
-// NotFound refuses what would need something that is not there.
+// NotFound refuses a request for a thing that does not exist.
 func NotFound(detail string) *Error {
 	return &Error{Status: http.StatusNotFound, Detail: detail}
 }
 
-// TooMany refuses what could be done later: nothing was done, and the caller
-// may try again.
+// TooMany refuses a request because of load: nothing was done, and the caller may try
+// again later.
 func TooMany(detail string) *Error {
 	return &Error{Status: http.StatusTooManyRequests, Detail: detail}
 }
 
-// Conflict refuses what does not fit the state of things.
+// Conflict refuses a request that does not fit the current state.
 func Conflict(detail string) *Error {
 	return &Error{Status: http.StatusConflict, Detail: detail}
 }
 
-// Unmet refuses what a condition of the request forbids.
+// Unmet refuses a request whose own condition does not hold.
 func Unmet(detail string) *Error {
 	return &Error{Status: http.StatusPreconditionFailed, Detail: detail}
 }
 
-// NoSpace refuses what needs more storage than is left.
+// NoSpace refuses a request that needs more storage than is left.
 func NoSpace(detail string) *Error {
 	return &Error{Status: http.StatusInsufficientStorage, Detail: detail}
 }

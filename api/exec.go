@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// What a program finds on its standard input.
+// The sources of a program's standard input.
 const (
-	StdinNone   = "none"   // nothing
+	StdinNone   = "none"   // it is empty
 	StdinText   = "text"   // ExecAction.Input
-	StdinStream = "stream" // what is sent while it runs
+	StdinStream = "stream" // bytes that the client sends while the program runs
 )
 
 // UserRoot is the user that an operator may run programs as besides the sandbox's own.
 const UserRoot = "root"
 
-// ExecAction starts a program without a shell that persists. It does not wait for a
-// session and knows nothing of one.
+// ExecAction starts a program without a persistent shell. It does not belong to a session.
 type ExecAction struct {
-	// Command is a line for /bin/sh -c. One of it and Argv is set.
+	// Command is a line for /bin/sh -c. Either it or Argv is set.
 	Command string `json:"command,omitzero"`
 	// Argv is a program and its arguments.
 	Argv []string `json:"argv,omitzero"`
-	// Cwd is where it begins; empty means the sandbox's working directory, below which a
-	// relative one is.
+	// Cwd is the program's directory, absolute or relative to the sandbox's working directory,
+	// which is the default.
 	Cwd Directory `json:"cwd"`
 	// User is UserRoot, or empty for the sandbox's user. Root begins in "/" with a fixed
 	// environment, and needs [Watch.Operator].
@@ -32,15 +31,15 @@ type ExecAction struct {
 	// Env are variables over those of the sandbox, or with ClearEnv instead of them.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
-	// Stdin is StdinNone, StdinText or StdinStream; empty is StdinText where there is an
-	// Input.
+	// Stdin is StdinNone, StdinText or StdinStream. The default is StdinText with an Input,
+	// otherwise StdinNone.
 	Stdin string `json:"stdin,omitzero"`
-	// Input is what the program reads.
+	// Input is the standard input for StdinText.
 	Input string `json:"input,omitzero"`
 	// TTY gives the program a terminal; nil gives it pipes.
 	TTY *TTY `json:"tty,omitzero"`
-	// KillAfter is how many seconds the program and what it started may run; 0 is for
-	// ever. The timeout of the request bounds the wait alone.
+	// KillAfter bounds the life of the program and its children in seconds; 0 sets no bound.
+	// The timeout of the request only bounds the wait.
 	KillAfter float64 `json:"kill_after,omitzero"`
 	Common
 }
@@ -60,7 +59,7 @@ type TTY struct {
 
 var ttyShape = shapeOf(TTY{Rows: 24, Cols: 80})
 
-// UnmarshalJSON has 24 lines of 80 columns for what is absent.
+// UnmarshalJSON reads a size. The defaults are 24 rows and 80 columns.
 func (t *TTY) UnmarshalJSON(data []byte) (err error) {
 	*t, err = decodeInner[TTY](ttyShape, "an object", data, true)
 	if err == nil && (t.Rows < 1 || t.Rows > maxTTY || t.Cols < 1 || t.Cols > maxTTY) {
@@ -69,11 +68,11 @@ func (t *TTY) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// ProgramInput is how much input of a program was taken.
+// ProgramInput is the progress in the input of a program.
 type ProgramInput struct {
-	// Offset is that of the next byte, which counts from 0.
+	// Offset is that of the next byte, from 0 on.
 	Offset int64 `json:"offset"`
-	// Ended says that all of the request was taken, and that it ended the input.
+	// Ended is true if all input of the request was taken and the input has ended.
 	Ended bool `json:"ended"`
 }
 
@@ -100,7 +99,7 @@ func DecodeTTY(body []byte) (t TTY, err error) {
 	return t, nil
 }
 
-// settle refuses what no program can be given.
+// settle refuses arguments that no program can have.
 func (a ExecAction) settle(d *decoding) (Action, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -139,37 +138,37 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 	return a, d.check()
 }
 
-// ExecObservation is how a program ended, or how it is when the answer was due.
+// ExecObservation is the end of a program, or its state when the timeout passed.
 type ExecObservation struct {
-	// Content is what it wrote to both streams, in the order of arrival, cut in the
-	// middle where it is long, as Stdout and Stderr are; each says how much is missing.
+	// Content is the output of both streams in the order of arrival. Long output is cut in
+	// the middle, in Stdout and Stderr too; each says how much is missing.
 	Content string `json:"-"`
 	Stdout  string `json:"stdout"`
 	Stderr  string `json:"stderr"`
-	// StdoutBytes and StderrBytes are the same as Stdout and Stderr where these are not
-	// UTF-8, and otherwise nil.
+	// StdoutBytes and StderrBytes are the bytes of Stdout and Stderr if these are not UTF-8,
+	// otherwise nil.
 	StdoutBytes []byte `json:"stdout_base64"`
 	StderrBytes []byte `json:"stderr_base64"`
 	// StdoutTotal and StderrTotal count all bytes that the program wrote.
 	StdoutTotal int64 `json:"stdout_total"`
 	StderrTotal int64 `json:"stderr_total"`
-	// Truncated says that Content, Stdout or Stderr is not all.
+	// Truncated is true if Content, Stdout or Stderr is incomplete.
 	Truncated bool `json:"truncated"`
-	// PID is the program's; nil where it could not be started.
+	// PID is the program's process id; nil if it could not be started.
 	PID *int `json:"pid"`
-	// ExitCode is nil while the program runs and where a signal ended it.
+	// ExitCode is nil while the program runs and if a signal ended it.
 	ExitCode *int `json:"exit_code"`
 	// Signal is the name of the signal that ended it, such as "SIGKILL", or nil.
 	Signal *string `json:"signal"`
-	// EndedBy is "kill_after", "cancel" or "server" where it was told to end by that, or nil.
+	// EndedBy is "kill_after", "cancel" or "server" if that ended the program, or nil.
 	EndedBy *string `json:"ended_by"`
 	// CPUSeconds is the processor time of the program and the children that it waited
 	// for; nil while it runs.
 	CPUSeconds *float64 `json:"cpu_seconds"`
-	// MaxRSS is the largest resident set of these in bytes; nil while the program runs,
-	// and where it was smaller than the server's own, so that the kernel does not say.
+	// MaxRSS is the largest resident set of these in bytes; nil while the program runs, and
+	// if it is smaller than the server's own, because the kernel reports that instead.
 	MaxRSS *int64 `json:"max_rss"`
-	// Waiting is what the program does while it runs, otherwise nil.
+	// Waiting describes the running program, otherwise nil.
 	Waiting *Waiting `json:"waiting,omitzero"`
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Where a file action comes from, and so how it behaves.
+// The sources of a file action, which select its behaviour.
 const (
 	implDefault = "default"
 	implEditor  = "oh_aci"
 	implDraft   = "llm_based_edit"
 )
 
-// Dialect names whose rules and words an editor follows. The empty one is
-// OpenHands' own. Other servers know no dialects.
+// Dialect selects the rules and messages of an editor. The empty one is OpenHands'
+// own. Other servers have no dialects.
 type Dialect string
 
 // The dialects of file actions.
@@ -43,13 +43,12 @@ type ReadAction struct {
 	Start int `json:"start"`
 	End   int `json:"end"`
 	Common
-	// ImplSource is "default", which is also what an empty or unknown one means, or
-	// "oh_aci".
+	// ImplSource is "oh_aci", or anything else for "default".
 	ImplSource string `json:"impl_source"`
 	// ViewRange is used with "oh_aci", and with a Format.
 	ViewRange LineRange `json:"view_range"`
-	// Format is "" for the file as it is, of which "oh_aci" shows PDF, DOCX, XLSX and
-	// PPTX as Markdown, or FormatMarkdown.
+	// Format is FormatMarkdown, or "" for the unchanged file; "oh_aci" shows PDF, DOCX,
+	// XLSX and PPTX as Markdown in any case.
 	Format Format `json:"format,omitzero"`
 	// Dialect is "" for the protocol's own rules.
 	Dialect Dialect `json:"dialect,omitzero"`
@@ -75,8 +74,7 @@ func (f *Format) UnmarshalJSON(data []byte) (err error) {
 }
 
 // LineRange holds the first and the last line of a view, 1-based and inclusive;
-// -1 is the end of the file. Nil is the whole file. Its length is for the editor
-// to judge.
+// -1 is the end of the file. Nil is the whole file. The editor checks its length.
 type LineRange []int
 
 // UnmarshalJSON takes a list of integers. As in Python a boolean is a number, and
@@ -116,8 +114,8 @@ func (r *LineRange) UnmarshalJSON(data []byte) error {
 func (ReadAction) Kind() string { return "read" }
 func (ReadAction) action()      {}
 
-// settle answers a range that the editor cannot take with an observation; the
-// default read looks at none.
+// settle answers a range that the editor cannot use with an observation. The default
+// read ignores the range.
 func (a ReadAction) settle(d *decoding) (Action, error) {
 	if a.ImplSource != implEditor { // any other word is the default, as in the reference
 		a.ImplSource = implDefault
@@ -162,8 +160,8 @@ type WriteAction struct {
 	Start int `json:"start"`
 	End   int `json:"end"`
 	Common
-	// Exact writes Content as it is; otherwise a newline is added at its end, as
-	// the protocol demands. Nil when absent: true on /v1/actions, false elsewhere.
+	// Exact writes Content unchanged; otherwise a newline is added at its end, as
+	// the protocol requires. Nil when absent: true on /v1/actions, false elsewhere.
 	// The dialect "gemini" adds no newline.
 	Exact *bool `json:"exact,omitzero"`
 	// Dialect is "" for the protocol's own rules. Start and End belong to "" alone.
@@ -184,8 +182,8 @@ type WriteObservation struct {
 	// travels beside the extras, which the stock client keeps closed, and only
 	// when there is one.
 	Diff string `json:"-"`
-	// Content is what the agent reads; it is "" but in the dialects that answer
-	// a write in words.
+	// Content is the text for the agent, "" except in the dialects that answer a
+	// write in words.
 	Content string `json:"-"`
 	// SHA256 is the hash of the file's bytes in hexadecimal. It is not encoded.
 	SHA256 string `json:"-"`
@@ -209,9 +207,9 @@ type FileObservation struct {
 	SHA256 string `json:"sha256"`
 	// Size is in bytes.
 	Size int64 `json:"size"`
-	// Created says that no file was there before.
+	// Created is true if the file did not exist before.
 	Created bool `json:"created"`
-	// Undoable says that undo_edit restores the state before.
+	// Undoable is true if undo_edit restores the previous state.
 	Undoable bool `json:"undoable"`
 }
 
@@ -226,8 +224,8 @@ func (o FileObservation) wire() wire {
 	return wire{Message: message, Content: o.Content, Extras: extrasOf(o)}
 }
 
-// FileConditions are what a file must be for a change: one of the hashes of Match, and
-// none of NoneMatch, in hexadecimal; "*" means any file. A nil list allows everything.
+// FileConditions restrict a change to files with a hash in Match and none in NoneMatch. Hashes
+// are in hexadecimal, and "*" matches any file. A nil list allows everything.
 type FileConditions struct{ Match, NoneMatch []string }
 
 // ModeHeader has the permission bits of a file in octal, such as "0644".
@@ -260,15 +258,15 @@ type EditAction struct {
 	// into the file. Empty means "oh_aci" when encoded.
 	ImplSource string `json:"impl_source"`
 
-	// The reference server knows none of these, so they travel only when used.
+	// The reference server does not know the following, so they are sent only when used.
 
 	// ExpectedReplacements belongs to replace, and to str_replace with Regex; nil means 1.
 	ExpectedReplacements *int `json:"expected_replacements,omitzero"`
-	// AllowMultiple lets them change every place, however many there are.
+	// AllowMultiple lets them change every match, regardless of the number.
 	AllowMultiple bool `json:"allow_multiple,omitzero"`
-	// Fuzzy lets replace take the most similar lines where nothing matches.
+	// Fuzzy lets replace change the most similar lines if nothing matches.
 	Fuzzy bool `json:"fuzzy,omitzero"`
-	// NewPath is where copy and move put the file, absolute.
+	// NewPath is the target of copy and move, absolute.
 	NewPath string `json:"new_path,omitzero"`
 	// Regex makes str_replace search for OldStr as an expression of RE2; NewStr names
 	// groups as $1 and ${name}, and ExpectedReplacements and AllowMultiple count
@@ -278,22 +276,21 @@ type EditAction struct {
 	// [Request.Native].
 	Native bool `json:"-"`
 	// Edits are several replacements of str_replace or replace, instead of
-	// OldStr and NewStr: each works on what the one before left, and either all
-	// are made or none.
+	// OldStr and NewStr: each applies to the result of the previous one, and either
+	// all are made or none.
 	Edits []Replacement `json:"edits,omitzero"`
 	// Patch is the text of apply_patch, nil when absent.
 	Patch *string `json:"patch,omitzero"`
 	// IfSHA256 is the hash that the file must have, "" for any.
 	IfSHA256 string `json:"if_sha256,omitzero"`
-	// Lint asks for what a linter finds new after a draft was merged.
+	// Lint reports new findings of a linter after a draft was merged.
 	Lint bool `json:"lint,omitzero"`
 	// Dialect is "" for OpenHands' own editor.
 	Dialect Dialect `json:"dialect,omitzero"`
 }
 
-// LineNumber is the number of a line as it was sent, to be judged where the file
-// is known: it may be a text that is not a number, or a number that is not an
-// integer.
+// LineNumber is the number of a line as it was sent. The editor checks it: it may be
+// a string that is not a number, or a number that is not an integer.
 type LineNumber string
 
 // MarshalJSON writes an integer as a number, and anything else as a string.
@@ -324,7 +321,7 @@ func (n *LineNumber) UnmarshalJSON(data []byte) error {
 type Replacement struct {
 	OldStr string `json:"old_str"`
 	NewStr string `json:"new_str"`
-	// ExpectedReplacements is nil where it is 1.
+	// ExpectedReplacements is nil for 1.
 	ExpectedReplacements *int `json:"expected_replacements,omitzero"`
 	AllowMultiple        bool `json:"allow_multiple,omitzero"`
 }

@@ -25,7 +25,7 @@ const IdempotencyKeyHeader = "Idempotency-Key"
 type Sandbox struct {
 	// ID is 12 hexadecimal digits.
 	ID string `json:"id"`
-	// Name is the id where none was given.
+	// Name is the id unless a name was given.
 	Name  string `json:"name"`
 	Owner string `json:"owner,omitzero"`
 	Image string `json:"image"`
@@ -42,7 +42,7 @@ type Sandbox struct {
 	// SessionKey gives access to this sandbox and to nothing else, in the header
 	// KeyHeader. It is in the answers about one sandbox and not in lists.
 	SessionKey string `json:"session_api_key,omitzero"`
-	// Warm tells in the answer to a creation that it came from the pool.
+	// Warm is true in the answer to a creation if the sandbox came from the pool.
 	Warm bool `json:"warm,omitzero"`
 }
 
@@ -50,8 +50,7 @@ type Sandbox struct {
 // travel as null.
 type SandboxList struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
-	// Next is the value of the parameter "after" that asks for the sandboxes after
-	// these; empty: there are no more.
+	// Next is the value of the parameter "after" for the next page; "" on the last one.
 	Next string `json:"next,omitzero"`
 }
 
@@ -63,8 +62,8 @@ type PreviewURL struct {
 }
 
 // SandboxSpec asks a gateway for a sandbox. The zero value of every field means
-// the gateway's default. Paths of the host, security options and networks of
-// their own are not for those who call from elsewhere.
+// the gateway's default. Remote callers cannot choose paths of the host, security
+// options and networks.
 type SandboxSpec struct {
 	Image      string            `json:"image"`
 	Name       string            `json:"name"`
@@ -122,9 +121,9 @@ type Runtime struct {
 	RuntimeID string `json:"runtime_id"`
 	SessionID string `json:"session_id"`
 	URL       string `json:"url"`
-	// SessionKey goes into the header KeyHeader of what is sent to URL.
+	// SessionKey goes into the header KeyHeader of requests to URL.
 	SessionKey string `json:"session_api_key"`
-	// WorkHosts are addresses of what listens in the sandbox; none are given.
+	// WorkHosts are addresses of servers in the sandbox; it is always empty.
 	WorkHosts map[string]int `json:"work_hosts"`
 	// Status is "running", "paused" or "stopped".
 	Status string `json:"status"`
@@ -141,7 +140,7 @@ type RuntimeStatus struct {
 	PodStatus      string   `json:"pod_status"`
 	RestartCount   int      `json:"restart_count"`
 	RestartReasons []string `json:"restart_reasons"`
-	// Detail says what it waits for, or why it failed.
+	// Detail is the reason for waiting or failure.
 	Detail string `json:"detail,omitzero"`
 }
 
@@ -156,9 +155,9 @@ type ImageExists struct {
 	Image  *ImageInfo `json:"image,omitzero"`
 }
 
-// ImageInfo is what a host knows of an image.
+// ImageInfo describes an image of a host.
 type ImageInfo struct {
-	// UploadTime is when it was made, in RFC 3339.
+	// UploadTime is the time of its creation, in RFC 3339.
 	UploadTime string `json:"upload_time"`
 	Size       int64  `json:"image_size_bytes"`
 }

@@ -16,8 +16,8 @@ type IPythonAction struct {
 func (IPythonAction) Kind() string { return "run_ipython" }
 func (IPythonAction) action()      {}
 
-// IPythonObservation is what a cell printed and returned. An exception is part
-// of the content; the wire calls every cell a success.
+// IPythonObservation is the output and the result of a cell. An exception is part of
+// the content; the legacy protocol calls every cell a success.
 type IPythonObservation struct {
 	Content string `json:"-"`
 	// Code is the cell as it was sent.
@@ -25,11 +25,11 @@ type IPythonObservation struct {
 	// ImageURLs are data URLs of PNG images; nil, which travels as null, when
 	// there are no images.
 	ImageURLs []string `json:"image_urls"`
-	// Failure is the machine word for how the cell failed, "" where it did not:
-	// "command_failed" for an exception, "timed_out". It travels beside the extras,
-	// which clients keep closed.
+	// Failure is the error code of the cell, "" without a failure: "command_failed" for
+	// an exception, "timed_out". It is sent beside the extras, in which clients allow no
+	// other members.
 	Failure string `json:"-"`
-	// Outcome is how the cell went; "" is by Failure.
+	// Outcome is the outcome of the cell; "" is derived from Failure.
 	Outcome Outcome `json:"-"`
 }
 

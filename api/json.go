@@ -102,7 +102,7 @@ func anyOf(raw jsontext.Value) any {
 	return v
 }
 
-// text returns what a JSON string says.
+// text returns the value of a JSON string.
 func text(raw jsontext.Value, strict bool) (string, error) {
 	if raw.Kind() != '"' {
 		return "", &wantError{"a string", raw.Clone()}
@@ -114,7 +114,7 @@ func text(raw jsontext.Value, strict bool) (string, error) {
 	return s, nil
 }
 
-// unquote returns what a valid JSON string says. half reports that it held half
+// unquote returns the value of a valid JSON string. half reports that it held half
 // of a surrogate pair.
 func unquote(raw jsontext.Value) (s string, half bool) {
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -155,7 +155,7 @@ func validLen(data []byte) int {
 }
 
 // object reads an object and calls member for each name; member must read the
-// value. Any other value is an error that says what is wanted.
+// value. For any other value the error says that it must be want.
 func (s *scanner) object(want string, member func(name string) error) error {
 	if start := s.skipBlanks(int(s.dec.InputOffset())); s.dec.PeekKind() != '{' {
 		raw, err := s.value()
@@ -238,7 +238,7 @@ func (s *scanner) skip() error {
 	return err
 }
 
-// end refuses what follows the value.
+// end refuses text after the value.
 func (s *scanner) end() error {
 	if pos := s.skipBlanks(int(s.dec.InputOffset())); pos < len(s.data) {
 		return s.unexpected(pos, "the end")
@@ -286,9 +286,9 @@ type shape struct {
 	absent   reflect.Value       // the struct with the values of absent members
 	fields   func() []field      // found out when first used, to start fast, as plain is
 	plain    func() reflect.Type // the type of absent without its methods
-	required []string            // members that must come and must not be null
-	nulls    []string            // members that must come and may be null
-	ignored  []string            // members that may come and mean nothing here
+	required []string            // required members, which must not be null
+	nulls    []string            // required members that may be null
+	ignored  []string            // allowed members without a meaning here
 	open     bool                // unknown members are ignored too
 }
 
@@ -311,13 +311,13 @@ func shapeOf(absent any, required ...string) *shape {
 	return s
 }
 
-// ignoring adds members that may come and mean nothing here.
+// ignoring adds allowed members without a meaning here.
 func (s *shape) ignoring(names ...string) *shape {
 	s.ignored = names
 	return s
 }
 
-// nullable adds members that must come and may be null.
+// nullable adds required members that may be null.
 func (s *shape) nullable(names ...string) *shape {
 	s.nulls = names
 	return s
@@ -456,7 +456,7 @@ func (d *decoding) assign(target any, raw jsontext.Value) (err error) {
 	return json.Unmarshal(raw, target, lax)
 }
 
-// complain notes what is wrong with a member.
+// complain records a member whose value could not be decoded.
 func (d *decoding) complain(name string, t reflect.Type, raw jsontext.Value, err error) {
 	wrong := wrongMember{name: name, text: fmt.Sprintf("%s %q", d.label, name)}
 	want, isWant := errors.AsType[*wantError](err)
@@ -478,8 +478,7 @@ func (d *decoding) complain(name string, t reflect.Type, raw jsontext.Value, err
 	d.wrong = append(d.wrong, wrong)
 }
 
-// refuse notes that a member has a value that its type allows and its meaning
-// does not.
+// refuse records a member whose value has the right type and a wrong meaning.
 func (d *decoding) refuse(name, want string) { d.note(name, want+", got "+describe(d.sent[name])) }
 
 // note is refuse without the value, which may be a secret.
@@ -498,8 +497,8 @@ func (d *decoding) take(name string) (wrong wrongMember, ok bool) {
 	return wrong, true
 }
 
-// check returns what is wrong with the object: a missing member, an unknown one,
-// or the first whose value was not understood.
+// check returns an error for a missing member, an unknown one, or the first with a wrong
+// value.
 func (d *decoding) check() error {
 	for _, name := range slices.Concat(d.shape.required, d.shape.nulls) {
 		if _, ok := d.sent[name]; !ok {
@@ -528,8 +527,7 @@ func (d *decoding) unknown() (names []string) {
 	return names
 }
 
-// wantError is what a value must be, and what came. A value that may be a secret
-// is left out.
+// wantError says what a value must be, and which value came, unless it may be a secret.
 type wantError struct {
 	want string
 	got  jsontext.Value
@@ -542,12 +540,12 @@ func (e *wantError) Error() string {
 	return e.want + ", got " + describe(e.got)
 }
 
-// ownError is what is wrong with a value in the words of its own type.
+// ownError is an error in the words of the value's own type.
 type ownError struct{ text string }
 
 func (e *ownError) Error() string { return e.text }
 
-// wanted says what a value of a type is on the wire.
+// wanted names the JSON form of a type.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -604,9 +602,9 @@ func encodeStrictly(v any, what string) ([]byte, error) {
 	return data, nil
 }
 
-// appendEscaped appends what a JSON string has between its quotes, as [jsontext.AppendQuote]
-// does, which looks at one byte at a time: for a text of 60 kB, that is a sixth of the
-// time that reading a file takes.
+// appendEscaped appends the content of a JSON string without the quotes. [jsontext.AppendQuote]
+// looks at one byte at a time, which for a text of 60 kB is a sixth of the time that reading a
+// file takes.
 func appendEscaped(dst []byte, text string) []byte {
 	for text != "" {
 		n := plainLen(text)
@@ -630,7 +628,7 @@ func appendEscaped(dst []byte, text string) []byte {
 	return dst
 }
 
-// isPlain tells whether a byte is a character that needs no escape.
+// isPlain reports whether a byte is a character that needs no escape.
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
 
 // plainLen returns the number of plain bytes at the front of a text. It looks at eight at a time.

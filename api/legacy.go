@@ -49,8 +49,8 @@ func mergeTranslated(args members, code jsontext.Value) {
 	}
 }
 
-// literal reads what Python's repr prints of dicts, lists, tuples, strings, numbers,
-// booleans and None, in the types of [DecodeJSON]; false where text is anything else.
+// literal reads Python's repr of dicts, lists, tuples, strings, numbers, booleans and
+// None, in the types of [DecodeJSON]. It returns false for any other text.
 func literal(text string) (any, bool) {
 	const deepest = 50
 	r := pyliteral.Reader{Rest: text, Line: 1, Repr: true, MaxDepth: deepest, Budget: maxValues}

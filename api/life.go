@@ -10,14 +10,14 @@ import (
 
 // Claim binds a sandbox to its owner.
 type Claim struct {
-	// Key is what every later call must carry: 32 to 256 visible ASCII characters.
+	// Key is the key of every later call: 32 to 256 visible ASCII characters.
 	Key string `json:"key"`
 	// Owner is a word for people and logs.
 	Owner string `json:"owner,omitzero"`
 	// Env is exported in every shell of the sandbox.
 	Env Variables `json:"env,omitempty"`
 	// TTLSeconds and IdleSeconds limit the sandbox's life from the claim on; 0
-	// means no limit. They replace what the server was started with.
+	// means no limit. They replace the limits of the server's flags.
 	TTLSeconds  int `json:"ttl_seconds"`
 	IdleSeconds int `json:"idle_seconds"`
 }
@@ -28,15 +28,15 @@ type Renewal struct {
 	TTLSeconds int `json:"ttl_seconds"`
 }
 
-// Life answers /v1/status: how a sandbox is, and how long it will be.
+// Life answers /v1/status: the state of a sandbox and its deadline.
 type Life struct {
-	// Busy tells whether something runs: an action, a transfer, a command that
-	// was answered for and goes on.
+	// Busy is true while an action, a transfer or a command that outlived its
+	// answer runs.
 	Busy bool `json:"busy"`
-	// Claimed tells whether the sandbox has an owner, or needs none.
+	// Claimed is true if the sandbox has an owner, or needs none.
 	Claimed bool   `json:"claimed"`
 	Owner   string `json:"owner"`
-	// IdleSince is when the last work ended, nil while Busy.
+	// IdleSince is the end of the last work, nil while Busy.
 	IdleSince *time.Time `json:"idle_since"`
 	// Deadline is when the sandbox ends itself, nil for never.
 	Deadline *time.Time `json:"deadline"`
@@ -46,13 +46,13 @@ type Life struct {
 	UserID *int `json:"user_id,omitempty"`
 }
 
-// Usage answers /v1/usage: what all processes of a sandbox use.
+// Usage answers /v1/usage: the resource usage of all processes of a sandbox.
 type Usage struct {
 	Time time.Time `json:"time"`
 	// CPUSeconds is processor time since the start.
 	CPUSeconds Float `json:"cpu_seconds"`
-	// Memory is in bytes, without what the kernel could give back. MemoryLimit is 0 for
-	// none.
+	// Memory is in bytes, without memory that the kernel could reclaim. MemoryLimit is 0
+	// without a limit.
 	Memory      uint64 `json:"memory"`
 	MemoryLimit uint64 `json:"memory_limit"`
 	Pids        uint64 `json:"pids"`
@@ -124,7 +124,7 @@ func readBody(body []byte) (members, error) {
 	return m, nil
 }
 
-// sound tells whether a key can travel in a header and cannot be guessed.
+// sound reports whether a key can be part of a header and is long enough not to be guessed.
 func sound(key string) bool {
 	for _, c := range []byte(key) {
 		if c <= ' ' || c > '~' {

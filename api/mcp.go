@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// MCPAction calls a tool of an MCP server. OpenHands' controllers carry it out
-// themselves, over /mcp/sse; others may leave it to the sandbox.
+// MCPAction calls a tool of an MCP server. OpenHands' controllers call it themselves, over
+// /mcp/sse; others may send it to the sandbox.
 type MCPAction struct {
 	// Name is the tool.
 	Name string `json:"name"`
@@ -38,7 +38,7 @@ func (o MCPObservation) wire() wire {
 	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
-// MCPResult is what a tool of an MCP server answered.
+// MCPResult is the answer of a tool of an MCP server.
 type MCPResult struct {
 	// Meta, Content and Structured are JSON: an object or null, a list of
 	// contents, any value or null.
@@ -55,9 +55,8 @@ func (r MCPResult) Text() string {
 	return fmt.Sprintf(`{"meta": %s, "content": %s, "structuredContent": %s, "isError": %t}`, r.Meta, r.Content, r.Structured, r.IsError)
 }
 
-// CheckMCPMessage refuses what is no JSON-RPC message, with an *Error of status
-// 400: an object of version 2.0 with a method, or with an id and a result or an
-// error.
+// CheckMCPMessage refuses, with an *Error of status 400, anything but a JSON-RPC message:
+// an object of version 2.0 with a method, or with an id and a result or an error.
 func CheckMCPMessage(body []byte) error {
 	if err := checkMessage(body); err != nil {
 		return &Error{Status: http.StatusBadRequest, Detail: "Could not parse message: " + err.Error()}
@@ -75,7 +74,7 @@ func checkMessage(body []byte) error {
 		switch name {
 		case "jsonrpc", "method", "id", "error":
 			return sent.read(scan, name)
-		case "result": // that it came is all there is to know
+		case "result": // only its presence matters
 			sent[name] = nil
 		}
 		return scan.skip()
@@ -113,7 +112,7 @@ func checkMessage(body []byte) error {
 	return nil
 }
 
-// message is what every message of JSON-RPC has.
+// message holds the members of every JSON-RPC message.
 type message struct {
 	Version string  `json:"jsonrpc"`
 	Method  *string `json:"method"`

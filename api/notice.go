@@ -1,16 +1,16 @@
 package api
 
-// ErrorObservation says that an action came out badly in a way that its own
-// observation cannot say. It must never answer a hidden run: the stock client
-// adds a "hidden" to the extras, which breaks it here.
+// ErrorObservation reports a failure that the action's own observation cannot express.
+// It must never answer a hidden run: the stock client adds a "hidden" to the extras,
+// which makes it fail on this one.
 type ErrorObservation struct {
 	// Content is for the agent to read.
 	Content string `json:"-"`
-	// ErrorID is a machine word, or "".
+	// ErrorID is an identifier of the legacy protocol, or "".
 	ErrorID string `json:"error_id"`
-	// Code is the machine word of a tool's complaint, or "".
+	// Code is the error code of a tool, or "".
 	Code string `json:"-"`
-	// Outcome is how the action went; "" is OutcomeFailed.
+	// Outcome is the outcome of the action; "" is OutcomeFailed.
 	Outcome Outcome `json:"-"`
 }
 
@@ -24,7 +24,7 @@ func (o ErrorObservation) wire() wire {
 	return wire{Message: o.Content, Content: o.Content, Extras: extras}
 }
 
-// NullObservation says that there is nothing to say. Controllers make it.
+// NullObservation is an empty observation. Controllers make it.
 type NullObservation struct {
 	Content string `json:"-"`
 }
@@ -48,7 +48,7 @@ func (o ThinkObservation) wire() wire {
 	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
-// SuccessObservation says that something worked. Controllers make it.
+// SuccessObservation reports a success. Controllers make it.
 type SuccessObservation struct {
 	Content string `json:"-"`
 }
@@ -60,8 +60,8 @@ func (o SuccessObservation) wire() wire {
 	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
-// UserRejectedObservation says that a person forbade the action. Controllers
-// make it.
+// UserRejectedObservation reports that a person rejected the action. Controllers make
+// it.
 type UserRejectedObservation struct {
 	Content string `json:"-"`
 }
