@@ -19,8 +19,8 @@ type Observation interface {
 	wire() wire
 }
 
-// observations are all that the protocol knows. A line gives the values of absent
-// extras and the names of those that must come.
+// observations lists all observations of the protocol. A line gives the values of absent
+// extras and the names of the required ones.
 var observations = []*shape{
 	openShapeOf(RunObservation{Metadata: unknownMetadata}, "command"),
 	openShapeOf(ExecObservation{}),
@@ -65,8 +65,8 @@ type filler interface {
 	filled() Observation
 }
 
-// Content returns what the agent reads of an observation, without the notes
-// around a command's output; "" for nil.
+// Content returns the text of an observation for the agent, without the notes around a
+// command's output; "" for nil.
 func Content(o Observation) string {
 	if o == nil {
 		return ""
@@ -83,8 +83,8 @@ func orEmpty(s []string) []string {
 
 // EncodeObservation returns the JSON of an observation as the routes under /v1/ send it,
 // without a newline at its end: message, observation, content, extras in this order, then
-// outcome and code. Invalid UTF-8 becomes U+FFFD. It fails only where a free-form object
-// holds what JSON cannot say.
+// outcome and code. Invalid UTF-8 becomes U+FFFD. It fails only if a free-form object holds
+// a value that JSON does not have.
 func EncodeObservation(o Observation) ([]byte, error) {
 	w, err := wireOf(o)
 	if err != nil {
@@ -157,7 +157,7 @@ func scanObservation(data []byte, names ...string) (sent, extras members, err er
 	return sent, extras, scan.end()
 }
 
-// observed is what every observation has beside its extras.
+// observed holds the members of every observation beside its extras.
 type observed struct {
 	Kind    string  `json:"observation"`
 	Content string  `json:"content"`

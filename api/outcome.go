@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Outcome says in a word how an action went.
+// Outcome is the outcome of an action.
 type Outcome string
 
 // The outcomes.
 const (
 	OutcomeSucceeded  Outcome = "succeeded"
-	OutcomeFailed     Outcome = "failed"      // it ended badly; the code, if there is one, says how
+	OutcomeFailed     Outcome = "failed"      // the code, if there is one, gives the reason
 	OutcomeCancelled  Outcome = "cancelled"   // it began, and a request or the end of the server ended it
-	OutcomeRunning    Outcome = "running"     // it goes on, and the observation is a part of its result
+	OutcomeRunning    Outcome = "running"     // it is still running, and the observation is a part of its result
 	OutcomeNotStarted Outcome = "not_started" // it did nothing, and may be sent again
-	OutcomeUnknown    Outcome = "unknown"     // it began, and its end was not seen
+	OutcomeUnknown    Outcome = "unknown"     // it began, and its result is lost
 )
 
 // Outcomes are all outcomes.
@@ -25,7 +25,7 @@ var Outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeCancelled, O
 const (
 	CodeFailed   = "command_failed" // the exit code is not 0, or the code raised an exception
 	CodeTimedOut = "timed_out"
-	CodeBusy     = "busy" // another command of the session runs
+	CodeBusy     = "busy" // another command of the session is running
 )
 
 // The beginnings by which the legacy protocol says how a run and an edit ended
@@ -38,7 +38,7 @@ const (
 	refusedText  = "ERROR:\n"
 )
 
-// OutcomeOf returns how an action went by its observation, and a machine word for the reason
+// OutcomeOf derives the outcome of an action from its observation, with a code for the reason
 // or "".
 func OutcomeOf(o Observation) (outcome Outcome, code string) {
 	switch o := o.(type) {
@@ -75,8 +75,8 @@ func failedIf(failed bool, code string) (Outcome, string) {
 	return OutcomeSucceeded, ""
 }
 
-// outcome goes by the exit code and the notes where the server, such as the reference, does
-// not say it.
+// outcome derives the outcome from the exit code and the notes for servers that do not send
+// it, such as the reference.
 func (o RunObservation) outcome() (Outcome, string) {
 	m := o.Metadata
 	switch {
@@ -116,8 +116,8 @@ func (o ExecObservation) outcome() (Outcome, string) {
 	return failedIf(o.ExitCode == nil || *o.ExitCode != 0, CodeFailed)
 }
 
-// ToolFailure returns what is_error and error_code say of an observation: a command that goes
-// on has not failed.
+// ToolFailure returns is_error and error_code for an observation. A running command has not
+// failed.
 func ToolFailure(o Observation) (isError bool, errorCode string) {
 	switch outcome, code := OutcomeOf(o); outcome {
 	case OutcomeSucceeded, OutcomeRunning:
@@ -129,8 +129,8 @@ func ToolFailure(o Observation) (isError bool, errorCode string) {
 	}
 }
 
-// WithOutcome returns an observation of the legacy protocol, which does not say all, with the
-// outcome that was recorded.
+// WithOutcome returns an observation of the legacy protocol, in which the outcome is incomplete,
+// with the outcome that was recorded.
 func WithOutcome(o Observation, outcome Outcome) Observation {
 	switch o := o.(type) {
 	case RunObservation:
@@ -153,7 +153,7 @@ func WithOutcome(o Observation, outcome Outcome) Observation {
 	}
 }
 
-// legacyFinished is the outcome of the legacy protocol for what ended, also badly.
+// legacyFinished is the outcome of the legacy protocol for successes and failures.
 const legacyFinished Outcome = "finished"
 
 // EncodeLegacy is EncodeObservation by the legacy protocol: success, the pid -1, a

@@ -11,18 +11,17 @@ type Port struct {
 	Port int `json:"port"`
 	// Addresses are those it listens on, such as "127.0.0.1" and "::".
 	Addresses []string `json:"addresses"`
-	// PID and Process are the number and the name of the process; of several the
-	// one with the lowest number.
+	// PID and Process are the id and the name of the process with the lowest id.
 	PID     int    `json:"pid"`
 	Process string `json:"process"`
-	// Command begins the process's command line, with at most 256 bytes of it.
+	// Command is the start of the process's command line, at most 256 bytes.
 	Command string `json:"command"`
-	// Forwards tells whether a tunnel reaches the port: it listens on the loopback
+	// Forwards is true if a tunnel reaches the port, because it listens on the loopback
 	// interface.
 	Forwards bool `json:"forwards"`
 }
 
-// PortList answers /v1/ports. Ports must not be nil, which would travel as null.
+// PortList answers /v1/ports. Ports must not be nil, which is encoded as null.
 type PortList struct {
 	Ports []Port `json:"ports"`
 }

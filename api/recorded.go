@@ -8,20 +8,19 @@ import (
 
 // Headers of actions.
 const (
-	// IdentityHeader brings the identity of an action, bare or in quotes.
+	// IdentityHeader is the idempotency key of an action, bare or in quotes.
 	IdentityHeader = "Idempotency-Key"
-	// MCPIdentity brings it in the _meta of an MCP tool call, and answers with it in that of
-	// the result.
+	// MCPIdentity is the same in the _meta of an MCP tool call, and in that of its result.
 	MCPIdentity = "actiond/id"
-	// ActionHeader answers with it, and ReplayedHeader is "true" on an answer that was
+	// ActionHeader is the same in an answer, and ReplayedHeader is "true" in an answer that was
 	// recorded before.
 	ActionHeader   = "X-Action-Id"
 	ReplayedHeader = "Idempotent-Replayed"
-	// LastingHeader is "false" on the answer of an action that could not be recorded: it
-	// is forgotten when the server ends, and the same identity would run again.
+	// LastingHeader is "false" in the answer of an action that could not be recorded: after
+	// the end of the server an action with the same key would run again.
 	LastingHeader = "X-Action-Lasting"
 	// OutputOffsetHeader is the offset of the first byte of an output, and
-	// OutputTotalHeader how many bytes were printed so far.
+	// OutputTotalHeader the length of the output so far.
 	OutputOffsetHeader = "X-Output-Offset"
 	OutputTotalHeader  = "X-Output-Total"
 )
@@ -30,22 +29,22 @@ const (
 const (
 	StateReserved  = "reserved"  // it waits for its turn
 	StateRunning   = "running"   // it began
-	StateDone      = "done"      // it ended, and there is an observation
+	StateDone      = "done"      // it ended with an observation
 	StateCancelled = "cancelled" // it was cancelled before it began
 	StateRefused   = "refused"   // it did not run: the server ended before its turn
-	StateUnknown   = "unknown"   // it began, and the server did not see its end
+	StateUnknown   = "unknown"   // it began, and its result is lost
 )
 
-// RecordedAction is what a sandbox knows of an action.
+// RecordedAction is the record of an action.
 type RecordedAction struct {
-	// ID is the identity, and N counts the actions of the sandbox.
+	// ID is the idempotency key, and N counts the actions of the sandbox.
 	ID string `json:"id"`
 	N  uint64 `json:"n"`
 	// State is one of the states of an action.
 	State string `json:"state"`
-	// Outcome is how it went, as far as it went.
+	// Outcome is the outcome so far.
 	Outcome Outcome `json:"outcome"`
-	// Code is that of the observation, in no list.
+	// Code is that of the observation; lists leave it out.
 	Code string `json:"code,omitzero"`
 	// Session is the name of its session, and Kind of the action.
 	Session string `json:"session"`
@@ -54,13 +53,13 @@ type RecordedAction struct {
 	Text  string     `json:"text"`
 	Begin time.Time  `json:"begin"`
 	End   *time.Time `json:"end"`
-	// OutputBytes counts what it printed, also what is no longer kept.
+	// OutputBytes is the length of its output, including bytes that are no longer retained.
 	OutputBytes int64 `json:"output_bytes"`
-	// Lasting says that all of it was recorded so that it survives the server.
+	// Lasting is true if the record is complete and survives the server.
 	Lasting bool `json:"lasting"`
-	// Waiting is what a command or a program does that runs, but in no list.
+	// Waiting describes a running command or program; lists leave it out.
 	Waiting *Waiting `json:"waiting,omitzero"`
-	// Observation is there once the action ended, but in no list.
+	// Observation is set once the action has ended; lists leave it out.
 	Observation jsontext.Value `json:"observation,omitzero"`
 }
 

@@ -16,23 +16,22 @@ import (
 // sources are the allowed values of an action's source.
 var sources = []string{"agent", "user", "environment"}
 
-// wantAction shows the form that is easy to get wrong: the action is an object in the body.
+// wantAction shows the nesting that callers often get wrong: the action is an object in the body.
 const wantAction = `must be an object such as {"action": "run", "args": {"command": "ls"}}`
 
 // DecodeRequest reads the body of an execute_action call, {"action": {…}}.
 // Every error is an *[Error] and nothing was done: 422 where the body is not JSON
-// or holds no action object, 400 where that object is wrong. Members of the
-// envelope that the sandbox has no use for are ignored, unknown arguments are
-// refused. What the reference answers with an error observation becomes an
-// [InvalidAction].
+// or holds no action object, 400 where that object is wrong. Unknown members
+// outside of the arguments are ignored, unknown arguments are refused. A mistake that
+// the reference answers with an error observation becomes an [InvalidAction].
 func DecodeRequest(body []byte) (Request, error) {
 	_, r, err := decodeRequest(body)
 	return r, err
 }
 
-// DecodeNative is DecodeRequest by the rules of /v1/actions. It also refuses, with status 400, a
-// member that is unknown, what would be an [InvalidAction], and an identity that cannot be one,
-// such as a number: its sender would trust that the action runs once.
+// DecodeNative is DecodeRequest by the rules of /v1/actions. It also refuses, with status 400, an
+// unknown member, an [InvalidAction], and an invalid idempotency key such as a number: its sender
+// would trust that the action runs once.
 func DecodeNative(body []byte) (Request, error) {
 	sent, r, err := decodeRequest(body)
 	if err != nil {
@@ -135,7 +134,7 @@ func (r *sentRequest) readMember(scan *scanner, name string) (err error) {
 	return r.action.read(scan, name)
 }
 
-// request makes a Request of what was sent.
+// request decodes the members into a Request.
 func (s *sentRequest) request() (Request, error) {
 	form, kind, err := s.shape()
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *sentRequest) request() (Request, error) {
 	return r, nil
 }
 
-// shape finds out which action is meant.
+// shape returns the shape and the name of the action.
 func (s *sentRequest) shape() (form *shape, kind string, err error) {
 	raw, sent := s.action["action"]
 	if _, ok := s.action["observation"]; ok && !sent {
@@ -243,7 +242,7 @@ func byKind(shapes []*shape) map[string]*shape {
 // kind returns the name of the action or observation that has the shape.
 func (s *shape) kind() string { return s.absent.Interface().(interface{ Kind() string }).Kind() }
 
-// CheckKey refuses what cannot be the identity of an action.
+// CheckKey refuses an invalid idempotency key of an action.
 func CheckKey(key string) error {
 	const most = 255
 	visible := func(r rune) bool { return r > ' ' && r <= '~' }
@@ -312,8 +311,8 @@ type wireAction struct {
 	Timeout *Float `json:"timeout,omitzero"`
 }
 
-// EncodeRequest returns the body of an execute_action call. It refuses what
-// the other side would: a text that is not valid UTF-8, an impossible session
+// EncodeRequest returns the body of an execute_action call. It refuses what the
+// server would refuse: a text that is not valid UTF-8, an impossible session
 // name, a timeout that is not a finite number, an [InvalidAction].
 func EncodeRequest(r Request) ([]byte, error) {
 	w, err := r.wire()
@@ -353,7 +352,7 @@ func (r Request) wire() (wireRequest, error) {
 	return wireRequest{r.Key, &wireAction{ID: r.ID, Stamp: r.Timestamp, Action: kind, Args: args, Session: r.Session, Timeout: timeout}}, nil
 }
 
-// checkLimits checks where and for how long an action may run.
+// checkLimits checks the session and the timeout of an action.
 func checkLimits(session string, timeout *float64) (*Float, error) {
 	if err := checkSession(session); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// RunAction runs a command in a persistent shell, types into the command that
-// is running there, or (Command empty) asks for its further output.
+// RunAction runs a command in a persistent shell, types into the command that is
+// running there, or (with an empty Command) waits for more of its output.
 type RunAction struct {
 	// Command is the text for the shell, verbatim.
 	Command string `json:"command"`
@@ -20,9 +20,9 @@ type RunAction struct {
 	IsStatic bool `json:"is_static"`
 	// Cwd is the directory of a static command; empty means the initial one.
 	Cwd Directory `json:"cwd"`
-	// Hidden is echoed; a hidden command's output is not shortened.
+	// Hidden is repeated in the observation; a hidden command's output is not shortened.
 	Hidden bool `json:"hidden"`
-	// Reset ends the session's shell with all that runs in it, and runs Command,
+	// Reset ends the session's shell with all its processes, and runs Command,
 	// unless it is empty, in a new one. The reference server does not know it.
 	Reset bool `json:"reset,omitzero"`
 	// ReturnOnInput answers as soon as the command waits for input. The reference server
@@ -31,7 +31,7 @@ type RunAction struct {
 	Common
 }
 
-// Directory is the path of a directory. The empty one travels as null.
+// Directory is the path of a directory. The empty one is encoded as null.
 type Directory string
 
 // MarshalJSON writes null for an empty path.
@@ -58,27 +58,28 @@ func (a RunAction) settle(d *decoding) (Action, error) {
 	return InvalidAction{Of: a, Reason: wrong.text}, nil
 }
 
-// RunObservation is the outcome of a RunAction, or of a part of it.
+// RunObservation is the result of a RunAction, or a part of it.
 type RunObservation struct {
-	// Content is what a person would have seen on the terminal.
+	// Content is the output as a person would have seen it on the terminal.
 	Content string `json:"-"`
 	// Command is the command as it was sent, without white space around it.
 	Command  string      `json:"command"`
 	Metadata RunMetadata `json:"metadata"`
 	Hidden   bool        `json:"hidden"`
-	// Outcome and Code are how the command went; "" is by its exit code and the suffix.
+	// Outcome and Code are the outcome of the command; "" is derived from the exit code and
+	// the suffix.
 	Outcome Outcome `json:"-"`
 	Code    string  `json:"-"`
-	// Shortened says that Content is not all of the output. It is not sent.
+	// Shortened is true if Content is not the whole output. It is not sent.
 	Shortened bool `json:"-"`
 }
 
-// RunMetadata says how a command ended and in what state it left the shell.
-// The pointers are nil while the command still runs.
+// RunMetadata describes the end of a command and the state of the shell after it.
+// The pointers are nil while the command runs.
 type RunMetadata struct {
-	// ExitCode is the shell's $?, or -1 while the command still runs.
+	// ExitCode is the shell's $?, or -1 while the command runs.
 	ExitCode int `json:"exit_code"`
-	// PID is the shell's $!, -1 when there never was a background job.
+	// PID is the shell's $!, -1 before the first background job.
 	PID               int     `json:"pid"`
 	Username          *string `json:"username"`
 	Hostname          *string `json:"hostname"`
@@ -87,8 +88,8 @@ type RunMetadata struct {
 	// Prefix and Suffix are notes of the server, put around Content by the client.
 	Prefix string `json:"prefix"`
 	Suffix string `json:"suffix"`
-	// Waiting is what the command does that still runs, otherwise nil. The reference server
-	// does not know it, and its client ignores it.
+	// Waiting describes the running command, otherwise nil. The reference server does not send
+	// it, and its client ignores it.
 	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
@@ -136,7 +137,7 @@ type (
 	plainMetadata RunMetadata
 )
 
-// metadata has no pid where there never was a background job.
+// metadata has no pid before the first background job.
 type metadata struct {
 	plainMetadata
 	PID *int `json:"pid,omitzero"`

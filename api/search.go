@@ -6,11 +6,11 @@ type GlobAction struct {
 	// ** goes over directories, [a-z] and {a,b} choose.
 	Pattern string `json:"pattern"`
 	// Path is the directory, absolute or relative to the session's working
-	// directory, which it is when empty.
+	// directory, which is the default.
 	Path string `json:"path"`
-	// IgnoreCase makes letters of both cases alike.
+	// IgnoreCase ignores the case of letters.
 	IgnoreCase bool `json:"ignore_case"`
-	// NoIgnore finds what .gitignore and its like leave out, too.
+	// NoIgnore includes files that .gitignore and similar files exclude.
 	NoIgnore bool `json:"no_ignore"`
 	Common
 }
@@ -24,27 +24,27 @@ type GrepAction struct {
 	// Pattern is a regular expression in RE2's syntax, for one line.
 	Pattern string `json:"pattern"`
 	// Path is a directory or a file, absolute or relative to the session's
-	// working directory, which it is when empty.
+	// working directory, which is the default.
 	Path string `json:"path"`
 	// Include is a pattern of paths, as in GlobAction; one without a slash is
 	// for names. Empty means all.
 	Include string `json:"include"`
-	// Exclude is a regular expression for lines that do not count, "" for none.
+	// Exclude is a regular expression for lines to leave out, "" for none.
 	Exclude string `json:"exclude"`
-	// IgnoreCase makes letters of both cases alike.
+	// IgnoreCase ignores the case of letters.
 	IgnoreCase bool `json:"ignore_case"`
-	// Fixed takes the pattern as it is.
+	// Fixed makes Pattern a literal string.
 	Fixed bool `json:"fixed_strings"`
-	// NamesOnly wants the files alone.
+	// NamesOnly lists the files without the lines.
 	NamesOnly bool `json:"names_only"`
-	// NoIgnore searches what .gitignore and its like leave out, too.
+	// NoIgnore includes files that .gitignore and similar files exclude.
 	NoIgnore bool `json:"no_ignore"`
-	// Limit is how many lines (files, with NamesOnly) are wanted; 0 means 100.
+	// Limit bounds the lines (files, with NamesOnly); 0 means 100.
 	Limit int `json:"limit"`
-	// FileLimit is how many lines of one file are wanted; 0 means no limit.
+	// FileLimit bounds the lines of one file; 0 means no limit.
 	FileLimit int `json:"file_limit"`
-	// Before and After are how many lines around a match are wanted; where both
-	// are nil, few matches come with lines around them.
+	// Before and After are the numbers of lines to show around a match. If both are
+	// nil, a few matches are shown with context.
 	Before *int `json:"before,omitzero"`
 	After  *int `json:"after,omitzero"`
 	Common
@@ -67,14 +67,14 @@ func (a GrepAction) settle(d *decoding) (Action, error) {
 	return a, d.check()
 }
 
-// ListAction lists what is in a directory.
+// ListAction lists a directory.
 type ListAction struct {
-	// Path is absolute or relative to the session's working directory, which it
-	// is when empty.
+	// Path is absolute or relative to the session's working directory, which is
+	// the default.
 	Path string `json:"path"`
 	// Ignore are patterns of names to leave out.
 	Ignore []string `json:"ignore"`
-	// NoIgnore lists what .gitignore and its like leave out, too.
+	// NoIgnore includes files that .gitignore and similar files exclude.
 	NoIgnore bool `json:"no_ignore"`
 	Common
 }
@@ -83,7 +83,7 @@ type ListAction struct {
 func (ListAction) Kind() string { return "list_directory" }
 func (ListAction) action()      {}
 
-// SearchObservation is what a search found.
+// SearchObservation is the result of a search.
 type SearchObservation struct {
 	// Content is for the agent to read.
 	Content string `json:"-"`
@@ -91,9 +91,9 @@ type SearchObservation struct {
 	Action string `json:"action"`
 	// Path is the absolute path that was searched.
 	Path string `json:"path"`
-	// Count is how many files, lines or entries there are in the content.
+	// Count is the number of files, lines or entries in the content.
 	Count int `json:"count"`
-	// Truncated says that there are more, or may be.
+	// Truncated is true if there are more, or may be.
 	Truncated bool `json:"truncated"`
 }
 

@@ -16,13 +16,13 @@ import (
 // KeyHeader carries the session key of a sandbox.
 const KeyHeader = "X-Session-API-Key"
 
-// PrefixHeader says what a proxy took off the path of a request.
+// PrefixHeader carries the prefix that a proxy removed from the path of a request.
 const PrefixHeader = "X-Forwarded-Prefix"
 
-// Broken answers where the server is wrong.
+// Broken is the body of an answer with status 500.
 type Broken struct {
 	Detail string `json:"detail"`
-	// ID is where to look in the server's log.
+	// ID finds the failure in the server's log.
 	ID string `json:"id"`
 }
 
@@ -30,9 +30,9 @@ type Broken struct {
 type Status struct {
 	// Status is "ok" for /alive and /healthz, "ready" or "starting" for /readyz.
 	Status string `json:"status"`
-	// WaitingFor names what a starting sandbox still waits for.
+	// WaitingFor names the missing part of a starting sandbox.
 	WaitingFor string `json:"waiting_for,omitzero"`
-	// Journal says why what is recorded of actions will not last.
+	// Journal is the reason why records of actions will not survive the server, or "".
 	Journal string `json:"journal,omitzero"`
 }
 
@@ -45,25 +45,25 @@ type ServerInfo struct {
 	Resources Resources `json:"resources"`
 	// Version is the server's.
 	Version string `json:"version"`
-	// Capabilities says by name what this sandbox can do, such as "run_ipython".
+	// Capabilities lists the abilities of the sandbox by name, such as "run_ipython".
 	Capabilities map[string]Capability `json:"capabilities"`
 }
 
-// Float travels with a point or an exponent, as Python prints it: readers there
-// take 0 for an integer, and 0.0 for what it is.
+// Float is encoded with a point or an exponent, as Python prints it, because Python
+// decodes 0 as an integer.
 type Float float64
 
 // MarshalJSON prints f, which must be finite.
 func (f Float) MarshalJSON() ([]byte, error) { return []byte(FormatSeconds(float64(f))), nil }
 
-// Capability is something that a sandbox may or may not be able to do.
+// Capability is an ability that a sandbox may lack.
 type Capability struct {
 	Available bool `json:"available"`
-	// Detail says with what it is done, or what is missing.
+	// Detail names the program that provides it, or the missing one.
 	Detail string `json:"detail"`
 }
 
-// Resources is what the server process uses, and the disk it stands on.
+// Resources is the resource usage of the server process, and its disk.
 type Resources struct {
 	// CPUPercent may exceed 100 where there are several cores.
 	CPUPercent Float  `json:"cpu_percent"`
@@ -87,30 +87,30 @@ type Disk struct {
 	Percent Float  `json:"percent"`
 }
 
-// IO is what the process read from and wrote to storage, in bytes.
+// IO counts the bytes that the process read from and wrote to storage.
 type IO struct {
 	ReadBytes  uint64 `json:"read_bytes"`
 	WriteBytes uint64 `json:"write_bytes"`
 }
 
-// UpgradePath is where a server takes a new program, which gets its rights.
+// UpgradePath is the path that replaces the server's program. The new one has the same
+// privileges.
 const UpgradePath = "/v1/upgrade"
 
 // Upgraded answers [UpgradePath], just before the new program is executed.
 type Upgraded struct {
 	Version  string `json:"version"`
 	Previous string `json:"previous"` // version
-	// Ended names what the upgrade ended, such as `the browser`.
+	// Ended names the parts that the upgrade ended, such as `the browser`.
 	Ended []string `json:"ended"`
-	// Unknown are the identities of actions whose result is not known, because the upgrade
-	// was forced.
+	// Unknown are the keys of actions whose result is lost because the upgrade was forced.
 	Unknown []string `json:"unknown"`
 }
 
 // UploadResult answers /upload_file.
 type UploadResult struct {
 	Filename string `json:"filename"`
-	// Destination is the directory as it was asked for.
+	// Destination is the directory as it was requested.
 	Destination string `json:"destination"`
 	Recursive   bool   `json:"recursive"`
 }
@@ -125,8 +125,8 @@ type ConnectionToken struct {
 	Token *string `json:"token"`
 }
 
-// SessionList answers /v1/sessions. Sessions must not be nil, which would
-// travel as null.
+// SessionList answers /v1/sessions. Sessions must not be nil, which is encoded as
+// null.
 type SessionList struct {
 	Sessions []Session `json:"sessions"`
 }
@@ -134,7 +134,7 @@ type SessionList struct {
 // MCPUpdate answers /update_mcp_server.
 type MCPUpdate struct {
 	Detail string `json:"detail"`
-	// RouterErrorLog says what did not work; "" when all did.
+	// RouterErrorLog lists the errors, "" without any.
 	RouterErrorLog string `json:"router_error_log"`
 }
 
@@ -244,7 +244,7 @@ func (w *Words) UnmarshalJSON(data []byte) error {
 // string of K=V pairs with commas between them.
 type VariablePairs map[string]string
 
-// UnmarshalJSON makes no value a part of an error: it may be a secret.
+// UnmarshalJSON never puts a value into an error: it may be a secret.
 func (p *VariablePairs) UnmarshalJSON(data []byte) error {
 	*p = VariablePairs{}
 	switch v := anyOf(data).(type) {

@@ -12,8 +12,8 @@ type Session struct {
 	Name string `json:"name"`
 	// State is "busy" while a command or a cell runs, else "idle".
 	State string `json:"state"`
-	// WorkingDir is where the last finished command left the shell; where there is
-	// none, where a cell would begin.
+	// WorkingDir is the shell's directory after the last finished command; without a
+	// shell, the initial directory of a cell.
 	WorkingDir string `json:"working_dir"`
 	// PID is the shell's process id; 0 without a shell.
 	PID int `json:"pid"`
@@ -26,28 +26,27 @@ type Session struct {
 	Commands int64 `json:"commands"`
 	// OutputBytes counts the raw bytes that came from the terminal.
 	OutputBytes int64 `json:"output_bytes"`
-	// Kernel is nil where no cell was run.
+	// Kernel is nil before the first cell.
 	Kernel *Kernel `json:"kernel,omitzero"`
-	// Waiting is what the command in the shell does; nil where none runs.
+	// Waiting describes the command that runs in the shell, or is nil.
 	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
-// Kernel describes what runs the cells of a session.
+// Kernel describes the process that runs the cells of a session.
 type Kernel struct {
-	// State is "busy" while a cell runs or the kernel starts to run one, "idle"
-	// otherwise, and "ended" where the process is gone, which the next cell reports
-	// before it runs in a new one.
+	// State is "busy" while a cell runs or the kernel starts for one, "ended" if the
+	// process is gone, and "idle" otherwise. The next cell reports the end and runs
+	// in a new kernel.
 	State string `json:"state"`
-	// Since is when it came into its state.
+	// Since is the begin of the state.
 	Since time.Time `json:"since"`
-	// Python is the interpreter's path, and PID its process id; absent where none
-	// runs.
+	// Python is the interpreter's path, and PID its process id; absent without a
+	// process.
 	Python string `json:"python,omitzero"`
 	PID    int    `json:"pid,omitzero"`
 }
 
-// CheckSession refuses, with an *Error of status 400, what cannot be the name of
-// a session.
+// CheckSession refuses, with an *Error of status 400, an invalid name of a session.
 func CheckSession(name string) error {
 	if err := checkSession(name); err != nil {
 		return BadRequest(err.Error())
@@ -55,8 +54,8 @@ func CheckSession(name string) error {
 	return nil
 }
 
-// TerminalSize asks for the size of a terminal: what a client of one sends as
-// text, where what it types goes as bytes.
+// TerminalSize sets the size of a terminal. Clients of a terminal send it as a text
+// message, and typed bytes as binary ones.
 type TerminalSize struct {
 	Rows int `json:"rows"`
 	Cols int `json:"cols"`

@@ -11,9 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Event is one thing that the answer of a streamed action tells: an Output, a
-// Heartbeat, a Finished or a Failed, and nothing else. One of the last two ends
-// the answer.
+// Event is an event of a streamed action: an Output, a Heartbeat, a Finished or a
+// Failed, and nothing else. One of the last two ends the stream.
 //
 //sumtype:decl
 type Event interface {
@@ -22,12 +21,11 @@ type Event interface {
 	event()
 }
 
-// Output is what came out of a session's terminal, as it came: with the
-// carriage returns, colours and echoes that the observation leaves out. Or it is what
-// a program wrote, whose first one has no Data and says that it runs.
+// Output is raw output of a session's terminal, with the carriage returns, colours and
+// echoes that the observation leaves out, or output of a program. The first Output of a
+// program has no Data and reports the start.
 type Output struct {
-	// Seq is the place of the event among those of its action, from 1 on; 0 where it
-	// is not known.
+	// Seq is the number of the event within its action, from 1 on; 0 if it is unknown.
 	Seq uint64
 	// PID is the process id of a program in its first output, otherwise 0.
 	PID int
@@ -42,16 +40,16 @@ type Output struct {
 	Data []byte
 }
 
-// The streams of a program. What it writes to a terminal is its standard output.
+// The streams of a program. Its output to a terminal is StreamStdout.
 const (
 	StreamStdout = "stdout"
 	StreamStderr = "stderr"
 )
 
-// Watch hears how an action goes on. Fields that are nil are not called; the others are
-// called one after another, and not after the action was answered.
+// Watch observes the progress of an action. Functions that are nil are not called; the others
+// are called one at a time, and not after the action was answered.
 type Watch struct {
-	// Turn is the place of the action in its session, as [Turn] says; nil: it takes one now.
+	// Turn is the action's place in the queue of its session; nil takes one now.
 	Turn Turn
 	// Queue is called before the action waits for its turn in its session, each time if it
 	// waits more than once.
@@ -59,27 +57,27 @@ type Watch struct {
 	// Begin is called before the action does anything. If it returns an error, the
 	// action does nothing and fails with it.
 	Begin func() error
-	// Output gets the output as it comes. The command waits for it, and Data is only
+	// Output receives the output as it arrives. The command waits for it, and Data is only
 	// valid during the call.
 	Output func(Output)
-	// Cancelled is closed once a client cancels the action: its command is to end, and
-	// its observation says so. nil never is.
+	// Cancelled is closed when a client cancels the action: its command must end, and its
+	// observation says so. A nil channel is never closed.
 	Cancelled <-chan struct{}
-	// Program is called once the program of an [ExecAction] was started; nil calls nothing.
+	// Program is called once the program of an [ExecAction] was started.
 	Program func(Program)
-	// Looks gets, once a command or a program begins, a function that finds out what it does.
-	// That may be called concurrently, at any time; it returns nil where the command has
-	// ended.
+	// Looks receives, once a command or a program begins, a function that inspects it. The
+	// function may be called concurrently, at any time; it returns nil after the end of the
+	// command.
 	Looks func(look func() *Waiting)
-	// Operator says that the action came in a request of an operator, not in one that an
-	// agent composes: its program may run as root where the sandbox allows that.
+	// Operator is true if an operator sent the action, and not an agent: its program may run
+	// as root if the sandbox allows that.
 	Operator bool
 }
 
-// Turn is the place of an action among those of its session, which begin in the order in which
-// they took theirs.
+// Turn is the place of an action in the queue of its session. Actions begin in the order in
+// which they took their turns.
 type Turn interface {
-	// Leave gives the place back. Further calls have no effect.
+	// Leave gives the turn back. It is idempotent.
 	Leave()
 }
 
@@ -93,14 +91,14 @@ func (w Watch) CanLook(look func() *Waiting) {
 // Program is a program that an action started. Its methods may be called concurrently, and
 // return an *[Error] with status 409 where the program cannot do it.
 type Program interface {
-	// Write appends data to the program's input, whose first byte is that at an
-	// offset, and ends the input if end is set. What repeats earlier input is not written
-	// again. It waits for the program to take the data; ctx bounds that, and its cause is
-	// the error then. next is where the input goes on, also with an error.
+	// Write appends data to the program's input, and ends the input if end is set. offset is
+	// that of the first byte of data; bytes before the current end are not written again. It
+	// waits for the program to read the data; ctx bounds that, and its cause is the error
+	// then. next is the offset of the next byte, also with an error.
 	Write(ctx context.Context, offset int64, data []byte, end bool) (next int64, err error)
 	// Signal sends a signal, such as "SIGINT", to the program's process group.
 	Signal(name string) error
-	// Resize gives the program's terminal a size.
+	// Resize sets the size of the program's terminal.
 	Resize(size TTY) error
 }
 
@@ -112,10 +110,9 @@ func (w Watch) Begins() error {
 	return w.Begin()
 }
 
-// Heartbeat says that the action goes on.
+// Heartbeat reports that the action is still running.
 type Heartbeat struct {
-	// Waiting is what its command or program does; nil where it is not known, or the action
-	// is another one.
+	// Waiting describes its command or program; nil if it is unknown, or for other actions.
 	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
@@ -126,16 +123,16 @@ type Finished struct {
 	Observation Observation
 }
 
-// Failed is the end of an answer without an observation: what an answer that is
-// no stream would say with its status.
+// Failed is the end of a stream without an observation. An answer that is not streamed
+// reports the same with its status.
 type Failed struct {
 	// Seq is as in Output.
 	Seq uint64 `json:"-"`
-	// Status is 4xx where the action was refused and nothing was done, and 500
-	// where the outcome is unknown.
+	// Status is 4xx if the action was refused and nothing was done, and 500 if the
+	// outcome is unknown.
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// ID finds the failure in the server's log; empty where there is nothing to find.
+	// ID finds the failure in the server's log; "" without an entry.
 	ID string `json:"id,omitzero"`
 }
 
@@ -156,14 +153,14 @@ func (Heartbeat) event() {}
 func (Finished) event()  {}
 func (Failed) event()    {}
 
-// wireEvent is what every event has on the wire.
+// wireEvent holds the members of every event.
 type wireEvent struct {
 	Event string `json:"event"`
 	Seq   uint64 `json:"seq,omitzero"`
 }
 
-// wireOutput is an Output on the wire: its data is text, or in base64 where it is
-// not UTF-8 or a quarter of it is NUL.
+// wireOutput is an Output on the wire. Its data is text, or base64 if it is not UTF-8 or
+// a quarter of it is NUL.
 type wireOutput struct {
 	PID    int     `json:"pid,omitzero"`
 	Stream string  `json:"stream,omitzero"`
@@ -230,9 +227,8 @@ func EncodeEvent(e Event) ([]byte, error) {
 	return Encode(head)
 }
 
-// DecodeEvent reads one event. Members that it does not know are ignored, and
-// so is, as a Heartbeat, an event that it does not know: a newer server can be
-// understood.
+// DecodeEvent reads one event. It ignores unknown members, and returns a Heartbeat for an
+// unknown event, so that the answers of a newer server can be decoded.
 func DecodeEvent(data []byte) (Event, error) {
 	e, err := decodeEvent(data)
 	if err != nil {
@@ -272,7 +268,7 @@ func decodeEvent(data []byte) (Event, error) {
 	return Heartbeat{}, nil
 }
 
-// output checks what came.
+// output checks an output and returns it.
 func (w wireOutput) output() (Output, error) {
 	if w.Offset < 0 || w.Missed < 0 || w.Missed > w.Offset {
 		return Output{}, fmt.Errorf("output at offset %d, %d missed: no such place", w.Offset, w.Missed)

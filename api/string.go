@@ -1,6 +1,6 @@
 package api
 
-// sentences is an observation for people: its sentence, and below what the agent reads of it.
+// sentences returns an observation as text for people: its message, and the content below.
 func sentences(o Observation) string {
 	w := o.wire()
 	if w.Content == "" || w.Content == w.Message {
@@ -9,7 +9,7 @@ func sentences(o Observation) string {
 	return w.Message + "\n" + w.Content
 }
 
-// The observations are Stringers for logs and examples; [Content] is what an agent reads.
+// The observations are Stringers for logs and examples; [Content] returns the text for an agent.
 
 func (o RunObservation) String() string          { return sentences(o) }
 func (o ExecObservation) String() string         { return sentences(o) }

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Where a text stops being JSON, in words that a model can use: which character
-// is wrong, at which byte, and what should be there. The library's errors name
-// neither the end of a cut text nor what a name should be.
+// Syntax errors in words that a model can use: the wrong character, its offset, and the
+// expected one. The library's errors name neither the end of a truncated text nor the
+// form of a name.
 
 const blanks = " \t\r\n"
 
-// fault says what is wrong behind the last token that the decoder took.
+// fault returns the syntax error after the last token that the decoder read.
 func (s *scanner) fault() error {
 	pos := s.skipBlanks(int(s.dec.InputOffset()))
 	next := func(c byte) bool {
@@ -44,7 +44,7 @@ func (s *scanner) fault() error {
 	return s.unexpected(pos+at, want)
 }
 
-// unexpected says what should be at a byte instead of what is there.
+// unexpected returns an error that names the character at a byte, and the expected one.
 func (s *scanner) unexpected(pos int, want string) error {
 	if pos >= len(s.data) {
 		return fmt.Errorf("not valid JSON: ends where %s should stand, after %d bytes", want, len(s.data))
@@ -60,8 +60,8 @@ func (s *scanner) skipBlanks(pos int) int {
 	return pos
 }
 
-// badToken finds the byte at which a token is wrong, and what it should be; ""
-// where no token begins.
+// badToken finds the byte at which a token is wrong, and the expected one; "" if no token
+// begins there.
 func badToken(data []byte) (at int, want string) {
 	text := string(data)
 	if text == "" {
@@ -83,7 +83,7 @@ func badToken(data []byte) (at int, want string) {
 	return 0, ""
 }
 
-// badNumber returns where a digit should follow and does not.
+// badNumber returns the offset at which a digit is missing.
 func badNumber(text string) (at int) {
 	digits := func() bool {
 		start := at

@@ -2,7 +2,7 @@ package api
 
 import "strings"
 
-// note says what a command does that still runs.
+// note describes a running command.
 func note(w *Waiting) string {
 	if w == nil {
 		return ""
@@ -10,8 +10,8 @@ func note(w *Waiting) string {
 	return "\n[" + w.Text + "]"
 }
 
-// Text returns what a model reads of an observation: the words, with the notes
-// of the server around the output of a command, and the images as data URLs.
+// Text returns an observation for a model: the text, with the notes of the server around
+// the output of a command, and the images as data URLs.
 func Text(o Observation) (text string, images []string) {
 	switch o := o.(type) {
 	case RunObservation:

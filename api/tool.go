@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ToolCall is what a model asked for, as a controller hands it over: the body
-// of /v1/tools/call and /v1/tools/translate.
+// ToolCall is a tool call of a model, as a controller forwards it: the body of
+// /v1/tools/call and /v1/tools/translate.
 type ToolCall struct {
 	// Dialect is the family of tools that the model was given, such as
 	// "gemini"; empty means the default one.
@@ -17,7 +17,7 @@ type ToolCall struct {
 	// Name is the tool's.
 	Name string `json:"name"`
 	// Arguments is the text of a JSON object, as the model wrote it; it may be
-	// no JSON at all. Empty means that there were none.
+	// invalid JSON. Empty means no arguments.
 	Arguments string `json:"arguments"`
 	// ID is the model's name for the call, echoed in the answer; nil when absent.
 	ID *string `json:"tool_call_id,omitzero"`
@@ -97,8 +97,8 @@ func (s *scanner) arguments() (string, error) {
 	return said, nil
 }
 
-// EncodeToolCall returns the body of a tool call. It refuses what the other side
-// would.
+// EncodeToolCall returns the body of a tool call. It refuses a session and a timeout that
+// the server would refuse.
 func EncodeToolCall(c ToolCall) ([]byte, error) {
 	if _, err := checkLimits(c.Session, c.Timeout); err != nil {
 		return nil, fmt.Errorf("encoding the call of %s: %w", Excerpt(c.Name), err)
@@ -111,7 +111,7 @@ type ToolAnswer struct {
 	// Observation is for the model to read; in a translation it is nil where
 	// there is an action to run instead.
 	Observation Observation `json:"-"`
-	// Text is what a model reads of the observation, see [Text]. Encoding fills it in.
+	// Text is the observation for a model, see [Text]. Encoding sets it.
 	Text string `json:"text,omitzero"`
 	// SHA256 is the hash of the bytes of the file that was read or changed, or ""
 	// without such a file; when encoded, "" means the one in the observation.
@@ -121,15 +121,15 @@ type ToolAnswer struct {
 	ErrorCode string `json:"error_code,omitzero"`
 	// ID is the call's; nil when it had none.
 	ID *string `json:"tool_call_id,omitzero"`
-	// Repaired says what of the arguments was no JSON and what was made of it;
-	// nil when they were in order.
+	// Repaired lists the repairs of arguments that were invalid JSON; nil if they were
+	// valid.
 	Repaired []string `json:"repaired,omitzero"`
 }
 
 var toolAnswerShape = openShapeOf(ToolAnswer{})
 
 // EncodeToolAnswer returns the JSON of an observation with text and is_error beside it, and
-// sha256, error_code, tool_call_id and repaired as far as there are any.
+// sha256, error_code, tool_call_id and repaired if they are set.
 func EncodeToolAnswer(a ToolAnswer) ([]byte, error) {
 	w, err := wireOf(a.Observation)
 	if err != nil {
@@ -166,8 +166,7 @@ func DecodeToolAnswer(data []byte) (ToolAnswer, error) {
 	return a, nil
 }
 
-// hashOf returns the hash of the file that was read or changed, "" where there
-// is none.
+// hashOf returns the hash of the file that was read or changed, or "".
 func hashOf(o Observation) string {
 	switch o := o.(type) {
 	case ReadObservation:
@@ -181,10 +180,9 @@ func hashOf(o Observation) string {
 	}
 }
 
-// EncodeTranslation returns the JSON of a translation: {"action": …} with what
-// was repaired beside it, which is a body for execute_action; or where nothing
-// is to be run, a null action and the observation that answers the call. The
-// request's action is nil then.
+// EncodeTranslation returns the JSON of a translation: {"action": …} with the repairs
+// beside it, which is a body for execute_action. If the call runs nothing, and the
+// request's action is nil, it is a null action and the observation that answers the call.
 func EncodeTranslation(r Request, a ToolAnswer) ([]byte, error) {
 	a.SHA256 = ""
 	if r.Action != nil {

@@ -1,9 +1,9 @@
 package api
 
-// What a command that runs does, as [Waiting.For] says it.
+// The states of a running command, in [Waiting.For].
 const (
 	WaitsForInput      = "input"      // it waits for input on its terminal, or on the standard input of a program
-	WaitsBusy          = "busy"       // it waits for nothing: it runs
+	WaitsBusy          = "busy"       // it runs and does not wait
 	WaitsForDisk       = "disk"       // it waits in the kernel, most often for a disk, and no signal wakes it
 	WaitsStopped       = "stopped"    // a signal stopped it
 	WaitsForNetwork    = "network"    // it waits for the other side of a connection
@@ -17,25 +17,25 @@ const (
 	WaitsForChild      = "child"      // it waits for a child process
 )
 
-// Waiting is what the kernel knows of a command or a program that has not ended. It says
-// nothing that is guessed from a silence.
+// Waiting describes a running command or program by the state of its processes in the kernel.
+// It guesses nothing from missing output.
 type Waiting struct {
-	// For is what the process does that says most: one of the words above.
+	// For is the state of the most relevant process: one of the constants above.
 	For string `json:"for"`
-	// On is the file, the peer ("tcp 192.0.2.1:443") or the thing that For is about.
+	// On is the object of For: a file, a peer ("tcp 192.0.2.1:443"), or another one.
 	On string `json:"on,omitzero"`
-	// Or are other words for what wakes the process too, such as "network" for a program
-	// that waits for the terminal and a connection.
+	// Or are the other events that wake the process, such as "network" for a program that
+	// waits for the terminal and a connection.
 	Or []string `json:"or,omitzero"`
-	// PID and Command are the process and the start of its command line; absent where there
-	// is no process.
+	// PID and Command are the process and the start of its command line; absent without a
+	// process.
 	PID     int    `json:"pid,omitzero"`
 	Command string `json:"command,omitzero"`
-	// Holder is the process that holds the lock of a file, where the kernel says it.
+	// Holder is the process that holds the lock of a file, if the kernel reports it.
 	Holder int `json:"holder,omitzero"`
-	// Prompt is the last line of the output where input is waited for.
+	// Prompt is the last line of the output if the process waits for input.
 	Prompt string `json:"prompt,omitzero"`
-	// Silent is for how many seconds there was no output.
+	// Silent is the time since the last output in seconds.
 	Silent Float `json:"silent"`
 	// Processes are the others of the command, and those that the shell has in the
 	// background, at most 16; More counts the rest.
@@ -43,7 +43,7 @@ type Waiting struct {
 	More      int              `json:"more,omitzero"`
 	// Ports are the TCP ports that the process listens on.
 	Ports []int `json:"ports,omitzero"`
-	// Text says it in a sentence.
+	// Text is the same as a sentence.
 	Text string `json:"text"`
 }
 
