@@ -235,15 +235,10 @@ func (p *param) convert(v any) (any, bool) {
 		s, ok := v.(string)
 		return s, ok
 	case lineNumber:
-		n, ok := number(v)
-		whole, isWhole := api.Integral(string(n))
-		return strconv.Itoa(whole), ok && isWhole
+		n, ok := whole(v)
+		return strconv.Itoa(n), ok
 	case integer:
-		n, ok := number(v)
-		if !ok {
-			return nil, false
-		}
-		return api.Integral(string(n))
+		return whole(v)
 	case seconds:
 		n, ok := number(v)
 		x, err := n.Float64()
@@ -251,24 +246,9 @@ func (p *param) convert(v any) (any, bool) {
 	case flag:
 		return boolean(v)
 	case integers:
-		list, ok := list(v)
-		ns := make([]int, len(list))
-		for i, e := range list {
-			n, isNumber := number(e)
-			var whole bool
-			ns[i], whole = api.Integral(string(n))
-			ok = ok && isNumber && whole
-		}
-		return ns, ok
+		return listOf(v, whole)
 	case texts:
-		list, ok := list(v)
-		ss := make([]string, len(list))
-		for i, e := range list {
-			var isText bool
-			ss[i], isText = e.(string)
-			ok = ok && isText
-		}
-		return ss, ok
+		return listOf(v, func(e any) (string, bool) { s, ok := e.(string); return s, ok })
 	case objects:
 		return list(v)
 	case object:
@@ -302,6 +282,18 @@ func list(v any) ([]any, bool) {
 	}
 	l, ok := v.([]any)
 	return l, ok
+}
+
+// listOf takes a list whose elements can all be converted.
+func listOf[T any](v any, convert func(any) (T, bool)) ([]T, bool) {
+	elements, ok := list(v)
+	converted := make([]T, len(elements))
+	for i, e := range elements {
+		var fits bool
+		converted[i], fits = convert(e)
+		ok = ok && fits
+	}
+	return converted, ok
 }
 
 // wants says in words what the parameter takes.

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -25,7 +26,7 @@ type Definition struct {
 // that need none. An unknown dialect has none.
 func Definitions(dialect string, can func(action string) bool) []Definition {
 	list := []Definition{}
-	for _, t := range dialects[orDefault(dialect)] {
+	for _, t := range dialects[cmp.Or(dialect, Default)] {
 		if t.needs != "" && !can(t.needs) {
 			continue
 		}

@@ -119,6 +119,12 @@ func closesNext(rest string) bool {
 	return rest != "" && (rest[0] == '}' || rest[0] == ']')
 }
 
+// whole returns an integer, also out of a string.
+func whole(v any) (int, bool) {
+	n, _ := number(v) // "" for anything else, which is not an integer either
+	return api.Integral(string(n))
+}
+
 // number returns what came where a number is wanted, also out of a string.
 func number(v any) (json.Number, bool) {
 	switch v := v.(type) {

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -179,17 +180,10 @@ var taskTracker = tool{
 func (v values) tasks() []api.Task {
 	list := []api.Task{}
 	for i, item := range v.items("task_list") {
-		t := api.Task{ID: item.text("id"), Title: item.text("title"), Status: item.text("status"), Notes: item.text("notes")}
-		if t.ID == "" {
-			t.ID = "task-" + strconv.Itoa(i+1)
-		}
-		if t.Title == "" {
-			t.Title = "Untitled task"
-		}
-		if t.Status == "" {
-			t.Status = "todo"
-		}
-		list = append(list, t)
+		list = append(list, api.Task{
+			ID: cmp.Or(item.text("id"), "task-"+strconv.Itoa(i+1)), Title: cmp.Or(item.text("title"), "Untitled task"),
+			Status: cmp.Or(item.text("status"), "todo"), Notes: item.text("notes"),
+		})
 	}
 	return list
 }

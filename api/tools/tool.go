@@ -57,74 +57,40 @@ type param struct {
 	items  []param // of objects
 }
 
-// The values of optional arguments; zero values where they did not come.
-
-func (v values) text(name string) string {
-	s, _ := v[name].(string)
-	return s
-}
-
-func (v values) textOrNil(name string) *string {
-	if s, ok := v[name].(string); ok {
-		return &s
-	}
-	return nil
-}
-
-func (v values) flag(name string, def bool) bool {
-	if b, ok := v[name].(bool); ok {
-		return b
+// optional returns the value of an argument, or def without one.
+func optional[T any](v values, name string, def T) T {
+	if value, ok := v[name].(T); ok {
+		return value
 	}
 	return def
 }
 
-func (v values) integer(name string, def int) int {
-	if n, ok := v[name].(int); ok {
-		return n
-	}
-	return def
-}
-
-func (v values) integerOrNil(name string) *int {
-	if n, ok := v[name].(int); ok {
-		return &n
+// optionalOrNil returns the value of an argument, or nil without one.
+func optionalOrNil[T any](v values, name string) *T {
+	if value, ok := v[name].(T); ok {
+		return &value
 	}
 	return nil
 }
 
-func (v values) seconds(name string) *float64 {
-	if x, ok := v[name].(float64); ok {
-		return &x
-	}
-	return nil
-}
+func (v values) text(name string) string          { return optional(v, name, "") }
+func (v values) textOrNil(name string) *string    { return optionalOrNil[string](v, name) }
+func (v values) flag(name string, def bool) bool  { return optional(v, name, def) }
+func (v values) integer(name string, def int) int { return optional(v, name, def) }
+func (v values) integerOrNil(name string) *int    { return optionalOrNil[int](v, name) }
+func (v values) seconds(name string) *float64     { return optionalOrNil[float64](v, name) }
+func (v values) integers(name string) []int       { return optional[[]int](v, name, nil) }
+func (v values) texts(name string) []string       { return optional[[]string](v, name, nil) }
+func (v values) items(name string) []values       { return optional[[]values](v, name, nil) }
 
-func (v values) integers(name string) []int {
-	ns, _ := v[name].([]int)
-	return ns
-}
+var risks = map[string]api.Risk{"LOW": api.RiskLow, "MEDIUM": api.RiskMedium, "HIGH": api.RiskHigh}
 
-func (v values) texts(name string) []string {
-	ss, _ := v[name].([]string)
-	return ss
-}
-
-func (v values) items(name string) []values {
-	items, _ := v[name].([]values)
-	return items
-}
-
-// common is what every call may carry. A risk that is no risk is dropped, as
-// the original does.
+// common returns the arguments that every tool accepts. Any other risk is dropped, as the
+// original does.
 func (v values) common() api.Common {
-	c := api.Common{Thought: v.text("thought"), SecurityRisk: -1}
-	switch risk, _ := v["security_risk"].(string); risk {
-	case "LOW":
-		c.SecurityRisk = 0
-	case "MEDIUM":
-		c.SecurityRisk = 1
-	case "HIGH":
-		c.SecurityRisk = 2
+	c := api.Common{Thought: v.text("thought"), SecurityRisk: api.RiskUnknown}
+	if risk, ok := risks[v.text("security_risk")]; ok {
+		c.SecurityRisk = risk
 	}
 	return c
 }

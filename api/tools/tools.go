@@ -6,8 +6,10 @@
 package tools
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,25 +64,13 @@ func Parse(dialect, name, arguments string) (Call, *Error) {
 
 // Dialects returns the names of the dialects, sorted.
 func Dialects() []string {
-	names := make([]string, 0, len(dialects))
-	for name := range dialects {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(dialects))
 }
 
 // Known tells whether there is a dialect of that name; the empty one is Default.
 func Known(dialect string) bool {
-	_, ok := dialects[orDefault(dialect)]
+	_, ok := dialects[cmp.Or(dialect, Default)]
 	return ok
-}
-
-func orDefault(dialect string) string {
-	if dialect == "" {
-		return Default
-	}
-	return dialect
 }
 
 // dialects is the table of everything that a model may say.
@@ -94,7 +84,7 @@ var dialects = map[string][]tool{
 
 // find looks a tool up by its name or another that it is known by.
 func find(dialect, name string) (*tool, *Error) {
-	dialect = orDefault(dialect)
+	dialect = cmp.Or(dialect, Default)
 	tools, ok := dialects[dialect]
 	if !ok {
 		return nil, &Error{Code: UnknownTool, Text: fmt.Sprintf("dialect %s is unknown; dialects are %s", api.Excerpt(dialect), strings.Join(Dialects(), ", "))}
