@@ -23,7 +23,7 @@ import (
 // docURL names the document for the schema compiler; nothing is fetched.
 const docURL = "https://actiond.invalid/openapi.json"
 
-// Spec is the OpenAPI document, ready to judge requests and answers. It may be
+// Spec is the OpenAPI document, compiled to validate requests and answers. It may be
 // used concurrently.
 type Spec struct {
 	operations map[Route]operation
@@ -49,7 +49,7 @@ type Example struct {
 	Body []byte
 }
 
-// operation is what the document says of a route.
+// operation describes a route.
 type operation struct {
 	open    bool
 	request media
@@ -115,14 +115,14 @@ func (s *Spec) Routes() []Route {
 	})
 }
 
-// Open reports whether a route asks for no key.
+// Open reports whether a route requires no key.
 func (s *Spec) Open(r Route) bool { return s.operations[r].open }
 
 // Examples returns every example of the document.
 func (s *Spec) Examples() []Example { return s.examples }
 
-// CheckResponse says what in an answer the document does not allow: the route,
-// its status, its content type or its body. path is the template.
+// CheckResponse validates the route, the status, the content type and the body of an
+// answer. path is the template.
 func (s *Spec) CheckResponse(method, path string, status int, contentType string, body []byte) error {
 	where := fmt.Sprintf("%s %s: %d", method, path, status)
 	op, ok := s.operations[Route{method, path}]
@@ -145,7 +145,7 @@ func (s *Spec) CheckResponse(method, path string, status int, contentType string
 	return nil
 }
 
-// CheckRequest says what in a request the document does not allow.
+// CheckRequest validates a request.
 func (s *Spec) CheckRequest(method, path, contentType string, body []byte) error {
 	op, ok := s.operations[Route{method, path}]
 	if !ok {
@@ -157,7 +157,7 @@ func (s *Spec) CheckRequest(method, path, contentType string, body []byte) error
 	return nil
 }
 
-// Check judges JSON by a schema of the document's components.
+// Check validates JSON by a schema of the document's components.
 func (s *Spec) Check(schema string, body []byte) error {
 	sch, ok := s.schemas[schema]
 	if !ok {
@@ -188,7 +188,7 @@ func (m media) check(contentType string, body []byte) error {
 	return nil
 }
 
-// validateLines judges what follows the prefix in each line that has it.
+// validateLines validates the text after the prefix in each line that has it.
 func validateLines(schema *jsonschema.Schema, prefix string, body []byte) error {
 	for line := range bytes.Lines(body) {
 		data, found := bytes.CutPrefix(line, []byte(prefix))
@@ -233,7 +233,7 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// child follows a name, and the reference that may stand there.
+// child follows a name, and a reference in its place.
 func (r *reader) child(n node, name string) (node, bool) {
 	v, ok := n.value[name]
 	if !ok {

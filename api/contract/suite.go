@@ -9,13 +9,13 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Do carries out one action: an executor, or a client of one.
+// Do runs one action. It is a method of an executor or of a client.
 type Do func(ctx context.Context, req api.Request) (api.Observation, error)
 
-// Suite is what every floor must keep: it is run on the executor, through
-// HTTP, and on a container, and where it fails tells which floor is wrong. dir
-// is an absolute directory of the sandbox that commands and files may change,
-// and that is empty. A shell of the name "suite" is used.
+// Suite tests the contract of actions. It runs on the executor, through HTTP, and on a
+// container; the first that fails is the layer with the fault. dir is an empty absolute
+// directory of the sandbox that commands and files may change. The suite uses a session
+// named "suite".
 func Suite(t *testing.T, do Do, dir string) {
 	t.Helper()
 	s := &suite{do: do, dir: dir}
@@ -324,7 +324,7 @@ func (s *suite) editor(t *testing.T) {
 	s.sh(t, "cat "+path, 0, "one\nlast")
 }
 
-// missing: what a sandbox may not have is answered with an observation.
+// missing tests that actions of missing engines are answered with an observation.
 func (s *suite) missing(t *testing.T) {
 	if o := s.observe(t, api.IPythonAction{Code: "1", IncludeExtra: true}, 60); o.Kind() != "error" && o.Kind() != "run_ipython" {
 		t.Errorf("notebook: got %+v", o)

@@ -12,7 +12,7 @@ import (
 
 // values are checked arguments by the names of their parameters: string, bool,
 // int, float64, []int, []string, []values, or for a free object map[string]any.
-// What did not come, or came as null, is not there.
+// Absent arguments and nulls are left out.
 type values map[string]any
 
 // check finds the values of a tool's parameters, or the first complaint in the
@@ -32,7 +32,7 @@ type checker struct {
 	command bool // some are needed by some values of "command" alone
 }
 
-// complaint says what is wrong with a member.
+// complaint is an error in a member.
 type complaint struct{ code, text string }
 
 func complain(code, format string, args ...any) *complaint {
@@ -69,7 +69,7 @@ func (c *checker) check(members map[string]any) (values, *complaint) {
 	return v, nil
 }
 
-// required finds the first parameter that must come and did not.
+// required finds the first required parameter that is missing.
 func (c *checker) required(members map[string]any) *complaint {
 	for i := range c.params {
 		if p := &c.params[i]; p.required {
@@ -91,8 +91,8 @@ func (c *checker) required(members map[string]any) *complaint {
 	return nil
 }
 
-// missing says that an argument is missing, and which of those that came may
-// be a misspelling of it.
+// missing reports a missing argument, and names the sent one that may be a misspelling
+// of it.
 func (c *checker) missing(p *param, members map[string]any, why string) *complaint {
 	text := fmt.Sprintf("%s %q is missing: %s", c.label, p.name, why)
 	if like := closest(p.name, c.unknownNames(members)); like != "" {
@@ -101,7 +101,7 @@ func (c *checker) missing(p *param, members map[string]any, why string) *complai
 	return complain(MissingArgument, "%s; allowed are %s", text, c.allowed())
 }
 
-// unknown finds the first member, by name, that is no parameter, or that comes
+// unknown finds the first member, by name, that is not a parameter, or that was sent
 // a second time under another name.
 func (c *checker) unknown(members map[string]any) *complaint {
 	if names := c.unknownNames(members); len(names) > 0 {
@@ -138,7 +138,7 @@ func (c *checker) unknownNames(members map[string]any) []string {
 	return names
 }
 
-// names are those that a model may use.
+// names returns the names that are offered to a model.
 func (c *checker) names() []string {
 	var names []string
 	for i := range c.params {
@@ -164,7 +164,7 @@ func (c *checker) allowed() string {
 	return strings.Join(words, ", ")
 }
 
-// value judges a value of the right type.
+// value checks a value of the right type.
 func (c *checker) value(p *param, v values, members map[string]any) *complaint {
 	name, _ := p.find(members)
 	sent := members[name]
@@ -221,14 +221,14 @@ func (p *param) find(members map[string]any) (name string, ok bool) {
 	return p.name, false
 }
 
-// excused says that what came instead makes up for the parameter.
+// excused reports whether the argument was sent that replaces the parameter.
 func (p *param) excused(members map[string]any) bool {
 	_, came := members[p.unless]
 	return p.unless != "" && came
 }
 
-// convert makes a Go value of what came. Booleans, numbers and lists are taken
-// out of strings.
+// convert converts an argument to its Go value. Booleans, numbers and lists may be
+// strings.
 func (p *param) convert(v any) (any, bool) {
 	switch p.kind {
 	case text:
@@ -259,7 +259,7 @@ func (p *param) convert(v any) (any, bool) {
 	}
 }
 
-// boolean takes true and false, also as words.
+// boolean accepts true and false, also as strings.
 func boolean(v any) (b, ok bool) {
 	switch v := v.(type) {
 	case bool:
@@ -275,7 +275,7 @@ func boolean(v any) (b, ok bool) {
 	return false, false
 }
 
-// list takes a list, also as JSON in a string.
+// list accepts a list, also as JSON in a string.
 func list(v any) ([]any, bool) {
 	if s, ok := v.(string); ok {
 		v, _ = api.DecodeJSON(s)
@@ -296,7 +296,7 @@ func listOf[T any](v any, convert func(any) (T, bool)) ([]T, bool) {
 	return converted, ok
 }
 
-// wants says in words what the parameter takes.
+// wants describes the values of the parameter.
 func (p *param) wants() string {
 	switch p.kind {
 	case text:
@@ -331,16 +331,16 @@ func (p *param) wants() string {
 	}
 }
 
-// closest returns the word that is most like the one that came, "" where none
-// is like it.
+// closest returns the word that is most similar to the sent one, or "" if none is
+// similar.
 func closest(came string, words []string) string {
 	best, least := "", math.MaxInt
-	a := squash(came)
+	a := normalizeName(came)
 	if len(a) > 64 { // no name is that long
 		return ""
 	}
 	for _, w := range words {
-		b := squash(w)
+		b := normalizeName(w)
 		d := distance(a, b)
 		if a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a)) {
 			d = min(d, 1)
@@ -352,8 +352,9 @@ func closest(came string, words []string) string {
 	return best
 }
 
-// squash leaves out how words are told apart: fileText and file_text are alike.
-func squash(s string) string {
+// normalizeName returns a name in lower case without separators: fileText and file_text
+// are equal.
+func normalizeName(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
 }
 

@@ -10,24 +10,23 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Message is a message of OpenAI's chat completions API, which many servers of
-// models speak. One that came from there goes back as it came, also what is not
-// here.
+// Message is a message of OpenAI's chat completions API, which many model servers
+// implement. A message that was read from there is encoded unchanged, with the members
+// that this type does not have.
 type Message struct {
-	// Role is who speaks: "system", "user", "assistant" or "tool".
+	// Role is the author: "system", "user", "assistant" or "tool".
 	Role    string
 	Content string
 	// Calls are the tool calls of a model, in its order. They name no dialect,
 	// session or timeout.
 	Calls []api.ToolCall
-	// CallID names the call that a message of a tool answers; nil: it has no name.
+	// CallID is the id of the call that a message of a tool answers; nil without an id.
 	CallID *string
 
-	came json.RawMessage // nil: it is from here
+	came json.RawMessage // the message as it was read; nil for a new one
 }
 
-// MarshalJSON returns the message as the API takes it. Calls are left out of one
-// that did not come from there.
+// MarshalJSON returns the message for the API. A new message is encoded without Calls.
 func (m Message) MarshalJSON() ([]byte, error) {
 	if m.came != nil {
 		return m.came, nil
@@ -39,8 +38,8 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	}{m.Role, m.Content, m.CallID})
 }
 
-// Completion reads the message in an answer of /chat/completions. The error
-// quotes what is there in its place.
+// Completion reads the message in an answer of /chat/completions. The error quotes an
+// answer without a message.
 func Completion(body []byte) (Message, error) {
 	if len(body) == 0 {
 		return Message{}, errors.New("the model's API answered nothing")
@@ -82,14 +81,14 @@ func readMessage(data json.RawMessage) (m Message, ok bool) {
 	return m, true
 }
 
-// words are the content of a message: a text, or a list of parts.
+// words returns the text of a message, whose content is a string or a list of parts.
 func words(content json.RawMessage) string {
 	var text string
 	if json.Unmarshal(content, &text) == nil {
 		return text
 	}
 	var parts []struct{ Text string }
-	_ = json.Unmarshal(content, &parts) // what is no part has no words
+	_ = json.Unmarshal(content, &parts) // anything else has no text
 	var all strings.Builder
 	for _, part := range parts {
 		all.WriteString(part.Text)
@@ -97,7 +96,7 @@ func words(content json.RawMessage) string {
 	return all.String()
 }
 
-// written is the text of arguments, which some servers send as the object itself.
+// written returns the text of arguments, which some servers send as an object.
 func written(arguments json.RawMessage) string {
 	var text string
 	if arguments == nil || json.Unmarshal(arguments, &text) == nil {
@@ -106,10 +105,9 @@ func written(arguments json.RawMessage) string {
 	return string(arguments)
 }
 
-// Answer carries out the calls of a model one after the other, by a function
-// such as CallTool of a client, and returns the messages with their
-// results for the model; none where it called nothing. seconds bounds the wait for
-// each call; 0 sets no bound. An error is one of call, and ends the rest.
+// Answer runs the calls of a model one after the other, by a function such as CallTool of
+// a client, and returns a message with the result of each, none without calls. seconds
+// bounds the wait for each call; 0 sets no bound. An error of call ends it.
 func (m Message) Answer(ctx context.Context, seconds float64, call func(context.Context, api.ToolCall) (api.ToolAnswer, error)) ([]Message, error) {
 	var answers []Message
 	for _, c := range m.Calls {

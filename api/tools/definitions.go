@@ -8,22 +8,21 @@ import (
 	"strings"
 )
 
-// Definition is what a model reads about a tool.
+// Definition describes a tool for a model.
 type Definition struct {
 	Name        string
 	Description string
 	// Schema is the JSON Schema of the arguments.
 	Schema json.RawMessage
-	// Action is the kind of the actions that the tool carries out, "" where it touches nothing in
-	// the sandbox.
+	// Action is the kind of the tool's actions, "" if it does not use the sandbox.
 	Action string
 
 	params []param
 }
 
-// Definitions returns the tools of a dialect that a sandbox has: those for which
-// can says true of the action that they need, such as "run_ipython", and those
-// that need none. An unknown dialect has none.
+// Definitions returns the tools of a dialect that a sandbox supports: those that need an
+// action, such as "run_ipython", for which can returns true, and those that need none. An
+// unknown dialect has no tools.
 func Definitions(dialect string, can func(action string) bool) []Definition {
 	list := []Definition{}
 	for _, t := range dialects[cmp.Or(dialect, Default)] {
@@ -41,9 +40,8 @@ func Definitions(dialect string, can func(action string) bool) []Definition {
 // Formats are the formats of EncodeDefinitions, the default one first.
 var Formats = []string{"openai", "anthropic", "gemini", "mcp"}
 
-// EncodeDefinitions returns the JSON {"tools": [...]} with definitions as a
-// model API takes them; an empty format is the default one. The error says that
-// there is no such format.
+// EncodeDefinitions returns the JSON {"tools": [...]} in the format of a model API; an
+// empty format is the default one. An unknown format is an error.
 func EncodeDefinitions(list []Definition, format string) ([]byte, error) {
 	tools := make([]any, 0, len(list))
 	for _, d := range list {
@@ -139,8 +137,8 @@ func typeName(name string, forGemini bool) string {
 	return name
 }
 
-// ordered is a JSON object whose members keep their order, so that a person
-// finds the name first.
+// ordered is a JSON object whose members keep their order, with the name first for human
+// readers.
 type ordered []member
 
 type member struct {

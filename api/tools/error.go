@@ -6,7 +6,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// The machine words for what can be wrong with a call before anything ran.
+// The codes of errors in a call, before anything ran.
 const (
 	InvalidJSON     = "invalid_json"
 	UnknownTool     = "unknown_tool"
@@ -15,7 +15,7 @@ const (
 	InvalidArgument = "invalid_argument"
 )
 
-// Error says what is wrong with a call: nothing was done.
+// Error is an error in a call: nothing was done.
 type Error struct {
 	// Code is one of the constants.
 	Code string
@@ -26,7 +26,7 @@ type Error struct {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Observation is the error as an answer to the call.
+// Observation returns the error as an answer to the call.
 func (e *Error) Observation() api.Observation {
 	return api.ErrorObservation{Content: e.Text, Code: e.Code}
 }
@@ -36,7 +36,7 @@ func (t *tool) problem(code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf("tool %q: ", t.name) + fmt.Sprintf(format, args...)}
 }
 
-// missingError says that an argument is missing which only some calls need.
+// missingError reports a missing argument that only some calls need.
 type missingError string
 
 func (e missingError) Error() string { return string(e) }

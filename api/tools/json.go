@@ -12,8 +12,8 @@ import (
 // with a whole body.
 const maxArguments = 64 << 20
 
-// parseArguments reads the arguments of a call: strictly first, and where that
-// fails with the repairs that leave no other reading. The error continues "the
+// parseArguments reads the arguments of a call: strictly first, and if that fails with
+// unambiguous repairs. The error continues "the
 // arguments".
 func parseArguments(text string) (members map[string]any, repaired []string, err error) {
 	if len(text) > maxArguments {
@@ -43,9 +43,9 @@ func parseArguments(text string) (members map[string]any, repaired []string, err
 	return nil, nil, fmt.Errorf("must be a JSON object, got %s", api.Describe(v))
 }
 
-// repair reads a text that is JSON but for a code fence around it, raw line
-// ends and tabs in its strings, and commas before closing brackets. repaired is
-// nil where it is not.
+// repair reads a text that is JSON except for a code fence around it, raw line ends and
+// tabs in its strings, and commas before closing brackets. repaired is nil for any other
+// text.
 func repair(text string) (v any, repaired []string) {
 	note := func(changed bool, what string) {
 		if changed {
@@ -67,7 +67,7 @@ func repair(text string) (v any, repaired []string) {
 	return v, repaired
 }
 
-// unfence takes off a Markdown code fence that surrounds the whole text.
+// unfence removes a Markdown code fence around the whole text.
 func unfence(text string) (inner string, fenced bool) {
 	const fence = "```"
 	inner, opened := strings.CutPrefix(text, fence)
@@ -75,7 +75,7 @@ func unfence(text string) (inner string, fenced bool) {
 	if !opened || !closed {
 		return text, false
 	}
-	// What follows on the line of the fence is the name of a language.
+	// The rest of the fence's line is the name of a language.
 	first, rest, ok := strings.Cut(inner, "\n")
 	if ok && strings.Trim(first, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \t\r") == "" {
 		inner = rest
@@ -84,8 +84,8 @@ func unfence(text string) (inner string, fenced bool) {
 }
 
 // escapeRaw escapes line ends and tabs inside strings, and drops commas before
-// closing brackets outside of them. It looks at quotes and backslashes alone:
-// whether the result is JSON is for the parser to say.
+// closing brackets outside of them. It only looks at quotes and backslashes;
+// the parser decides whether the result is JSON.
 func escapeRaw(text string) (fixed string, raw, commas bool) {
 	var b strings.Builder
 	b.Grow(len(text) + len(text)/16)
@@ -113,7 +113,7 @@ func escapeRaw(text string) (fixed string, raw, commas bool) {
 	return b.String(), raw, commas
 }
 
-// closesNext tells whether a closing bracket follows after white space.
+// closesNext reports whether a closing bracket follows after white space.
 func closesNext(rest string) bool {
 	rest = strings.TrimLeft(rest, " \t\r\n")
 	return rest != "" && (rest[0] == '}' || rest[0] == ']')
@@ -125,7 +125,7 @@ func whole(v any) (int, bool) {
 	return api.Integral(string(n))
 }
 
-// number returns what came where a number is wanted, also out of a string.
+// number returns a number, also out of a string.
 func number(v any) (json.Number, bool) {
 	switch v := v.(type) {
 	case json.Number:

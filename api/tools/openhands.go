@@ -84,8 +84,8 @@ var openHands = []tool{
 	taskTracker,
 }
 
-// legacy are the actions of the agent hub: controllers of that age send them,
-// in any dialect, and no sandbox has anything to do for them.
+// legacy are the actions of the agent hub. Old controllers send them, in any dialect,
+// and they do nothing in a sandbox.
 var legacy = []tool{
 	hubAction("message", param{name: "content", kind: text, required: true}, param{name: "file_urls", kind: anything},
 		param{name: "image_urls", aliases: []string{"images_urls"}, kind: anything}, param{name: "wait_for_response", kind: flag}),
@@ -110,7 +110,7 @@ var legacy = []tool{
 	finish,
 }
 
-// hubAction is an action that is answered with nothing.
+// hubAction is an action with an empty answer.
 func hubAction(name string, params ...param) tool {
 	return tool{
 		name: name, params: append(params, thought, silentRisk),
@@ -213,5 +213,5 @@ func anyDepth(pattern string) string {
 	return "**/" + pattern
 }
 
-// summary is what models of the SDK say about each call; carried nowhere.
+// summary is a description of the call by models of the SDK; it is dropped.
 var summary = param{name: "summary", kind: text, hidden: true}

@@ -9,22 +9,21 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// What several dialects have in common.
+// Parts that several dialects share.
 
-// risk is accepted by every tool; what is no risk is dropped.
+// risk is accepted by every tool; unknown risks are dropped.
 var risk = param{
 	name: "security_risk", kind: anything, enum: []string{"LOW", "MEDIUM", "HIGH"},
 	about: "How much harm the call could do: LOW changes nothing or only what the task is about, MEDIUM changes other things in the sandbox, HIGH reaches out of it or cannot be undone.",
 }
 
-// silentRisk is risk for the dialects whose schemas do not know it.
+// silentRisk is risk for the dialects whose schemas do not have it.
 var silentRisk = param{name: "security_risk", kind: anything, hidden: true}
 
-// thought is what the model said before; carried and not used.
+// thought is the model's text before the call; it is passed on and not used.
 var thought = param{name: "thought", kind: text, hidden: true}
 
-// ifSHA256 makes any edit conditional. No dialect's schema has it: controllers
-// add it.
+// ifSHA256 makes any edit conditional. No dialect's schema has it; controllers add it.
 var ifSHA256 = param{name: "if_sha256", kind: text, hidden: true}
 
 // edits are several replacements of one file, all made or none.
@@ -60,8 +59,7 @@ func do(a api.Action) (Call, error) { return Call{Action: a}, nil }
 // answer is a call that runs nothing.
 func answer(o api.Observation) (Call, error) { return Call{Answer: o}, nil }
 
-// commandLimit runs a command with the model's limit, through which it may be
-// silent.
+// commandLimit runs a command with the model's timeout, without the soft timeout.
 func commandLimit(a api.RunAction, v values) (Call, error) {
 	limit := v.seconds("timeout")
 	a.Blocking = limit != nil && *limit != 0
@@ -114,7 +112,7 @@ func (v values) edit(dialect api.Dialect) (Call, error) {
 
 // Tools that touch no sandbox.
 
-// thoughtLogged is the protocol's word (docs/openhands.md, section 3).
+// thoughtLogged is the protocol's text (docs/openhands.md, section 3).
 const thoughtLogged = "Your thought has been logged."
 
 var think = tool{
@@ -176,7 +174,7 @@ var taskTracker = tool{
 	},
 }
 
-// tasks completes what a task list leaves out, as the original does.
+// tasks sets the defaults of a task list, as the original does.
 func (v values) tasks() []api.Task {
 	list := []api.Task{}
 	for i, item := range v.items("task_list") {

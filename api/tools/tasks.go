@@ -12,16 +12,15 @@ import (
 // sessions.
 const maxLists = 64
 
-// Tasks keeps the task list of each session, so that a model which asks for
-// the list finds what it wrote. The zero value is ready, and may be used
-// concurrently.
+// Tasks keeps the task list of each session, so that a model can read the list that it
+// wrote. The zero value is ready, and may be used concurrently.
 type Tasks struct {
 	mu    sync.Mutex
 	lists map[string][]api.Task
 }
 
-// Answer completes the observation of a call that runs nothing: a plan is kept,
-// a view shows what was kept. Other observations are returned as they are.
+// Answer completes the observation of a call that runs nothing: it stores a plan, and
+// shows the stored one for a view. Other observations are returned unchanged.
 func (t *Tasks) Answer(session string, o api.Observation) api.Observation {
 	tracking, ok := o.(api.TaskTrackingObservation)
 	if !ok {

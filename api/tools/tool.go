@@ -5,17 +5,17 @@ import "github.com/actiond/actiond/api"
 // tool is one thing that a model may call.
 type tool struct {
 	name string
-	// also are other names that it is known by and that are not offered.
+	// also are other names that are accepted and not offered.
 	also []string
-	// about is the description for the model: what, when, limits.
+	// about is the description for the model: purpose, use, limits.
 	about string
-	// example is the text of arguments that pass, shown in the description.
+	// example is the text of valid arguments, shown in the description.
 	example string
 	params  []param
-	// needs is the action that a sandbox must be capable of for the tool to be
-	// offered, "" for none.
+	// needs is the action that a sandbox must support for the tool to be offered, ""
+	// for none.
 	needs string
-	// build makes the call of checked values. The error is a wrong value.
+	// build makes a call from checked values. The error reports a wrong value.
 	build func(v values) (Call, error)
 }
 
@@ -25,7 +25,7 @@ type kind int
 const (
 	text kind = iota
 	integer
-	lineNumber // an integer that is judged where the file is known
+	lineNumber // an integer that the editor checks
 	seconds
 	flag
 	integers
@@ -40,17 +40,17 @@ type param struct {
 	name    string
 	aliases []string
 	kind    kind
-	// required arguments must come, unless the one of that name does; neededBy
-	// are the values of "command" that want this one.
+	// required arguments must be sent, unless the one named by unless is; neededBy are
+	// the values of "command" that require this one.
 	required bool
 	unless   string
 	neededBy []string
-	// hidden arguments are understood and not offered.
+	// hidden arguments are accepted and not offered.
 	hidden bool
 	about  string
 	enum   []string // of a text
-	// words makes a flag travel as one of the strings "true" and "false" in the
-	// schema, as some models were trained to send it.
+	// words makes a flag one of the strings "true" and "false" in the schema, as some
+	// models were trained to send it.
 	words  bool
 	min    *int    // of an integer
 	length int     // of integers, 0 for any

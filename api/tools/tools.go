@@ -1,8 +1,6 @@
-// Package tools turns what a model says into what a sandbox does: a tool
-// name and arguments, in the dialect that the family of the model was trained
-// on, become an action. It holds the one table of dialects and tools, from
-// which the definitions for model APIs are made as well, and knows nothing
-// about who carries actions out.
+// Package tools turns tool calls of models into actions: a tool name and arguments in
+// the dialect that the model family was trained on. It holds the table of dialects and
+// tools, and makes the definitions for model APIs from it. It does not run actions.
 package tools
 
 import (
@@ -19,26 +17,24 @@ import (
 // Default is the dialect of calls that name none.
 const Default = "openhands"
 
-// Call is a tool call that was understood and passed every check that needs no
-// sandbox.
+// Call is a parsed tool call that passed every check that needs no sandbox.
 type Call struct {
-	// Action is what is to be done, nil where nothing is.
+	// Action is the action to run, nil without one.
 	Action api.Action
-	// Timeout is the limit in seconds that the model asked for, nil for none.
+	// Timeout is the model's timeout in seconds, nil for none.
 	Timeout *float64
-	// Answer is the observation of a call with nothing to do, nil otherwise.
+	// Answer is the observation of a call without an action, otherwise nil.
 	Answer api.Observation
-	// Repaired says in a sentence each what of the arguments was no JSON and
-	// what was made of it; nil when they were in order.
+	// Repaired lists, in a sentence each, the repairs of arguments that were invalid JSON;
+	// nil if they were valid.
 	Repaired []string
 }
 
-// Parse understands one tool call. arguments is the text of a JSON object, as
-// the model wrote it; empty, it is an object without members. An empty dialect
-// is Default. Checks come in this order: the tool is known, the arguments
-// parse, the required ones are there, there are no others, their types, their
-// values. The error is meant for the model: it names the tool, the argument,
-// what came and what is allowed. Parse may be called concurrently.
+// Parse parses one tool call. arguments is the text of a JSON object, as the model
+// wrote it; "" is an empty object. An empty dialect is Default. The checks are, in this
+// order: the name of the tool, the syntax of the arguments, missing ones, unknown ones,
+// their types, their values. The error is for the model: it names the tool, the argument,
+// its value and the allowed values. Parse may be called concurrently.
 func Parse(dialect, name, arguments string) (Call, *Error) {
 	t, problem := find(dialect, name)
 	if problem != nil {
@@ -67,13 +63,13 @@ func Dialects() []string {
 	return slices.Sorted(maps.Keys(dialects))
 }
 
-// Known tells whether there is a dialect of that name; the empty one is Default.
+// Known reports whether a dialect exists; the empty one is Default.
 func Known(dialect string) bool {
 	_, ok := dialects[cmp.Or(dialect, Default)]
 	return ok
 }
 
-// dialects is the table of everything that a model may say.
+// dialects is the table of all tools that a model may call.
 var dialects = map[string][]tool{
 	Default:                        openHands,
 	string(api.DialectOpenHandsV1): openHandsV1,
@@ -82,7 +78,7 @@ var dialects = map[string][]tool{
 	string(api.DialectAnthropic):   anthropic,
 }
 
-// find looks a tool up by its name or another that it is known by.
+// find looks a tool up by one of its names.
 func find(dialect, name string) (*tool, *Error) {
 	dialect = cmp.Or(dialect, Default)
 	tools, ok := dialects[dialect]
