@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -209,13 +210,13 @@ func observationOf(sent, extras members) (Observation, error) {
 		o.Outcome, o.Failure = OutcomeOf(o)
 		return o, nil
 	case ReadObservation:
-		o.Code = seen.Code
+		o.Code, o.ImplSource = seen.Code, cmp.Or(o.ImplSource, implDefault)
 		return o, nil
 	case WriteObservation:
 		o.Diff = diff
 		return o, nil
 	case EditObservation:
-		o.Code = seen.Code
+		o.Code, o.ImplSource = seen.Code, cmp.Or(o.ImplSource, implEditor)
 		return o, nil
 	case ErrorObservation:
 		o.Code = seen.Code

@@ -298,6 +298,8 @@ func TestDecodeObservation(t *testing.T) {
 		{"unknown metadata is ignored", `{"observation":"run","extras":{"command":"ls","metadata":{"exit_code":3,"load":1}}}`, api.RunObservation{Command: "ls", Outcome: api.OutcomeFailed, Code: api.CodeFailed, Metadata: api.RunMetadata{ExitCode: 3, PID: -1}}, ""},
 		{"read without source", `{"observation":"read","content":"a","extras":{"path":"/a"},"outcome":"finished"}`, api.ReadObservation{Content: "a", Path: "/a", ImplSource: "default"}, ""},
 		{"edit without source", `{"observation":"edit","extras":{},"outcome":"finished"}`, api.EditObservation{ImplSource: "llm_based_edit"}, ""},
+		{"read with an empty source", `{"observation":"read","extras":{"path":"/a","impl_source":""}}`, api.ReadObservation{Path: "/a", ImplSource: "default"}, ""},
+		{"edit with an empty source", `{"observation":"edit","extras":{"impl_source":""}}`, api.EditObservation{ImplSource: "oh_aci"}, ""},
 		{"a diff that is not a write's", `{"observation":"null","diff":5}`, api.NullObservation{}, ""},
 		{"half of a pair", `{"observation":"think","content":"a\ud800b"}`, api.ThinkObservation{Content: "a\ufffdb"}, ""},
 		{"the last of equal names", `{"observation":"think","content":"a","content":"b"}`, api.ThinkObservation{Content: "b"}, ""},
