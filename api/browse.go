@@ -66,14 +66,10 @@ type BrowseObservation struct {
 func (BrowseObservation) Kind() string { return "browse" }
 
 func (o BrowseObservation) wire() wire {
-	o = o.withLists()
-	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: extrasOf(o)}
+	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: extrasOf(o.filled())}
 }
 
-func (o BrowseObservation) filled() Observation { return o.withLists() }
-
-// withLists has empty lists where o has nil.
-func (o BrowseObservation) withLists() BrowseObservation {
+func (o BrowseObservation) filled() Observation {
 	o.GoalImageURLs, o.OpenPagesURLs = orEmpty(o.GoalImageURLs), orEmpty(o.OpenPagesURLs)
 	return o
 }

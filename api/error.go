@@ -83,25 +83,17 @@ func Challenge(e *Error) string {
 }
 
 // BadRequest refuses a wrong request.
-func BadRequest(detail string) *Error {
-	return &Error{Status: http.StatusBadRequest, Detail: detail}
-}
+func BadRequest(detail string) *Error { return &Error{Status: http.StatusBadRequest, Detail: detail} }
 
 // NotFound refuses a request for a thing that does not exist.
-func NotFound(detail string) *Error {
-	return &Error{Status: http.StatusNotFound, Detail: detail}
-}
+func NotFound(detail string) *Error { return &Error{Status: http.StatusNotFound, Detail: detail} }
 
 // TooMany refuses a request because of load: nothing was done, and the caller may try
 // again later.
-func TooMany(detail string) *Error {
-	return &Error{Status: http.StatusTooManyRequests, Detail: detail}
-}
+func TooMany(detail string) *Error { return &Error{Status: http.StatusTooManyRequests, Detail: detail} }
 
 // Conflict refuses a request that does not fit the current state.
-func Conflict(detail string) *Error {
-	return &Error{Status: http.StatusConflict, Detail: detail}
-}
+func Conflict(detail string) *Error { return &Error{Status: http.StatusConflict, Detail: detail} }
 
 // Unmet refuses a request whose own condition does not hold.
 func Unmet(detail string) *Error {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/go-json-experiment/json"
 )
@@ -59,7 +58,7 @@ func (r MCPResult) Text() string {
 // an object of version 2.0 with a method, or with an id and a result or an error.
 func CheckMCPMessage(body []byte) error {
 	if err := checkMessage(body); err != nil {
-		return &Error{Status: http.StatusBadRequest, Detail: "Could not parse message: " + err.Error()}
+		return BadRequest("Could not parse message: " + err.Error())
 	}
 	return nil
 }

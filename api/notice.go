@@ -103,13 +103,10 @@ func (t *Task) UnmarshalJSON(data []byte) (err error) {
 func (TaskTrackingObservation) Kind() string { return "task_tracking" }
 
 func (o TaskTrackingObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o.withLists())}
+	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o.filled())}
 }
 
-func (o TaskTrackingObservation) filled() Observation { return o.withLists() }
-
-// withLists has an empty list where o has nil.
-func (o TaskTrackingObservation) withLists() TaskTrackingObservation {
+func (o TaskTrackingObservation) filled() Observation {
 	if o.Tasks == nil {
 		o.Tasks = []Task{}
 	}

@@ -61,7 +61,7 @@ func extrasOf(o Observation) any {
 	return reflect.NewAt(observationShapes[o.Kind()].plain(), v.UnsafePointer()).Interface() // Convert compares all fields
 }
 
-// filler is an observation whose nil lists travel as empty ones.
+// filler is an observation whose nil lists are encoded as empty ones, which filled sets.
 type filler interface {
 	filled() Observation
 }

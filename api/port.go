@@ -1,8 +1,6 @@
 package api
 
 import (
-	"fmt"
-	"net/http"
 	"strconv"
 )
 
@@ -31,7 +29,7 @@ type PortList struct {
 func ParsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, &Error{Status: http.StatusBadRequest, Detail: fmt.Sprintf("A port is a number from 1 to 65535, got %s", Excerpt(text))}
+		return 0, BadRequest("A port is a number from 1 to 65535, got " + Excerpt(text))
 	}
 	return uint16(n), nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -165,7 +164,7 @@ type listFiles struct {
 var listFilesShape = openShapeOf(listFiles{})
 
 func badBody(err error) error {
-	return &Error{Status: http.StatusBadRequest, Detail: "body: " + err.Error()}
+	return BadRequest("body: " + err.Error())
 }
 
 var mcpServerShape = openShapeOf(MCPServer{Args: Words{}}, "name", "command")
