@@ -11,13 +11,11 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -60,7 +58,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n note) error {
 			}
 			// A busy engine's proxy may cut a connection later than settled waits. The same
 			// key may claim again.
-			return untilTaken(ctx, func() error { return h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())) })
+			return sandbox.UntilListening(ctx, func() error { return h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())) }, fs.ErrNotExist)
 		}},
 		{"waiting for the first command in its shell", func(ctx context.Context) error {
 			return h.config.Agent.Ready(ctx, s.Dial, n.Key)
@@ -178,37 +176,14 @@ func (h *Host) listening(ctx context.Context, s *instance) error {
 			return err
 		}
 	}
-	return untilTaken(ctx, func() error {
+	return sandbox.UntilListening(ctx, func() error {
 		conn, err := s.Dial(ctx)
 		if err == nil {
 			err = settled(conn, s.transport)
 			_ = conn.Close()
 		}
 		return err
-	})
-}
-
-// untilTaken repeats do while it fails because no server takes connections yet.
-func untilTaken(ctx context.Context, do func() error) error {
-	wait := time.Millisecond
-	for {
-		err := do()
-		if err == nil || !notYet(err) {
-			return err
-		}
-		// The kernel reports when a socket appears but not when a process listens
-		// on it, so this looks: at first often, then every 20 ms.
-		if err := channel.Sleep(ctx, wait); err != nil {
-			return err
-		}
-		wait = min(2*wait, 20*time.Millisecond)
-	}
-}
-
-func notYet(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout()
+	}, fs.ErrNotExist)
 }
 
 // settled tells whether a connection that was opened leads to a server. On a

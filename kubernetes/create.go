@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -190,7 +187,7 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		if r.Pool != "" {
 			step = "waiting for its shell"
 			d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
-			return untilTaken(ctx, func() error { return d.config.Agent.Ready(ctx, s.connect, "") })
+			return sandbox.UntilListening(ctx, func() error { return d.config.Agent.Ready(ctx, s.connect, "") }, errForward)
 		}
 		claim := sandbox.Claim{Ticket: r.Ticket, Key: r.Key, Owner: r.Owner, Env: r.Env, Idle: spec.Idle}
 		if !s.Deadline.IsZero() {
@@ -198,7 +195,7 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		}
 		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")
-		if err := untilTaken(ctx, func() error { return d.config.Agent.Claim(ctx, s.connect, claim) }); err != nil {
+		if err := sandbox.UntilListening(ctx, func() error { return d.config.Agent.Claim(ctx, s.connect, claim) }, errForward); err != nil {
 			return err
 		}
 		step = "waiting for the first command in its shell"
@@ -239,27 +236,6 @@ func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any
 	}
 	d.seen(ctx, changed)
 	return changed, nil
-}
-
-// untilTaken repeats do while it fails because no server listens yet.
-func untilTaken(ctx context.Context, do func() error) error {
-	wait := 2 * time.Millisecond
-	for {
-		err := do()
-		if err == nil || !notYet(err) {
-			return err
-		}
-		if err := channel.Sleep(ctx, wait); err != nil {
-			return err
-		}
-		wait = min(2*wait, 50*time.Millisecond)
-	}
-}
-
-func notYet(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EHOSTUNREACH) ||
-		errors.Is(err, io.EOF) || errors.Is(err, errForward) || errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // startError collects why a Pod did not come to life, while it is there.

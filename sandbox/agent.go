@@ -2,9 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"slices"
+	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/internal/channel"
 )
 
 // DialFunc opens a connection to the server of one sandbox. ctx bounds the
@@ -22,6 +27,24 @@ func (f DialFunc) Open(ctx context.Context) (net.Conn, error) {
 type bound struct{ context.Context } //nolint:containedctx // it is a context
 
 func (bound) Value(any) any { return nil }
+
+// UntilListening repeats do, which connects to a server, while its error says that the
+// server does not listen yet, or is one of notYet.
+func UntilListening(ctx context.Context, do func() error, notYet ...error) error {
+	notYet = append(notYet, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, io.EOF)
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		err := do()
+		timeout, ok := errors.AsType[net.Error](err)
+		if err == nil || !(ok && timeout.Timeout()) && !slices.ContainsFunc(notYet, func(target error) bool { return errors.Is(err, target) }) {
+			return err
+		}
+		// The kernel reports when a socket appears but not when a process listens
+		// on it, so this looks: at first often, then every 20 ms.
+		if err := channel.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
 
 // Agent speaks to the server of a sandbox. It must be safe for concurrent use.
 type Agent interface {
