@@ -65,15 +65,13 @@ func (g *Gateway) imageExists(w http.ResponseWriter, r *http.Request) error {
 // builds are the running builds of images, and the results of the last ones.
 type builds struct {
 	mu   sync.Mutex
-	all  map[string]*build
+	all  map[string]*api.Build
 	ids  []string // the eldest first
 	busy context.CancelFunc
 	over sync.WaitGroup
 }
 
-type build struct{ status api.Build }
-
-func newBuilds() *builds { return &builds{all: map[string]*build{}} }
+func newBuilds() *builds { return &builds{all: map[string]*api.Build{}} }
 
 // build takes what an image is built from, and begins.
 func (g *Gateway) build(w http.ResponseWriter, r *http.Request) error {
@@ -162,12 +160,12 @@ func (b *builds) begin(ctx context.Context, images sandbox.Images, archive *os.F
 	case b.busy != nil:
 		return api.Build{}, api.TooMany("Another image is being built; wait for its end")
 	}
-	made := &build{api.Build{BuildID: random.Hex(8), Status: "PENDING", Image: tags[0]}}
-	if b.ids = append(b.ids, made.status.BuildID); len(b.ids) > maxBuilds {
+	made := &api.Build{BuildID: random.Hex(8), Status: "PENDING", Image: tags[0]}
+	if b.ids = append(b.ids, made.BuildID); len(b.ids) > maxBuilds {
 		delete(b.all, b.ids[0])
 		b.ids = b.ids[1:]
 	}
-	b.all[made.status.BuildID] = made
+	b.all[made.BuildID] = made
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), buildTime)
 	b.busy = cancel
 	b.over.Go(func() {
@@ -180,26 +178,26 @@ func (b *builds) begin(ctx context.Context, images sandbox.Images, archive *os.F
 		b.busy = nil
 		switch {
 		case err == nil:
-			made.status.Status = "SUCCESS"
+			made.Status = "SUCCESS"
 		case errors.Is(ctx.Err(), context.Canceled):
-			made.status.Status, made.status.Error = "CANCELLED", errStopping.Error()
+			made.Status, made.Error = "CANCELLED", errStopping.Error()
 		default:
-			made.status.Status, made.status.Error = "FAILURE", err.Error()+"\n"+report.String()
+			made.Status, made.Error = "FAILURE", err.Error()+"\n"+report.String()
 		}
 	})
-	return made.status, nil
+	return *made, nil
 }
 
 func (g *Gateway) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	id := r.URL.Query().Get("build_id")
 	g.builds.mu.Lock()
-	made := g.builds.all[id]
+	made, ok := g.builds.all[id]
 	var status api.Build
-	if made != nil {
-		status = made.status
+	if ok {
+		status = *made
 	}
 	g.builds.mu.Unlock()
-	if made == nil {
+	if !ok {
 		return refuse(http.StatusNotFound, "There is no build %.64q: this gateway may have been started anew since it was begun", id)
 	}
 	return writeJSON(w, http.StatusOK, status)
