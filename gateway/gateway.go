@@ -146,7 +146,7 @@ func New(cfg Config) (*Gateway, error) {
 		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
 	}
 	g.metrics = newMetrics(g)
-	g.proxy, g.previews = g.newProxy(), g.newPreviewProxy()
+	g.proxy, g.previews = g.newServerProxy(), g.newPreviewProxy()
 	g.handler = g.router()
 	return g, nil
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -91,19 +90,6 @@ func (d *previewDomain) sandbox(host string) (id string, port uint16, ok bool) {
 	return parts[2], port, err == nil
 }
 
-// preview is a request for a port of a sandbox.
-type preview struct {
-	to     *entry
-	port   uint16
-	onHost bool   // the host form
-	keyed  bool   // it came with a key, which clients send wherever a redirect leads
-	public bool   // it came with nothing that admits it but the port's being public
-	path   string // encoded, begins with a slash
-	prefix string // before it in what the client sees
-	scheme string
-	host   string // that the client names
-}
-
 // admission is by what a request may use a preview.
 type admission int
 
@@ -133,7 +119,7 @@ func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest s
 		return refuse(http.StatusBadRequest, "The path must not have . or .. between its slashes")
 	}
 	trustToPort(r)
-	return g.passToPort(w, r, &preview{
+	return g.passToPort(w, r, &destination{
 		to: to, port: port, keyed: how == byKey, path: "/" + path, scheme: g.scheme(), host: r.Host, prefix: fmt.Sprintf("%s%s/%s%d", g.below, id, portsPath, port),
 	})
 }
@@ -163,7 +149,7 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 	if !strings.HasPrefix(path, "/") { // OPTIONS *
 		return refuse(http.StatusBadRequest, "The path must begin with a slash")
 	}
-	return g.passToPort(w, r, &preview{to: to, port: port, onHost: true, keyed: how == byKey, public: how == byAnyone, path: path, scheme: g.preview.scheme, host: r.Host})
+	return g.passToPort(w, r, &destination{to: to, port: port, onHost: true, keyed: how == byKey, public: how == byAnyone, path: path, scheme: g.preview.scheme, host: r.Host})
 }
 
 // refusedPage is what a person sees who has no access to a preview, whether the sandbox exists or not.
@@ -276,27 +262,11 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, to *entry, port 
 }
 
 // passToPort passes a request on, as far as the sandbox takes any.
-func (g *Gateway) passToPort(w http.ResponseWriter, r *http.Request, p *preview) error {
+func (g *Gateway) passToPort(w http.ResponseWriter, r *http.Request, d *destination) error {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
 	}
-	if err := takesRequests(p.to.current()); err != nil {
-		return err
-	}
-	ctx := context.WithValue(r.Context(), previewing{}, p)
-	_ = http.NewResponseController(w).EnableFullDuplex() // as for passing on
-	g.metrics.passing.Inc()
-	defer g.metrics.passing.Dec()
-	g.previews.ServeHTTP(w, r.WithContext(ctx))
-	return nil
-}
-
-// previewing is the key of a preview in a context.
-type previewing struct{}
-
-func previewOf(ctx context.Context) *preview {
-	p, _ := ctx.Value(previewing{}).(*preview)
-	return p
+	return g.forward(w, r, g.previews, d)
 }
 
 // maxPreview bounds the life of a signed address.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -104,12 +103,12 @@ type toPort struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (toPort) RoundTrip(r *http.Request) (*http.Response, error) {
-	p := previewOf(r.Context())
+	p := destinationOf(r.Context())
 	ports := p.to.ports
 	if p.public {
 		ports = p.to.publicPorts
 	}
-	answer, err := ports.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // as of toSandbox
+	answer, err := ports.RoundTrip(withoutHooks(r)) //nolint:contextcheck // its context ends with the other
 	if err != nil {
 		return nil, err
 	}
@@ -118,22 +117,15 @@ func (toPort) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (g *Gateway) newPreviewProxy() *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Rewrite:        g.rewriteForPort,
-		Transport:      toPort{},
-		ModifyResponse: answerOfPort,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			g.fail(w, r, notPassedToPort(r.Context(), err))
-		},
-		ErrorLog:   slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
-		BufferPool: &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
-	}
+	p := g.newProxy(notPassedToPort)
+	p.Rewrite, p.Transport, p.ModifyResponse = g.rewriteForPort, toPort{}, answerOfPort
+	return p
 }
 
 // rewriteForPort makes the request that the application gets. It names localhost, as
 // development servers want it. No key and no signature is in it.
 func (g *Gateway) rewriteForPort(r *httputil.ProxyRequest) {
-	p := previewOf(r.In.Context())
+	p := destinationOf(r.In.Context())
 	out := r.Out
 	path, _ := url.PathUnescape(p.path) // of a URL that was parsed
 	out.URL = &url.URL{Scheme: "http", Host: p.origin(), Path: path, RawPath: p.path, RawQuery: withoutToken(r.In.URL.RawQuery)}
@@ -199,11 +191,11 @@ func ofThisHost(cookie string) string {
 }
 
 // origin is what the application takes for its own host.
-func (p *preview) origin() string { return fmt.Sprintf("localhost:%d", p.port) }
+func (p *destination) origin() string { return fmt.Sprintf("localhost:%d", p.port) }
 
 // answerOfPort takes from an answer what would count beyond the preview.
 func answerOfPort(r *http.Response) error {
-	p := previewOf(r.Request.Context())
+	p := destinationOf(r.Request.Context())
 	h := r.Header
 	stripHostHeaders(r)
 	cookies := h["Set-Cookie"]
@@ -223,7 +215,7 @@ func answerOfPort(r *http.Response) error {
 
 // redirect makes a redirect one of what the client sees. One that leads elsewhere is an
 // error where the client has a key, which most send wherever it leads.
-func (p *preview) redirect(r *http.Response) error {
+func (p *destination) redirect(r *http.Response) error {
 	location := r.Header.Get("Location")
 	if location == "" {
 		return nil
@@ -260,8 +252,9 @@ func (p *preview) redirect(r *http.Response) error {
 }
 
 // notPassedToPort is the refusal of a request that an application did not answer.
-func notPassedToPort(ctx context.Context, err error) error {
-	p := previewOf(ctx)
+func notPassedToPort(r *http.Request, err error) error {
+	ctx := r.Context()
+	p := destinationOf(ctx)
 	switch refused, ok := errors.AsType[*client.StatusError](err); {
 	case errors.Is(context.Cause(ctx), errStopping):
 		return errStopping

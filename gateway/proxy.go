@@ -72,14 +72,19 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if err := g.resumeFor(r.Context(), to.current(), rest); err != nil {
 		return err
 	}
-	if err := takesRequests(to.current()); err != nil {
+	return g.forward(w, r, g.proxy, &destination{to: to, path: "/" + rest, prefix: g.below + id})
+}
+
+// forward sends a request to a sandbox that takes requests.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, proxy *httputil.ReverseProxy, d *destination) error {
+	if err := takesRequests(d.to.current()); err != nil {
 		return err
 	}
-	ctx := context.WithValue(r.Context(), passing{}, &destination{to, "/" + rest, g.below + id})
+	ctx := context.WithValue(r.Context(), destinationKey{}, d)
 	_ = http.NewResponseController(w).EnableFullDuplex() // an answer may begin before the body ends; tests have no connection
 	g.metrics.passing.Inc()
 	defer g.metrics.passing.Dec()
-	g.proxy.ServeHTTP(w, r.WithContext(ctx))
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 	return nil
 }
 
@@ -148,31 +153,43 @@ func takesRequests(s *sandbox.Sandbox) error {
 	return unavailable("Sandbox %s is %s", s.ID, s.State)
 }
 
-// passing is the key of a destination in a context.
-type passing struct{}
+// destinationKey is the key of a destination in a context.
+type destinationKey struct{}
 
+// destination is the server in a sandbox, or one of the sandbox's ports.
 type destination struct {
 	to     *entry
-	path   string // encoded
-	prefix string // what is before it for the client
+	path   string // encoded, begins with a slash
+	prefix string // before it in what the client sees
+
+	// Of a preview.
+	port   uint16
+	onHost bool // the host form
+	keyed  bool // it came with a key, which clients send wherever a redirect leads
+	public bool // it came with nothing that admits it but the port's being public
+	scheme string
+	host   string // that the client names
 }
 
 func destinationOf(ctx context.Context) *destination {
-	d, _ := ctx.Value(passing{}).(*destination)
+	d, _ := ctx.Value(destinationKey{}).(*destination)
 	return d
 }
 
-func (g *Gateway) newProxy() *httputil.ReverseProxy {
+// newProxy returns a proxy without its hooks. failed returns the error to answer with where
+// a destination did not answer.
+func (g *Gateway) newProxy(failed func(r *http.Request, err error) error) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:        rewrite,
-		Transport:      toSandbox{},
-		ModifyResponse: stripResponseHeaders,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			g.fail(w, r, g.notPassed(r.Context(), r.Header.Get(api.IdentityHeader) != "", err))
-		},
-		ErrorLog:   slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
-		BufferPool: &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, failed(r, err)) },
+		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // most are clients that left
+		BufferPool:   &buffers{sync.Pool{New: func() any { return new([copySize]byte) }}},
 	}
+}
+
+func (g *Gateway) newServerProxy() *httputil.ReverseProxy {
+	p := g.newProxy(g.notPassed)
+	p.Rewrite, p.Transport, p.ModifyResponse = rewrite, toSandbox{}, stripResponseHeaders
+	return p
 }
 
 // rewrite makes the request that the sandbox gets. ReverseProxy has removed the
@@ -238,25 +255,25 @@ type toSandbox struct{}
 // RoundTrip implements http.RoundTripper.
 func (toSandbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	d := destinationOf(r.Context())
-	return d.to.transport.RoundTrip(r.WithContext(bare{r.Context()})) //nolint:contextcheck // it ends with the other
+	return d.to.transport.RoundTrip(withoutHooks(r)) //nolint:contextcheck // its context ends with the other
 }
 
-// bare is a context without its values. The proxy's hook for answers of the
-// class 1xx is one of them, and where there is a hook the transport does not
-// limit how many a sandbox sends; without it a handful is an error.
-type bare struct{ context.Context } //nolint:containedctx // it is a context
-
-// Value has none.
-func (bare) Value(any) any { return nil }
+// withoutHooks returns a request without the values of its context. The proxy's hook for
+// answers of the class 1xx is one of them, and where there is a hook the transport does
+// not limit how many a sandbox sends; without it a handful is an error.
+func withoutHooks(r *http.Request) *http.Request {
+	return r.WithContext(sandbox.WithoutValues(r.Context()))
+}
 
 // notPassed is the refusal of a request that a sandbox did not answer; one that is
 // identified runs once, however often it is sent. 503 makes
 // clients send it again, so that is only for what was not sent at all.
-func (g *Gateway) notPassed(ctx context.Context, identified bool, err error) error {
+func (g *Gateway) notPassed(r *http.Request, err error) error {
+	ctx := r.Context()
 	s := destinationOf(ctx).to.current()
 	if errors.Is(context.Cause(ctx), errStopping) {
 		status := http.StatusInternalServerError
-		if identified {
+		if r.Header.Get(api.IdentityHeader) != "" {
 			status = http.StatusBadGateway // on which a client asks again, through another gateway
 		}
 		return refuse(status, "The gateway is shutting down and did not wait for the outcome, which is unknown")

@@ -20,13 +20,15 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 // the opening. The values of ctx belong to the request: an httptrace.ClientTrace
 // among them would trace the requests by which a driver finds the server.
 func (f DialFunc) Open(ctx context.Context) (net.Conn, error) {
-	return f(bound{ctx}) //nolint:contextcheck // it is ctx, without values
+	return f(WithoutValues(ctx)) //nolint:contextcheck // it is ctx, without values
 }
 
-// bound is a context without its values.
-type bound struct{ context.Context } //nolint:containedctx // it is a context
+// WithoutValues returns ctx without its values.
+func WithoutValues(ctx context.Context) context.Context { return withoutValues{ctx} }
 
-func (bound) Value(any) any { return nil }
+type withoutValues struct{ context.Context } //nolint:containedctx // it is a context
+
+func (withoutValues) Value(any) any { return nil }
 
 // UntilListening repeats do, which connects to a server, while its error says that the
 // server does not listen yet, or is one of notYet.
