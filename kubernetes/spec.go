@@ -16,21 +16,14 @@ import (
 
 // Check is [sandbox.Driver]'s. It does not ask the cluster.
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
-	var refused []string
-	for what, asked := range map[string]bool{
+	if err := sandbox.CannotHonour(d, map[string]bool{
 		"a process limit (the kubelet has one, podPidsLimit)": spec.Pids != 0 && spec.Pids != sandbox.DefaultPids,
 		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
 		"security options": len(spec.SecurityOpts) > 0,
 		"read-only files":  spec.ReadOnly,
 		"network " + spec.Network + " (Pods know default and none)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
-	} {
-		if asked {
-			refused = append(refused, what)
-		}
-	}
-	if len(refused) > 0 {
-		slices.Sort(refused)
-		return "", sandbox.Invalid("%s cannot honour %s", d.Platform(), strings.Join(refused, ", "))
+	}); err != nil {
+		return "", err
 	}
 	spec.Network = cmp.Or(spec.Network, "default")
 	if err := spec.Complete(); err != nil {

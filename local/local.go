@@ -110,21 +110,18 @@ const (
 
 // Check is [sandbox.Driver]'s. A process of this machine has no image and no limits.
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
-	refused := spec.PodOptions()
-	for what, asked := range map[string]bool{
+	options := map[string]bool{
 		"mounts": len(spec.Mounts) > 0, "a working directory": spec.WorkDir != "", "a memory limit": spec.Memory != 0,
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,
 		"a network": spec.Network != "", "another user": spec.User != "" || spec.UserID != 0, "read-only files": spec.ReadOnly,
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,
 		"programs as root": spec.AllowRoot,
-	} {
-		if asked {
-			refused = append(refused, what)
-		}
 	}
-	if len(refused) > 0 {
-		slices.Sort(refused)
-		return "", sandbox.Invalid("%s cannot honour %s", d.Platform(), strings.Join(refused, ", "))
+	for _, name := range spec.PodOptions() {
+		options[name] = true
+	}
+	if err := sandbox.CannotHonour(d, options); err != nil {
+		return "", err
 	}
 	full := *spec
 	full.Image = "(local)"

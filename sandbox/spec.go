@@ -221,17 +221,25 @@ var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir
 
 // PodOptions names what the specification asks for that only Pods of Kubernetes have,
 // sorted.
-func (s *Spec) PodOptions() (asked []string) {
-	for what, is := range map[string]bool{
+func (s *Spec) PodOptions() []string {
+	return chosen(map[string]bool{
 		"image pull secrets": len(s.PullSecrets) > 0, "a node selector": len(s.NodeSelector) > 0, "tolerations": len(s.Tolerations) > 0,
 		"a user namespace": s.UserNamespace,
-	} {
-		if is {
-			asked = append(asked, what)
-		}
+	})
+}
+
+// chosen returns the names whose value is true, sorted.
+func chosen(options map[string]bool) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(options)), func(name string) bool { return !options[name] })
+}
+
+// CannotHonour refuses a specification with options that a driver does not have: those
+// of which a name is mapped to true.
+func CannotHonour(d Driver, options map[string]bool) error {
+	if asked := chosen(options); len(asked) > 0 {
+		return Invalid("%s cannot honour %s", d.Platform(), strings.Join(asked, ", "))
 	}
-	slices.Sort(asked)
-	return asked
+	return nil
 }
 
 // Hash is the completed specification's identity: two specifications with equal hashes
