@@ -17,28 +17,29 @@ import (
 )
 
 // A preview is a web application in a sandbox, reached through a tunnel to its port.
-// It has two forms. /sandboxes/{id}/ports/{port}/ is for programs: it shares an origin
-// with the gateway, so a browser runs nothing of it. {port}-{id}.DOMAIN is for people:
-// each has an origin of its own, on which the gateway's API does not answer.
+// It has two forms. The path form /sandboxes/{id}/ports/{port}/ is for programs: it has
+// the origin of the gateway, so browsers may not run its scripts. The host form
+// {port}-{id}.DOMAIN is for people: each preview has an origin of its own, on which the
+// gateway's API does not answer.
 
-// portsPath is before the port in the path form, behind the sandbox's id.
+// portsPath is between the sandbox's id and the port in the path form.
 const portsPath = "ports/"
 
-// publicLabel is the label of a sandbox with the ports whose preview hosts need no key,
+// publicLabel is the label that lists the ports whose preview hosts need no key,
 // separated by commas, or by "_" where labels have no commas, as on Kubernetes.
 const publicLabel = "public-ports"
 
 var previewLabel = regexp.MustCompile(`^([0-9]{1,5})-([0-9a-f]{12})$`)
 
-// previewDomain is what preview hosts end in.
+// previewDomain is the domain of preview hosts.
 type previewDomain struct {
 	name   string // in lower case
-	port   string // of URLs; "" is that of the request
+	port   string // of URLs; "": the port of the request
 	scheme string
 }
 
-// newPreviewDomain reads DOMAIN or DOMAIN:PORT. The gateway's own host must be outside of
-// the domain.
+// newPreviewDomain parses DOMAIN or DOMAIN:PORT. The gateway's own host must not be in the
+// domain.
 func newPreviewDomain(text string, public *url.URL) (*previewDomain, error) {
 	d := &previewDomain{name: strings.ToLower(strings.TrimSuffix(text, ".")), scheme: "http"}
 	if host, port, err := net.SplitHostPort(d.name); err == nil {
@@ -48,12 +49,12 @@ func newPreviewDomain(text string, public *url.URL) (*previewDomain, error) {
 		d.name, d.port = host, port
 	}
 	if !domainPattern.MatchString(d.name) || net.ParseIP(d.name) != nil {
-		return nil, fmt.Errorf("preview domain %q: must be a name such as preview.example.com, with a port if need be", text)
+		return nil, fmt.Errorf("preview domain %q: must be a name such as preview.example.com, optionally with a port", text)
 	}
 	if public != nil {
 		d.scheme = public.Scheme
 		if d.has(public.Host) {
-			return nil, fmt.Errorf("preview domain %q: the public URL's host is in it, and pages of sandboxes must not share a host with the gateway", text)
+			return nil, fmt.Errorf("preview domain %q: it contains the host of the public URL, and pages of sandboxes must not share a host with the gateway; use another domain", text)
 		}
 	}
 	return d, nil
@@ -61,7 +62,7 @@ func newPreviewDomain(text string, public *url.URL) (*previewDomain, error) {
 
 var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
-// hostName is the host of a Host header, in lower case, without its port.
+// hostName returns the host of a Host header, in lower case, without its port.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -69,7 +70,7 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// has tells whether a host is the domain or below it; the gateway's API must not answer
+// has reports whether a host is the domain or below it; the gateway's API must not answer
 // there.
 func (d *previewDomain) has(host string) bool {
 	if d == nil {
@@ -79,7 +80,7 @@ func (d *previewDomain) has(host string) bool {
 	return name == d.name || strings.HasSuffix(name, "."+d.name)
 }
 
-// sandbox returns what a host of the domain names.
+// sandbox returns the sandbox and the port that a host of the domain names.
 func (d *previewDomain) sandbox(host string) (id string, port uint16, ok bool) {
 	label, _ := strings.CutSuffix(hostName(host), "."+d.name)
 	parts := previewLabel.FindStringSubmatch(label)
@@ -90,7 +91,7 @@ func (d *previewDomain) sandbox(host string) (id string, port uint16, ok bool) {
 	return parts[2], port, err == nil
 }
 
-// admission is by what a request may use a preview.
+// admission is the right by which a request may use a preview.
 type admission int
 
 const (
@@ -112,7 +113,7 @@ func (g *Gateway) previewPath(w http.ResponseWriter, r *http.Request, id, rest s
 	case portErr != nil:
 		return portErr
 	case r.Header.Get("Service-Worker") != "":
-		return refuse(http.StatusForbidden, "A page of a sandbox may have no service worker here: use --preview-domain")
+		return refuse(http.StatusForbidden, "A page of a sandbox cannot install a service worker here: start the gateway with --preview-domain")
 	case !slash:
 		return refuse(http.StatusNotFound, "The paths of a port begin with %s%s/%s%d/", proxyPrefix, id, portsPath, port)
 	case leadsUp(path):
@@ -152,14 +153,14 @@ func (g *Gateway) previewHost(w http.ResponseWriter, r *http.Request) error {
 	return g.passToPort(w, r, &destination{to: to, port: port, onHost: true, keyed: how == byKey, public: how == byAnyone, path: path, scheme: g.preview.scheme, host: r.Host})
 }
 
-// refusedPage is what a person sees who has no access to a preview, whether the sandbox exists or not.
+// refusedPage is the page for people without access to a preview, whether the sandbox exists or not.
 var refusedPage = httpserver.Home{
 	Title: "This preview is not open to you",
 	Text: "The link has run out, or it is not whole. Ask the person or the program that sent it for another one. " +
 		"A preview also ends with its sandbox.",
 }
 
-// refusePreview shows a page to a browser, in place of the refusal that programs get.
+// refusePreview answers a browser with a page instead of the refusal for programs.
 func refusePreview(w http.ResponseWriter, r *http.Request, err error) error {
 	if !errors.Is(err, errForbidden) || !navigates(r) {
 		return err
@@ -168,7 +169,7 @@ func refusePreview(w http.ResponseWriter, r *http.Request, err error) error {
 	return refusedPage.Write(w, http.StatusForbidden)
 }
 
-// scheme is that of the addresses which callers know.
+// scheme returns the scheme of the public URL.
 func (g *Gateway) scheme() string {
 	scheme, _, found := strings.Cut(g.cfg.PublicURL, "://")
 	if !found {
@@ -177,7 +178,7 @@ func (g *Gateway) scheme() string {
 	return scheme
 }
 
-// admitToPort gives the sandbox to a request that may use its port. Only the host form
+// admitToPort returns the sandbox for a request that may use its port. Only the host form
 // has cookies and public ports.
 func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bool) (*entry, admission, error) {
 	to, err := g.admitTo(r, id, g.operatorHeader(r), r.Header.Values(api.KeyHeader)) // a bearer token is the application's
@@ -207,7 +208,7 @@ func (g *Gateway) admitToPort(r *http.Request, id string, port uint16, onHost bo
 	return nil, 0, errForbidden
 }
 
-// isPublic tells whether the creator of a sandbox made a port public.
+// isPublic reports whether the creator of a sandbox made a port public.
 func isPublic(s *sandbox.Sandbox, port uint16) bool {
 	for text := range strings.FieldsFuncSeq(s.Labels[publicLabel], func(r rune) bool { return r == ',' || r == '_' }) {
 		if number, err := api.ParsePort(strings.TrimSpace(text)); err == nil && number == port {
@@ -217,9 +218,9 @@ func isPublic(s *sandbox.Sandbox, port uint16) bool {
 	return false
 }
 
-// foreignPage tells whether a page of another origin made a browser send the request:
-// it must not use the person's cookie. Pages of two sandboxes are of one site, so that
-// SameSite does not keep them apart. To follow a link is allowed.
+// foreignPage reports whether a page of another origin made a browser send the request:
+// it must not use the person's cookie. Pages of two sandboxes are of one site, so
+// SameSite does not separate them. Following a link is allowed.
 func foreignPage(r *http.Request) bool {
 	for _, origin := range r.Header.Values("Origin") {
 		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
@@ -233,13 +234,13 @@ func foreignPage(r *http.Request) bool {
 	return r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// navigates tells whether a person's browser opens the address, and not a program.
+// navigates reports whether a person's browser opens the address, and not a program.
 func navigates(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// enter turns the signature of an address into a cookie of the preview host, and takes
-// it out of the address, which pages can read and people copy.
+// enter turns the signature of an address into a cookie of the preview host, and removes
+// it from the address, which pages can read and people copy.
 func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, to *entry, port uint16) {
 	httpserver.Trust(r)
 	token := ""
@@ -261,7 +262,7 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, to *entry, port 
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// passToPort passes a request on, as far as the sandbox takes any.
+// passToPort sends a request on to a port.
 func (g *Gateway) passToPort(w http.ResponseWriter, r *http.Request, d *destination) error {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return refuse(http.StatusMethodNotAllowed, "Method Not Allowed")
@@ -269,10 +270,10 @@ func (g *Gateway) passToPort(w http.ResponseWriter, r *http.Request, d *destinat
 	return g.forward(w, r, g.previews, d)
 }
 
-// maxPreview bounds the life of a signed address.
+// maxPreview limits the lifetime of a signed address.
 const maxPreview = 7 * 24 * time.Hour
 
-// signPreview answers with an address that needs no key.
+// signPreview answers with a signed address, which needs no key.
 func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
 	port, err := api.ParsePort(r.PathValue("port"))
 	if err != nil {
@@ -305,7 +306,7 @@ func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
 		host := fmt.Sprintf("%d-%s.%s", port, s.ID, d.name)
 		at := d.port
 		if at == "" && g.cfg.PublicURL == "" {
-			_, at, _ = net.SplitHostPort(r.Host) // none: the scheme's
+			_, at, _ = net.SplitHostPort(r.Host) // empty: the scheme's
 		}
 		if at != "" {
 			host += ":" + at

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// maxPortConns is how many connections to one port are open at a time; more
-	// requests wait. A sandbox has 64 tunnels for all of its clients.
+	// maxPortConns limits the open connections to one port; further requests wait. A
+	// sandbox has 64 tunnels for all of its clients.
 	maxPortConns = 32
-	// publicConns is the share of these tunnels that clients without a key have, for all
-	// public ports together; more of their requests wait.
+	// publicConns is the share of these tunnels for clients without a key, for all public
+	// ports together; further requests of them wait.
 	publicConns = 16
 	// portIdleTime is short, because an open connection keeps a sandbox from being
 	// idle.
 	portIdleTime = 10 * time.Second
-	// maxAppHeader bounds the header of an application's answer.
+	// maxAppHeader limits the header of an application's answer.
 	maxAppHeader = 64 << 10
 )
 
@@ -86,7 +86,7 @@ func (s *entry) dialPublicPort(ctx context.Context, network, address string) (ne
 	return &publicConn{conn, release}, nil
 }
 
-// publicConn is a connection that takes a part of the share until it is closed.
+// publicConn is a connection that uses the share until it is closed.
 type publicConn struct {
 	net.Conn
 	release func()
@@ -122,8 +122,8 @@ func (g *Gateway) newPreviewProxy() *httputil.ReverseProxy {
 	return p
 }
 
-// rewriteForPort makes the request that the application gets. It names localhost, as
-// development servers want it. No key and no signature is in it.
+// rewriteForPort makes the request to the application. Its host is localhost, which
+// development servers require. It has no key and no signature.
 func (g *Gateway) rewriteForPort(r *httputil.ProxyRequest) {
 	p := destinationOf(r.In.Context())
 	out := r.Out
@@ -165,7 +165,7 @@ func (g *Gateway) rewriteForPort(r *httputil.ProxyRequest) {
 	}
 }
 
-// withoutCookie is the cookies of a request but those of previews.
+// withoutCookie returns the cookies of a request without those of previews.
 func withoutCookie(lines []string) string {
 	var kept []string
 	for cookie := range strings.SplitSeq(strings.Join(lines, ";"), ";") {
@@ -177,7 +177,7 @@ func withoutCookie(lines []string) string {
 	return strings.Join(kept, "; ")
 }
 
-// ofThisHost is a cookie of an answer for no other host, "" where it is one of previews.
+// ofThisHost returns a cookie of an answer without its domain, or "" for one of previews.
 func ofThisHost(cookie string) string {
 	parts := strings.Split(cookie, ";")
 	if name, _, _ := strings.Cut(parts[0], "="); strings.TrimSpace(name) == previewToken {
@@ -190,10 +190,10 @@ func ofThisHost(cookie string) string {
 	return strings.Join(parts, ";")
 }
 
-// origin is what the application takes for its own host.
+// origin is the host that the application has for itself.
 func (p *destination) origin() string { return fmt.Sprintf("localhost:%d", p.port) }
 
-// answerOfPort takes from an answer what would count beyond the preview.
+// answerOfPort removes the headers of an answer that would apply beyond the preview.
 func answerOfPort(r *http.Response) error {
 	p := destinationOf(r.Request.Context())
 	h := r.Header
@@ -213,8 +213,8 @@ func answerOfPort(r *http.Response) error {
 	return p.redirect(r)
 }
 
-// redirect makes a redirect one of what the client sees. One that leads elsewhere is an
-// error where the client has a key, which most send wherever it leads.
+// redirect translates the target of a redirect into the client's URLs. A redirect to
+// another host is an error if the client sent a key: most clients would send it there.
 func (p *destination) redirect(r *http.Response) error {
 	location := r.Header.Get("Location")
 	if location == "" {

@@ -20,18 +20,18 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// proxyPrefix is before the id in the path of a request that is for a sandbox.
+// proxyPrefix is the prefix of the paths of sandboxes; the id follows.
 const proxyPrefix = "/sandboxes/"
 
 // upgradeStall is how long the client of a WebSocket to a port may read nothing. The
-// server in the sandbox ends an idle tunnel as early.
+// server in the sandbox ends an idle tunnel after the same time.
 const upgradeStall = time.Hour
 
 // tunnelPath matches the tunnels to ports among the paths of a sandbox.
 const tunnelPath = "v1/ports/*/tunnel"
 
-// trustToPort trusts a request to a port that showed a right key or signature. The client
-// of a WebSocket may read late: it holds up that port alone.
+// trustToPort trusts the connection of a request with a valid key or signature for a port.
+// The client of a WebSocket may read late: only its own port waits for it.
 func trustToPort(r *http.Request) {
 	httpserver.Trust(r)
 	if r.Header.Get("Upgrade") != "" {
@@ -39,9 +39,9 @@ func trustToPort(r *http.Request) {
 	}
 }
 
-// pass hands a request on to the server of a sandbox. The id or name decides alone
-// where it goes; what comes after it is the sandbox's to understand, and the
-// sandbox gets its own key whatever keys were sent.
+// pass sends a request on to the server of a sandbox. Only the id or name selects the
+// sandbox; the server interprets the rest of the path. The server always receives its
+// own key, whichever keys the client sent.
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	id, rest, slash := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), proxyPrefix), "/")
 	if port, ok := strings.CutPrefix(rest, portsPath); ok {
@@ -88,9 +88,9 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, proxy *httputi
 	return nil
 }
 
-// admitTo gives the sandbox of an id or a name to a request that has a key for it: the
-// gateway's, or one of the sessions. Another client does not learn whether there is
-// such a sandbox.
+// admitTo returns the sandbox of an id or a name for a request with a key of it: the
+// gateway's, or one of the sessions. Other clients do not learn whether the sandbox
+// exists.
 func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []string) (*entry, error) {
 	if !operator && len(sessions) != 1 {
 		return nil, errForbidden
@@ -108,8 +108,8 @@ func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []
 	if err != nil {
 		return nil, err
 	}
-	// A key of another sandbox is wrong even beside the gateway's: who sends it
-	// means that other sandbox.
+	// A key of another sandbox is wrong even beside the gateway's: its sender means that
+	// other sandbox.
 	switch len(sessions) {
 	case 0:
 		return to, nil
@@ -126,8 +126,8 @@ func (g *Gateway) admitTo(r *http.Request, id string, operator bool, sessions []
 	return nil, errForbidden
 }
 
-// leadsUp tells whether a path that is still encoded has segments that a proxy or
-// client could take for "." or "..".
+// leadsUp reports whether an encoded path has segments that a proxy or client could take
+// for "." or "..".
 func leadsUp(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		plain, err := url.PathUnescape(segment)
@@ -138,7 +138,7 @@ func leadsUp(path string) bool {
 	return false
 }
 
-// takesRequests says why a sandbox cannot be spoken to, as far as is known.
+// takesRequests returns nil for a sandbox in a state in which it may answer requests.
 func takesRequests(s *sandbox.Sandbox) error {
 	switch s.State {
 	case sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Unknown: // the last may be reached
@@ -160,15 +160,15 @@ type destinationKey struct{}
 type destination struct {
 	to     *entry
 	path   string // encoded, begins with a slash
-	prefix string // before it in what the client sees
+	prefix string // of the path that the client sees
 
 	// Of a preview.
 	port   uint16
 	onHost bool // the host form
-	keyed  bool // it came with a key, which clients send wherever a redirect leads
-	public bool // it came with nothing that admits it but the port's being public
+	keyed  bool // the request has a key, which clients also send to the target of a redirect
+	public bool // the request is admitted only because the port is public
 	scheme string
-	host   string // that the client names
+	host   string // in the client's request
 }
 
 func destinationOf(ctx context.Context) *destination {
@@ -176,8 +176,8 @@ func destinationOf(ctx context.Context) *destination {
 	return d
 }
 
-// newProxy returns a proxy without its hooks. failed returns the error to answer with where
-// a destination did not answer.
+// newProxy returns a proxy without its hooks. failed returns the error for a request that
+// the destination did not answer.
 func (g *Gateway) newProxy(failed func(r *http.Request, err error) error) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, failed(r, err)) },
@@ -192,27 +192,27 @@ func (g *Gateway) newServerProxy() *httputil.ReverseProxy {
 	return p
 }
 
-// rewrite makes the request that the sandbox gets. ReverseProxy has removed the
-// hop-by-hop headers. Credentials for a proxy in front of the gateway are not passed on.
+// rewrite makes the request to the server. ReverseProxy has removed the hop-by-hop
+// headers. Credentials for a proxy in front of the gateway are not passed on.
 func rewrite(p *httputil.ProxyRequest) {
 	d := destinationOf(p.In.Context())
 	out := p.Out
-	path, _ := url.PathUnescape(d.path) // leadsUp looked
+	path, _ := url.PathUnescape(d.path) // leadsUp has checked it
 	out.URL = &url.URL{Scheme: "http", Host: "sandbox", Path: path, RawPath: d.path, RawQuery: p.In.URL.RawQuery}
-	out.Host = p.In.Host // with it the sandbox tells its own pages from others
+	out.Host = p.In.Host // by which the server recognizes its own pages
 	for _, name := range []string{api.GatewayKeyHeader, api.KeyHeader, "Authorization", "Cookie"} {
 		out.Header.Del(name)
 	}
 	out.Header.Set(api.PrefixHeader, d.prefix)
 	if key, err := d.to.sessionKey(); err == nil {
 		out.Header.Set(api.KeyHeader, key)
-		out.Header.Set("Authorization", "Bearer "+key) // MCP's second look
+		out.Header.Set("Authorization", "Bearer "+key) // for the second check of MCP
 	}
 }
 
-// stripResponseHeaders takes from an answer what would count for the whole host and not for
-// the sandbox, and refuses a redirect: most clients send their keys, which
-// are in headers of ours, wherever it leads. The server in a sandbox sends none.
+// stripResponseHeaders removes headers that would apply to the whole host, and refuses a
+// redirect: most clients send their keys, which are in headers of ours, to its target.
+// The server in a sandbox sends no redirect.
 func stripResponseHeaders(r *http.Response) error {
 	stripHostHeaders(r)
 	r.Header.Del("Set-Cookie")
@@ -223,14 +223,14 @@ func stripResponseHeaders(r *http.Response) error {
 	return nil
 }
 
-// stripHostHeaders takes from an answer what no sandbox may say to a client, and all
+// stripHostHeaders removes the headers that no sandbox may send to a client, and all
 // trailers: a client may take them for headers.
 func stripHostHeaders(r *http.Response) {
 	for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", "Set-Cookie2", api.KeyHeader} {
 		r.Header.Del(name)
 	}
 	if r.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
-		r.Trailer = nil // which announces them
+		r.Trailer = nil // removes their announcement
 		r.Body = &withoutTrailers{r.Body, r}
 	}
 }
@@ -241,15 +241,15 @@ type withoutTrailers struct {
 	of *http.Response
 }
 
-// Close drops the trailers, which have come by now.
+// Close drops the trailers, which have arrived by now.
 func (b *withoutTrailers) Close() error {
 	err := b.ReadCloser.Close()
 	b.of.Trailer = nil
 	return err
 }
 
-// toSandbox sends a request over the connections of its destination. It sends
-// nothing twice that the sandbox could have begun, and follows no redirect.
+// toSandbox sends a request over the connections of its destination. It does not repeat
+// a request that the sandbox could have begun, and follows no redirect.
 type toSandbox struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -265,9 +265,9 @@ func withoutHooks(r *http.Request) *http.Request {
 	return r.WithContext(sandbox.WithoutValues(r.Context()))
 }
 
-// notPassed is the refusal of a request that a sandbox did not answer; one that is
-// identified runs once, however often it is sent. 503 makes
-// clients send it again, so that is only for what was not sent at all.
+// notPassed returns the refusal of a request that a sandbox did not answer. An action with
+// an id runs once, however often it is sent. Clients send a request again after status 503,
+// so that status is only for requests that were not sent at all.
 func (g *Gateway) notPassed(r *http.Request, err error) error {
 	ctx := r.Context()
 	s := destinationOf(ctx).to.current()
@@ -292,17 +292,17 @@ func (g *Gateway) notPassed(r *http.Request, err error) error {
 		}
 		return refuse(http.StatusBadGateway, "Sandbox %s cannot be reached, nothing was sent: %v", s.ID, err)
 	}
-	return refuse(http.StatusBadGateway, "Sandbox %s did not answer as it should, the outcome is unknown: %.256v", s.ID, err)
+	return refuse(http.StatusBadGateway, "Sandbox %s sent no valid answer, the outcome is unknown: %.256v", s.ID, err)
 }
 
-// copySize is that of httputil, whose buffers are made anew for each answer.
+// copySize is that of httputil, which allocates a buffer for each answer.
 const copySize = 32 << 10
 
-// buffers lends the memory that answers are copied through.
+// buffers is a pool of buffers for copying answers.
 type buffers struct{ pool sync.Pool }
 
-// Get lends a buffer.
+// Get takes a buffer from the pool.
 func (b *buffers) Get() []byte { return b.pool.Get().(*[copySize]byte)[:] } //nolint:forcetypeassert // the pool has nothing else
 
-// Put takes it back.
+// Put returns a buffer to the pool.
 func (b *buffers) Put(p []byte) { b.pool.Put((*[copySize]byte)(p)) }
