@@ -17,32 +17,32 @@ import (
 )
 
 const (
-	// staleTime is how long the answer to a list of the sandboxes is used. The
-	// driver reports changes at once, so it matters only if a report is lost.
+	// staleTime is how long a list of the sandboxes is used. The driver reports
+	// changes at once, so this matters only if a report is lost.
 	staleTime = 30 * time.Second
-	// holdOff is how long the engine is not asked again after it could not be
-	// reached. Requests to known sandboxes go on meanwhile.
+	// holdOff is the pause between two attempts to reach the engine. Requests to known
+	// sandboxes are passed on meanwhile.
 	holdOff = 2 * time.Second
 	// lookTime bounds the wait of requests to known sandboxes for an engine that
 	// accepts connections and does not answer.
 	lookTime = 5 * time.Second
-	// maxIdleConns is how many idle connections to one sandbox are kept.
+	// maxIdleConns limits the idle connections to one sandbox.
 	maxIdleConns = 32
 	// poolTime is shorter than the server in a sandbox keeps an idle connection,
 	// so that no request is sent over one that is being closed.
 	poolTime = 60 * time.Second
 )
 
-// directory remembers the sandboxes, so that a request to one of them does not
-// ask the engine. All methods may be called concurrently.
+// directory caches the sandboxes, so that a request to one of them needs no call of
+// the engine. All methods may be called concurrently.
 type directory struct {
 	driver  sandbox.Driver
 	looking chan struct{} // held by the caller that asks the engine
 
 	mu       sync.Mutex
 	entries  map[string]*entry // by id
-	complete bool              // no other sandboxes are known to be there
-	changes  int               // that were told
+	complete bool              // entries has all sandboxes
+	changes  int               // that were reported
 	looked   time.Time         // the last look began
 	failed   error             // of that look
 }
@@ -57,7 +57,7 @@ type entry struct {
 
 	mu      sync.Mutex
 	sandbox *sandbox.Sandbox
-	fresh   time.Time // when it was looked at; zero: it has changed since
+	fresh   time.Time // of the last look; zero: it has changed since
 	key     string    // once it was needed
 }
 
@@ -65,7 +65,7 @@ func newDirectory(d sandbox.Driver) *directory {
 	return &directory{driver: d, looking: make(chan struct{}, 1), entries: map[string]*entry{}}
 }
 
-// find gives the sandbox of an id or a name. It fails with sandbox.ErrNotFound or
+// find returns the sandbox of an id or a name. It fails with sandbox.ErrNotFound or
 // sandbox.ErrAmbiguous, or with sandbox.ErrUnknown for one that was not seen before. The engine
 // is asked about an unknown sandbox only for a trusted caller.
 func (d *directory) find(ctx context.Context, ref string, trusted bool) (*entry, error) {
@@ -95,8 +95,8 @@ func (d *directory) find(ctx context.Context, ref string, trusted bool) (*entry,
 	return nil, errNoSandbox(ref)
 }
 
-// known gives the sandbox of an id or a name as far as it is remembered, nil otherwise.
-// complete says that no others are there.
+// known returns the cached sandbox of an id or a name, or nil. complete reports whether
+// the cache has all sandboxes.
 func (d *directory) known(ref string) (found *entry, complete bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,8 +131,8 @@ func (d *directory) reachable(ctx context.Context) error {
 	return d.look(ctx)
 }
 
-// look asks the engine for all sandboxes. A caller that comes while another one asks
-// gets the result of a list that began after it came.
+// look asks the engine for all sandboxes. A caller that waits for another one's list
+// gets the result of a list that began after its own call.
 func (d *directory) look(ctx context.Context) error {
 	came := time.Now()
 	select {
@@ -152,7 +152,7 @@ func (d *directory) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		err = fmt.Errorf("looking for the sandboxes: %w", context.Cause(ctx))
 		if !errors.Is(err, errHangs) {
-			return err // says nothing of the engine
+			return err // the engine may be reachable
 		}
 	}
 	d.mu.Lock()
@@ -184,8 +184,7 @@ func (d *directory) look(ctx context.Context) error {
 	return nil
 }
 
-// entry returns the entry of a sandbox, a new one for a container that was not seen
-// before. d.mu is held.
+// entry returns the entry of a sandbox, a new one for a new container. d.mu is held.
 func (d *directory) entry(s *sandbox.Sandbox) *entry {
 	if old := d.entries[s.ID]; old != nil {
 		if old.current().Instance == s.Instance {
@@ -218,13 +217,13 @@ func newEntry(s *sandbox.Sandbox) *entry {
 	return made
 }
 
-// dialError says that a sandbox could not be connected to: nothing was sent.
+// dialError reports that no connection to a sandbox could be made: nothing was sent.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// put notes what the gateway did to a sandbox.
+// put records a sandbox that the gateway has created or changed.
 func (d *directory) put(s *sandbox.Sandbox) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +231,7 @@ func (d *directory) put(s *sandbox.Sandbox) {
 	d.entry(s).update(s, true)
 }
 
-// forget notes that a sandbox is gone.
+// forget removes a sandbox that no longer exists.
 func (d *directory) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -243,7 +242,7 @@ func (d *directory) forget(id string) {
 	}
 }
 
-// changed notes that something happened to a sandbox; "" means all.
+// changed marks a sandbox as changed; "" means all.
 func (d *directory) changed(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,7 +259,7 @@ func (d *directory) changed(id string) {
 	}
 }
 
-// watch notes what the engine tells, until ctx ends.
+// watch marks the sandboxes of which the engine reports a change, until ctx ends.
 func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slog.Logger) {
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, staleTime) {
 		begun := time.Now()
@@ -274,11 +273,11 @@ func (d *directory) watch(ctx context.Context, watcher sandbox.Watcher, log *slo
 		if ctx.Err() != nil {
 			return
 		}
-		d.changed("") // what happens until it tells again is not known
+		d.changed("") // changes are missed until the next watch begins
 		if time.Since(begun) > staleTime {
 			wait = time.Second
 		}
-		log.WarnContext(ctx, "the engine does not tell what happens", "error", err, "next", wait)
+		log.WarnContext(ctx, "cannot watch the sandboxes", "error", err, "next", wait)
 		_ = channel.Sleep(ctx, wait) // the loop ends then
 	}
 }
@@ -327,8 +326,8 @@ func (s *entry) stale() {
 	s.fresh = time.Time{}
 }
 
-// sessionKey is the key of the sandbox's server. The entry is not locked while the driver
-// reads it: others look at all entries for a name.
+// sessionKey returns the key of the sandbox's server. The entry is not locked while the
+// driver reads the key: lookups by name read all entries.
 func (s *entry) sessionKey() (string, error) {
 	s.mu.Lock()
 	key, of := s.key, s.sandbox
@@ -346,7 +345,7 @@ func (s *entry) sessionKey() (string, error) {
 	return key, nil
 }
 
-// keeps tells whether key is the sandbox's.
+// keeps reports whether key is the sandbox's.
 func (s *entry) keeps(key string) (bool, error) {
 	own, err := s.sessionKey()
 	if own == "" || err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// fail answers with an error; it is the only place that turns errors into
-// statuses. What is neither refused nor known to be unavailable is ours: it is
-// logged with its chain under an id, and the caller gets the id.
+// fail answers with an error; it is the only function of the gateway that turns errors
+// into statuses. An error that is neither a refusal nor a known unavailability is the
+// gateway's fault: it is logged with its chain under an id, and the caller gets the id.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	if httpserver.Begun(w) {
@@ -36,8 +36,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
 }
 
-// refusalOf is what the caller is told of an error, nil where it is the
-// gateway's fault.
+// refusalOf returns the refusal for an error, or nil for a fault of the gateway.
 func refusalOf(ctx context.Context, err error) *api.Error {
 	if refusal, ok := errors.AsType[*api.Error](err); ok {
 		return refusal
@@ -51,7 +50,7 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 	case ctx.Err() != nil && (is(ctx.Err()) || is(context.Cause(ctx))):
 		return &api.Error{
 			Status: httpserver.ClientGone,
-			Detail: "The client closed the connection before the answer was there",
+			Detail: "The client closed the connection before the response",
 		}
 	case is(sandbox.ErrUnknown):
 		status = http.StatusServiceUnavailable
@@ -74,8 +73,8 @@ func refuse(status int, format string, args ...any) error {
 	return &api.Error{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// unavailable says that nothing can be known or done at the moment. Clients then
-// send the request again, so no part of it must have been done.
+// unavailable returns a refusal with status 503. Clients send the request again, so no
+// part of it may have been done.
 func unavailable(format string, args ...any) error {
 	return refuse(http.StatusServiceUnavailable, format, args...)
 }

@@ -1,11 +1,10 @@
-// Package gateway answers HTTP for sandboxes: it makes, lists and
-// ends them for controllers that are elsewhere, and passes requests on to the
-// server in each. It speaks its own REST and the runtime API of OpenHands; both
-// are described in api/gateway.yaml.
+// Package gateway answers HTTP for sandboxes: it creates, lists and removes them
+// for remote controllers, and passes requests on to the server in each. It has a
+// REST API of its own and the runtime API of OpenHands; api/gateway.yaml describes
+// both.
 //
-// It keeps nothing that it could not find again: what there is is recorded by
-// the platform, and a gateway that was killed leaves what the
-// driver's Prune settles.
+// It is stateless: the platform holds all state. The driver's Prune removes the
+// unfinished creations of a gateway that was killed.
 package gateway
 
 import (
@@ -27,36 +26,35 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Config says what a Gateway serves. Driver and Key are required.
+// Config configures a Gateway. Driver and Key are required.
 type Config struct {
-	// Driver manages the sandboxes. What it lacks is refused where a caller asks for
-	// it.
+	// Driver manages the sandboxes. Requests for an ability that it lacks are refused.
 	Driver sandbox.Driver
-	// Key must come in the X-API-Key header of every request but the open ones
-	// and those that have the key of a sandbox. It is never logged.
+	// Key must be in the X-API-Key header of every request, except requests to open
+	// routes and those with the key of a sandbox. It is never logged.
 	Key string
-	// Defaults is what a sandbox has that its creator does not ask for. Mounts,
-	// Runtime, SecurityOpts and the nodes and image pull secrets of Pods are for all
-	// sandboxes, because callers cannot ask for any.
+	// Defaults has the values of the fields that a creation does not set. Mounts,
+	// Runtime, SecurityOpts and the nodes and image pull secrets of Pods apply to all
+	// sandboxes, because callers cannot set them.
 	Defaults sandbox.Spec
-	// Pool is where sandboxes are taken from that ask for what it has; nil: none.
+	// Pool has the warm sandboxes for creations with its specification. Default: none.
 	Pool *sandbox.Pool
-	// PoolSize is told in the metrics.
+	// PoolSize is reported in the metrics.
 	PoolSize int
-	// MaxSandboxes bounds the sandboxes on this host, those in the pool aside; 0:
-	// as many as fit.
+	// MaxSandboxes limits the sandboxes on this host, without those in the pool; 0
+	// sets no limit.
 	MaxSandboxes int
-	// PublicURL is how callers reach this gateway, where they do so through
-	// something in between. Default: as the request says.
+	// PublicURL is the address by which callers reach this gateway through a reverse
+	// proxy. Default: the host of each request.
 	PublicURL string
 	// PreviewDomain is DOMAIN or DOMAIN:PORT, where PORT-ID.DOMAIN are hosts of this
 	// gateway. There, and nowhere else, web pages of sandboxes work. Default: none.
 	PreviewDomain string
-	// Version is told in the metrics.
+	// Version is reported in the metrics.
 	Version string
-	// Phases are those that the Host tells its progress; nil counts none.
+	// Phases receives the progress of the driver. Default: phases are not measured.
 	Phases *Phases
-	// Logger takes one debug line per request and the errors; nil discards.
+	// Logger receives one debug line per request, and errors. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -71,16 +69,16 @@ const (
 	// sandbox are bounded by its own server.
 	maxBody = 1 << 20
 
-	// drainTime is how long running requests may go on at shutdown, answerTime how
-	// long their refusals may then take to be sent.
+	// drainTime bounds the wait for running requests at shutdown, answerTime the wait
+	// for the refusals that end them.
 	drainTime  = 5 * time.Second
 	answerTime = time.Second
 
-	// reapTime is how long a sandbox outlives its end at most, if its own server
-	// does not end it.
+	// reapTime is the time between two removals of expired sandboxes, for those whose
+	// own server did not end them.
 	reapTime = 30 * time.Second
-	// refillTime is how often the pool looks for members that died; a claim makes
-	// it look at once.
+	// refillTime is the time between two checks of the pool for dead members; a claim
+	// triggers one at once.
 	refillTime = 30 * time.Second
 )
 
@@ -88,7 +86,7 @@ const (
 var errStopping = errors.New("the gateway is shutting down")
 
 // Gateway answers requests. It is an http.Handler; Serve adds the bounds on
-// connections and what goes on in the background. It may be used concurrently.
+// connections and the background work. It may be used concurrently.
 type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
@@ -111,7 +109,7 @@ type Gateway struct {
 	begun  sync.WaitGroup    // of those
 }
 
-// New returns a gateway that is ready to serve. Close ends what it began.
+// New returns a gateway that is ready to serve. Close ends its background work.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Driver == nil || cfg.Key == "" {
 		return nil, errors.New("opening the gateway: it needs a driver and a key")
@@ -155,9 +153,9 @@ func New(cfg Config) (*Gateway, error) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
 
 // Serve answers the connections of l until ctx ends, keeps the pool full and
-// removes sandboxes whose time is up. At the end running requests get some
-// seconds, creations that are under way are undone, and sandboxes stay. It
-// closes l and waits for all that it began. The error is nil after ctx ended.
+// removes expired sandboxes. It then waits a few seconds for running requests and
+// rolls unfinished creations back; sandboxes keep running. It closes l and waits
+// for its goroutines. The error is nil after ctx ended.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	var background sync.WaitGroup
 	backgroundCtx, endBackground := context.WithCancel(ctx)
@@ -191,7 +189,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	g.log.InfoContext(ctx, "stopping: running requests may go on for some seconds")
 	g.stopping.Store(true)
 	err := httpserver.Shutdown(ctx, srv, drainTime)
-	stopWaiting(errStopping) // also those who took their connection over, which Shutdown does not know
+	stopWaiting(errStopping) // also handlers that hijacked their connection, which Shutdown does not know
 	if err != nil {
 		err = httpserver.Shutdown(ctx, srv, answerTime)
 	}
@@ -221,8 +219,8 @@ func (g *Gateway) ServeMetrics(ctx context.Context, l net.Listener) (stop func()
 	}
 }
 
-// Close undoes the creations that are under way, ends builds and drops idle
-// connections. Sandboxes stay.
+// Close rolls unfinished creations back, ends builds and drops idle connections.
+// Sandboxes keep running.
 func (g *Gateway) Close() {
 	g.stopping.Store(true)
 	g.mu.Lock()

@@ -671,7 +671,7 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_gateway_creation_phase_seconds histogram
 # HELP actiond_gateway_creations_total Sandboxes asked for, by outcome: created, claimed from the pool, found, refused, failed or abandoned.
 # TYPE actiond_gateway_creations_total counter
-# HELP actiond_gateway_engine_up 1 if the Docker engine can be reached; 0 says that nothing is known about the sandboxes.
+# HELP actiond_gateway_engine_up 1 if the Docker engine can be reached; 0 if the state of the sandboxes is unknown.
 # TYPE actiond_gateway_engine_up gauge
 # HELP actiond_gateway_http_request_bytes_total Bytes of request bodies.
 # TYPE actiond_gateway_http_request_bytes_total counter
@@ -685,7 +685,7 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_gateway_pool_size gauge
 # HELP actiond_gateway_proxied_in_flight Requests that are being passed on to sandboxes.
 # TYPE actiond_gateway_proxied_in_flight gauge
-# HELP actiond_gateway_sandboxes Sandboxes of this host by state, those in the pool aside.
+# HELP actiond_gateway_sandboxes Sandboxes of this host by state, without those in the pool.
 # TYPE actiond_gateway_sandboxes gauge
 `
 	if got := got.String(); got != want {

@@ -7,7 +7,7 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// home is what a browser is shown at the root.
+// home is the page for browsers at the root.
 var home = httpserver.Home{
 	Title: "Actiond: a gateway",
 	Text: "This server creates and manages sandboxes: it is for programs. Paths other than the first three need the key of the gateway, " +
@@ -21,7 +21,7 @@ var home = httpserver.Home{
 	},
 }
 
-// noHome answers clients other than browsers as on any path that does not exist.
+// noHome answers clients other than browsers as a path that does not exist.
 func (g *Gateway) noHome(_ http.ResponseWriter, r *http.Request) error {
 	if !g.operator(r) {
 		return errForbidden

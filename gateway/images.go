@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// registryPrefix is before the names of images that are built here, so that
-	// none takes the place of another of the host's.
+	// registryPrefix is the prefix of the names of images that are built here, so that
+	// none replaces another image of the host.
 	registryPrefix = "actiond"
-	// maxContext bounds what an image is built from.
+	// maxContext limits the size of a build context.
 	maxContext = 256 << 20
-	// maxField bounds the other fields of the form.
+	// maxField limits the other fields of the form.
 	maxField = 1 << 10
-	// maxTags bounds the names of an image.
+	// maxTags limits the names of an image.
 	maxTags = 16
-	// buildTime is how long clients wait for a build.
+	// buildTime limits a build: clients wait as long.
 	buildTime = 30 * time.Minute
-	// maxBuilds is how many builds are remembered.
+	// maxBuilds is the number of builds whose status is kept.
 	maxBuilds = 32
-	// reportTail is how much of the engine's report tells why a build failed.
+	// reportTail is how many bytes of the engine's report are in the error of a build.
 	reportTail = 4 << 10
 )
 
@@ -73,7 +73,7 @@ type builds struct {
 
 func newBuilds() *builds { return &builds{all: map[string]*api.Build{}} }
 
-// build takes what an image is built from, and begins.
+// build reads a build context and begins the build of its image.
 func (g *Gateway) build(w http.ResponseWriter, r *http.Request) error {
 	images, err := sandbox.Needs[sandbox.Images](g.cfg.Driver, "build images")
 	if err != nil {
@@ -100,7 +100,7 @@ func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags [
 	}
 	archive, err = os.CreateTemp("", "actiond-build-")
 	if err != nil {
-		return nil, nil, fmt.Errorf("keeping what is to be built: %w", err)
+		return nil, nil, fmt.Errorf("writing the build context: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -108,7 +108,7 @@ func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags [
 		}
 	}()
 	if err := os.Remove(archive.Name()); err != nil {
-		return nil, nil, fmt.Errorf("keeping what is to be built: %w", err)
+		return nil, nil, fmt.Errorf("writing the build context: %w", err)
 	}
 	var size int64
 	for {
@@ -144,13 +144,13 @@ func readBuild(w http.ResponseWriter, r *http.Request) (archive *os.File, tags [
 		}
 	}
 	if _, err := archive.Seek(0, io.SeekStart); err != nil {
-		return nil, nil, fmt.Errorf("reading what is to be built: %w", err)
+		return nil, nil, fmt.Errorf("reading the build context: %w", err)
 	}
 	return archive, tags, nil
 }
 
-// begin builds in the background, one at a time: a build may take all of the
-// machine. It closes the archive in the end.
+// begin builds in the background, one image at a time: a build may use the whole
+// machine. It closes the archive at the end.
 func (b *builds) begin(ctx context.Context, images sandbox.Images, archive *os.File, tags []string, stopping func() bool) (api.Build, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +158,7 @@ func (b *builds) begin(ctx context.Context, images sandbox.Images, archive *os.F
 	case stopping():
 		return api.Build{}, errStopping
 	case b.busy != nil:
-		return api.Build{}, api.TooMany("Another image is being built; wait for its end")
+		return api.Build{}, api.TooMany("Another image is being built; try again after its end")
 	}
 	made := &api.Build{BuildID: random.Hex(8), Status: "PENDING", Image: tags[0]}
 	if b.ids = append(b.ids, made.BuildID); len(b.ids) > maxBuilds {
@@ -198,12 +198,12 @@ func (g *Gateway) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	}
 	g.builds.mu.Unlock()
 	if !ok {
-		return refuse(http.StatusNotFound, "There is no build %.64q: this gateway may have been started anew since it was begun", id)
+		return refuse(http.StatusNotFound, "Build %.64q is unknown: if this gateway was restarted since, start the build again", id)
 	}
 	return writeJSON(w, http.StatusOK, status)
 }
 
-// close ends the build that is under way and waits for that.
+// close ends the running build and waits for its end.
 func (b *builds) close() {
 	b.mu.Lock()
 	if b.busy != nil {

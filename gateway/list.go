@@ -14,18 +14,18 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// maxPage bounds the parameter limit of a list.
+// maxPage is the largest value of the parameter limit.
 const maxPage = 1000
 
-// page is what a list is asked for.
+// page has the parameters of a list.
 type page struct {
 	filter sandbox.Filter
 	limit  int // 0: all
 	after  place
 }
 
-// place is where a sandbox is in a list: lists have the eldest first. It outlives the
-// sandbox.
+// place is the position of a sandbox in a list, which is ordered by age. It stays valid
+// after the sandbox.
 type place struct {
 	created time.Time
 	id      string
@@ -37,7 +37,7 @@ func (p place) compare(q place) int {
 	return cmp.Or(p.created.Compare(q.created), cmp.Compare(p.id, q.id))
 }
 
-// String returns the form that travels.
+// String returns the form in URLs.
 func (p place) String() string { return fmt.Sprintf("%d-%s", p.created.UnixNano(), p.id) }
 
 func parsePlace(text string) (place, bool) {
@@ -65,7 +65,7 @@ func parsePage(query url.Values) (p page, err error) {
 	return p, nil
 }
 
-// listSandboxes answers with one page of the sandboxes, those in pools aside.
+// listSandboxes answers with one page of the sandboxes, without those in pools.
 func (g *Gateway) listSandboxes(w http.ResponseWriter, r *http.Request) error {
 	p, err := parsePage(r.URL.Query())
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// buckets are from a claim to a pull.
+// buckets range from a claim to a pull.
 var buckets = []float64{.005, .01, .02, .05, .1, .2, .35, .5, 1, 2, 5, 10, 30, 60, 300}
 
-// metrics counts what the gateway does.
+// metrics counts requests, creations and sandboxes.
 type metrics struct {
 	*httpserver.Metrics
 	creations *prometheus.CounterVec
@@ -74,9 +74,9 @@ type census struct{ gateway *Gateway }
 
 var (
 	engineUp = prometheus.NewDesc("actiond_gateway_engine_up",
-		"1 if the Docker engine can be reached; 0 says that nothing is known about the sandboxes.", nil, nil)
+		"1 if the Docker engine can be reached; 0 if the state of the sandboxes is unknown.", nil, nil)
 	sandboxes = prometheus.NewDesc("actiond_gateway_sandboxes",
-		"Sandboxes of this host by state, those in the pool aside.", []string{"state"}, nil)
+		"Sandboxes of this host by state, without those in the pool.", []string{"state"}, nil)
 	poolSandboxes = prometheus.NewDesc("actiond_gateway_pool_sandboxes",
 		"Sandboxes in the warm pool by state; only ready ones can be claimed.", []string{"state"}, nil)
 )
@@ -116,8 +116,8 @@ func (c census) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Phases times the phases of creations. It is made before the Host, whose
-// Config.Progress is its Progress. Its methods may be called concurrently.
+// Phases measures the phases of creations. A driver's Config.Progress is its Progress.
+// Its methods may be called concurrently.
 type Phases struct {
 	duration *prometheus.HistogramVec
 
@@ -131,11 +131,11 @@ type phase struct {
 	waits string
 }
 
-// maxPhases bounds what is remembered of creations whose end is not reported: those
-// of the pool that failed, and those of sandboxes that were claimed.
+// maxPhases limits the number of creations whose end is not reported: those of the
+// pool that failed, and those of sandboxes that were claimed.
 const maxPhases = 1024
 
-// NewPhases has seen none.
+// NewPhases returns Phases without a creation.
 func NewPhases() *Phases {
 	return &Phases{all: map[string]*phase{}, duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "actiond_gateway_creation_phase_seconds",
@@ -144,7 +144,7 @@ func NewPhases() *Phases {
 	}, []string{"phase"})}
 }
 
-// Progress is told what a creation waits for next; "" is its end.
+// Progress records the next step that a creation waits for; "" is the end of the creation.
 func (p *Phases) Progress(id string, state sandbox.State, waiting string) {
 	now := time.Now()
 	p.mu.Lock()
@@ -167,7 +167,7 @@ func (p *Phases) Progress(id string, state sandbox.State, waiting string) {
 	}
 }
 
-// waiting says what a creation waits for, "" for an unknown one.
+// waiting returns the step that a creation waits for, or "" for an unknown one.
 func (p *Phases) waiting(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Phases) waiting(id string) string {
 	return ""
 }
 
-// end forgets a creation that is over.
+// end removes a creation that has ended.
 func (p *Phases) end(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

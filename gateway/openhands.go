@@ -23,20 +23,19 @@ import (
 // A client of OpenHands gives each of its calls ten seconds, and then gives up.
 // It asks /runtime/{id} every two seconds for three minutes, until "ready".
 const (
-	// patience is how long /start and /resume wait before they answer that it is
-	// under way.
+	// patience is how long /start and /resume wait before they answer "pending".
 	patience = 5 * time.Second
-	// startTime bounds a creation that no client waits for, its pull included.
+	// startTime limits a creation in the background, including the pull.
 	startTime = 30 * time.Minute
-	// failTime is how long it is remembered why one failed.
+	// failTime is how long the error of a failed creation is kept.
 	failTime = 15 * time.Minute
 )
 
-// start is a creation, or a return to life, that goes on while its caller asks
-// now and then.
+// start is a creation, or the start of a stopped sandbox, that runs in the background
+// while its caller polls.
 type start struct {
 	secret string            // the key of the sandbox
-	ask    [sha256.Size]byte // of what was asked for, which may be a megabyte
+	ask    [sha256.Size]byte // of the request, which may have a megabyte
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 
@@ -46,7 +45,7 @@ type start struct {
 	ended   time.Time
 }
 
-// openhandsOwner is the owner of every sandbox that /start made.
+// openhandsOwner is the owner of every sandbox that /start created.
 const openhandsOwner = "openhands"
 
 // sessionKeyOf is the idempotency key of an OpenHands session: the sandbox's id
@@ -93,7 +92,7 @@ func (g *Gateway) openhandsStart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// begin does work in the background, unless it is being done.
+// begin does work in the background, unless the same work is running.
 func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func(context.Context) (*sandbox.Sandbox, error)) (*start, error) {
 	ask := sha256.Sum256([]byte(asked))
 	g.mu.Lock()
@@ -101,18 +100,18 @@ func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func
 	if g.stopping.Load() {
 		return nil, errStopping
 	}
-	for other, s := range g.starts { // what failed long ago
+	for other, s := range g.starts { // those that failed long ago
 		if channel.Closed(s.done) && time.Since(s.ended) > failTime {
 			delete(g.starts, other)
 		}
 	}
 	if s := g.starts[id]; s != nil && !channel.Closed(s.done) {
 		if s.ask != ask {
-			return nil, fmt.Errorf("%w: sandbox %s is being made, and not as it is asked for now", sandbox.ErrConflict, id)
+			return nil, fmt.Errorf("%w: sandbox %s is being created with another specification", sandbox.ErrConflict, id)
 		}
 		return s, nil
 	}
-	ctx, cancelTime := context.WithTimeoutCause(context.WithoutCancel(ctx), startTime, fmt.Errorf("it was not there after %v", startTime))
+	ctx, cancelTime := context.WithTimeoutCause(context.WithoutCancel(ctx), startTime, fmt.Errorf("it was not ready after %v", startTime))
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &start{secret: secret, ask: ask, cancel: cancel, done: make(chan struct{})}
 	g.starts[id] = s
@@ -124,15 +123,14 @@ func (g *Gateway) begin(ctx context.Context, id, secret, asked string, work func
 		close(s.done)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if s.err == nil && g.starts[id] == s { // from here on the engine knows all
+		if s.err == nil && g.starts[id] == s { // from here on the platform has all of it
 			delete(g.starts, id)
 		}
 	})
 	return s, nil
 }
 
-// wait gives the status once the work is done, or before a client loses its
-// patience.
+// wait returns the status once the work is done, or "pending" before clients give up.
 func (s *start) wait(ctx context.Context) (status string, err error) {
 	select {
 	case <-s.done:
@@ -144,14 +142,14 @@ func (s *start) wait(ctx context.Context) (status string, err error) {
 	}
 }
 
-// startOf is what is, or was, under way for a sandbox; nil if nothing.
+// startOf returns the running or failed start of a sandbox, or nil.
 func (g *Gateway) startOf(id string) *start {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.starts[id]
 }
 
-// runtimeSpec is what /start asks for, on top of the defaults.
+// runtimeSpec returns the specification of a call of /start, on top of the defaults.
 func (g *Gateway) runtimeSpec(a api.RuntimeStart) (sandbox.Spec, error) {
 	s := g.spec(api.SandboxSpec{Image: a.Image, Env: a.Environment, Owner: openhandsOwner})
 	s.Key = sessionKeyOf(a.SessionID)
@@ -167,7 +165,7 @@ func (g *Gateway) runtimeSpec(a api.RuntimeStart) (sandbox.Spec, error) {
 	case "gvisor":
 		s.Runtime = "runsc"
 	default:
-		return s, refuse(http.StatusUnprocessableEntity, "runtime_class %.64q is not what this gateway uses: start it with --runtime, or leave it out", a.RuntimeClass)
+		return s, refuse(http.StatusUnprocessableEntity, "runtime_class %.64q is not the runtime of this gateway: start the gateway with --runtime, or leave runtime_class out", a.RuntimeClass)
 	}
 	if err := readCommand(a.Command, &s); err != nil {
 		return s, err
@@ -175,8 +173,8 @@ func (g *Gateway) runtimeSpec(a api.RuntimeStart) (sandbox.Spec, error) {
 	return s, readEnvironment(a.Environment, &s)
 }
 
-// readCommand takes from the command line of OpenHands' own server what is to be
-// the same here. The rest is for that server.
+// readCommand reads the options of OpenHands' own server that a sandbox has as well
+// from its command line. The rest is for that server.
 func readCommand(words []string, s *sandbox.Spec) error {
 	var plugins []string
 	browser := ""
@@ -238,7 +236,7 @@ func checkPlugins(names []string) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(api.Plugins, name) {
-			return refuse(http.StatusUnprocessableEntity, "command: plugin %.64q is unknown; there are %s", name, strings.Join(api.Plugins, ", "))
+			return refuse(http.StatusUnprocessableEntity, "command: plugin %.64q is unknown; use %s", name, strings.Join(api.Plugins, ", "))
 		}
 	}
 	return nil
@@ -261,9 +259,8 @@ func readEnvironment(env map[string]string, s *sandbox.Spec) error {
 }
 
 // mergeFlags returns the operator's flags with those that a client asks for,
-// which win over the operator's of the same name. Where a client asks for what
-// the operator has, the result is the operator's list, so that a warm sandbox
-// fits.
+// which override the operator's of the same name. If a client asks for the operator's
+// flags only, the result is the operator's list, so that a warm sandbox fits.
 func mergeFlags(operators, asked []string) []string {
 	name := func(flag string) string {
 		name, _, _ := strings.Cut(flag, "=")
@@ -289,7 +286,7 @@ func mergeFlags(operators, asked []string) []string {
 
 func (g *Gateway) openhandsSession(w http.ResponseWriter, r *http.Request) error {
 	session := r.PathValue("session_id")
-	if r.URL.RawPath != "" { // then chi gives it as it was sent
+	if r.URL.RawPath != "" { // then chi returns it encoded
 		var err error
 		if session, err = url.PathUnescape(session); err != nil {
 			return refuse(http.StatusNotFound, "The session's name: %v", err)
@@ -325,15 +322,15 @@ func (g *Gateway) openhandsRuntime(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return tellStatus(w, id, status, detail)
+	return writeStatus(w, id, status, detail)
 }
 
-func tellStatus(w http.ResponseWriter, id, status, detail string) error {
+func writeStatus(w http.ResponseWriter, id, status, detail string) error {
 	return writeJSON(w, http.StatusOK, api.RuntimeStatus{RuntimeID: id, PodStatus: status, RestartReasons: []string{}, Detail: detail})
 }
 
-// podStatus is how a sandbox is, in OpenHands' words. "ready" is only said of one
-// whose server says so at this moment: clients do not wait any longer then.
+// podStatus returns the state of a sandbox in OpenHands' terms. It is "ready" only if the
+// server answers at this moment: clients then stop waiting.
 func (g *Gateway) podStatus(ctx context.Context, id string) (status, detail string, err error) {
 	begun := g.startOf(id)
 	if begun != nil && !channel.Closed(begun.done) {
@@ -367,7 +364,7 @@ func (g *Gateway) podStatus(ctx context.Context, id string) (status, detail stri
 	return "pending", "it is " + string(s.State), nil
 }
 
-// aliveTime bounds the wait for a server that was ready already.
+// aliveTime bounds the wait for a server that was ready before.
 const aliveTime = 3 * time.Second
 
 // answers asks the server of a sandbox whether it takes actions.
@@ -388,20 +385,19 @@ func (g *Gateway) answers(ctx context.Context, s *sandbox.Sandbox) error {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("its server says %s", response.Status)
+		return fmt.Errorf("its server answered %s", response.Status)
 	}
 	return nil
 }
 
-// openhandsStop removes a sandbox: clients stop it when they are done with it,
-// and do not come back for it.
+// openhandsStop removes a sandbox: clients stop a sandbox that they no longer need.
 func (g *Gateway) openhandsStop(w http.ResponseWriter, r *http.Request) error {
 	id, err := runtimeID(w, r)
 	if err != nil {
 		return err
 	}
 	if s := g.startOf(id); s != nil && !channel.Closed(s.done) {
-		s.cancel(errors.New("it was stopped before it was there"))
+		s.cancel(errors.New("its creation was cancelled by /stop"))
 		select {
 		case <-s.done:
 		case <-r.Context().Done():
@@ -415,7 +411,7 @@ func (g *Gateway) openhandsStop(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	return tellStatus(w, id, "not found", "")
+	return writeStatus(w, id, "not found", "")
 }
 
 func runtimeID(w http.ResponseWriter, r *http.Request) (string, error) {
@@ -426,14 +422,14 @@ func runtimeID(w http.ResponseWriter, r *http.Request) (string, error) {
 	return api.DecodeRuntimeID(body)
 }
 
-// openhandsPause freezes a sandbox. One that is stopped does not run either.
+// openhandsPause freezes a sandbox. A stopped one stays stopped.
 func (g *Gateway) openhandsPause(w http.ResponseWriter, r *http.Request) error {
 	id, err := runtimeID(w, r)
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		return tellStatus(w, id, "not found", "")
+		return writeStatus(w, id, "not found", "")
 	}
 	s, err := g.one(r.Context(), id)
 	if err != nil {
@@ -444,7 +440,7 @@ func (g *Gateway) openhandsPause(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return tellStatus(w, id, "pending", "it is "+string(s.State))
+	return writeStatus(w, id, "pending", "it is "+string(s.State))
 }
 
 func (g *Gateway) openhandsResume(w http.ResponseWriter, r *http.Request) error {
@@ -468,7 +464,7 @@ func (g *Gateway) openhandsResume(w http.ResponseWriter, r *http.Request) error 
 	} else if err := g.on(r.Context(), s, "resumed", sandbox.Resume); err != nil {
 		return err
 	}
-	return tellStatus(w, id, status, "")
+	return writeStatus(w, id, status, "")
 }
 
 // restart starts a stopped sandbox in the background.
@@ -482,11 +478,11 @@ func (g *Gateway) restart(ctx context.Context, s *sandbox.Sandbox) (*start, erro
 	})
 }
 
-// resumeFor resumes an OpenHands sandbox that a request is for. RemoteRuntime
-// answers a 503 with a call of /resume and then waits for the lock that its own
-// action holds, forever. So a request to a paused sandbox resumes it, and an
+// resumeFor resumes an OpenHands sandbox before a request to it. RemoteRuntime
+// answers a 503 with a call of /resume and then waits forever for the lock that its
+// own action holds. So a request to a paused sandbox resumes it, and an
 // action starts a stopped one; with other requests the client holds no lock.
-// All other sandboxes stay as they are.
+// Sandboxes of other owners are not resumed.
 func (g *Gateway) resumeFor(ctx context.Context, s *sandbox.Sandbox, path string) error {
 	stopped := s.State == sandbox.Stopped && path == actionPath
 	if s.Owner != openhandsOwner || s.State != sandbox.Paused && !stopped {

@@ -295,7 +295,7 @@ func TestOpenHandsSlow(t *testing.T) {
 	at := "/runtime/" + first.RuntimeID
 	want(t, h.ask(t, "GET", "/runtime/{runtime_id}", at, ""), 200, `"pod_status":"pending"`)
 	want(t, h.ask(t, "GET", "/sessions/{session_id}", "/sessions/s%2F1", ""), 200, first.SessionKey)
-	want(t, h.ask(t, "POST", "/start", "/start", strings.Replace(startBody, "1234", "1235", 1)), 409, "being made")
+	want(t, h.ask(t, "POST", "/start", "/start", strings.Replace(startBody, "1234", "1235", 1)), 409, "being created")
 	if w := h.through(t, first.RuntimeID, "GET", "/x"); w.Code != 503 && w.Code != 404 {
 		t.Errorf("got %d of a sandbox that is not there yet", w.Code)
 	}
@@ -392,5 +392,5 @@ func TestBuild(t *testing.T) {
 	body, kind = form(t, "FROM debian\n")
 	want(t, h.ask(t, "POST", "/build", "/build", body, "Content-Type", kind), 422, "target_image")
 	want(t, h.ask(t, "POST", "/build", "/build", "x"), 400, "multipart")
-	want(t, h.ask(t, "GET", "/build_status", "/build_status?build_id=x", ""), 404, "no build")
+	want(t, h.ask(t, "GET", "/build_status", "/build_status?build_id=x", ""), 404, "is unknown")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// routes is the table of everything the gateway itself answers. What is below
-// proxyPrefix is passed on, after a look at its own keys.
+// routes is the table of the routes of the gateway itself. Requests below proxyPrefix are
+// passed on, with a check of their own keys.
 func (g *Gateway) routes() []httpserver.Route {
 	return []httpserver.Route{
 		httpserver.Open(http.MethodGet, "/", home.Handler(g.noHome)),
@@ -45,9 +45,9 @@ func (g *Gateway) routes() []httpserver.Route {
 	}
 }
 
-// router puts the table behind what every request goes through. The order
-// matters: every request is counted, also one that panics; and the key is checked
-// before the routes, so that an unauthenticated client learns nothing about them.
+// router puts the table behind the middlewares. The order matters: every request is
+// counted, including panics; and the key is checked before the routes, so that an
+// unauthenticated client learns nothing about them.
 func (g *Gateway) router() http.Handler {
 	routes := g.routes()
 	mux := httpserver.NewRouter(routes, g.protocol(), g.authenticate(routes))
@@ -59,7 +59,7 @@ func (g *Gateway) router() http.Handler {
 			previewHost.ServeHTTP(w, r)
 			return
 		}
-		// As it was sent: what is encoded in it is the sandbox's to decode.
+		// The encoded path: the sandbox decodes it.
 		if strings.HasPrefix(r.URL.EscapedPath(), proxyPrefix) {
 			r.Pattern = proxyPrefix + "{id}"
 			pass.ServeHTTP(w, r)
@@ -75,10 +75,10 @@ func (g *Gateway) protocol() httpserver.Protocol {
 	return httpserver.Protocol{Fail: g.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
 }
 
-// errForbidden says nothing about which key was wrong, or what it is for.
+// errForbidden does not say which key was wrong, or whether its sandbox exists.
 var errForbidden = &api.Error{Status: http.StatusForbidden, Detail: "Invalid API Key"}
 
-// authenticate asks for the gateway's key on every path that is not open.
+// authenticate requires the gateway's key on every path that is not open.
 func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) http.Handler {
 	open := httpserver.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
@@ -97,14 +97,14 @@ func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) htt
 	}
 }
 
-// operator tells whether a request has the gateway's key.
+// operator reports whether a request has the gateway's key.
 func (g *Gateway) operator(r *http.Request) bool {
 	operator, _ := g.keys(r)
 	return operator
 }
 
-// keys tells whether a request has the gateway's key, and returns those of sessions. A bearer
-// token is one of them where neither of their headers came.
+// keys reports whether a request has the gateway's key, and returns its session keys. A bearer
+// token is the one or the other if the request has none of their headers.
 func (g *Gateway) keys(r *http.Request) (operator bool, sessions []string) {
 	sessions = r.Header.Values(api.KeyHeader)
 	token := httpserver.Bearer(r)
@@ -117,14 +117,14 @@ func (g *Gateway) keys(r *http.Request) (operator bool, sessions []string) {
 	return false, []string{token}
 }
 
-// operatorHeader tells whether a request has the gateway's key in the header for it.
+// operatorHeader reports whether a request has the gateway's key in the header for it.
 func (g *Gateway) operatorHeader(r *http.Request) bool {
 	sent := r.Header.Values(api.GatewayKeyHeader)
 	return len(sent) == 1 && sameKey(sent[0], g.key)
 }
 
-// sameKey compares hashes: they have one length, and comparing them tells
-// nothing about either key.
+// sameKey compares hashes in constant time: they have one length, and the comparison
+// reveals nothing about either key.
 func sameKey(sent string, want [sha256.Size]byte) bool {
 	got := sha256.Sum256([]byte(sent))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1

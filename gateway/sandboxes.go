@@ -17,10 +17,10 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// stopTime is what the processes of a sandbox get to end by themselves.
+// stopTime is how long the processes of a sandbox may take to end by themselves.
 const stopTime = 10 * time.Second
 
-// describe puts a sandbox into the words of the API, without its key.
+// describe returns the API's form of a sandbox, without its key.
 func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 	d := api.Sandbox{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: string(s.State), Created: s.Created.UTC(),
@@ -36,7 +36,7 @@ func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 	return d
 }
 
-// urlOf is where the paths of a sandbox begin, as the caller sees it.
+// urlOf returns the URL prefix of a sandbox's paths, as the caller sees it.
 func (g *Gateway) urlOf(r *http.Request, id string) string {
 	base := g.cfg.PublicURL
 	if base == "" {
@@ -45,24 +45,25 @@ func (g *Gateway) urlOf(r *http.Request, id string) string {
 	return base + proxyPrefix + id
 }
 
-// tell answers with a sandbox and its key.
-func (g *Gateway) tell(w http.ResponseWriter, r *http.Request, status int, s *sandbox.Sandbox, warm bool) error {
+// writeSandbox answers with a sandbox and its key.
+func (g *Gateway) writeSandbox(w http.ResponseWriter, r *http.Request, status int, s *sandbox.Sandbox, warm bool) error {
 	d := g.describe(r, s)
 	key, err := s.Key()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may just be removed
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been removed just now
 		return err
 	}
 	d.SessionKey, d.Warm = key, warm
 	return writeJSON(w, status, d)
 }
 
-// maxIdempotencyKey bounds a header that is kept in memory.
+// maxIdempotencyKey limits the length of a header that is kept in memory.
 const maxIdempotencyKey = 256
 
-// onceKey begins the idempotency key of a sandbox whose creator gave none.
+// onceKey is the prefix of the idempotency keys that the gateway makes.
 const onceKey = "gateway once "
 
-// createSandbox makes a sandbox. Who leaves before it is there has it undone.
+// createSandbox creates a sandbox. If the client disconnects first, the creation is
+// rolled back.
 func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -89,10 +90,10 @@ func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	if made.known {
 		status = http.StatusOK
 	}
-	return g.tell(w, r, status, made.sandbox, made.warm)
+	return g.writeSandbox(w, r, status, made.sandbox, made.warm)
 }
 
-// spec is what the caller asks for, on top of the defaults.
+// spec returns the specification of a request, on top of the defaults.
 func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
 	s := g.cfg.Defaults
 	s.Image, s.Name, s.Owner = cmp.Or(a.Image, s.Image), cmp.Or(a.Name, s.Name), cmp.Or(a.Owner, s.Owner)
@@ -123,11 +124,11 @@ func merged(base, over map[string]string) map[string]string {
 // creation is the result of a creation.
 type creation struct {
 	sandbox *sandbox.Sandbox
-	known   bool // it was there already
+	known   bool // it existed before
 	warm    bool // it came from the pool
 }
 
-// create makes the sandbox of a specification, which has a key, or takes one
+// create creates the sandbox of a specification, which has a key, or takes one
 // from the pool.
 func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, err error) {
 	begun := time.Now()
@@ -160,7 +161,7 @@ func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, er
 	return c, nil
 }
 
-// logCreation logs what a request for a sandbox led to.
+// logCreation logs the result of a request for a sandbox.
 func (g *Gateway) logCreation(ctx context.Context, spec sandbox.Spec, c creation, err error, took time.Duration) {
 	id, image := slog.String("sandbox", sandbox.ID(spec.Key)), slog.String("image", spec.Image)
 	duration := slog.Duration("took", took.Round(time.Millisecond))
@@ -175,9 +176,8 @@ func (g *Gateway) logCreation(ctx context.Context, spec sandbox.Spec, c creation
 	}
 }
 
-// admit refuses a creation where the host has as many sandboxes as it may, and
-// tells whether the one in question is there already. An admitted creation counts
-// until release.
+// admit refuses a creation beyond MaxSandboxes, and reports whether the sandbox exists
+// already. An admitted creation counts until release.
 func (g *Gateway) admit(ctx context.Context, id string) (known bool, release func(), err error) {
 	select {
 	case g.admission <- struct{}{}:
@@ -200,7 +200,7 @@ func (g *Gateway) admit(ctx context.Context, id string) (known bool, release fun
 		count[other] = true
 	}
 	if most := g.cfg.MaxSandboxes; most > 0 && !count[id] && len(count) >= most {
-		return false, nil, api.TooMany(fmt.Sprintf("This host has %d sandboxes and may have no more than %d: remove one, or wait for the end of one", len(count), most))
+		return false, nil, api.TooMany(fmt.Sprintf("This host has %d sandboxes and may have no more than %d: remove one, or wait until one ends", len(count), most))
 	}
 	g.making[id]++
 	return known, func() {
@@ -213,7 +213,7 @@ func (g *Gateway) admit(ctx context.Context, id string) (known bool, release fun
 	}, nil
 }
 
-// one gives a copy of the sandbox of an id or a name, as the engine sees it now.
+// one returns the sandbox of an id or a name, in its current state on the platform.
 func (g *Gateway) one(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
 	if !sandbox.IsName(ref) {
 		return nil, errNoSandbox(ref)
@@ -234,7 +234,7 @@ func (g *Gateway) getSandbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.tell(w, r, http.StatusOK, s, false)
+	return g.writeSandbox(w, r, http.StatusOK, s, false)
 }
 
 func (g *Gateway) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
@@ -294,29 +294,29 @@ func (g *Gateway) resumeSandbox(w http.ResponseWriter, r *http.Request) error {
 	return g.onOne(w, r, "resumed", sandbox.Resume)
 }
 
-// work is something that is done to a sandbox, such as [sandbox.Start].
+// work changes a sandbox, as [sandbox.Start] does.
 type work func(ctx context.Context, d sandbox.Driver, s *sandbox.Sandbox) error
 
 // onOne does work on the sandbox in the path and answers with it.
-func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, what string, do work) error {
+func (g *Gateway) onOne(w http.ResponseWriter, r *http.Request, done string, do work) error {
 	s, err := g.one(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := g.on(r.Context(), s, what, do); err != nil {
+	if err := g.on(r.Context(), s, done, do); err != nil {
 		return err
 	}
-	return g.tell(w, r, http.StatusOK, s, false)
+	return g.writeSandbox(w, r, http.StatusOK, s, false)
 }
 
-// on does work on a sandbox, logs what was done, and notes what it is like afterwards.
-func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, what string, do work) error {
+// on does work on a sandbox, logs it as done, and updates the directory.
+func (g *Gateway) on(ctx context.Context, s *sandbox.Sandbox, done string, do work) error {
 	err := do(ctx, g.cfg.Driver, s)
 	if err != nil {
 		g.known.changed(s.ID)
 		return err
 	}
-	g.log.InfoContext(ctx, "changed a sandbox", slog.String("sandbox", s.ID), slog.String("name", s.Name), slog.String("what", what))
+	g.log.InfoContext(ctx, "changed a sandbox", slog.String("sandbox", s.ID), slog.String("name", s.Name), slog.String("what", done))
 	noted := *s
 	g.known.put(&noted)
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// alive says that the process answers.
+// alive answers as long as the process runs.
 func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Status{Status: "ok"})
 }
@@ -16,8 +16,8 @@ func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) error {
 // readyTime bounds the wait for the engine when a client asks for its state.
 const readyTime = 5 * time.Second
 
-// readyz says whether the engine can be reached. It is open, so a second who
-// asks gets what the first was told.
+// readyz reports whether the engine can be reached. The route is open, so the result is
+// cached for holdOff.
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 	defer cancel()
