@@ -21,8 +21,8 @@ import (
 )
 
 // Create is [sandbox.Driver]'s. Several callers with one key work on one record and
-// one Pod, so a caller that dies does not keep the others from the sandbox. A
-// sandbox that ended is not replaced: ErrConflict says that it is to be removed first.
+// one Pod, so the sandbox is created even if one of them dies. A sandbox that ended is
+// not replaced: it must be removed first, and Create fails with ErrConflict.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
 	hash, err := d.checkCreation(ctx, &spec)
 	if err != nil {
@@ -31,13 +31,14 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	return d.createWhole(ctx, sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16))), hash, &spec)
 }
 
-// checkCreation is Check, and refuses what lacks the server's image or network policies.
+// checkCreation is Check, and refuses a creation without the server's image, or without
+// network policies for --network none.
 func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
 	if hash, err = d.Check(ctx, spec); err != nil {
 		return "", err
 	}
 	if d.config.ServerImage == "" {
-		return "", sandbox.Invalid("%s needs an image that brings the server into Pods: make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
+		return "", sandbox.Invalid("%s needs an image with the server: build it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
 	}
 	if spec.Network == "none" {
 		return hash, d.checkIsolation(ctx, spec)
@@ -45,7 +46,7 @@ func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash st
 	return hash, nil
 }
 
-// createWhole is create, repeated while other callers undo what it follows.
+// createWhole repeats create while other callers undo the creation that it joined.
 func (d *Driver) createWhole(ctx context.Context, id, hash string, spec *sandbox.Spec) (*sandbox.Sandbox, error) {
 	for {
 		s, err := d.create(ctx, newRecord(id, hash, spec), spec)
@@ -58,12 +59,12 @@ func (d *Driver) createWhole(ctx context.Context, id, hash string, spec *sandbox
 	}
 }
 
-// createPause is how long a caller waits whose creation another caller undid.
+// createPause is the pause before a creation that another caller undid is repeated.
 const createPause = 100 * time.Millisecond
 
-// create makes the sandbox, or goes on with a creation that another caller began. It
-// undoes what it began itself. It fails with errUndone if another caller did that to
-// a creation that this one followed.
+// create creates the sandbox, or continues a creation that another caller began. After an
+// error it undoes its own creation. It fails with errUndone if another caller undid a
+// creation that this one joined.
 func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) (s *sandbox.Sandbox, err error) {
 	id := fresh.ID
 	d.config.Progress(id, sandbox.Pending, "the record of its key")
@@ -73,7 +74,7 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 	}
 	defer func() {
 		if errors.Is(err, errUndone) && mine {
-			why := err.Error() // its text: the caller does not try again
+			why := err.Error() // as text: the caller must not try again
 			err = fmt.Errorf("creating sandbox %s: it was removed meanwhile: %w: %s", id, sandbox.ErrNotFound, why)
 		}
 		if err != nil && mine {
@@ -91,7 +92,7 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 		return nil, err
 	}
 	if err := d.own(ctx, r, pod); err != nil {
-		if made && errors.Is(err, errUndone) { // the caller that began the creation does not know of this Pod
+		if made && errors.Is(err, errUndone) { // the caller that began the creation does not know this Pod
 			undoCtx, cancel := settling(ctx)
 			defer cancel()
 			err = errors.Join(err, d.deletePod(undoCtx, pod.Name, pod.UID, removeGrace))
@@ -105,7 +106,7 @@ func (d *Driver) create(ctx context.Context, fresh *record, spec *sandbox.Spec) 
 	return d.sandbox(pod).Sandbox, nil
 }
 
-// pod finds the Pod of a record, or makes it and reports that.
+// pod finds the Pod of a record, or creates it; made reports that it did.
 func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bool) (pod *corev1.Pod, made bool, err error) {
 	if r.Claim != "" {
 		pod, err = d.adoptClaimed(ctx, r, spec)
@@ -138,15 +139,15 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 	return pod, made, d.creationError(ctx, "making the Pod of sandbox "+r.ID, err)
 }
 
-// creationError is apiError for what the cluster may refuse, and says what to do.
+// creationError is apiError for creations, which the cluster may refuse; it adds advice.
 func (d *Driver) creationError(ctx context.Context, doing string, err error) error {
 	var refusal apierrors.APIStatus
 	switch {
 	case apierrors.IsNotFound(err) && errors.As(err, &refusal) && refusal.Status().Details != nil && refusal.Status().Details.Kind == "namespaces":
-		return fmt.Errorf("%s: the namespace %s does not exist; make it with 'kubectl create namespace %s', or name another", doing, d.namespace, d.namespace)
+		return fmt.Errorf("%s: the namespace %s does not exist; create it with 'kubectl create namespace %s', or use another one", doing, d.namespace, d.namespace)
 	case !apierrors.IsForbidden(err):
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return fmt.Errorf("%s: the namespace %s is being removed; name another", doing, d.namespace)
+		return fmt.Errorf("%s: the namespace %s is being removed; use another one", doing, d.namespace)
 	case strings.Contains(err.Error(), "exceeded quota"):
 		return fmt.Errorf("%s: namespace %s: %w: %w", doing, d.namespace, sandbox.ErrQuota, err)
 	case !lacksRight(err): // a policy of the namespace: its Pod Security, its LimitRange, a webhook
@@ -155,9 +156,9 @@ func (d *Driver) creationError(ctx context.Context, doing string, err error) err
 	return apiError(ctx, doing, err)
 }
 
-// undo removes what this caller's creation left. The Pod goes first, so that a crash
-// leaves a record that says which Pod is meant, and again at the end: a caller that
-// followed may have made it anew while the record was there.
+// undo removes the objects of this caller's creation. It deletes the Pod first, so that a
+// crash leaves a record that names the Pod, and once more at the end: a caller that joined
+// may have created it again while the record existed.
 func (d *Driver) undo(ctx context.Context, r *record) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -173,7 +174,7 @@ func (d *Driver) undo(ctx context.Context, r *record) error {
 	return errors.Join(d.releaseClaim(ctx, r.ID, r.Claim), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace), d.forget(ctx, r), d.deletePod(ctx, r.Pod, r.PodUID, removeGrace))
 }
 
-// bringUp returns when a command ran in the sandbox's shell.
+// bringUp waits until a command ran in the sandbox's shell.
 func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *sandbox.Spec) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.config.ReadyTimeout, fmt.Errorf("nothing after %v", d.config.ReadyTimeout))
 	defer cancel()
@@ -221,7 +222,7 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	return nil, d.startError(ctx, r, step, err)
 }
 
-// note sets annotations of a Pod, and takes those away whose value is nil.
+// note sets annotations of a Pod, and removes those whose value is nil.
 func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any) (*corev1.Pod, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": notes}})
 	if err != nil {
@@ -238,14 +239,14 @@ func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any
 	return changed, nil
 }
 
-// startError collects why a Pod did not come to life, while it is there.
+// startError collects the reasons why a Pod did not start, while the Pod still exists.
 func (d *Driver) startError(ctx context.Context, r *record, step string, err error) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	return &sandbox.StartError{ID: r.ID, Step: step, Err: err, Hint: d.lastWarning(ctx, r.Pod), Logs: d.lastWords(ctx, r.Pod)}
 }
 
-// lastWarning is what a component of the cluster last said against the Pod.
+// lastWarning returns the last warning event of the Pod.
 func (d *Driver) lastWarning(ctx context.Context, pod string) string {
 	events, err := d.api.CoreV1().Events(d.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 	if err != nil {
@@ -260,7 +261,7 @@ func (d *Driver) lastWarning(ctx context.Context, pod string) string {
 	if last == nil {
 		return ""
 	}
-	return "The cluster says: " + last.Reason + ": " + last.Message
+	return "The cluster reports: " + last.Reason + ": " + last.Message
 }
 
 func eventTime(e *corev1.Event) time.Time {
@@ -272,8 +273,8 @@ func eventTime(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// lastWords are the last lines of the server's log, or of what puts the server into the
-// Pod if that is as far as it came.
+// lastWords returns the last lines of the server's log, or of the init container's if the
+// server did not start.
 func (d *Driver) lastWords(ctx context.Context, pod string) string {
 	for _, container := range []string{containerName, initName} {
 		lines := int64(20)

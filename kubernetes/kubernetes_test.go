@@ -244,7 +244,7 @@ func TestReadKeys(t *testing.T) {
 	for _, s := range append(all, one) {
 		key, err := s.Key()
 		if s.Name == "c" {
-			if !errors.Is(err, sandbox.ErrConflict) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "its Secret sandbox-"+s.ID+" was deleted; remove it with 'runtimectl rm "+s.ID+"'") {
+			if !errors.Is(err, sandbox.ErrConflict) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "its Secret sandbox-"+s.ID+" was deleted; remove the sandbox with 'runtimectl rm "+s.ID+"'") {
 				t.Errorf("got %q, %v", key, err)
 			}
 		} else if err != nil || key != keys[s.Name] {
@@ -335,7 +335,7 @@ func TestCreateFails(t *testing.T) {
 			"rights", "create", "pods", false, apierrors.NewForbidden(pods, "p", errors.New(`User "u" cannot create resource "pods" in API group ""`)), nil,
 			"'runtimectl doctor' lists the rights that are missing",
 		},
-		{"no namespace", "create", "secrets", false, apierrors.NewNotFound(corev1.Resource("namespaces"), "agents"), nil, "make it with 'kubectl create namespace agents'"},
+		{"no namespace", "create", "secrets", false, apierrors.NewNotFound(corev1.Resource("namespaces"), "agents"), nil, "create it with 'kubectl create namespace agents'"},
 		{"refused", "create", "pods", false, apierrors.NewBadRequest("no such field"), sandbox.ErrInvalid, "no such field"},
 		{"owner", "patch", "secrets", false, broken, sandbox.ErrUnknown, "to its Pod"},
 		{"note", "patch", "pods", false, apierrors.NewNotFound(pods, "p"), sandbox.ErrNotFound, ""},
@@ -379,8 +379,8 @@ func TestReasons(t *testing.T) {
 	}{
 		{"image", waiting("sandbox", "ErrImagePull", "manifest unknown"), nil, sandbox.ErrNoImage, "its image image cannot be pulled: ErrImagePull: manifest unknown"},
 		{"server image", waiting("server", "ErrImageNeverPull", "absent"), nil, sandbox.ErrNoImage, "the server's image image cannot be pulled"},
-		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be put into it: PostStartHookError: no /server: is image of another version than runtimectl?"},
-		{"server crashes", waiting("server", "CrashLoopBackOff", "back-off 10s"), nil, nil, "the server could not be put into it: CrashLoopBackOff: "},
+		{"server", waiting("server", "PostStartHookError", "no /server"), nil, nil, "the server could not be copied into it: PostStartHookError: no /server: is image of another version than runtimectl?"},
+		{"server crashes", waiting("server", "CrashLoopBackOff", "back-off 10s"), nil, nil, "the server could not be copied into it: CrashLoopBackOff: "},
 		{"start", waiting("sandbox", "RunContainerError", "no /bin"), nil, nil, "RunContainerError: no /bin"},
 		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory"}, nil, nil, "Evicted: The node was low on memory"},
 		{"ended", terminated(1, "a message of the agent"), nil, nil, "its server ended with status 1\n"},

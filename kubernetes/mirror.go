@@ -24,18 +24,18 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// While Events runs, the driver mirrors the Pods of its sandboxes in memory, and once
-// Prune was called their records, too: List, Get, the claimers of a pool and Prune then
-// ask the API server for nothing that has not changed. A mirror may be a moment old, so
-// a caller that changes a Pod waits until it is seen, and one that removes a Pod looks again.
+// While Events runs, the driver mirrors the Pods of its sandboxes in memory, and after the
+// first Prune also their records: List, Get, the claimers of a pool and Prune then read
+// from memory. A mirror may be a moment old, so a caller that changes a Pod waits for the
+// mirror, and a caller that removes a Pod reads it again.
 
 // ours selects the objects of sandboxes.
 const ours = labelManaged + "=sandbox"
 
-// mirrors are what one call of Events keeps. A nil one has nothing.
+// mirrors are those of one call of Events.
 type mirrors struct {
 	pods, records *mirror
-	wanted        chan struct{} // has an element once the records are wanted
+	wanted        chan struct{} // has an element once the records are needed
 }
 
 // mirror is a copy in memory of objects of one kind. Its methods may be called
@@ -49,12 +49,12 @@ type mirror struct {
 	changed chan struct{} // closed with the next change
 }
 
-// source is where the objects of a kind are.
+// source lists and watches the objects of a kind.
 type source struct {
 	kind  runtime.Object
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	trim  func(any) (any, error) // takes away what is not needed; more than once does no harm
+	trim  func(any) (any, error) // removes fields that are not needed; it is idempotent
 }
 
 func (d *Driver) podSource() source {
@@ -84,9 +84,9 @@ func (d *Driver) recordSource() source {
 // indexID is the index of a mirror by the id of the sandbox.
 const indexID = "id"
 
-// newMirror is a mirror that run fills. handler is told the changes. failed is called
-// with what the API server refuses before the first copy is whole; afterwards, and
-// while it does not answer, the mirror tries again by itself.
+// newMirror returns a mirror that run fills. handler receives the changes. failed receives
+// the errors of the API server before the first copy is complete; afterwards the mirror
+// tries again by itself.
 func (d *Driver) newMirror(from source, handler toolscache.ResourceEventHandlerFuncs, failed func(error)) *mirror {
 	m := &mirror{changed: make(chan struct{})}
 	lister := &toolscache.ListWatch{
@@ -102,13 +102,13 @@ func (d *Driver) newMirror(from source, handler toolscache.ResourceEventHandlerF
 			o.LabelSelector = ours
 			w, err := from.watch(ctx, o)
 			if err != nil {
-				if !m.controller.HasSynced() && !apierrors.IsInvalid(err) && !apierrors.IsResourceExpired(err) { // those it can do without
+				if !m.controller.HasSynced() && !apierrors.IsInvalid(err) && !apierrors.IsResourceExpired(err) { // which the informer handles
 					failed(err)
 				}
 				return nil, err
 			}
 			m.watching.Store(true)
-			return &noticedWatch{w, func() { m.watching.Store(false); m.tell() }}, nil
+			return &noticedWatch{w, func() { m.watching.Store(false); m.wake() }}, nil
 		},
 	}
 	logger := logr.FromSlogHandler(d.config.Logger.Handler())
@@ -116,14 +116,14 @@ func (d *Driver) newMirror(from source, handler toolscache.ResourceEventHandlerF
 		Logger: &logger, ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lister, d.api), ObjectType: from.kind,
 		Handler: toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(object any, initial bool) {
-				m.tell()
+				m.wake()
 				if handler.AddFunc != nil && !initial {
 					handler.AddFunc(object)
 				}
 			},
-			UpdateFunc: func(before, now any) { m.tell(); handler.OnUpdate(before, now) },
+			UpdateFunc: func(before, now any) { m.wake(); handler.OnUpdate(before, now) },
 			DeleteFunc: func(object any) {
-				m.tell()
+				m.wake()
 				if unseen, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 					object = unseen.Obj
 				}
@@ -139,14 +139,14 @@ func (d *Driver) newMirror(from source, handler toolscache.ResourceEventHandlerF
 	return m
 }
 
-// noticedWatch notices the end of a watch.
+// noticedWatch calls ended at the end of a watch.
 type noticedWatch struct {
 	watch.Interface
 
 	ended func()
 }
 
-// Stop is [watch.Interface]'s. The informer calls it also when the API server ended the
+// Stop is [watch.Interface]'s. The informer also calls it after the API server ended the
 // watch.
 func (w *noticedWatch) Stop() {
 	w.ended()
@@ -156,23 +156,21 @@ func (w *noticedWatch) Stop() {
 // run keeps the mirror up to date until ctx ends.
 func (m *mirror) run(ctx context.Context) { m.controller.RunWithContext(ctx) }
 
-// ready reports whether the mirror is whole, and the API server tells it what changes.
+// ready reports whether the mirror is complete, and receives changes.
 func (m *mirror) ready() bool { return m.watching.Load() && m.controller.HasSynced() }
 
-// tell wakes callers of await.
-func (m *mirror) tell() {
+// wake wakes callers of await.
+func (m *mirror) wake() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// seenTime bounds the wait for a mirror: an API server that is slow to tell its watchers
-// must not stop a creation.
+// seenTime bounds the wait for a mirror: slow watches must not delay a creation for long.
 const seenTime = time.Second
 
-// await returns when the mirror has what holds looks for, when it is not ready, or
-// after limit.
+// await returns when holds returns true, when the mirror is not ready, or after limit.
 func (m *mirror) await(ctx context.Context, limit time.Duration, holds func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -191,7 +189,7 @@ func (m *mirror) await(ctx context.Context, limit time.Duration, holds func() bo
 	}
 }
 
-// mirrored is the mirror of the Pods, or of the records; nil where none is ready.
+// mirrored returns the mirror of the Pods, or of the records, or nil if it is not ready.
 func (d *Driver) mirrored(records bool) *mirror {
 	all := d.mirrors.Load()
 	if all == nil {
@@ -202,7 +200,7 @@ func (d *Driver) mirrored(records bool) *mirror {
 		m = all.records
 		select {
 		case all.wanted <- struct{}{}:
-		default: // it was told before
+		default: // they are known to be needed
 		}
 	}
 	if !m.ready() {
@@ -232,13 +230,13 @@ func (m *mirror) each(ctx context.Context, from source, do func(any) error) erro
 	return nil
 }
 
-// podOf is the Pod of an id, nil unless the mirror has exactly one.
+// podOf returns the Pod of an id, or nil unless the mirror has exactly one.
 func (m *mirror) podOf(id string) *listed {
 	if m == nil {
 		return nil
 	}
 	var found *listed
-	objects, _ := m.store.ByIndex(indexID, id) // the index is there
+	objects, _ := m.store.ByIndex(indexID, id) // the index exists
 	for _, object := range objects {
 		pod := object.(*listed)
 		if leaving(pod.Pod) {
@@ -252,7 +250,7 @@ func (m *mirror) podOf(id string) *listed {
 	return found
 }
 
-// pod is the Pod of a name and a uid, nil for one that its node is removing.
+// pod returns the Pod of a name and a uid, or nil for a Pod that its node is removing.
 func (m *mirror) pod(namespace, name string, uid types.UID) *listed {
 	object, _, _ := m.store.GetByKey(namespace + "/" + name)
 	pod, ok := object.(*listed)
@@ -262,8 +260,8 @@ func (m *mirror) pod(namespace, name string, uid types.UID) *listed {
 	return pod
 }
 
-// seen returns when the mirror has a Pod as this process changed it, so that the process
-// finds what it made.
+// seen waits until the mirror has this process's change of a Pod, so that the process reads
+// its own writes.
 func (d *Driver) seen(ctx context.Context, pod *corev1.Pod) {
 	m := d.mirrored(false)
 	if m == nil {
@@ -279,15 +277,15 @@ func (d *Driver) seen(ctx context.Context, pod *corev1.Pod) {
 	})
 }
 
-// seenGone returns when the mirror no longer has a Pod that this process removed.
+// seenGone waits until the mirror no longer has a Pod that this process removed.
 func (d *Driver) seenGone(ctx context.Context, name string, uid types.UID) {
 	if m := d.mirrored(false); m != nil {
 		m.await(ctx, d.seenLimit, func() bool { return m.pod(d.namespace, name, uid) == nil })
 	}
 }
 
-// mirror keeps mirrors until ctx ends, or the API server refuses the first one. It
-// waits for what it started.
+// mirror runs mirrors until ctx ends, or the API server refuses the first list of Pods. It
+// waits for its goroutines.
 func (d *Driver) mirror(ctx context.Context, handler toolscache.ResourceEventHandlerFuncs) error {
 	ctx, fail := context.WithCancelCause(klog.NewContext(ctx, logr.FromSlogHandler(d.config.Logger.Handler())))
 	defer fail(nil)
@@ -315,21 +313,21 @@ func (d *Driver) mirror(ctx context.Context, handler toolscache.ResourceEventHan
 	return context.Cause(ctx)
 }
 
-// listed is what the driver keeps of a Pod that it listed, and the sandbox that it is.
+// listed is a Pod with the fields that the driver needs, and its sandbox.
 type listed struct {
 	*corev1.Pod
 
 	instance *instance
 }
 
-// sandbox is a copy for a caller, who may change it.
+// sandbox returns a copy, which the caller may change.
 func (l *listed) sandbox() *sandbox.Sandbox {
 	s := *l.instance.Sandbox
-	l.instance.tell(&s) // by this machine's clock as it is now
+	l.instance.setTimes(&s) // by the current difference of the clocks
 	return &s
 }
 
-// listed keeps what is needed of a Pod.
+// listed returns a Pod with the fields that the driver needs.
 func (d *Driver) listed(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -339,7 +337,7 @@ func (d *Driver) listed(object any) (any, error) {
 	return &listed{kept, d.sandbox(kept)}, nil
 }
 
-// trimPod is what the driver needs of a Pod that it listed.
+// trimPod returns a Pod with the fields that the driver needs of a listed Pod.
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
@@ -369,8 +367,8 @@ func trimStatuses(all []corev1.ContainerStatus) (kept []corev1.ContainerStatus) 
 	return kept
 }
 
-// trimSecret returns a Secret without what is secret. Where no record can be read, no data is
-// left, and its reader is told.
+// trimSecret returns a Secret without the secrets of its record. If the record cannot be read,
+// the Secret has no data, which readRecord refuses.
 func trimSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
@@ -382,19 +380,19 @@ func trimSecret(object any) (any, error) {
 	}}
 	r, err := readRecord(secret)
 	if err != nil {
-		return kept, nil //nolint:nilerr // who reads it is told
+		return kept, nil //nolint:nilerr // readRecord returns it
 	}
 	r.Key, r.Ticket, r.Owner, r.Env = "", "", "", nil
 	data, err := json.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("keeping the record of sandbox %s: %w", r.ID, err)
+		return nil, fmt.Errorf("encoding the record of sandbox %s: %w", r.ID, err)
 	}
 	kept.Data = map[string][]byte{recordField: data}
 	return kept, nil
 }
 
-// Events is [sandbox.Watcher]'s. Its words are create, start, die and destroy. While it
-// runs, the driver mirrors its Pods.
+// Events is [sandbox.Watcher]'s. It reports create, start, die and destroy. While it runs,
+// the driver mirrors its Pods.
 func (d *Driver) Events(ctx context.Context, each func(sandbox.Event) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -21,8 +21,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// record is what the Secret of a key says. It holds everything that a second caller
-// needs to go on with the creation.
+// record is the content of the Secret of a key: everything that a second caller needs to
+// continue the creation.
 type record struct {
 	ID     string            `json:"id"`
 	Pod    string            `json:"pod"` // its name
@@ -35,15 +35,15 @@ type record struct {
 	Pool   string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
 	From   string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
 
-	// Of a sandbox that was got by a SandboxClaim.
+	// Of a sandbox from a SandboxClaim.
 	Claim    types.UID `json:"claim,omitempty"`
-	PodUID   types.UID `json:"podUID,omitempty"`   // its controller makes a Pod of the same name if this one goes
-	Template string    `json:"template,omitempty"` // what the user id follows from
+	PodUID   types.UID `json:"podUID,omitempty"`   // its controller makes another Pod of this name if this one is removed
+	Template string    `json:"template,omitempty"` // the seed of the user id
 	Claimed  time.Time `json:"claimed,omitzero"`   // when the claim was made, on the API server's clock
 
 	uid      types.UID   // of the Secret
 	made     time.Time   // the Secret, on the API server's clock
-	looked   *corev1.Pod // of a claim: its Pod as it waits, for the first try
+	looked   *corev1.Pod // of a claim: its Pod in the pool, for the first attempt
 	claimKey string      // of a template: the public key of tickets
 }
 
@@ -53,14 +53,14 @@ func (r *record) begun() time.Time { return cmp.Or(r.Claimed, r.made) }
 // recordField is the field of the Secret with the record as JSON.
 const recordField = "record"
 
-// secretPrefix begins the names of Secrets; the id follows.
+// secretPrefix is the prefix of the names of Secrets; the id follows.
 const secretPrefix = "sandbox-"
 
 // errUndone reports that another caller removed the Pod or the record of a creation:
 // the caller that began it, or one that removes the sandbox.
 var errUndone = errors.New("another caller undid its creation")
 
-// newRecord is the record of a sandbox that is to be made.
+// newRecord returns the record of a new sandbox.
 func newRecord(id, hash string, spec *sandbox.Spec) *record {
 	return &record{
 		ID: id, Pod: secretPrefix + id + "-" + strings.ToLower(rand.Text()[:8]), Key: cmp.Or(spec.Secret, random.Hex(32)), Ticket: random.Hex(32),
@@ -68,8 +68,8 @@ func newRecord(id, hash string, spec *sandbox.Spec) *record {
 	}
 }
 
-// take makes the record of a key, or finds the one that is there. mine reports that
-// this call made it. It asks by making the record: most keys are new.
+// take creates the record of a key, or finds an existing one. mine reports that this call
+// created it. It tries to create the record first: most keys are new.
 func (d *Driver) take(ctx context.Context, r *record) (found *record, mine bool, err error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *Driver) take(ctx context.Context, r *record) (found *record, mine bool,
 		return r, true, nil
 	}
 	taken := apierrors.IsAlreadyExists(err)
-	if taken || apierrors.IsForbidden(err) { // a quota that is used up, say, is asked before the name
+	if taken || apierrors.IsForbidden(err) { // a quota, for example, is checked before the name
 		found, lookErr := d.record(ctx, r.ID)
 		switch {
 		case lookErr == nil:
@@ -98,7 +98,7 @@ func (d *Driver) take(ctx context.Context, r *record) (found *record, mine bool,
 		}
 		return nil, false, d.creationError(ctx, "making the record of sandbox "+r.ID, err)
 	}
-	// The API server may have made it although its answer did not arrive. Where it does
+	// The API server may have created it although its response did not arrive. If it does
 	// not answer now, Prune removes the record.
 	undoCtx, cancel := settling(ctx)
 	defer cancel()
@@ -117,8 +117,8 @@ func follow(found *record, hash string) (*record, bool, error) {
 	return found, false, nil
 }
 
-// nameIsFree fails with ErrConflict if another record has the name. It is asked once the
-// own record is made: only then do two callers at once see each other.
+// nameIsFree fails with ErrConflict if another record has the name. It is called after the
+// own record was created: only then do two concurrent callers see each other.
 func (d *Driver) nameIsFree(ctx context.Context, r *record, name string) error {
 	if name == "" {
 		return nil
@@ -143,7 +143,7 @@ func (d *Driver) nameIsFree(ctx context.Context, r *record, name string) error {
 	return nil
 }
 
-// named are the Secrets of the records with a name.
+// named returns the Secrets of the records with a name.
 func (d *Driver) named(ctx context.Context, name string) ([]corev1.Secret, error) {
 	list, err := d.secrets().List(ctx, metav1.ListOptions{LabelSelector: ours + "," + labelName + "=" + nameHash(name)})
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *Driver) named(ctx context.Context, name string) ([]corev1.Secret, error
 	return list.Items, nil
 }
 
-// nameHash is a name as a label can have it.
+// nameHash returns a value of a label for a name.
 func nameHash(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])
@@ -173,13 +173,13 @@ func (d *Driver) record(ctx context.Context, id string) (*record, error) {
 func readRecord(secret *corev1.Secret) (*record, error) {
 	r := &record{uid: secret.UID, made: secret.CreationTimestamp.Time}
 	if err := json.Unmarshal(secret.Data[recordField], r); err != nil || secret.Labels[labelManaged] != "sandbox" || secretPrefix+r.ID != secret.Name {
-		return nil, fmt.Errorf("%w: the Secret %s was not made by this driver and has the name of a sandbox's record", sandbox.ErrConflict, secret.Name)
+		return nil, fmt.Errorf("%w: the Secret %s has the name of a sandbox's record and was not created by this driver", sandbox.ErrConflict, secret.Name)
 	}
 	return r, nil
 }
 
-// forget removes the record, unless another one has taken its place. One that no
-// longer exists is not an error.
+// forget removes the record, unless another one has replaced it. A record that no longer
+// exists is not an error.
 func (d *Driver) forget(ctx context.Context, r *record) error {
 	if r.uid == "" {
 		found, err := d.record(ctx, r.ID)
@@ -198,7 +198,7 @@ func (d *Driver) forget(ctx context.Context, r *record) error {
 	return apiError(ctx, "removing the record of sandbox "+r.ID, err)
 }
 
-// own makes the Secret go with its Pod.
+// own makes the Pod the owner of the Secret, which Kubernetes then removes with the Pod.
 func (d *Driver) own(ctx context.Context, r *record, pod *corev1.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             r.uid, // a Secret of the same name that was made later is another record

@@ -22,7 +22,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// instance is a sandbox as its cluster sees it, and the sandbox's Access.
+// instance is a sandbox and its Pod; it is the sandbox's Access.
 type instance struct {
 	*sandbox.Sandbox
 
@@ -31,15 +31,15 @@ type instance struct {
 	uid    types.UID
 	ip     string    // empty before it runs
 	lost   bool      // its node is
-	claim  types.UID // of the SandboxClaim that it was got by, or empty
+	claim  types.UID // of its SandboxClaim, or empty
 
 	begun, ends time.Time // on the API server's clock; ends is zero: never
 
 	mu  sync.Mutex
-	key string // once it was read
+	key string // empty before it was read
 }
 
-// sandbox is the sandbox of a Pod.
+// sandbox returns the sandbox of a Pod.
 func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
 	s := &instance{
@@ -49,12 +49,12 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
 		User: notes[noteUser], AllowRoot: notes[noteRoot] == "true", Labels: map[string]string{}, Instance: string(pod.UID), Access: s,
 	}
-	age, _ := time.ParseDuration(notes[noteAge]) // 0 where there is none
+	age, _ := time.ParseDuration(notes[noteAge]) // 0 if the Pod has none
 	s.begun = pod.CreationTimestamp.Add(age)
 	if after, err := time.ParseDuration(notes[noteEnds]); err == nil {
 		s.ends = pod.CreationTimestamp.Add(after)
 	}
-	s.tell(s.Sandbox)
+	s.setTimes(s.Sandbox)
 	s.IdleLimit, _ = time.ParseDuration(notes[noteIdle])
 	for name, value := range pod.Labels {
 		if !strings.HasPrefix(name, domain) {
@@ -66,14 +66,14 @@ func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	return s
 }
 
-// tell gives a sandbox its times: when it was created on the API server's clock, which orders
-// lists, and the deadline, which callers compare with now, on this machine's.
-func (s *instance) tell(of *sandbox.Sandbox) {
+// setTimes sets the time of creation on the API server's clock, by which lists are ordered,
+// and the deadline on this machine's clock, with which callers compare it.
+func (s *instance) setTimes(of *sandbox.Sandbox) {
 	of.Created, of.Deadline = s.begun, s.driver.clock.here(s.ends)
 }
 
-// stateOf translates what the Pod says. A Pod that ended is gone: nothing starts it
-// again.
+// stateOf returns the state of the sandbox of a Pod. A Pod that ended is gone: it cannot be
+// started again.
 func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
 	if pod.DeletionTimestamp != nil {
 		return sandbox.Gone, removal(pod)
@@ -87,30 +87,30 @@ func stateOf(pod *corev1.Pod) (state sandbox.State, detail string) {
 	case pod.Annotations[noteReady] == "":
 		return sandbox.Starting, "on node " + pod.Spec.NodeName
 	case lostNode(pod):
-		return sandbox.Unknown, "node " + pod.Spec.NodeName + " does not report: its Pod goes on there, or ended with it"
+		return sandbox.Unknown, "node " + pod.Spec.NodeName + " does not report: its Pod still runs there, or ended with it"
 	}
 	return sandbox.Ready, "on node " + pod.Spec.NodeName
 }
 
-// lostNode tells whether the cluster has lost the node of a Pod whose containers run. A
-// Pod that has no readiness probe is not ready, and has running containers, only then:
-// the node lifecycle controller takes its readiness away, and leaves the rest of what
-// the node reported last.
+// lostNode reports whether the cluster has lost the node of a Pod whose containers run.
+// Only then is a Pod without a readiness probe, and with running containers, not ready:
+// the node lifecycle controller removes its readiness, and keeps the rest of the last
+// report of the node.
 func lostNode(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-			return c.Reason == "" // nodes give one
+			return c.Reason == "" // nodes give a reason
 		}
 	}
 	return false
 }
 
-// leaving tells whether the node of a Pod is removing it. A lost node does not: its Pod
-// is there, and its sandbox gone, until the node is back or a caller removes it.
+// leaving reports whether the node of a Pod is removing it. A lost node cannot: its Pod
+// remains, with its sandbox gone, until the node is back or a caller removes it.
 func leaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && !lostNode(pod) }
 
-// List is [sandbox.Driver]'s. Pods that their nodes are removing are not among them;
-// those that ended are gone.
+// List is [sandbox.Driver]'s. It leaves out Pods that their nodes are removing; the
+// sandboxes of Pods that ended are gone.
 func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	pods, err := d.listPods(ctx)
 	if err != nil {
@@ -129,8 +129,8 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	return all, nil
 }
 
-// listPods are the Pods of sandboxes that their nodes are not removing. Callers must not change
-// them.
+// listPods returns the Pods of sandboxes without those that their nodes are removing. Callers
+// must not change them.
 func (d *Driver) listPods(ctx context.Context) (pods []*listed, err error) {
 	if err := d.mirrored(false).each(ctx, d.podSource(), func(object any) error {
 		if p := object.(*listed); !leaving(p.Pod) && sandbox.IsID(p.Labels[labelID]) {
@@ -145,7 +145,7 @@ func (d *Driver) listPods(ctx context.Context) (pods []*listed, err error) {
 
 // Get is [sandbox.Driver]'s.
 func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) {
-	// Without a look at all others, if it can be.
+	// Without a list of all sandboxes, if possible.
 	if pod := d.mirrored(false).podOf(ref); pod != nil {
 		return pod.sandbox(), nil
 	}
@@ -171,12 +171,12 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 	return sandbox.Find(all, ref)
 }
 
-// recordOf is the record of an id or a name, nil unless there is exactly one.
+// recordOf returns the record of an id or a name, or nil unless exactly one exists.
 func (d *Driver) recordOf(ctx context.Context, ref string) (*record, error) {
 	if sandbox.IsID(ref) {
 		r, err := d.record(ctx, ref)
 		if errors.Is(err, sandbox.ErrNotFound) {
-			return nil, nil //nolint:nilnil // it says so
+			return nil, nil //nolint:nilnil // as documented
 		}
 		return r, err
 	}
@@ -187,8 +187,8 @@ func (d *Driver) recordOf(ctx context.Context, ref string) (*record, error) {
 	return readRecord(&named[0])
 }
 
-// instanceOf returns what the driver keeps of a sandbox. It fails with ErrNotFound for one
-// of another driver.
+// instanceOf returns the instance of a sandbox. It fails with ErrNotFound for a sandbox of
+// another driver.
 func instanceOf(s *sandbox.Sandbox) (*instance, error) {
 	of, ok := s.Access.(*instance)
 	if !ok {
@@ -197,8 +197,8 @@ func instanceOf(s *sandbox.Sandbox) (*instance, error) {
 	return of, nil
 }
 
-// Delete is [sandbox.Driver]'s. It returns when the cluster was told; the node then
-// ends the processes within a second or two.
+// Delete is [sandbox.Driver]'s. It returns when the API server has accepted it; the node
+// then ends the processes within a second or two.
 func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	of, err := instanceOf(s)
 	if err != nil {
@@ -216,16 +216,16 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	}
 	d.seenGone(ctx, of.pod, of.uid)
 	if r == nil || r.Pod != of.pod {
-		return nil // the key has another sandbox by now
+		return nil // the record belongs to another sandbox of the key
 	}
 	return d.forget(ctx, r)
 }
 
-// removeGrace is what a sandbox gets to end by itself, in seconds.
+// removeGrace is how long a sandbox may take to end by itself, in seconds.
 const removeGrace = 1
 
-// grace is removeGrace, or 0 where the node is lost: nothing else removes that Pod from
-// the cluster. The node ends its processes should it come back.
+// grace is removeGrace, or 0 if the node is lost: only that removes its Pod from the
+// cluster. The node ends the processes if it comes back.
 func (s *instance) grace() int64 {
 	if s.lost {
 		return 0
@@ -233,7 +233,7 @@ func (s *instance) grace() int64 {
 	return removeGrace
 }
 
-// deletePod removes the Pod of a name, and of a uid unless that is empty. One that no
+// deletePod removes the Pod of a name, and of a uid unless that is empty. A Pod that no
 // longer exists is not an error.
 func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID, grace int64) error {
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
@@ -272,7 +272,7 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	}
 	// The server first: it may refuse.
 	if err := d.config.Agent.Renew(ctx, d.sandbox(pod).Dial, key, ttl); err != nil {
-		return fmt.Errorf("telling the server of sandbox %s its deadline: %w", s.ID, err)
+		return fmt.Errorf("setting the deadline in the server of sandbox %s: %w", s.ID, err)
 	}
 	if err := d.renewClaim(ctx, s.ID, of.claim, deadline); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Ti
 	return nil
 }
 
-// keyTime bounds the reading of a key, for which callers have no context.
+// keyTime bounds the reading of a key: [sandbox.Access] has no context for it.
 const keyTime = 15 * time.Second
 
 // Key is [sandbox.Access]'s.
@@ -313,12 +313,12 @@ func (s *instance) readKey(ctx context.Context) (string, error) {
 	return s.key, nil
 }
 
-// lostKeyError reports the key of a sandbox whose Secret was deleted. It is an fs.ErrNotExist
-// for the gateway, which must not tell it to a client without the right key.
+// lostKeyError reports that the Secret with the key of a sandbox was deleted. It is an
+// fs.ErrNotExist for the gateway, which must hide it from clients without the right key.
 type lostKeyError struct{ id string }
 
 func (e *lostKeyError) Error() string {
-	return fmt.Sprintf("%v: the key of sandbox %s is lost, its Secret %s was deleted; remove it with 'runtimectl rm %s'", sandbox.ErrConflict, e.id, secretPrefix+e.id, e.id)
+	return fmt.Sprintf("%v: the key of sandbox %s is lost, because its Secret %s was deleted; remove the sandbox with 'runtimectl rm %s'", sandbox.ErrConflict, e.id, secretPrefix+e.id, e.id)
 }
 
 func (e *lostKeyError) Unwrap() []error { return []error{sandbox.ErrConflict, fs.ErrNotExist} }
@@ -334,7 +334,7 @@ func (d *Driver) ReadKeys(ctx context.Context, all []*sandbox.Sandbox) error {
 	err := pager.New(d.recordSource().list).EachListItem(ctx, metav1.ListOptions{LabelSelector: ours}, func(object runtime.Object) error {
 		r, err := readRecord(object.(*corev1.Secret))
 		if err != nil {
-			return nil //nolint:nilerr // a sandbox of this name is told so by its own Key
+			return nil //nolint:nilerr // Key of the sandbox returns this error
 		}
 		if of := asked[r.ID]; of != nil && of.pod == r.Pod {
 			of.mu.Lock()
@@ -346,9 +346,9 @@ func (d *Driver) ReadKeys(ctx context.Context, all []*sandbox.Sandbox) error {
 	return apiError(ctx, "reading the keys of sandboxes", err)
 }
 
-// Dial is [sandbox.Access]'s. A connection that cannot be made says nothing of the
-// sandbox: its node or the API server may be starting again. The error is ErrNotFound
-// where the Pod has ended, and ErrUnknown where it has not, or the cluster does not tell.
+// Dial is [sandbox.Access]'s. A sandbox may live without a connection to it, for example
+// while its node or the API server restarts: the error is ErrNotFound if the Pod has
+// ended, and ErrUnknown if it has not, or if that is not known.
 func (s *instance) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := s.connect(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -357,7 +357,7 @@ func (s *instance) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// connect is Dial without a look at the Pod.
+// connect is Dial without reading the Pod.
 func (s *instance) connect(ctx context.Context) (net.Conn, error) {
 	conn, err := s.driver.dial(ctx, s)
 	if err != nil {
@@ -366,7 +366,7 @@ func (s *instance) connect(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// unreached adds to a failure to connect what the cluster says of the Pod.
+// unreached adds the state of the Pod to a failure to connect.
 func (s *instance) unreached(ctx context.Context, failed error) error {
 	var pod *corev1.Pod
 	if m := s.driver.mirrored(false); m != nil {
@@ -388,7 +388,7 @@ func (s *instance) unreached(ctx context.Context, failed error) error {
 	if state, detail := stateOf(pod); state == sandbox.Gone {
 		return fmt.Errorf("%w: %s: %w", failed, detail, sandbox.ErrNotFound)
 	}
-	return fmt.Errorf("%w: its Pod is there: %w", failed, sandbox.ErrUnknown)
+	return fmt.Errorf("%w: its Pod still exists: %w", failed, sandbox.ErrUnknown)
 }
 
 // dialPod connects to a Pod by its address.

@@ -16,8 +16,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// whileRunning does work once the container of the Pod runs, and returns the Pod as it
-// was then. It reports what it waits for. The end of the Pod ends work, and is the error.
+// whileRunning does work once the container of the Pod runs, and returns the Pod in that
+// state. It reports progress until then. The end of the Pod ends work, and is the error.
 func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, work func(context.Context, *corev1.Pod) error) (*corev1.Pod, error) {
 	workCtx, ended := context.WithCancelCause(ctx)
 	watchCtx, stop := context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 	select {
 	case found = <-runs:
 		err = work(workCtx, found)
-		if err != nil { // where the Pod has ended, the connection breaks before the cluster tells
+		if err != nil { // if the Pod has ended, the connection breaks before the cluster reports it
 			select {
 			case <-workCtx.Done():
 			case <-time.After(endTime):
@@ -68,16 +68,17 @@ func (d *Driver) whileRunning(ctx context.Context, r *record, pod *corev1.Pod, w
 	return found, err
 }
 
-// endTime is how long the cluster may take to tell of the end of a Pod.
+// endTime is how long the cluster may take to report the end of a Pod.
 const endTime = 2 * time.Second
 
-// outageTime is how long a creation goes on without the API server, which may be
-// restarted or replaced meanwhile.
+// outageTime is how long a creation waits for an API server that does not answer: it may
+// be restarted or replaced.
 const outageTime = 30 * time.Second
 
-// follow calls each with the Pod, which the caller has just got, and whenever it changes,
-// nil once it is gone, until each returns an error, or the API server was silent for
-// outageTime.
+// follow calls each with the Pod, which the caller has just read, after every change of
+// the Pod, and with nil once it no longer exists, until each returns an error, or the API
+// server was silent for outageTime. RetryWatcher of client-go would neither end after an
+// outage, nor read the Pod again after "410 Gone".
 func (d *Driver) follow(ctx context.Context, pod *corev1.Pod, each func(*corev1.Pod) error) error {
 	err := each(pod)
 	var silent time.Time // since when; zero: it answers
@@ -98,8 +99,8 @@ func (d *Driver) follow(ctx context.Context, pod *corev1.Pod, each func(*corev1.
 	return err
 }
 
-// outlast returns the error of a wait that is to end. While the API server does not
-// answer, it pauses instead, until that was so for outageTime. silent is since when.
+// outlast returns an error that ends a wait. If the API server does not answer, it pauses
+// and returns nil instead, for at most outageTime. silent is the beginning of the outage.
 func (d *Driver) outlast(ctx context.Context, silent *time.Time, err error) error {
 	if !errors.Is(err, sandbox.ErrUnknown) {
 		return err
@@ -113,8 +114,8 @@ func (d *Driver) outlast(ctx context.Context, silent *time.Time, err error) erro
 	return channel.Sleep(ctx, createPause)
 }
 
-// changes calls each with what a Pod becomes, until each returns an error or the API
-// server ends the watch, and begun once it watches.
+// changes calls each with every new state of a Pod, until each returns an error or the API
+// server ends the watch, and begun when the watch begins.
 func (d *Driver) changes(ctx context.Context, pod *corev1.Pod, begun func(), each func(*corev1.Pod) error) error {
 	w, err := d.pods().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name, ResourceVersion: pod.ResourceVersion})
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
@@ -150,23 +151,22 @@ func (d *Driver) changes(ctx context.Context, pod *corev1.Pod, begun func(), eac
 // refusedImages are the kubelet's reasons for an image that it cannot get.
 var refusedImages = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable"}
 
-// refusedContainers are its reasons for a container that does not start. It tries
-// again, with the same specification.
+// refusedContainers are its reasons for a container that does not start. Its further
+// attempts use the same specification.
 var refusedContainers = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 
-// refusedServers are its reasons for the container that puts the server into the Pod and
-// failed.
+// refusedServers are its reasons for a failed container that copies the server.
 var refusedServers = []string{"PostStartHookError", "CrashLoopBackOff"}
 
-// look says what the Pod waits for, nothing once its container runs. An error says
-// that it will not run.
+// look returns the condition that the Pod waits for, or "" once its container runs. An
+// error means that it will not run.
 func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 	// The sidecar ends after the sandbox's container, and the phase changes then.
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded || containerState(pod).Terminated != nil {
 		return sandbox.Gone, "", errors.New(endedIn(pod))
 	}
 	statuses := pod.Status.ContainerStatuses
-	if !begun(pod) { // what brought the server and cannot be started again does no harm
+	if !begun(pod) { // an init container that failed after it copied the server does no harm
 		statuses = slices.Concat(pod.Status.InitContainerStatuses, statuses)
 	}
 	for _, c := range statuses {
@@ -181,7 +181,7 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 		case slices.Contains(refusedContainers, w.Reason):
 			return "", "", fmt.Errorf("the node cannot start its container %s: %s: %s", c.Name, w.Reason, w.Message)
 		case c.Name == initName && slices.Contains(refusedServers, w.Reason):
-			return "", "", fmt.Errorf("the server could not be put into it: %s: %s: is %s of another version than runtimectl?", w.Reason, w.Message, c.Image)
+			return "", "", fmt.Errorf("the server could not be copied into it: %s: %s: is %s of another version than runtimectl?", w.Reason, w.Message, c.Image)
 		}
 	}
 	if begun(pod) && pod.Status.PodIP != "" {
@@ -198,10 +198,10 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 	return sandbox.Creating, "node " + pod.Spec.NodeName + " to get the image and to start the container", nil
 }
 
-// begun tells whether the sandbox's container runs.
+// begun reports whether the sandbox's container runs.
 func begun(pod *corev1.Pod) bool { return containerState(pod).Running != nil }
 
-// containerState is the state of the sandbox's container.
+// containerState returns the state of the sandbox's container.
 func containerState(pod *corev1.Pod) corev1.ContainerState {
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == containerName {

@@ -379,7 +379,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	want("server image", in(shared.kubeconfig(), kubernetes.Config{ServerImage: "actiond.test/none:1"}), nil, sandbox.ErrNoImage, "the server's image actiond.test/none:1 cannot be pulled")
-	want("sidecar", in(shared.kubeconfig(), kubernetes.Config{ServerImage: pauseImage}), nil, nil, "the server could not be put into it: ", "its last words:", "invalid number")
+	want("sidecar", in(shared.kubeconfig(), kubernetes.Config{ServerImage: pauseImage}), nil, nil, "the server could not be copied into it: ", "its last words:", "invalid number")
 	brief := in(shared.kubeconfig(), kubernetes.Config{ReadyTimeout: 5 * time.Second})
 	want("processors", brief, func(s *sandbox.Spec) { s.CPUs = 1000; s.Memory = 1 << 30 }, nil, "waiting for its Pod to run", "Insufficient cpu")
 	want("volume", brief, func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "absent", Target: "/data"}} }, nil, `persistentvolumeclaim "absent" not found`)
@@ -416,7 +416,7 @@ func TestRefusals(t *testing.T) {
 	}
 
 	space = "absent"
-	want("no namespace", in(shared.kubeconfig(), kubernetes.Config{}), nil, nil, "make it with 'kubectl create namespace absent'")
+	want("no namespace", in(shared.kubeconfig(), kubernetes.Config{}), nil, nil, "create it with 'kubectl create namespace absent'")
 	held, err := shared.api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ends-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -430,7 +430,7 @@ func TestRefusals(t *testing.T) {
 	if err := shared.api.CoreV1().Namespaces().Delete(t.Context(), space, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want("namespace ends", in(shared.kubeconfig(), kubernetes.Config{}), nil, nil, "the namespace "+space+" is being removed; name another")
+	want("namespace ends", in(shared.kubeconfig(), kubernetes.Config{}), nil, nil, "the namespace "+space+" is being removed; use another one")
 	if _, err := shared.api.CoreV1().ConfigMaps(space).Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
