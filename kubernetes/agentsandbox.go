@@ -28,16 +28,16 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// The API of agent-sandbox. Objects are read as they come: fields that are missing are
-// empty, and fields that this driver does not know stay what they are.
+// The API of agent-sandbox. Objects are read without a schema: missing fields are empty,
+// and unknown fields are preserved.
 const (
 	agentGroup      = "agents.x-k8s.io"
 	extensionsGroup = "extensions.agents.x-k8s.io"
 
-	podNameNote = "agents.x-k8s.io/pod-name" // of a Sandbox: the Pod, where that is called otherwise
+	podNameNote = "agents.x-k8s.io/pod-name" // of a Sandbox: the name of the Pod, if it differs
 
 	labelPool = domain + "pool"  // of templates and warm pools: the hash of the pool's name
-	noteClaim = domain + "claim" // of a Pod: the uid of the SandboxClaim that it was got by
+	noteClaim = domain + "claim" // of a Pod: the uid of its SandboxClaim
 
 	// poolKeySecret has the key that tickets of Pods of templates are signed with.
 	poolKeySecret = "actiond-pool-key"
@@ -45,12 +45,12 @@ const (
 	podVariable = "ACTIOND_POD"
 )
 
-// agentVersions are the versions that this driver speaks, the best first. Older ones name
-// no pool in a claim.
+// agentVersions are the versions that this driver supports, the preferred one first. Claims
+// of older versions do not name a pool.
 var agentVersions = []string{"v1", "v1beta1"}
 
-// AgentSandbox is a [Driver] whose pools are those of agent-sandbox: its controller makes
-// and replaces the Pods that wait, and a SandboxClaim takes one. Everything else is the
+// AgentSandbox is a [Driver] with the pools of agent-sandbox: its controller creates and
+// replaces the warm Pods, and a SandboxClaim takes one. All other methods are the
 // Driver's. It may be used concurrently.
 type AgentSandbox struct{ *Driver }
 
@@ -63,12 +63,12 @@ type agentAPI struct {
 	found                               time.Time
 }
 
-// agentAge is how long what was found of agent-sandbox counts: its versions change, and its
-// pool key is made anew, where an operator does that.
+// agentAge is how long the version of agent-sandbox and the key of pools are cached: an
+// operator may change them.
 const agentAge = time.Minute
 
-// agents finds agent-sandbox in the cluster. It fails with ErrUnsupported where that is
-// not served, or where the account may not look. What was found is kept for agentAge, and
+// agents finds agent-sandbox in the cluster. It fails with ErrUnsupported if the cluster does
+// not serve it, or if the account may not ask. The result is cached for agentAge, and
 // while the API server does not answer.
 func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
 	last := d.agentSandbox.Load()
@@ -99,8 +99,9 @@ func (d *Driver) agents(ctx context.Context) (*agentAPI, error) {
 	return found, nil
 }
 
-// errHidden reports that the account may not ask what the cluster serves. It made no pools.
-var errHidden = fmt.Errorf("%w: the cluster does not let this account look whether it serves agent-sandbox", sandbox.ErrUnsupported)
+// errHidden reports that the account may not ask for the APIs of the cluster. Such an account
+// has created no pools.
+var errHidden = fmt.Errorf("%w: the cluster does not allow this account to find out whether agent-sandbox is served", sandbox.ErrUnsupported)
 
 // served returns the best version in which the cluster has all the resources.
 func (d *Driver) served(ctx context.Context, group string, resources ...string) (string, error) {
@@ -123,10 +124,10 @@ func (d *Driver) served(ctx context.Context, group string, resources ...string) 
 			return version, nil
 		}
 	}
-	return "", fmt.Errorf("%w: the cluster does not serve %s in version v1 or v1beta1: install agent-sandbox with its extensions, or let this program keep the pool: --pool NAME", sandbox.ErrUnsupported, group)
+	return "", fmt.Errorf("%w: the cluster does not serve %s in version v1 or v1beta1: install agent-sandbox with its extensions, or use a pool of this program: --pool NAME", sandbox.ErrUnsupported, group)
 }
 
-// Prepare is [sandbox.Warmer]'s. It fails where the cluster has no agent-sandbox.
+// Prepare is [sandbox.Warmer]'s. It fails if the cluster does not serve agent-sandbox.
 func (a AgentSandbox) Prepare(ctx context.Context, spec sandbox.Spec) error {
 	if _, err := a.checkCreation(ctx, &spec); err != nil {
 		return err
@@ -135,14 +136,14 @@ func (a AgentSandbox) Prepare(ctx context.Context, spec sandbox.Spec) error {
 	return err
 }
 
-// poolKey is the key of pools, and when it was read.
+// poolKey is the key of pools, and the time when it was read.
 type poolKey struct {
 	ed25519.PrivateKey
 
 	read time.Time
 }
 
-// poolKey signs the tickets of Pods that are made from templates.
+// poolKey returns the key that signs the tickets of Pods of templates.
 func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
 	if last := d.agentKey.Load(); last != nil && time.Since(last.read) < d.recheck {
 		return last.PrivateKey, nil
@@ -157,18 +158,18 @@ func (d *Driver) poolKey(ctx context.Context) (ed25519.PrivateKey, error) {
 	return key.PrivateKey, nil
 }
 
-// poolTemplate is what the Pods of a pool are made from. Its name, which is also that of
-// the warm pool, follows from its contents.
+// poolTemplate returns the template of the Pods of a pool. Its name, which is also that of
+// the warm pool, is derived from its contents.
 func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.PublicKey) (name string, template map[string]any, err error) {
-	spec.TTL, spec.Idle = 0, 0 // a claim brings them
+	spec.TTL, spec.Idle = 0, 0 // a claim sets them
 	r := &record{Template: templateSeed(hash), claimKey: hex.EncodeToString(key)}
 	pod := podFor(&spec, r, &d.config)
 	pod.Spec.Hostname = ""
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == containerName {
 			c.Env = append(c.Env, corev1.EnvVar{Name: podVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
-			// The controller gives away Pods that are ready first, and a probe that ends
-			// with the start is no work later.
+			// The controller prefers Pods that are ready, and a startup probe costs nothing
+			// after the start.
 			c.StartupProbe = &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
 				PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(max(d.config.ReadyTimeout.Seconds(), 1)),
@@ -179,8 +180,8 @@ func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.
 	if err != nil {
 		return "", nil, fmt.Errorf("writing the template of pool %s: %w", pool, err)
 	}
-	// Labels and annotations of a template stay those of its Pods: what a claim changes
-	// is not among them.
+	// The controller keeps the labels and annotations of a template on its Pods, so a
+	// template has none that a claim changes.
 	labels := map[string]any{}
 	for name, value := range pod.Labels {
 		if name != labelManaged && name != labelID {
@@ -196,10 +197,10 @@ func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.
 	return "actiond-" + hex.EncodeToString(sum[:8]), template, nil
 }
 
-// templateSeed is what the user id of a template's Pods follows from.
+// templateSeed returns the seed of the user id of a template's Pods.
 func templateSeed(hash string) string { return "template " + hash }
 
-// object is an object of agent-sandbox.
+// object returns an object of agent-sandbox.
 func (api *agentAPI) object(kind, name, pool string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": api.version, "kind": kind,
@@ -232,7 +233,7 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 	if apierrors.IsNotFound(err) {
 		_, err = api.templates.Create(ctx, api.object("SandboxTemplate", name, pool, map[string]any{
 			"podTemplate": template,
-			// The policies of the namespace let the gateway in, and hold for all its Pods.
+			// The policies of the namespace apply to all its Pods, and admit the gateway.
 			"networkPolicyManagement": "Unmanaged",
 		}), metav1.CreateOptions{})
 	}
@@ -260,7 +261,7 @@ func (a AgentSandbox) KeepPool(ctx context.Context, pool string, spec sandbox.Sp
 func (a AgentSandbox) RemovePool(ctx context.Context, pool string) error {
 	api, err := a.agents(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) {
-		return nil // it went with its definition
+		return nil // it was removed with its definition
 	}
 	if err != nil {
 		return err
@@ -268,20 +269,20 @@ func (a AgentSandbox) RemovePool(ctx context.Context, pool string) error {
 	return api.removePools(ctx, pool, "")
 }
 
-// removePools removes the warm pools and templates of a pool but one. Sandboxes that
-// were claimed belong to their claims, and stay.
+// removePools removes the warm pools and templates of a pool except one. Claimed sandboxes
+// belong to their claims, and remain.
 func (api *agentAPI) removePools(ctx context.Context, pool, except string) error {
 	var errs []error
-	for what, resource := range map[string]dynamic.ResourceInterface{"SandboxWarmPool": api.pools, "SandboxTemplate": api.templates} {
+	for kind, resource := range map[string]dynamic.ResourceInterface{"SandboxWarmPool": api.pools, "SandboxTemplate": api.templates} {
 		list, err := resource.List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=pool," + labelPool + "=" + nameHash(pool)})
 		if err != nil {
-			errs = append(errs, apiError(ctx, "listing what keeps pool "+pool, err))
+			errs = append(errs, apiError(ctx, "listing the warm pools and templates of pool "+pool, err))
 			continue
 		}
 		for i := range list.Items {
 			if name := list.Items[i].GetName(); name != except {
 				if err := resource.Delete(ctx, name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-					errs = append(errs, apiError(ctx, "removing the "+what+" "+name, err))
+					errs = append(errs, apiError(ctx, "removing the "+kind+" "+name, err))
 				}
 			}
 		}
@@ -289,16 +290,16 @@ func (api *agentAPI) removePools(ctx context.Context, pool, except string) error
 	return errors.Join(errs...)
 }
 
-// errNoPool reports that nothing keeps sandboxes of the specification.
+// errNoPool reports that no pool has sandboxes of the specification.
 var errNoPool = errors.New("no such pool")
 
-// ClaimFrom is [sandbox.PoolKeeper]'s. The SandboxClaim is called after the key, and made
-// first; the record of the key is made once it is known which Pod the claim got. Several
-// callers with one key therefore follow one claim and one record.
+// ClaimFrom is [sandbox.PoolKeeper]'s. The SandboxClaim is named after the key, and created
+// first; the record of the key is created once the claim has a Pod. Several callers with
+// one key therefore follow one claim and one record.
 func (a AgentSandbox) ClaimFrom(ctx context.Context, pool string, spec sandbox.Spec) (*sandbox.Sandbox, bool, error) {
-	bare := spec
-	bare.Key, bare.Secret, bare.Name, bare.Owner, bare.Env = "", "", "", "", nil
-	poolHash, err := a.Check(ctx, &bare)
+	pooled := spec
+	pooled.Key, pooled.Secret, pooled.Name, pooled.Owner, pooled.Env = "", "", "", "", nil
+	poolHash, err := a.Check(ctx, &pooled)
 	if err != nil {
 		return nil, false, err
 	}
@@ -314,7 +315,7 @@ func (a AgentSandbox) ClaimFrom(ctx context.Context, pool string, spec sandbox.S
 	if err != nil {
 		return nil, false, err
 	}
-	name, _, err := a.poolTemplate(pool, poolHash, bare, key.Public().(ed25519.PublicKey))
+	name, _, err := a.poolTemplate(pool, poolHash, pooled, key.Public().(ed25519.PublicKey))
 	if err != nil {
 		return nil, false, err
 	}
@@ -341,11 +342,11 @@ type claiming struct {
 	id, hash string
 	spec     *sandbox.Spec
 	pool     string // the SandboxWarmPool
-	template string // what the user id of its Pods follows from
+	template string // the seed of the user id of its Pods
 	key      ed25519.PrivateKey
 }
 
-// try makes the SandboxClaim, or follows that of another caller with the key.
+// try creates the SandboxClaim, or follows that of another caller with the key.
 func (c *claiming) try(ctx context.Context) (s *sandbox.Sandbox, warm bool, err error) {
 	if _, err := c.record(ctx, c.id); err == nil {
 		s, err := c.createWhole(ctx, c.id, c.hash, c.spec)
@@ -372,12 +373,12 @@ func (c *claiming) try(ctx context.Context) (s *sandbox.Sandbox, warm bool, err 
 	r := newRecord(c.id, c.hash, c.spec)
 	r.Pod, r.PodUID, r.Ticket = pod.Name, pod.UID, ticket.Sign(c.key, string(pod.UID))
 	r.Claim, r.Template = claim.GetUID(), c.template
-	r.Claimed = claim.GetCreationTimestamp().Time // which the end of the claim follows from
+	r.Claimed = claim.GetCreationTimestamp().Time // from which the end of the claim is computed
 	s, err = c.create(ctx, r, c.spec)
 	return s, warm && err == nil, err
 }
 
-// makeClaim makes the SandboxClaim of the key, or finds the one that is there.
+// makeClaim creates the SandboxClaim of the key, or finds an existing one.
 func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructured, mine bool, err error) {
 	name := secretPrefix + c.id
 	spec := map[string]any{"warmPoolRef": map[string]any{"name": c.pool}}
@@ -396,8 +397,8 @@ func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructu
 		return claim, true, nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
-		// The API server may have made it although its answer did not arrive: Prune
-		// removes a claim that no caller follows.
+		// The API server may have created it although its response did not arrive: Prune
+		// removes a claim without a record.
 		return nil, false, c.creationError(ctx, "making the SandboxClaim of sandbox "+c.id, err)
 	}
 	claim, err = c.api.claims.Get(ctx, name, metav1.GetOptions{})
@@ -409,14 +410,14 @@ func (c *claiming) makeClaim(ctx context.Context) (claim *unstructured.Unstructu
 	case claim.GetDeletionTimestamp() != nil:
 		return nil, false, errUndone
 	case claim.GetLabels()[labelManaged] != "sandbox":
-		return nil, false, fmt.Errorf("%w: the SandboxClaim %s was not made by this driver and has the name of a sandbox's", sandbox.ErrConflict, name)
+		return nil, false, fmt.Errorf("%w: the SandboxClaim %s has the name of a sandbox's claim and was not created by this driver", sandbox.ErrConflict, name)
 	case claim.GetAnnotations()[noteSpec] != c.hash:
 		return nil, false, fmt.Errorf("%w: sandbox %s has this key and another specification", sandbox.ErrConflict, c.id)
 	}
 	return claim, false, nil
 }
 
-// giveUp removes the claim, unless another caller with the key has gone on with it.
+// giveUp removes the claim, unless another caller with the key has continued with it.
 func (c *claiming) giveUp(ctx context.Context, uid types.UID) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
@@ -430,11 +431,11 @@ func (c *claiming) giveUp(ctx context.Context, uid types.UID) error {
 	return c.releaseClaim(ctx, c.id, uid)
 }
 
-// lookAgain is how long a claimer waits for news of the claim: the Pod of a Sandbox that
-// is new comes without any.
+// lookAgain is how long a claimer waits for a change of the claim before it looks again: the
+// Pod of a new Sandbox does not change the claim.
 const lookAgain = 500 * time.Millisecond
 
-// await returns the Pod that the claim got, and whether it had waited in the pool.
+// await returns the Pod of the claim, and whether it was warm.
 func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.ReadyTimeout, fmt.Errorf("nothing after %v", c.config.ReadyTimeout))
 	defer cancel()
@@ -460,7 +461,7 @@ func (c *claiming) await(ctx context.Context, uid types.UID) (pod *corev1.Pod, w
 }
 
 // awaitOnce is await until the API server ends the watch or does not answer. It calls
-// each with what the claim waits for.
+// each with the condition that the claim waits for.
 func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiting string)) (pod *corev1.Pod, warm bool, err error) {
 	w, err := c.api.claims.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + c.id})
 	if err != nil {
@@ -486,8 +487,8 @@ func (c *claiming) awaitOnce(ctx context.Context, uid types.UID, each func(waiti
 	return nil, false, channel.Sleep(ctx, createPause)
 }
 
-// look follows the claim to its Sandbox and to the Pod of that, as their owners say. It
-// returns no Pod before the controller has made one, with what the controller says.
+// look follows the claim to its Sandbox and to the Pod of that, and checks their owners.
+// Before the controller has created the Pod, it returns the reason that the controller gives.
 func (c *claiming) look(ctx context.Context, uid types.UID) (pod *corev1.Pod, warm bool, waiting string, err error) {
 	claim, err := c.api.claims.Get(ctx, secretPrefix+c.id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (claim.GetUID() != uid || claim.GetDeletionTimestamp() != nil) {
@@ -522,10 +523,10 @@ func (c *claiming) look(ctx context.Context, uid types.UID) (pod *corev1.Pod, wa
 	if err != nil {
 		return nil, false, "", apiError(ctx, "looking at the Pod "+podName, err)
 	}
-	return pod, name != claim.GetName(), "", nil // a Sandbox that is made for a claim has its name
+	return pod, name != claim.GetName(), "", nil // a Sandbox that is created for a claim has its name
 }
 
-// readiness is why an object is not ready, as its controller says.
+// readiness returns why an object is not ready, as its controller reports it.
 func readiness(object *unstructured.Unstructured) (reason, text string) {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, c := range conditions {
@@ -535,17 +536,17 @@ func readiness(object *unstructured.Unstructured) (reason, text string) {
 			return reason, reason + ": " + message
 		}
 	}
-	return "", "its controller has not answered"
+	return "", "its controller has not reported yet"
 }
 
-// ownedBy tells whether the controller of an object is the one of a uid.
+// ownedBy reports whether the owner of an object has a uid.
 func ownedBy(object metav1.Object, uid types.UID) bool {
 	owner := metav1.GetControllerOf(object)
 	return owner != nil && owner.UID == uid
 }
 
-// adoptClaimed gives the Pod that a claim got the id of the record. Several callers with
-// the key may do it. A Pod that took the place of another is not taken for it.
+// adoptClaimed gives the Pod of a claim the id of the record. Several callers with the key
+// may do so. It does not accept a Pod that has replaced the one of the record.
 func (d *Driver) adoptClaimed(ctx context.Context, r *record, spec *sandbox.Spec) (*corev1.Pod, error) {
 	for range adoptTries {
 		pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
@@ -565,15 +566,15 @@ func (d *Driver) adoptClaimed(ctx context.Context, r *record, spec *sandbox.Spec
 	return nil, errUndone
 }
 
-// releaseClaim removes the SandboxClaim of a sandbox, and with it what its controller
-// would make the Pod again for. A sandbox without a uid of a claim has no claim.
+// releaseClaim removes the SandboxClaim of a sandbox, for which its controller would create
+// the Pod again. uid is empty for a sandbox without a claim.
 func (d *Driver) releaseClaim(ctx context.Context, id string, uid types.UID) error {
 	if uid == "" {
 		return nil
 	}
 	api, err := d.agents(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) && !errors.Is(err, errHidden) {
-		return nil // it went with its definition
+		return nil // it was removed with its definition
 	}
 	if err != nil {
 		return err
@@ -585,13 +586,13 @@ func (d *Driver) releaseClaim(ctx context.Context, id string, uid types.UID) err
 	return apiError(ctx, "removing the SandboxClaim of sandbox "+id, err)
 }
 
-// lifecycle is when a claim ends, which removes its Pod. Its times are whole seconds.
+// lifecycle returns the end of a claim, which removes its Pod. Its times are whole seconds.
 func lifecycle(deadline time.Time) map[string]any {
 	return map[string]any{"shutdownTime": deadline.Add(time.Second - 1).UTC().Format(time.RFC3339), "shutdownPolicy": "Delete"}
 }
 
-// renewClaim gives the SandboxClaim of a sandbox another end; the zero time takes the end
-// away. A sandbox without a uid of a claim has no claim.
+// renewClaim changes the end of the SandboxClaim of a sandbox; the zero time removes it.
+// uid is empty for a sandbox without a claim.
 func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadline time.Time) error {
 	if uid == "" {
 		return nil
@@ -600,24 +601,24 @@ func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadl
 	if err != nil {
 		return err
 	}
-	var end any // null takes it away
+	var end any // null removes it
 	if !deadline.IsZero() {
 		end = lifecycle(d.clock.of(deadline))
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"lifecycle": end}})
 	if err != nil {
-		return fmt.Errorf("writing the end of sandbox %s: %w", id, err)
+		return fmt.Errorf("encoding the end of sandbox %s: %w", id, err)
 	}
 	_, err = api.claims.Patch(ctx, secretPrefix+id, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return fmt.Errorf("%q: %w", id, sandbox.ErrNotFound)
 	}
-	return apiError(ctx, "giving the SandboxClaim of sandbox "+id+" its end", err)
+	return apiError(ctx, "setting the end of the SandboxClaim of sandbox "+id, err)
 }
 
-// pruneClaims removes SandboxClaims that no record names: their claimers died, or the
-// Pods that they got were removed, and the controller has made others. claims are those
-// of the records, by the sandbox's id, listed before.
+// pruneClaims removes SandboxClaims without a record: their claimers died, or their Pods
+// were removed, and the controller has created others. claims are those of the records, by
+// the sandbox's id, listed before.
 func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, dryRun bool) (removed []sandbox.Removal, err error) {
 	api, err := d.agents(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) {
@@ -628,7 +629,7 @@ func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, d
 	}
 	list, err := api.claims.List(ctx, metav1.ListOptions{LabelSelector: labelManaged + "=sandbox"})
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return nil, nil // who may not list claims has made none, and their definition may be gone
+		return nil, nil // an account that may not list claims has created none, and their definition may be gone
 	}
 	if err != nil {
 		return nil, apiError(ctx, "listing the SandboxClaims", err)
@@ -638,7 +639,7 @@ func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, d
 		claim := &list.Items[i]
 		id := claim.GetLabels()[labelID]
 		begun := claim.GetCreationTimestamp()
-		// A claimer that is alive gives up before this.
+		// A living claimer gives up earlier.
 		if claims[id] == claim.GetUID() || claim.GetDeletionTimestamp() != nil || claim.GetName() != secretPrefix+id ||
 			d.clock.now().Sub(begun.Time) < d.config.ReadyTimeout+recordTime {
 			continue
@@ -663,7 +664,7 @@ func (d *Driver) pruneClaims(ctx context.Context, claims map[string]types.UID, d
 	return removed, errors.Join(errs...)
 }
 
-// agentRights are what an [AgentSandbox] does besides.
+// agentRights are those that an [AgentSandbox] needs besides.
 var agentRights = []right{
 	{"sandboxtemplates." + extensionsGroup, "", []string{"create", "get", "list", "delete"}},
 	{"sandboxwarmpools." + extensionsGroup, "", []string{"create", "get", "list", "patch", "delete"}},
@@ -671,11 +672,11 @@ var agentRights = []right{
 	{"sandboxes." + agentGroup, "", []string{"get"}},
 }
 
-// examineAgentSandbox tells whether pools of agent-sandbox can be used.
+// examineAgentSandbox reports whether pools of agent-sandbox can be used.
 func (d *Driver) examineAgentSandbox(ctx context.Context) ([]sandbox.Finding, error) {
 	api, err := d.agents(ctx)
 	if errors.Is(err, errHidden) {
-		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not let this account look whether it is served"}}, nil
+		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not allow this account to find out whether it is served"}}, nil
 	}
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		return []sandbox.Finding{{Status: "note", About: "agent-sandbox", Text: "the cluster does not serve it, so it cannot keep pools (--pool agent-sandbox:NAME)"}}, nil

@@ -617,7 +617,7 @@ func TestAgentSandboxIsFoundAgain(t *testing.T) {
 		t.Errorf("later doctor says %+v", found)
 	}
 	refuse = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no rights"))
-	if found := c.examine(t); !has(found, "note", "agent-sandbox", "does not let this account look") {
+	if found := c.examine(t); !has(found, "note", "agent-sandbox", "does not allow this account to find out") {
 		t.Errorf("without rights doctor says %+v", found)
 	}
 	if _, err := c.driver.Prune(t.Context(), false); err != nil {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// clock is the API server's clock. All that is stored, and all that is compared with it, is
-// of that clock: machines that share a namespace need not agree on the time.
+// clock is the API server's clock. All stored times, and the times compared with them, are
+// of this clock: the clocks of machines that share a namespace may differ.
 type clock struct {
 	ahead atomic.Int64 // of this machine's clock, in nanoseconds
 }
 
-// heard corrects the clock, where it must be wrong, by the Date of an answer, which has
+// heard corrects the clock, if it must be wrong, by the Date of a response, which has
 // whole seconds.
 func (c *clock) heard(sent, received time.Time, date string) {
 	at, err := http.ParseTime(date)
@@ -21,15 +21,15 @@ func (c *clock) heard(sent, received time.Time, date string) {
 	}
 	least, most := int64(at.Sub(received)), int64(at.Add(time.Second).Sub(sent))
 	known := c.ahead.Load()
-	c.ahead.CompareAndSwap(known, min(max(known, least), most)) // unless another answer did
+	c.ahead.CompareAndSwap(known, min(max(known, least), most)) // unless another response did
 }
 
 func (c *clock) now() time.Time { return c.of(time.Now()) }
 
-// of is a time of this machine's clock on this one.
+// of converts a time of this machine's clock to this one.
 func (c *clock) of(here time.Time) time.Time { return here.Add(time.Duration(c.ahead.Load())) }
 
-// here is a time of this clock on this machine's. The zero time stays what it is.
+// here converts a time of this clock to this machine's. The zero time stays zero.
 func (c *clock) here(at time.Time) time.Time {
 	if at.IsZero() {
 		return at

@@ -16,7 +16,7 @@ import (
 )
 
 // The server of a sandbox reads and writes its files, with the rights of the user of the
-// commands: links that the agent made lead to nothing that the agent cannot reach itself.
+// commands: the agent's links lead only to files that the agent can reach itself.
 
 // WorkDir is [sandbox.Files]'.
 func (d *Driver) WorkDir(ctx context.Context, s *sandbox.Sandbox) (string, error) {
@@ -44,7 +44,7 @@ func (d *Driver) Stat(ctx context.Context, s *sandbox.Sandbox, name string) (san
 	return sandbox.FileInfo{Name: path.Base(path.Clean(name)), Size: h.Size, Mode: h.FileInfo().Mode(), LinkTarget: h.Linkname}, nil
 }
 
-// CopyOut is [sandbox.Files]'. What the user of the commands may not read is left out.
+// CopyOut is [sandbox.Files]'. It leaves out files that the user of the commands may not read.
 func (d *Driver) CopyOut(ctx context.Context, s *sandbox.Sandbox, name string) (io.ReadCloser, error) {
 	return d.pack(ctx, s, name)
 }
@@ -73,8 +73,8 @@ func (d *Driver) pack(ctx context.Context, s *sandbox.Sandbox, name string) (io.
 	return archive, nil
 }
 
-// serving returns what is needed to ask the server of a sandbox. It fails with
-// ErrConflict for one whose server does not run.
+// serving returns the instance and the key of a sandbox. It fails with ErrConflict if the
+// server does not run.
 func (d *Driver) serving(ctx context.Context, s *sandbox.Sandbox) (of *instance, key string, err error) {
 	if of, err = instanceOf(s); err != nil {
 		return nil, "", err
@@ -89,14 +89,14 @@ func (d *Driver) serving(ctx context.Context, s *sandbox.Sandbox) (of *instance,
 // statsPause is the time between two measurements.
 const statsPause = time.Second
 
-// Stats is [sandbox.Meter]'s. It asks the sandbox's server, because clusters need not
-// have a metrics API.
+// Stats is [sandbox.Meter]'s. It asks the sandbox's server, because not every cluster has a
+// metrics API.
 func (d *Driver) Stats(ctx context.Context, s *sandbox.Sandbox, stream bool, each func(sandbox.Stats) error) error {
 	of, key, err := d.serving(ctx, s)
 	if err != nil {
 		return err
 	}
-	var last sandbox.Stats // with the processor time as it was reported
+	var last sandbox.Stats // with the reported processor time
 	for {
 		now, err := d.config.Agent.Usage(ctx, of.Dial, key)
 		if err != nil {

@@ -19,18 +19,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// forwarder connects to Pods through the API server, which passes on to the kubelet.
+// forwarder connects to Pods through the API server and the kubelet.
 type forwarder struct {
 	access    *rest.Config
 	api       client.Interface
 	namespace string
 }
 
-// errForward: the node could not connect to the Pod.
+// errForward reports that the node could not connect to the Pod.
 var errForward = errors.New("the cluster cannot forward the port")
 
-// dial opens a connection of its own for each caller: one that breaks takes no other
-// with it.
+// dial opens a separate connection for each caller, so that they break independently.
 func (f *forwarder) dial(ctx context.Context, s *instance) (net.Conn, error) {
 	dialer, err := f.dialer(s.pod)
 	if err != nil {
@@ -41,7 +40,7 @@ func (f *forwarder) dial(ctx context.Context, s *instance) (net.Conn, error) {
 		err  error
 	}
 	result := make(chan opened, 1)
-	go func() { // ends with the dialer, which knows no context and has time limits of its own
+	go func() { // ends with the dialer, which takes no context and has its own time limits
 		conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
 		result <- opened{conn, err}
 	}()
@@ -96,13 +95,12 @@ func openStreams(conn httpstream.Connection) (net.Conn, error) {
 	return nil, fmt.Errorf("%w: %w", errForward, err)
 }
 
-// forwarded is a forwarded connection. A pipe gives it the deadlines that streams do
-// not have.
+// forwarded is a forwarded connection. Its pipe supports deadlines, unlike streams.
 type forwarded struct {
 	net.Conn // our end of the pipe
 
 	mu  sync.Mutex
-	err error // why the other side ended
+	err error // of the other side
 }
 
 func newForwarded(conn httpstream.Connection, failures io.Reader, data io.ReadWriteCloser) *forwarded {
@@ -117,7 +115,7 @@ func newForwarded(conn httpstream.Connection, failures io.Reader, data io.ReadWr
 	copies.Go(func() {
 		if text, _ := io.ReadAll(io.LimitReader(failures, 4<<10)); len(text) > 0 {
 			f.mu.Lock()
-			f.err = &net.OpError{Op: "forward", Net: "tcp", Err: fmt.Errorf("%w: %s", errForward, strings.TrimSpace(string(text)))} // so that clients take it for what it is
+			f.err = &net.OpError{Op: "forward", Net: "tcp", Err: fmt.Errorf("%w: %s", errForward, strings.TrimSpace(string(text)))} // so that clients recognize a connection that failed
 			f.mu.Unlock()
 			_ = theirs.Close()
 		}
@@ -131,7 +129,7 @@ func newForwarded(conn httpstream.Connection, failures io.Reader, data io.ReadWr
 	return f
 }
 
-// failure is why a call on the pipe failed.
+// failure returns the cause of a failed call on the pipe.
 func (f *forwarded) failure(err error) error {
 	if err == nil {
 		return nil

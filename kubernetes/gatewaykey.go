@@ -15,8 +15,8 @@ import (
 // keyField is the field of the Secret with the gateway's key.
 const keyField = "key"
 
-// GatewayKey is [sandbox.KeyKeeper]'s. Of several gateways that make the Secret at
-// once the API server decides which is first.
+// GatewayKey is [sandbox.KeyKeeper]'s. If several gateways create the Secret at once, the
+// API server decides which is first.
 func (d *Driver) GatewayKey(ctx context.Context, name string) (string, error) {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return "", sandbox.Invalid("Secret %q: %s", name, problems[0])
@@ -35,7 +35,7 @@ func (d *Driver) GatewayKey(ctx context.Context, name string) (string, error) {
 			return "", apiError(ctx, "reading the key of the gateway from the Secret "+name, err)
 		}
 		if len(secret.Data[keyField]) == 0 || secret.Labels[labelManaged] != "" {
-			return "", sandbox.Invalid("the Secret %s in namespace %s is not the key of a gateway: that has one field, %s", name, d.namespace, keyField)
+			return "", sandbox.Invalid("the Secret %s in namespace %s is not the key of a gateway, which has one field, %s; use another name", name, d.namespace, keyField)
 		}
 		return string(secret.Data[keyField]), nil
 	}

@@ -4,9 +4,9 @@
 // controller. The Secret is named after the idempotency key and is created first:
 // it is the record that the key is taken, and it holds the key of the sandbox's
 // server, the ticket of its claim and the name of the Pod. Every caller that finds
-// the record can therefore go on with a creation whose first caller died, and the
-// API server decides which of several callers is first. Nothing is kept on the
-// machine that this program runs on.
+// the record can therefore continue a creation whose first caller died, and the
+// API server decides which of several callers is first. The driver stores nothing on
+// its own machine.
 package kubernetes
 
 import (
@@ -34,24 +34,24 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Config says how a Driver is opened.
+// Config configures a Driver.
 type Config struct {
 	// Cluster is CONTEXT or CONTEXT/NAMESPACE of the kubeconfig that kubectl uses.
 	// Default: its current context, or the cluster that this program runs in, and the
 	// namespace that these name.
 	Cluster string
-	// ServerImage is the image that brings the server into Pods. [Driver.Create]
-	// needs it.
+	// ServerImage is the image with the server, which is copied into Pods.
+	// [Driver.Create] requires it.
 	ServerImage string
-	// ServerVolume mounts ServerImage in Pods instead of copying the server from it. The
-	// cluster must have image volumes. Default: copy.
+	// ServerVolume mounts ServerImage in Pods instead of copying the server. The cluster
+	// must support image volumes. Default: copy.
 	ServerVolume bool
-	// Agent speaks to the servers. Required.
+	// Agent sends requests to the servers. Required.
 	Agent sandbox.Agent
 	// Progress is called with each step of a creation. It must be safe for concurrent
 	// use. Default: no call.
 	Progress func(id string, state sandbox.State, waiting string)
-	// Logger gets what callers are not told. Default: discard.
+	// Logger receives warnings that are not returned as errors. Default: discard.
 	Logger *slog.Logger
 	// ReadyTimeout is how long a Pod may take from its creation to the first command.
 	// Default 5 minutes.
@@ -59,7 +59,7 @@ type Config struct {
 	// Direct connects to Pods by their addresses instead of the API server's port
 	// forwarding. Default: true where this program runs in a Pod of the cluster.
 	Direct bool
-	// LeaseTime is how long a process that leads may be silent before another one takes
+	// LeaseTime is how long a leader may not renew its Lease before another process takes
 	// the lead. Default 15 seconds.
 	LeaseTime time.Duration
 }
@@ -77,9 +77,9 @@ type Driver struct {
 	dial     func(ctx context.Context, pod *instance) (net.Conn, error)
 	mirrors  atomic.Pointer[mirrors] // nil while no Events runs
 	clock    *clock
-	claiming sync.Map // by the uid of the Pod: the warm ones that this process is claiming
+	claiming sync.Map // the warm Pods that this process is claiming, by uid
 
-	// outageTime, seenTime and agentAge, but in tests
+	// outageTime, seenTime and agentAge, except in tests
 	outage, seenLimit, recheck time.Duration
 
 	agentSandbox atomic.Pointer[agentAPI] // once it was found
@@ -144,7 +144,7 @@ func Open(config Config) (*Driver, error) {
 	return d, nil
 }
 
-// newDriver is a driver that connects to Pods by their addresses.
+// newDriver returns a driver that connects to Pods by their addresses.
 func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	if config.Progress == nil {
 		config.Progress = func(string, sandbox.State, string) {}
@@ -155,12 +155,14 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	return &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
 }
 
-// answerTime bounds the wait for the beginning of an answer of the API server, which
-// bounds its own work on a call to a minute.
+// answerTime bounds the wait for a response header of the API server, which limits its
+// own work on a call to a minute.
 const answerTime = 30 * time.Second
 
-// bounded ends calls that are not answered in time. A watch, or a log that is
-// followed, may go on for as long as it likes once it began. The clock hears of each answer.
+// bounded ends calls whose response does not begin in time; a watch, or a log that is
+// followed, has no limit after its beginning. It sets the clock by each response.
+// [http.Transport.ResponseHeaderTimeout] would not do: client-go hides and shares its
+// transports, and over HTTP/2 the timeout does not include the wait for a free stream.
 type bounded struct {
 	calls  http.RoundTripper
 	within time.Duration
@@ -190,7 +192,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// boundedBody frees what a call holds when its answer was read.
+// boundedBody ends the context of a call when its response was read.
 type boundedBody struct {
 	io.ReadCloser
 
@@ -204,7 +206,7 @@ func (b *boundedBody) Close() error {
 	return err
 }
 
-// WrappedRoundTripper is for client-go, which looks for its own transport.
+// WrappedRoundTripper lets client-go find its own transport.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.calls }
 
 // errNoCluster reports that no kubeconfig exists, or an empty one.
@@ -248,7 +250,8 @@ func (d *Driver) pods() typedcorev1.PodInterface { return d.api.CoreV1().Pods(d.
 //nolint:ireturn // the same
 func (d *Driver) secrets() typedcorev1.SecretInterface { return d.api.CoreV1().Secrets(d.namespace) }
 
-// apiError says what was done, and whether the API server was reached.
+// apiError adds the failed operation to an error of the API server, and ErrUnknown if the
+// API server was not reached.
 func apiError(ctx context.Context, doing string, err error) error {
 	var network net.Error
 	switch {
@@ -268,26 +271,27 @@ func apiError(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// lacksRight tells a refusal by the roles of the account from one by a policy.
+// lacksRight reports whether the roles of the account, and not a policy, are the cause of a
+// refusal.
 func lacksRight(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " in API group ")
 }
 
-// settleTime bounds calls that undo something, whose caller may have gone away.
+// settleTime bounds calls that undo something, whose caller may no longer wait.
 const settleTime = 15 * time.Second
 
-// settling is a context for such calls.
+// settling returns a context for such calls.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 }
 
-// crashedStatus is what the server's init ends with that gave the server up, see
-// cmd/server. Every process of a Pod may write the message of the container; with this
-// status it is the init's.
+// crashedStatus is the exit status of the server's init after too many crashes of the
+// server, see cmd/server. Every process of a Pod can write the message of the container;
+// with this status it is the init's.
 const crashedStatus = 70
 
-// removal says that the Pod is being removed and, where the cluster tells, why: it was
-// evicted, or its node was lost.
+// removal describes the removal of a Pod with the reason of the cluster, if it gives one,
+// such as an eviction or a lost node.
 func removal(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -297,7 +301,7 @@ func removal(pod *corev1.Pod) string {
 	return "being removed"
 }
 
-// endedIn says how the sandbox's container ended, in the words of the cluster.
+// endedIn describes the end of the sandbox's container, in the cluster's terms.
 func endedIn(pod *corev1.Pod) string {
 	if end := containerState(pod).Terminated; end != nil {
 		text := fmt.Sprintf("its server ended with status %d", end.ExitCode)

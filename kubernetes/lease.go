@@ -21,17 +21,17 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// leasePrefix begins the names of Leases.
+// leasePrefix is the prefix of the names of Leases.
 const leasePrefix = "actiond-"
 
 // errLeadLost is the cause that ends the context of work.
 var errLeadLost = errors.New("another process may have taken the lead")
 
-// Lead is [sandbox.Leader]'s. It holds a Lease, which another process takes when it was
-// not renewed for Config.LeaseTime: the processes of a lost leader may go on for a
-// moment beside those of the new one, so work must be harmless when done twice.
+// Lead is [sandbox.Leader]'s. It holds a Lease, which another process takes if it was
+// not renewed for Config.LeaseTime: the work of the old leader may overlap with that of
+// the new one for a moment, so work must be harmless when it is done twice.
 func (d *Driver) Lead(ctx context.Context, what string, wait bool, work func(context.Context)) error {
-	host, _ := os.Hostname() // for people who look at the Lease
+	host, _ := os.Hostname() // for people who read the Lease
 	lock := &noticedLock{LeaseLock: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: d.namespace, Name: leaseName(what)},
 		Client:     d.api.CoordinationV1(),
@@ -49,7 +49,7 @@ func (d *Driver) Lead(ctx context.Context, what string, wait bool, work func(con
 		}
 		switch {
 		case lock.held && ctx.Err() != nil:
-			return nil //nolint:nilerr // that is how it ends
+			return nil //nolint:nilerr // the end of ctx ends the lead
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for the lead of %s: %w", what, context.Cause(ctx))
 		case !wait && !lock.held:
@@ -61,7 +61,7 @@ func (d *Driver) Lead(ctx context.Context, what string, wait bool, work func(con
 	}
 }
 
-// leaseName is the name of a Lease: those of pools may have other letters.
+// leaseName returns a valid name of a Lease: names of pools may have other characters.
 func leaseName(what string) string {
 	return leasePrefix + strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
@@ -71,19 +71,20 @@ func leaseName(what string) string {
 	}, strings.ToLower(what)), "-")
 }
 
-// noticedLock is a lock that notices whether it was held.
+// noticedLock is a lock that records whether it was held.
 type noticedLock struct {
 	*resourcelock.LeaseLock
 
 	held bool
 }
 
-// RecordEvent is [resourcelock.Interface]'s. It is called when the lead was taken, and
-// when it ended.
+// RecordEvent is [resourcelock.Interface]'s. It is called at the beginning and the end of a
+// lead.
 func (l *noticedLock) RecordEvent(string) { l.held = true }
 
-// unheld fails with ErrConflict while another process holds the lock. A lock that was
-// just given back is left to processes that wait for it: those ask every retry.
+// unheld fails with ErrConflict while another process holds the lock. After a lock was
+// released, it waits so that processes that wait for the lock, and try every retry, get it
+// first.
 func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 	record, _, err := lock.Get(ctx)
 	if err == nil && record.HolderIdentity == "" {
@@ -105,8 +106,9 @@ func (d *Driver) unheld(ctx context.Context, lock *noticedLock) error {
 	return apiError(ctx, "reading the Lease "+lock.LeaseMeta.Name, err)
 }
 
-// release gives a lock back whose holder does not renew it for Config.LeaseTime, and fails with ErrConflict where it does. The
-// time in the record is of the holder's clock, and says nothing here.
+// release releases a lock that its holder does not renew for Config.LeaseTime, and fails with
+// ErrConflict if the holder does. The time in the record is of the holder's clock, which may
+// differ.
 func (d *Driver) release(ctx context.Context, lock *noticedLock, record *resourcelock.LeaderElectionRecord) error {
 	held := fmt.Errorf("%w: %s holds the Lease %s", sandbox.ErrConflict, record.HolderIdentity, lock.LeaseMeta.Name)
 	for begun := time.Now(); time.Since(begun) < d.config.LeaseTime; {
@@ -125,7 +127,7 @@ func (d *Driver) release(ctx context.Context, lock *noticedLock, record *resourc
 		}
 	}
 	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
-	if err := lock.Update(ctx, *record); apierrors.IsConflict(err) { // it was renewed at this moment
+	if err := lock.Update(ctx, *record); apierrors.IsConflict(err) { // it was renewed just now
 		return held
 	} else if err != nil {
 		return err
@@ -133,13 +135,13 @@ func (d *Driver) release(ctx context.Context, lock *noticedLock, record *resourc
 	return nil
 }
 
-// retry is how often a process that waits for a lead asks for it.
+// retry is the time between two attempts of a process that waits for a lead.
 func (d *Driver) retry() time.Duration { return d.config.LeaseTime * 2 / 15 }
 
-// elect calls work once this process leads, and returns when work returned and the
-// lead was given back. Without wait it gives up if another process is faster.
+// elect calls work once this process leads, and returns when work has returned and the
+// lead was released. Without wait it gives up if another process is faster.
 func (d *Driver) elect(ctx context.Context, lock *noticedLock, wait bool, work func(context.Context)) error {
-	// The lead outlasts ctx until work has returned.
+	// The lead does not end with ctx, but after work has returned.
 	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.FromSlogHandler(d.config.Logger.Handler())))
 	defer stop()
 	var leads atomic.Bool

@@ -21,19 +21,19 @@ import (
 )
 
 // A warm sandbox is a Pod with a record of its own, whose server is not claimed. A
-// claim is a creation whose Pod is there already: the claimer makes the record of its
-// key, which names the Pod and has its ticket, and then gives the Pod its id, if that
-// is still as it was listed. What follows is what follows a Pod that was just made, so
-// other callers with the key go on where a claimer died, and Prune removes what is left.
+// claim is a creation whose Pod exists already: the claimer creates the record of its
+// key, which names the Pod and has its ticket, and then gives the Pod its id, if the Pod
+// has not changed since it was listed. The remaining steps are those of every creation, so
+// other callers with the key continue where a claimer died, and Prune removes the rest.
 
 // errTaken reports that another claimer was faster.
 var errTaken = errors.New("another claimer took the warm sandbox")
 
 // claimTime is how long a caller waits for the claimer of the same key to give the Pod
-// its id, before it takes the claimer for dead.
+// its id, before it considers the claimer dead.
 const claimTime = 10 * time.Second
 
-// Prepare is [sandbox.Warmer]'s. Nodes get images when Pods are made.
+// Prepare is [sandbox.Warmer]'s. Nodes pull images when Pods are created.
 func (d *Driver) Prepare(context.Context, sandbox.Spec) error { return nil }
 
 // Warm is [sandbox.Warmer]'s.
@@ -56,15 +56,15 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 		return nil, false, err
 	}
 	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
-	// Claimers that know the same list do not all begin with the same Pod.
+	// In random order, so that claimers with the same list begin with different Pods.
 	from = slices.Clone(from)
-	rand.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] }) //nolint:gosec // it need not be secret
+	rand.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] }) //nolint:gosec // the order need not be secret
 	for _, warm := range from {
 		if _, taken := d.claiming.Load(warm.Instance); taken {
 			continue
 		}
 		if _, err := d.record(ctx, id); err == nil {
-			s, err := d.createWhole(ctx, id, hash, &spec) // the key has a sandbox, or gets one now
+			s, err := d.createWhole(ctx, id, hash, &spec) // another caller has used the key
 			return s, false, err
 		} else if !errors.Is(err, sandbox.ErrNotFound) {
 			return nil, false, err
@@ -85,8 +85,8 @@ func (d *Driver) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.S
 	return nil, false, nil
 }
 
-// claim gives the key the warm sandbox. It fails with errTaken if that is no longer in
-// its pool.
+// claim gives the key the warm sandbox. It fails with errTaken if the sandbox is no longer
+// in its pool.
 func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec, warm *sandbox.Sandbox) (*sandbox.Sandbox, error) {
 	of, err := instanceOf(warm)
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 		return nil, errTaken
 	}
 	defer d.claiming.Delete(warm.Instance)
-	// The Pod first: where another claimer has it, no record is made for nothing.
+	// The Pod first: if another claimer has taken it, no record is needed.
 	pod, err := d.warmPod(ctx, of.pod, warm.ID)
 	if err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func (d *Driver) claim(ctx context.Context, id, hash string, spec *sandbox.Spec,
 	return s, nil
 }
 
-// lostClaim waits for the claimer that made a record to give its Pod the id, or removes
-// the record of one that died before it did. The caller tries again.
+// lostClaim waits for the claimer that created a record to give its Pod the id, or removes
+// the record of a claimer that died before. The caller tries again.
 func (d *Driver) lostClaim(ctx context.Context, r *record) error {
 	if d.clock.now().Sub(r.made) < claimTime {
 		return errUndone
@@ -132,7 +132,7 @@ func (d *Driver) lostClaim(ctx context.Context, r *record) error {
 	return errUndone
 }
 
-// warmPod is the Pod of a name that waits under an id. It fails with errTaken.
+// warmPod returns a Pod that has its id in the pool. Otherwise it fails with errTaken.
 func (d *Driver) warmPod(ctx context.Context, name, id string) (*corev1.Pod, error) {
 	pod, err := d.pods().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != id) {
@@ -141,8 +141,8 @@ func (d *Driver) warmPod(ctx context.Context, name, id string) (*corev1.Pod, err
 	return pod, apiError(ctx, "looking at the warm Pod "+name, err)
 }
 
-// adopt gives a warm Pod the id of a record. The API server refuses that if the Pod has
-// changed since it was looked at.
+// adopt gives a warm Pod the id of a record. The API server refuses the change if the Pod
+// has changed since it was read.
 func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*corev1.Pod, error) {
 	for range adoptTries {
 		pod := r.looked
@@ -174,7 +174,7 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 	return nil, errTaken
 }
 
-// adoptTries is how often a claimer tries to take a Pod that changes meanwhile.
+// adoptTries limits the attempts to change a Pod that others change at the same time.
 const adoptTries = 3
 
 // Discard is [sandbox.Warmer]'s.
@@ -199,8 +199,8 @@ func (d *Driver) Discard(ctx context.Context, s *sandbox.Sandbox) error {
 	return nil
 }
 
-// deleteAsListed removes a Pod unless it has changed, as by a claim, since it was looked
-// at, and reports whether it did.
+// deleteAsListed removes a Pod unless it has changed since it was read, for example by a
+// claim, and reports whether it did.
 func (d *Driver) deleteAsListed(ctx context.Context, pod *corev1.Pod, grace int64) (bool, error) {
 	err := d.pods().Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
