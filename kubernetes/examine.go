@@ -23,12 +23,12 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// policyAdvice says how to get the network policies.
+// policyAdvice is how to get the network policies.
 const policyAdvice = "'runtimectl manifests' prints policies: apply them to the namespace"
 
-// examineAdmission has the API server admit the Pod of a sandbox with the default limits,
-// without making it: the Pod Security of the namespace, its LimitRange and quota and webhooks
-// are asked so.
+// examineAdmission reports whether the API server admits the Pod of a sandbox with the default
+// limits. A dry run passes the Pod Security of the namespace, its LimitRange, quota and
+// webhooks.
 func (d *Driver) examineAdmission(ctx context.Context) sandbox.Finding {
 	const about = "admission"
 	spec := sandbox.Spec{Image: "doctor.invalid/image"}
@@ -47,12 +47,12 @@ func (d *Driver) examineAdmission(ctx context.Context) sandbox.Finding {
 	return sandbox.Finding{Status: "ok", About: about, Text: "the API server admits the Pod of a sandbox with the default limits"}
 }
 
-// examineNetwork says what the policies of the namespace admit, and whether the
-// cluster's network obeys them.
+// examineNetwork reports the connections that the policies of the namespace should not
+// admit, and whether the cluster's network enforces policies.
 func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) {
 	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
-		return []sandbox.Finding{{Status: "note", About: "network", Text: "the cluster does not allow to look at the network policies of namespace " + d.namespace}}, nil
+		return []sandbox.Finding{{Status: "note", About: "network", Text: "the cluster does not allow this account to list the network policies of namespace " + d.namespace}}, nil
 	}
 	if err != nil {
 		return nil, apiError(ctx, "listing the network policies", err)
@@ -68,45 +68,45 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 	}
 	if unknown != nil {
 		found = append(found, sandbox.Finding{
-			Status: "note", About: "network", Text: "which addresses the API server has behind its service is not known: " + unknown.Error(),
-			So: "where they are public, add them to the exceptions of the policy actiond-sandboxes-public",
+			Status: "note", About: "network", Text: "the addresses of the API server behind its service are not known: " + unknown.Error(),
+			So: "if they are public, add them to the exceptions of the policy actiond-sandboxes-public",
 		})
 	}
 	return append(found, d.examinePlugin(ctx)), nil
 }
 
-// checkIsolation refuses a sandbox without a network where the policies of the namespace
-// leave it one.
+// checkIsolation refuses a sandbox with --network none if the policies of the namespace do
+// not isolate it.
 func (d *Driver) checkIsolation(ctx context.Context, spec *sandbox.Spec) error {
 	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
-		return sandbox.Invalid("network none: the cluster does not allow to look whether network policies of namespace %s isolate it", d.namespace)
+		return sandbox.Invalid("network none: the cluster does not allow this account to list the network policies of namespace %s, which must isolate the sandbox; ask for that right", d.namespace)
 	}
 	if err != nil {
 		return apiError(ctx, "listing the network policies", err)
 	}
-	if what := leak(list.Items, peer{namespace: d.namespace, labels: podLabels(spec, "")}); what != "" {
-		return sandbox.Invalid("network none: the network policies of namespace %s let the sandbox %s; %s", d.namespace, what, policyAdvice)
+	if leaked := leak(list.Items, peer{namespace: d.namespace, labels: podLabels(spec, "")}); leaked != "" {
+		return sandbox.Invalid("network none: the network policies of namespace %s let the sandbox %s; %s", d.namespace, leaked, policyAdvice)
 	}
 	return nil
 }
 
-// metadata services of clouds, by address.
+// metadata has the addresses of the metadata services of clouds.
 var metadata = []string{"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"}
 
-// breaches are the connections that policies let pass and should not.
+// breaches describes the connections that the policies admit and should not.
 func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip.AddrPort) []string {
 	pod := peer{namespace: d.namespace, labels: map[string]string{labelManaged: "sandbox"}}
 	var found []string
-	tell := func(from, to peer, port int32, text string) {
+	try := func(from, to peer, port int32, text string) {
 		if admits(policies, from, to, port, corev1.ProtocolTCP) && !slices.Contains(found, text) {
 			found = append(found, text)
 		}
 	}
-	tell(pod, pod, port, "sandboxes reach each other")
-	tell(strange(d.namespace), pod, port, "Pods of other namespaces reach sandboxes")
+	try(pod, pod, port, "sandboxes reach each other")
+	try(strange(d.namespace), pod, port, "Pods of other namespaces reach sandboxes")
 	for _, at := range servers {
-		tell(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
+		try(pod, peer{address: at.Addr()}, int32(at.Port()), "sandboxes reach the API server at "+at.String())
 	}
 	var reached []string
 	for _, at := range metadata {
@@ -117,14 +117,14 @@ func (d *Driver) breaches(policies []networkingv1.NetworkPolicy, servers []netip
 	if len(reached) > 0 {
 		found = append(found, "sandboxes reach the metadata service of a cloud (one of "+strings.Join(reached, ", ")+")")
 	}
-	if what := leak(policies, peer{namespace: d.namespace, labels: podLabels(&sandbox.Spec{Network: "none"}, "")}); what != "" {
-		found = append(found, "sandboxes with --network none "+what)
+	if leaked := leak(policies, peer{namespace: d.namespace, labels: podLabels(&sandbox.Spec{Network: "none"}, "")}); leaked != "" {
+		found = append(found, "sandboxes with --network none "+leaked)
 	}
 	return found
 }
 
-// apiServers are the addresses of the API server that this program may learn, with an
-// error where it may not learn those behind the service.
+// apiServers returns the known addresses of the API server. unknown is the error of a request
+// for those behind its service.
 func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown error) {
 	add := func(address string, port int32) {
 		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() && port > 0 && port <= 65535 {
@@ -159,7 +159,7 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown 
 		}
 		lookup, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		addresses, _ := net.DefaultResolver.LookupHost(lookup, at.Hostname()) // without it, what the cluster said counts
+		addresses, _ := net.DefaultResolver.LookupHost(lookup, at.Hostname()) // without them, those of the cluster are used
 		for _, ip := range addresses {
 			add(ip, int32(number))
 		}
@@ -167,19 +167,19 @@ func (d *Driver) apiServers(ctx context.Context) (all []netip.AddrPort, unknown 
 	return all, unknown
 }
 
-// enforcers are the network plugins that obey policies, by a word of the names of their
-// DaemonSets.
+// enforcers are the network plugins that enforce policies, each by a part of the name of its
+// DaemonSet.
 var enforcers = []string{
 	"anetd", "antrea", "azure-npm", "calico", "canal", "cilium", "kindnet", "kube-network-policies", "kube-ovn", "kube-router", "ovnkube", "weave-net",
 }
 
-// examinePlugin says whether the cluster's network obeys policies. Without a look at
-// the cluster's DaemonSets that is not known.
+// examinePlugin reports whether the cluster's network enforces policies, as far as the
+// cluster's DaemonSets show it.
 func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
-	const about, so = "network plugin", "try it: in one sandbox, connect to port 1000 of the address that 'runtimectl inspect' has for another"
+	const about, so = "network plugin", "try it: in one sandbox, connect to port 1000 of the address that 'runtimectl inspect' shows for another"
 	list, err := d.api.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return sandbox.Finding{Status: "note", About: about, Text: "whether the cluster's network obeys policies is not known: " + err.Error(), So: so}
+		return sandbox.Finding{Status: "note", About: about, Text: "whether the cluster's network enforces policies is not known: " + err.Error(), So: so}
 	}
 	for i := range list.Items {
 		if name := enforcer(&list.Items[i]); name != "" {
@@ -190,19 +190,18 @@ func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
 		return sandbox.Finding{Status: "ok", About: about, Text: "k3s enforces network policies, unless it was started with --disable-network-policy"}
 	}
 	return sandbox.Finding{
-		Status: "weaker", About: about, So: "use a network plugin that does, such as Calico or Cilium; to be sure, " + so,
+		Status: "weaker", About: about, So: "use a network plugin that enforces policies, such as Calico or Cilium; to be sure, " + so,
 		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services",
 	}
 }
 
-// enforcer is the name of a DaemonSet that runs and enforces network policies; "" for
-// others.
+// enforcer returns the name of a DaemonSet that runs and enforces network policies, or "".
 func enforcer(set *appsv1.DaemonSet) string {
 	if set.Status.NumberReady == 0 {
 		return ""
 	}
 	enforces := slices.ContainsFunc(enforcers, func(word string) bool { return strings.Contains(set.Name, word) })
-	for _, c := range set.Spec.Template.Spec.Containers { // Amazon's plugin enforces them if it is told to
+	for _, c := range set.Spec.Template.Spec.Containers { // Amazon's plugin enforces them only with this flag
 		enforces = enforces || c.Name == "aws-eks-nodeagent" && slices.Contains(c.Args, "--enable-network-policy=true")
 	}
 	if !enforces {
@@ -211,14 +210,14 @@ func enforcer(set *appsv1.DaemonSet) string {
 	return set.Namespace + "/" + set.Name
 }
 
-// maxNodes bounds how many kubelets are asked for their configuration.
+// maxNodes limits the number of kubelets that are asked for their configuration.
 const maxNodes = 5
 
-// examineNodes says what the nodes lack of a Docker host's protection.
+// examineNodes reports the protections of a Docker host that the nodes lack.
 func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 	nodes, err := d.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 500})
 	if err != nil {
-		return []sandbox.Finding{{Status: "note", About: "nodes", Text: "what they give is not known: " + err.Error()}}
+		return []sandbox.Finding{{Status: "note", About: "nodes", Text: "their protections are not known: " + err.Error()}}
 	}
 	var found []sandbox.Finding
 	var without []string
@@ -233,12 +232,12 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 			So: "user namespaces need Kubernetes 1.33 and a container runtime such as containerd 2; --userns private uses them",
 		})
 	} else if len(nodes.Items) > 0 {
-		found = append(found, sandbox.Finding{Status: "ok", About: "user namespaces", Text: "all nodes have them: --userns private gives each sandbox its own"})
+		found = append(found, sandbox.Finding{Status: "ok", About: "user namespaces", Text: "all nodes support them: --userns private gives each sandbox its own"})
 	}
 	if len(nodes.Items) > 0 && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return !mountsImages(&n) }) && !d.config.ServerVolume {
 		found = append(found, sandbox.Finding{
 			Status: "note", About: "server", Text: "all nodes can mount the server's image, which makes a creation a fifth faster than a copy",
-			So: "give --server-volume",
+			So: "use --server-volume",
 		})
 	}
 	var unlimited, unknown []string
@@ -255,18 +254,17 @@ func (d *Driver) examineNodes(ctx context.Context) []sandbox.Finding {
 		found = append(found, sandbox.Finding{Status: "weaker", About: "processes", Text: "these nodes do not limit the processes of a Pod: " + some(unlimited), So: so})
 	}
 	if len(unknown) > 0 {
-		found = append(found, sandbox.Finding{Status: "note", About: "processes", Text: "a Pod has no process limit of its own, and the kubelets' is not known of these nodes: " + some(unknown), So: so})
+		found = append(found, sandbox.Finding{Status: "note", About: "processes", Text: "Pods have no process limit of their own, and the kubelet's limit is not known for these nodes: " + some(unknown), So: so})
 	}
 	return found
 }
 
-// imageVolumes are the versions that first had image volumes, of the kubelet and of
-// runtimes.
+// imageVolumes are the first versions with image volumes, of the kubelet and of runtimes.
 var imageVolumes = map[string]*utilversion.Version{
 	"kubelet": utilversion.MajorMinor(1, 35), "containerd": utilversion.MajorMinor(2, 1), "cri-o": utilversion.MajorMinor(1, 33),
 }
 
-// mountsImages tells whether a node is known to have image volumes.
+// mountsImages reports whether a node is known to support image volumes.
 func mountsImages(n *corev1.Node) bool {
 	name, version, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://")
 	for name, version := range map[string]string{name: version, "kubelet": n.Status.NodeInfo.KubeletVersion} {
@@ -278,7 +276,7 @@ func mountsImages(n *corev1.Node) bool {
 	return true
 }
 
-// hasUserNamespaces tells whether every runtime of a node has them.
+// hasUserNamespaces reports whether every runtime of a node supports user namespaces.
 func hasUserNamespaces(n *corev1.Node) bool {
 	return len(n.Status.RuntimeHandlers) > 0 && !slices.ContainsFunc(n.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool {
 		return h.Features == nil || h.Features.UserNamespaces == nil || !*h.Features.UserNamespaces
@@ -297,12 +295,12 @@ func (d *Driver) processLimit(ctx context.Context, node string) (int64, error) {
 		} `json:"kubeletconfig"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil || config.Kubelet.PodPidsLimit == nil {
-		return 0, fmt.Errorf("asking the kubelet of %s: it does not say", node)
+		return 0, fmt.Errorf("asking the kubelet of %s: its answer has no podPidsLimit", node)
 	}
 	return *config.Kubelet.PodPidsLimit, nil
 }
 
-// some are the first names of a list.
+// some joins the first names of a list.
 func some(names []string) string {
 	if len(names) > 3 {
 		return strings.Join(names[:3], ", ") + " and " + strconv.Itoa(len(names)-3) + " more"

@@ -74,7 +74,7 @@ func TestExamine(t *testing.T) {
 			{Status: "weaker", About: "network plugin", Text: "no network plugin that enforces policies was found"},
 			{Status: "weaker", About: "user namespaces", Text: "user ids of these nodes: "},
 			{Status: "weaker", About: "processes", Text: "the processes of a Pod: old"},
-			{Status: "note", About: "processes", Text: "not known of these nodes: odd"},
+			{Status: "note", About: "processes", Text: "not known for these nodes: odd"},
 		}, ""},
 		{"policies and a plugin", []runtime.Object{server, calico, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "new"},
@@ -168,7 +168,7 @@ func TestExamineVersion(t *testing.T) {
 	for version, want := range map[string]bool{"v1.28.9": true, "v1.29.0-rc.1": false, "v1.36.3+k3s1": false, "v0.0.0-master": false, "odd": false} {
 		w := newWorld(t)
 		w.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: version}
-		if got := has(w.examine(t), "missing", "server", "no sidecar containers"); got != want {
+		if got := has(w.examine(t), "missing", "server", "does not support sidecar containers"); got != want {
 			t.Errorf("%s: %t, want %t", version, got, want)
 		}
 	}
@@ -197,13 +197,13 @@ func TestExamineIsNotAllowed(t *testing.T) {
 		w.fail("get", resource, false, apierrors.NewForbidden(corev1.Resource(resource), "", errors.New("not yours")))
 	}
 	found := w.examine(t)
-	if !has(found, "note", "network", "does not allow to look") || !has(found, "note", "nodes", "not yours") {
+	if !has(found, "note", "network", "does not allow this account to list") || !has(found, "note", "nodes", "not yours") {
 		t.Errorf("%+v", found)
 	}
 
 	w = newWorld(t)
 	w.fail("list", "endpointslices", false, apierrors.NewForbidden(corev1.Resource("endpointslices"), "", errors.New("not yours")))
-	if found := w.examine(t); !has(found, "note", "network", "behind its service is not known: ") {
+	if found := w.examine(t); !has(found, "note", "network", "behind its service are not known: ") {
 		t.Errorf("%+v", found)
 	}
 }
@@ -307,7 +307,7 @@ func TestNetworkNone(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.fail("list", "networkpolicies", false, apierrors.NewForbidden(corev1.Resource("networkpolicies"), "", errors.New("not yours")))
-		if _, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", Network: "none"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "does not allow to look") {
+		if _, err := w.driver.Create(t.Context(), sandbox.Spec{Image: "image", Network: "none"}); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "does not allow this account to list") {
 			t.Error(err)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// recordTime is how long a record may be without its Pod: its creator may be slow.
+// recordTime is how long a record may exist without its Pod: its creator may be slow.
 const recordTime = 5 * time.Minute
 
 // Prune is [sandbox.Pruner]'s. Afterwards each creation whose caller died has left
@@ -71,8 +71,8 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 	return append(removed, claimed...), errors.Join(append(errs, err)...)
 }
 
-// listRecords are the records of sandboxes by id, without their secrets, also beside an
-// error about some of them; nil if they could not be listed.
+// listRecords returns the records of sandboxes by id, without their secrets. An error about
+// some records comes with the others; nil means that they could not be listed.
 func (d *Driver) listRecords(ctx context.Context) (map[string]*record, error) {
 	records := map[string]*record{}
 	var errs []error
@@ -89,8 +89,8 @@ func (d *Driver) listRecords(ctx context.Context) (map[string]*record, error) {
 	return records, errors.Join(errs...)
 }
 
-// pruneNow looks again at a sandbox that seemed to be over when it was listed, and
-// removes it if it is: it may have been renewed or claimed since.
+// pruneNow reads a sandbox that had expired or ended when it was listed again, and removes
+// it unless it was renewed or claimed since.
 func (d *Driver) pruneNow(ctx context.Context, listed *instance, dryRun bool) (*sandbox.Removal, error) {
 	pod, err := d.pods().Get(ctx, listed.pod, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (pod.UID != listed.uid || leaving(pod)) {
@@ -135,11 +135,11 @@ func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *rec
 	return true, nil
 }
 
-// reason says why a sandbox is to be removed; "" for others.
+// reason returns why a sandbox must be removed, or "".
 func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record) string {
 	now := d.clock.now()
 	over := (&sandbox.Sandbox{Deadline: s.ends}).Overdue(now)
-	// A caller that is alive gives up before this.
+	// A living caller gives up earlier.
 	creating := pod.Annotations[noteReady] == "" && now.Before(s.begun.Add(d.config.ReadyTimeout+recordTime))
 	switch {
 	case r == nil:
@@ -156,20 +156,19 @@ func (d *Driver) reason(pod *corev1.Pod, s *instance, r *record) string {
 	return ""
 }
 
-// abandoned tells whether a record will not get its Pod, or has lost it.
+// abandoned reports whether the Pod of a record no longer exists, or will not be created.
 func (d *Driver) abandoned(ctx context.Context, r *record) (bool, error) {
 	if d.clock.now().Sub(r.made) < recordTime {
 		return false, nil
 	}
 	pod, err := d.pods().Get(ctx, r.Pod, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Labels[labelID] != r.ID) {
-		return true, nil // the last: a claim that was not made, or the record that the Pod had in its pool
+		return true, nil // a Pod of another id: of an unfinished claim, or of a record in the pool
 	}
 	return false, apiError(ctx, "looking for the Pod "+r.Pod, err)
 }
 
-// Logs is [sandbox.Logger]'s. Kubernetes keeps both outputs as one, which goes to
-// stdout.
+// Logs is [sandbox.Logger]'s. Kubernetes merges both outputs; they go to stdout.
 func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, stdout, _ io.Writer) error {
 	of, err := instanceOf(s)
 	if err != nil {
@@ -242,7 +241,7 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 	return details, nil
 }
 
-// argument is the value of a flag of the server in a Pod.
+// argument returns the value of a flag of the server in a Pod.
 func argument(pod *corev1.Pod, flag string) string {
 	for _, c := range pod.Spec.Containers {
 		for i, word := range c.Command {
@@ -254,14 +253,14 @@ func argument(pod *corev1.Pod, flag string) string {
 	return ""
 }
 
-// lost is the protection of Docker's sandboxes that every Pod lacks.
+// lost lists the protections of Docker's sandboxes that a Pod lacks.
 func lost(pod *corev1.Pod) []string {
 	all := []string{
 		"processes are limited by the kubelet's podPidsLimit alone",
 		"the seccomp profile is the node's",
 	}
 	if pod.Labels[labelNetwork] == "none" {
-		all = append(all, "the network is taken away by network policies, which the cluster's network plugin may not enforce: 'runtimectl doctor' looks")
+		all = append(all, "only network policies isolate it, which the cluster's network plugin may not enforce: see 'runtimectl doctor'")
 	}
 	if pod.Annotations[noteUser] == "root:0" {
 		all = append(all, "commands run with the server's own user: the agent can stop the server and read its memory")
@@ -272,7 +271,7 @@ func lost(pod *corev1.Pod) []string {
 	return all
 }
 
-// podEvent says in one word where a Pod is in its life.
+// podEvent returns the event for the current state of a Pod.
 func podEvent(pod *corev1.Pod, destroyed bool) sandbox.Event {
 	e := sandbox.Event{Time: time.Now(), ID: pod.Labels[labelID], Name: pod.Annotations[noteName], What: "create"}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -293,7 +292,7 @@ func podEvent(pod *corev1.Pod, destroyed bool) sandbox.Event {
 	return e
 }
 
-// sidecars is the version that first had containers like the one of [initContainer].
+// sidecars is the first version with containers like the one of [initContainer].
 var sidecars = utilversion.MustParseGeneric("1.29.0")
 
 // Examine is [sandbox.Doctor]'s.
@@ -317,14 +316,14 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	found = append(found, pools...)
 	if at, err := utilversion.ParseGeneric(version.GitVersion); err == nil && at.Major() > 0 && at.LessThan(sidecars) && !d.config.ServerVolume {
 		found = append(found, sandbox.Finding{
-			Status: "missing", About: "server", Text: "the cluster has no sidecar containers, by which the server gets into Pods",
+			Status: "missing", About: "server", Text: "the cluster does not support sidecar containers, which copy the server into Pods",
 			So: "use Kubernetes " + sidecars.String() + " or later",
 		})
 	}
 	if d.config.ServerImage == "" {
 		found = append(found, sandbox.Finding{
-			Status: "missing", About: "server", Text: "no image brings the server into Pods",
-			So: "make it with 'make image-server', push it to a registry of the cluster, and name it with --server-image",
+			Status: "missing", About: "server", Text: "no image with the server is configured",
+			So: "build it with 'make image-server', push it to a registry of the cluster, and name it with --server-image",
 		})
 	} else {
 		found = append(found, d.examineAdmission(ctx))
@@ -341,7 +340,7 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	), nil
 }
 
-// skewTime is how far clocks may differ without a word: answers take a moment.
+// skewTime is the difference of clocks that is not reported: responses take a moment.
 const skewTime = 5 * time.Second
 
 // examineClock compares this machine's clock with the API server's.
@@ -357,18 +356,18 @@ func (d *Driver) examineClock() []sandbox.Finding {
 	}
 	return []sandbox.Finding{{
 		Status: "note", About: "clock", Text: fmt.Sprintf("this machine's clock is %v %s the API server's", ahead.Abs(), side),
-		So: "sandboxes go by the API server's; let a time service set this one",
+		So: "sandboxes use the API server's clock; synchronize this one with a time service",
 	}}
 }
 
-// right is what the driver does to the objects of one resource.
+// right lists the verbs that the driver uses on one resource.
 type right struct {
 	resource, sub string // with its group
 	verbs         []string
 }
 
-// rights are what the driver does to the objects of its namespace. The Role of the
-// manifests gives the same to a gateway, which forwards no ports.
+// rights are those that the driver needs in its namespace. The Role of the manifests gives
+// the same to a gateway, which does not forward ports.
 var rights = []right{
 	{"pods", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
 	{"secrets", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
@@ -379,7 +378,7 @@ var rights = []right{
 	{"networkpolicies.networking.k8s.io", "", []string{"list"}},
 }
 
-// checkRights asks the cluster for what it does not allow.
+// checkRights returns a finding for each right that the cluster does not grant.
 func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []sandbox.Finding, err error) {
 	for _, r := range rights {
 		if r.sub == "portforward" && d.config.Direct {
@@ -397,7 +396,7 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 			}
 			if !review.Status.Allowed {
 				status := "missing"
-				// Only 'serve', 'doctor' and --network none use the groups, and SPDY does without WebSockets.
+				// Only 'serve', 'doctor' and --network none use the groups, and SPDY works without WebSockets.
 				if group != "" || r.sub == "portforward" && verb == "get" {
 					status = "note"
 				}
@@ -406,8 +405,8 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 					what += "/" + r.sub
 				}
 				missing = append(missing, sandbox.Finding{
-					Status: status, About: "rights", Text: fmt.Sprintf("the cluster does not allow to %s %s in namespace %s", verb, what, d.namespace),
-					So: "have a Role with it bound to your account",
+					Status: status, About: "rights", Text: fmt.Sprintf("the cluster does not allow this account to %s %s in namespace %s", verb, what, d.namespace),
+					So: "ask for a Role with this right, bound to your account",
 				})
 			}
 		}

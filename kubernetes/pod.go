@@ -34,13 +34,13 @@ const (
 	noteIdle   = domain + "idle"       // a duration, empty: none
 	noteUser   = domain + "user"       // NAME:UID
 	noteRoot   = domain + "allow-root" // "true"; otherwise absent
-	noteImage  = domain + "image"      // as it was asked for
+	noteImage  = domain + "image"      // as in the request
 	notePool   = domain + "pool"       // the warm pool it waits in
 	noteReady  = domain + "ready"      // when the first command ran; absent before
-	noteServer = domain + "server"     // the image that brought the server
+	noteServer = domain + "server"     // the image with the server
 
-	// Annotations by which the cluster autoscaler and Karpenter leave the nodes of sandboxes
-	// in use alone, and may take those of warm ones.
+	// Annotations that keep the cluster autoscaler and Karpenter from removing the nodes of
+	// sandboxes in use; they may remove those of warm sandboxes.
 	noteEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	noteKeep  = "karpenter.sh/do-not-disrupt"
 
@@ -49,32 +49,30 @@ const (
 	serverDir     = "/.actiond"
 	serverPath    = serverDir + "/server"
 	stateDir      = "/var/lib/actiond"
-	// port is one that only root can listen at: a process of the agent that took it
-	// while the server restarts would be sent the key.
+	// port is one at which only root can listen: otherwise a process of the agent could
+	// bind it while the server restarts, and receive the key.
 	port = 1000
 )
 
-// Bounds of what a Pod keeps on its node.
+// Limits of the files of a Pod on its node.
 var (
 	stateBytes  = resource.MustParse("1Gi")  // undo history, journal
 	serverBytes = resource.MustParse("64Mi") // the server
-	diskBytes   = resource.MustParse("10Gi") // all it writes: state, logs and the image's files
+	diskBytes   = resource.MustParse("10Gi") // all files: state, logs and those of the image
 )
 
-// capabilities are what a server with uid 0 needs to run commands and open files as
+// capabilities are those that a server with uid 0 needs to run commands and open files as
 // another user, and to listen at its port. Pod Security "baseline" admits them.
 var capabilities = []corev1.Capability{"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE"}
 
-// rootCapabilities are for commands that run as root, too, which otherwise cannot
-// write the files of other users.
+// rootCapabilities let commands that run as root write the files of other users.
 var rootCapabilities = []corev1.Capability{"DAC_OVERRIDE", "FOWNER"}
 
-// installCapability is for programs of root's that install packages, besides
+// installCapability is needed by programs of root that install packages, besides
 // rootCapabilities. Pod Security "baseline" admits it, too.
 const installCapability corev1.Capability = "FSETID"
 
-// user ids that are given where nothing else decides: inside those of a Pod's user
-// namespace, and above those of accounts.
+// Default user ids: inside those of a Pod's user namespace, and above those of accounts.
 const (
 	namespaceIDs = 1 << 16
 	firstUserID  = 40000
@@ -82,7 +80,7 @@ const (
 	mountUserID  = 1000 // with a volume, whose files keep one owner
 )
 
-// userID is the one of the commands. The kernel counts inotify instances and pipe
+// userID returns the user id of the commands. The kernel limits inotify instances and pipe
 // buffers for each user id, so sandboxes of a node should have different ones.
 func userID(s *sandbox.Spec, id string) int {
 	switch {
@@ -96,11 +94,11 @@ func userID(s *sandbox.Spec, id string) int {
 	return firstUserID + int(h.Sum32()%userIDs)
 }
 
-// seed is what the user id of the commands follows from. The user of a Pod from a pool
-// stays.
+// seed returns the seed of the user id of the commands. A claim does not change the user of
+// a Pod.
 func (r *record) seed() string { return cmp.Or(r.Template, r.From, r.ID) }
 
-// podFor is the Pod of a completed specification. It looks at nothing else.
+// podFor returns the Pod of a completed specification. It depends on nothing else.
 func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 	no, uid := false, int64(0)
 	grace := int64(8) // the server ends within 5 seconds
@@ -154,7 +152,7 @@ func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 	return pod
 }
 
-// podLabels are the labels of a Pod: the creator's and ours.
+// podLabels returns the labels of a Pod: the creator's and ours.
 func podLabels(s *sandbox.Spec, id string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, s.Labels)
@@ -169,10 +167,10 @@ func emptyDir(name string, limit resource.Quantity) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}}
 }
 
-// initContainer puts the server into its volume, and makes the directory of the
-// state root's: an empty directory of Kubernetes is everyone's. It is a sidecar, which goes
-// on and does nothing more: a kubelet starts the sandbox's container as soon as the hook
-// has returned, and notices an end up to a second later.
+// initContainer copies the server into its volume, and makes root the owner of the state
+// directory: every user can write an empty directory of Kubernetes. It is a sidecar, which
+// keeps running without work: a kubelet starts the sandbox's container as soon as the hook
+// has returned, but takes up to a second to notice the end of an init container.
 func initContainer(image string) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	return corev1.Container{
@@ -190,8 +188,8 @@ func initContainer(image string) corev1.Container {
 	}
 }
 
-// container is where the commands run. It asks the scheduler for a tenth of its
-// processor time and a quarter of its memory: most sandboxes wait most of the time.
+// container returns the container of the commands. It requests a tenth of its processor
+// time and a quarter of its memory: most sandboxes wait most of the time.
 func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 	caps := capabilities
 	if s.User == "root" || s.AllowRoot {
@@ -243,8 +241,8 @@ func pullPolicy(p sandbox.Pull) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// arguments start the server. Other Pods may reach its port and other users of the
-// cluster may read them, so only the hash of the ticket is among them.
+// arguments returns the arguments of the server. Other Pods may reach its port and other
+// users of the cluster may read the arguments, so they have only the hash of the ticket.
 func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	args := []string{
 		"--addr", "0.0.0.0:" + strconv.Itoa(port), "--working-dir", s.WorkDir,
@@ -258,7 +256,7 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 		args = append(args, "--claim-hash", hex.EncodeToString(ticket[:]))
 	}
 	ttl := s.TTL
-	if r.Pool == "" && r.Template == "" { // until the claim, which brings the sandbox's own: its creator may die before
+	if r.Pool == "" && r.Template == "" { // until the claim, which sets the sandbox's own: its creator may die before
 		ttl = config.ReadyTimeout + recordTime
 	}
 	if ttl > 0 {
@@ -273,7 +271,7 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	return append(args, s.Flags...)
 }
 
-// notesOf are the annotations of a Pod of an age: what is known of its sandbox.
+// notesOf returns the annotations of a Pod of an age, with the data of its sandbox.
 func notesOf(s *sandbox.Spec, r *record, age time.Duration) map[string]string {
 	all := map[string]string{
 		noteName: r.Name, noteOwner: r.Owner, noteSpec: r.Spec,

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// labelNetwork of a Pod is "none" if network policies are to take its network away.
+// labelNetwork of a Pod is "none" if network policies must isolate it.
 const labelNetwork = domain + "network"
 
 // peer is one side of a connection: a Pod, or another address.
@@ -21,15 +21,15 @@ type peer struct {
 	address   netip.Addr // the zero value for a Pod whose address does not matter
 }
 
-// admits tells whether the policies of a namespace let a connection pass, as the
-// specification of NetworkPolicy has it. Policies of other namespaces are not asked.
+// admits reports whether the policies of a namespace admit a connection, according to the
+// specification of NetworkPolicy. Policies of other namespaces are not considered.
 func admits(policies []networkingv1.NetworkPolicy, from, to peer, port int32, protocol corev1.Protocol) bool {
 	return oneSide(policies, from, networkingv1.PolicyTypeEgress, to, port, protocol) &&
 		oneSide(policies, to, networkingv1.PolicyTypeIngress, from, port, protocol)
 }
 
-// oneSide tells whether the policies that select a Pod let it connect to other, or be
-// connected to by it.
+// oneSide reports whether the policies that select a Pod admit the connections between it and
+// other in one direction.
 func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.PolicyType, other peer, port int32, protocol corev1.Protocol) bool {
 	isolated := false
 	for i := range policies {
@@ -55,9 +55,9 @@ func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.P
 	return !isolated
 }
 
-// leak says what the policies of the Pod's namespace let a Pod do that is to have no
-// network, "" if they isolate it. The gateway may reach it, also from a single address.
-// Policies that admit single Pods by their own labels are not recognised.
+// leak describes a connection that the policies admit of a Pod that must have no network,
+// or returns "" if they isolate it. The gateway may reach the Pod, also from a single
+// address. Policies that admit single Pods by their own labels are not recognised.
 func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 	others := []peer{{namespace: pod.namespace, labels: map[string]string{labelManaged: "sandbox"}}, strange(pod.namespace)}
 	out, in := false, false // isolated in that direction
@@ -91,8 +91,7 @@ func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 	return ""
 }
 
-// isRange tells whether a rule is about more than one address: Pods may have one of
-// them.
+// isRange reports whether a rule is about more than one address: a Pod may have one of them.
 func isRange(p networkingv1.NetworkPolicyPeer) bool {
 	if p.IPBlock == nil {
 		return false
@@ -101,17 +100,17 @@ func isRange(p networkingv1.NetworkPolicyPeer) bool {
 	return err != nil || !prefix.IsSingleIP()
 }
 
-// strange is a Pod of another namespace.
+// strange returns a Pod of another namespace.
 func strange(namespace string) peer {
 	return peer{namespace: namespace + "-other", within: map[string]string{"kubernetes.io/metadata.name": namespace + "-other"}}
 }
 
-// selects tells whether a policy is about a direction of a Pod's connections.
+// selects reports whether a policy applies to a direction of a Pod's connections.
 func selects(p *networkingv1.NetworkPolicy, pod peer, way networkingv1.PolicyType) bool {
 	return pod.namespace == p.Namespace && matches(&p.Spec.PodSelector, pod.labels) && hasType(&p.Spec, way)
 }
 
-// hasType tells whether a policy is about a direction.
+// hasType reports whether a policy applies to a direction.
 func hasType(spec *networkingv1.NetworkPolicySpec, way networkingv1.PolicyType) bool {
 	if len(spec.PolicyTypes) > 0 {
 		return slices.Contains(spec.PolicyTypes, way)
@@ -119,7 +118,7 @@ func hasType(spec *networkingv1.NetworkPolicySpec, way networkingv1.PolicyType) 
 	return way == networkingv1.PolicyTypeIngress || len(spec.Egress) > 0
 }
 
-// anyPeer tells whether a rule of a policy in a namespace is about other.
+// anyPeer reports whether a rule of a policy in a namespace applies to other.
 func anyPeer(namespace string, rule []networkingv1.NetworkPolicyPeer, other peer) bool {
 	return len(rule) == 0 || slices.ContainsFunc(rule, func(p networkingv1.NetworkPolicyPeer) bool {
 		switch {
@@ -143,7 +142,7 @@ func inBlock(block *networkingv1.IPBlock, address netip.Addr) bool {
 	return within(block.CIDR) && !slices.ContainsFunc(block.Except, within)
 }
 
-// anyPort tells whether a rule is about a port. One that is named may be any.
+// anyPort reports whether a rule applies to a port. A named port may be any.
 func anyPort(rule []networkingv1.NetworkPolicyPort, port int32, protocol corev1.Protocol) bool {
 	return len(rule) == 0 || slices.ContainsFunc(rule, func(p networkingv1.NetworkPolicyPort) bool {
 		own := corev1.ProtocolTCP
@@ -161,8 +160,8 @@ func anyPort(rule []networkingv1.NetworkPolicyPort, port int32, protocol corev1.
 	})
 }
 
-// matches tells whether a selector selects labels. One that the API server would not
-// have taken selects nothing.
+// matches reports whether a selector selects labels. A selector that the API server would
+// refuse selects nothing.
 func matches(selector *metav1.LabelSelector, of map[string]string) bool {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	return err == nil && s.Matches(labels.Set(of))

@@ -38,7 +38,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 	return spec.Hash(), checkLabels(spec.Labels)
 }
 
-// checkPlacement refuses words that the API server would not take.
+// checkPlacement refuses values that the API server would refuse.
 func checkPlacement(s *sandbox.Spec) error {
 	if s.UserNamespace && s.UserID >= namespaceIDs {
 		return sandbox.Invalid("user id %d: the user namespace of a Pod has the ids below %d", s.UserID, namespaceIDs)
@@ -74,8 +74,8 @@ func toleration(word string) (corev1.Toleration, error) {
 	return t, nil
 }
 
-// checkMounts refuses everything but claims of the namespace: a Pod with a path of
-// its node would reach what belongs to other Pods.
+// checkMounts refuses all mounts except claims of the namespace: a Pod with a path of its
+// node could reach files of other Pods.
 func checkMounts(mounts []sandbox.Mount) error {
 	for _, m := range mounts {
 		if problems := validation.IsDNS1123Subdomain(m.Source); len(problems) > 0 {
@@ -103,7 +103,7 @@ func checkLabels(labels map[string]string) error {
 		domain, _, _ := strings.Cut(name, "/")
 		for _, reserved := range []string{"actiond.dev", "kubernetes.io", "k8s.io", "x-k8s.io"} {
 			if strings.Contains(name, "/") && (domain == reserved || strings.HasSuffix(domain, "."+reserved)) {
-				return sandbox.Invalid("label %s: labels of %s say what a Pod is", name, reserved)
+				return sandbox.Invalid("label %s: labels of %s are reserved; use another prefix", name, reserved)
 			}
 		}
 	}

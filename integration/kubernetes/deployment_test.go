@@ -248,7 +248,7 @@ func TestDoctorInPod(t *testing.T) {
 	if err != nil || pod.Status.Phase != corev1.PodSucceeded || bytes.Contains(said, []byte("missing")) {
 		t.Errorf("%v, %+v", err, pod.Status.ContainerStatuses)
 	}
-	for _, part := range []string{"namespace " + space, "only the gateway reaches sandboxes", "behind its service is not known", "whether the cluster's network obeys policies is not known"} {
+	for _, part := range []string{"namespace " + space, "only the gateway reaches sandboxes", "behind its service are not known", "whether the cluster's network enforces policies is not known"} {
 		if !bytes.Contains(said, []byte(part)) {
 			t.Errorf("doctor does not say %q", part)
 		}

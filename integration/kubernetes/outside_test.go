@@ -69,7 +69,7 @@ func TestOutsideRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWords(t).as(limited, space)
-	w.want("does not allow to get pods/portforward", "", "doctor")
+	w.want("does not allow this account to get pods/portforward", "", "doctor")
 	w.want("", "", "create", "--name", "build", "--memory", "256m", "--pull", "never", busyboxImage)
 	w.want("hello", "", "exec", "build", "--", "echo", "hello")
 	w.want("", "", "rm", "build")

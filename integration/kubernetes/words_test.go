@@ -75,7 +75,7 @@ func TestWords(t *testing.T) {
 	w.want("Kubernetes v1.", "", "doctor")
 	without := *w
 	without.env = append(slices.Clone(w.env), "ACTIOND_SERVER_IMAGE=")
-	without.refused("missing: no image brings the server into Pods", "doctor")
+	without.refused("missing: no image with the server is configured", "doctor")
 	id := strings.TrimSpace(w.want("", "", "create", "--name", "build", "--memory", "256m", "--ttl", "1h", "--pull", "never", "-e", "GREETING=hello", busyboxImage))
 	w.want(id, "", "ls")
 	if out := w.want("256 MiB of memory, 2 processors", "", "inspect", "build"); strings.Contains(out, "0 processes") {
