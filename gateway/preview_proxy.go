@@ -108,7 +108,7 @@ func (toPort) RoundTrip(r *http.Request) (*http.Response, error) {
 	if p.public {
 		ports = p.to.publicPorts
 	}
-	answer, err := ports.RoundTrip(withoutHooks(r)) //nolint:contextcheck // its context ends with the other
+	answer, err := ports.RoundTrip(withoutHooks(r))
 	if err != nil {
 		return nil, err
 	}

@@ -255,7 +255,7 @@ type toSandbox struct{}
 // RoundTrip implements http.RoundTripper.
 func (toSandbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	d := destinationOf(r.Context())
-	return d.to.transport.RoundTrip(withoutHooks(r)) //nolint:contextcheck // its context ends with the other
+	return d.to.transport.RoundTrip(withoutHooks(r))
 }
 
 // withoutHooks returns a request without the values of its context. The proxy's hook for

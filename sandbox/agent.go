@@ -20,7 +20,7 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 // the opening. The values of ctx belong to the request: an httptrace.ClientTrace
 // among them would trace the requests by which a driver finds the server.
 func (f DialFunc) Open(ctx context.Context) (net.Conn, error) {
-	return f(WithoutValues(ctx)) //nolint:contextcheck // it is ctx, without values
+	return f(WithoutValues(ctx))
 }
 
 // WithoutValues returns ctx without its values.
