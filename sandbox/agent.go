@@ -50,8 +50,8 @@ func UntilListening(ctx context.Context, do func() error, notYet ...error) error
 
 // Agent speaks to the server of a sandbox. It must be safe for concurrent use.
 type Agent interface {
-	// Ready returns nil as soon as a real command ran in the sandbox's shell,
-	// or, where the key is empty because it is not claimed yet, as soon as one could.
+	// Ready returns nil as soon as a real command ran in the sandbox's shell, or, for an
+	// empty key, of a sandbox that is not claimed yet, as soon as the shell is ready.
 	// It may try again until ctx ends.
 	Ready(ctx context.Context, dial DialFunc, key string) error
 	// Claim binds the sandbox to its owner. The same claim may be made again;
@@ -59,10 +59,10 @@ type Agent interface {
 	Claim(ctx context.Context, dial DialFunc, claim Claim) error
 	// Renew gives the server a deadline, ttl from now; 0 means none.
 	Renew(ctx context.Context, dial DialFunc, key string, ttl time.Duration) error
-	// Status asks what changes while a sandbox lives.
+	// Status asks for the current state of the server.
 	Status(ctx context.Context, dial DialFunc, key string) (Status, error)
-	// Usage asks what the sandbox uses. CPU is what its processes used since they were
-	// started, in seconds.
+	// Usage measures the sandbox. CPU is the processor time of its processes since their
+	// start, in seconds.
 	Usage(ctx context.Context, dial DialFunc, key string) (Stats, error)
 	// Pack reads a file or directory as a tar archive, which the agent may have forged,
 	// with the rights of the user of the commands. It fails with fs.ErrNotExist.
@@ -72,8 +72,8 @@ type Agent interface {
 	Unpack(ctx context.Context, dial DialFunc, key, dir string, archive io.Reader) error
 }
 
-// Claim is what binds a sandbox to its owner, and the limits that count from
-// then on; they replace those the server was started with.
+// Claim binds a sandbox to its owner. Its limits replace those that the server was
+// started with.
 type Claim struct {
 	Ticket     string // permits the claim; empty where the sandbox needs no ticket
 	Key, Owner string
@@ -81,7 +81,7 @@ type Claim struct {
 	TTL, Idle  time.Duration // 0: none
 }
 
-// Status is what a server says of itself.
+// Status is the state that a server reports.
 type Status struct {
 	Busy     bool      // an action is running
 	Claimed  bool      // it has an owner

@@ -5,28 +5,27 @@ import (
 	"strings"
 )
 
-// Errors of drivers; each is wrapped with what was done and with what.
+// Errors of drivers; each is wrapped with the operation and its object.
 var (
 	// ErrNotFound: the sandbox does not exist.
 	ErrNotFound = errors.New("no such sandbox")
-	// ErrAmbiguous: the short id is the beginning of more than one id.
+	// ErrAmbiguous: several ids begin with the short id, or several sandboxes have the name.
 	ErrAmbiguous = errors.New("ambiguous")
 	// ErrConflict: the key belongs to a sandbox of another specification, or the
 	// name is taken.
 	ErrConflict = errors.New("conflict")
-	// ErrInvalid: the specification asks for something it may not have.
+	// ErrInvalid: the specification is not valid, or not allowed.
 	ErrInvalid = errors.New("invalid specification")
-	// ErrQuota: the platform's quota of sandboxes, or of what they use, is reached.
+	// ErrQuota: the platform's quota of sandboxes or of their resources is reached.
 	ErrQuota = errors.New("the quota is used up")
-	// ErrNoImage: the image is not there and could not be pulled.
+	// ErrNoImage: the image does not exist and could not be pulled.
 	ErrNoImage = errors.New("no such image")
-	// ErrNoNetwork: the network is not there.
+	// ErrNoNetwork: the network does not exist.
 	ErrNoNetwork = errors.New("no such network")
-	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns it
-	// (or wraps it) to say so.
+	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns or wraps it.
 	ErrClaimed = errors.New("claimed by another client")
-	// ErrUnknown: the platform cannot be reached, so nothing is known about the
-	// sandboxes. They may well live on. Drivers name the platform before it.
+	// ErrUnknown: the platform cannot be reached, so the state of the sandboxes is not
+	// known. They may still run. Drivers name the platform before it.
 	ErrUnknown = errors.New("the state of the sandboxes is unknown")
 )
 
@@ -34,11 +33,11 @@ var (
 type UnreachableError struct {
 	Platform string // such as "the Docker engine at unix:///var/run/docker.sock"
 	Reason   string // empty: it does not answer
-	Hint     string // what to do, empty if that is not known
+	Hint     string // advice; may be empty
 	Err      error
 }
 
-// Error returns one clause, and the hint.
+// Error returns one clause and the hint.
 func (e *UnreachableError) Error() string {
 	text := e.Platform + " cannot be reached"
 	if e.Reason != "" {
@@ -53,11 +52,11 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns [ErrUnknown] and the cause.
 func (e *UnreachableError) Unwrap() []error { return []error{ErrUnknown, e.Err} }
 
-// StartError says why a sandbox did not come to life. Nothing is left of it.
+// StartError reports why a sandbox did not start. It was removed.
 type StartError struct {
 	ID   string
-	Step string // what was waited for, empty: it was not started
-	Hint string // what to do, empty if that is not known
+	Step string // that failed; empty: it was not started
+	Hint string // advice; may be empty
 	Logs string // the container's last lines
 	Err  error
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// FilterNames are what a [Filter] compares.
+// FilterNames are the names in a [Filter].
 var FilterNames = []string{"id", "name", "owner", "image", "state", "pool", "label"}
 
 // Filter chooses the sandboxes that fit each of its texts, which are NAME=VALUE. A
@@ -14,7 +14,7 @@ var FilterNames = []string{"id", "name", "owner", "image", "state", "pool", "lab
 // all sandboxes.
 type Filter []string
 
-// Check returns what is wrong with the filter.
+// Check returns an error for an invalid filter.
 func (f Filter) Check() error {
 	for _, text := range f {
 		name, value, both := strings.Cut(text, "=")
@@ -37,7 +37,7 @@ func (f Filter) Split() (states, rest Filter) {
 	return states, rest
 }
 
-// Fits tells whether the filter chooses s. It was checked.
+// Fits reports whether the filter, which was checked, chooses s.
 func (f Filter) Fits(s *Sandbox) bool {
 	for _, text := range f {
 		name, want, _ := strings.Cut(text, "=")

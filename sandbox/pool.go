@@ -18,7 +18,7 @@ import (
 type Pool struct {
 	driver Driver
 	warmer Warmer
-	keeper PoolKeeper // nil: the pool is filled by means of the warmer
+	keeper PoolKeeper // nil: the pool uses the warmer
 	name   string
 	spec   Spec
 	hash   string // of spec
@@ -27,8 +27,8 @@ type Pool struct {
 	kick   chan struct{} // a sandbox was claimed
 }
 
-// NewPool prepares a pool of size sandboxes of one specification, whose Key, Secret,
-// Name, Owner and Env do not count: those are the claimers'. A nil logger discards.
+// NewPool prepares a pool of size sandboxes of one specification, without its Key, Secret,
+// Name, Owner and Env: claims set those. A nil logger discards.
 func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, logger *slog.Logger) (*Pool, error) {
 	warmer, err := Needs[Warmer](d, "keep sandboxes warm")
 	if err != nil {
@@ -52,13 +52,13 @@ func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, lo
 	}, nil
 }
 
-// Prepare gets what the pool's creations would wait for, such as the image.
+// Prepare gets the prerequisites of the pool's creations, such as the image.
 func (p *Pool) Prepare(ctx context.Context) error { return p.warmer.Prepare(ctx, p.spec) }
 
-// Claim returns a sandbox of the specification: a warm one if there is one that no
-// other claimer gets, otherwise a new one. Like Create it returns the same sandbox
-// for the same key. A specification that differs from the pool's is created. warm
-// reports which it was.
+// Claim returns a sandbox of the specification: a warm one if one is left for this
+// caller, otherwise a new one. Like Create it returns the same sandbox for the same key.
+// A specification that differs from the pool's is created. warm reports whether the
+// sandbox was warm.
 func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
 	bare := spec
 	bare.Env = nil
@@ -75,7 +75,7 @@ func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err
 	return s, false, err
 }
 
-// claim is Claim for the pool's specification, nil if no sandbox waits.
+// claim is Claim for the pool's specification; it returns nil if the pool is empty.
 func (p *Pool) claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
 	if p.keeper != nil {
 		return p.keeper.ClaimFrom(ctx, p.name, spec)
@@ -109,9 +109,9 @@ func (p *Pool) members(ctx context.Context) (members []*Sandbox, err error) {
 	return members, err
 }
 
-// PoolAge is how long a warm sandbox waits to be claimed before another takes its place.
-// Drivers give it to the servers of the pool, which end then also where no process keeps
-// the pool any longer.
+// PoolAge is how long a warm sandbox waits for a claim before another one replaces it.
+// Drivers set it as the time limit of the servers of the pool, which therefore end even
+// if no process fills the pool any longer.
 const PoolAge = time.Hour
 
 // fits reports whether the sandbox can be claimed.
@@ -120,10 +120,10 @@ func (p *Pool) fits(s *Sandbox, now time.Time) bool {
 }
 
 // Run keeps the pool full until ctx ends, and waits for the creations it began.
-// Members of another specification or with another server, dead ones and old ones are removed. The
-// pool's sandboxes stay: Drain removes them. While another process fills a pool
-// of this name, Run waits to take over. After an error, and where it lost the lead, it
-// tries again after a pause of every.
+// It removes members of another specification or with another server, dead ones and old
+// ones. At its end the pool's sandboxes stay: Drain removes them. While another process
+// fills a pool of this name, Run waits to take over. After an error, and after it lost the
+// lead, it tries again after a pause of every.
 func (p *Pool) Run(ctx context.Context, every time.Duration) {
 	for wait := false; ; wait = true {
 		err := p.warmer.Lead(ctx, "pool-"+p.name, wait, func(ctx context.Context) { p.keepFull(ctx, every) })
@@ -144,8 +144,8 @@ func (p *Pool) Run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// keeperRest is how much longer a pool is not looked at that its platform fills: only
-// another process could have changed it.
+// keeperRest is the factor by which a pool that its platform fills is checked less often:
+// only another process could have changed it.
 const keeperRest = 15
 
 func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
@@ -156,7 +156,7 @@ func (p *Pool) keepFull(ctx context.Context, every time.Duration) {
 		} else {
 			failures = 0
 		}
-		// After failures a claim alone does not make it try again at once.
+		// After failures a claim alone does not cause another attempt at once.
 		kick := p.kick
 		if failures > 0 {
 			kick = nil

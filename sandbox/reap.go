@@ -9,8 +9,8 @@ import (
 )
 
 // Reap prunes every so often until ctx ends, and less often while that fails, to
-// avoid a thundering herd after an outage of the platform. Where the platform has a
-// [Leader], one process of several does it.
+// avoid a thundering herd after an outage of the platform. If the driver is a
+// [Leader], one process of several prunes.
 func Reap(ctx context.Context, p Pruner, every time.Duration, logger *slog.Logger) {
 	leader, ok := p.(Leader)
 	if !ok {

@@ -1,11 +1,11 @@
-// Package sandbox is the model of sandboxes that all drivers share: what one is
-// made from, what is known of it, and what a driver can do with it.
+// Package sandbox is the model of sandboxes that all drivers share: their
+// specification, their state, and the operations of drivers.
 //
 // A driver creates and manages sandboxes on one kind of platform. It implements
-// [Driver], and of the small interfaces beside it those that its platform can
-// carry out; [Needs] refuses the rest. Warm pools and the removal of sandboxes
-// whose time is up are written here, once, on top of drivers. Package drivertest
-// is the suite that every driver passes.
+// [Driver], and the small interfaces beside it that its platform supports;
+// [Needs] refuses the rest. Warm pools and the removal of expired sandboxes are
+// implemented here, once, on top of drivers. Package drivertest is the suite that
+// every driver passes.
 package sandbox
 
 import (
@@ -17,42 +17,42 @@ import (
 	"time"
 )
 
-// State is where a sandbox is in its life.
+// State is the state of a sandbox.
 type State string
 
 // The states in their order. A caller sees Ready, Busy and Idle only after the
 // first command ran.
 const (
 	Pending  State = "pending"  // waits for its turn, its image or the server
-	Creating State = "creating" // the container is being made
+	Creating State = "creating" // the container is being created
 	Starting State = "starting" // the container runs, the first command has not run yet
-	Ready    State = "ready"    // takes actions; how busy it is was not asked
+	Ready    State = "ready"    // takes actions; whether it runs one was not asked
 	Busy     State = "busy"     // runs an action
-	Idle     State = "idle"     // waits for one
-	Paused   State = "paused"   // frozen in memory; Resume goes on
-	Stopped  State = "stopped"  // no processes, the files are there; Start goes on
-	Unknown  State = "unknown"  // the platform has lost sight of what runs it, which may go on
+	Idle     State = "idle"     // waits for an action
+	Paused   State = "paused"   // frozen in memory; Resume continues it
+	Stopped  State = "stopped"  // no processes, the files are kept; Start starts it again
+	Unknown  State = "unknown"  // the platform has lost the machine of the sandbox, which may still run
 	Gone     State = "gone"     // removed, or being removed
 )
 
-// Sandbox is a sandbox as it was when it was looked at.
+// Sandbox is a snapshot of the data of a sandbox.
 type Sandbox struct {
 	ID        string    // 12 hexadecimal digits
 	Name      string    // for people; the id if none was given
 	Owner     string    // a word for people and filters
-	Image     string    // as it was asked for
+	Image     string    // as in the request
 	State     State     //
-	Detail    string    // the engine's words, such as "Up 3 minutes"
+	Detail    string    // from the platform, such as "Up 3 minutes"
 	Created   time.Time //
 	Deadline  time.Time // zero: none
 	IdleLimit time.Duration
 	Spec      string            // hash of the specification
 	Pool      string            // the warm pool it waits in, empty once it is claimed
-	Outdated  bool              // it waits in a pool with another server than the driver gives to sandboxes now
+	Outdated  bool              // it is in a pool, with another server than new sandboxes
 	User      string            // NAME:UID of the commands
 	AllowRoot bool              // an operator may run programs as root
 	Labels    map[string]string // the caller's own
-	Instance  string            // the platform's id of what runs it, such as a container's
+	Instance  string            // the platform's id of its container, Pod or process
 
 	Access
 }
@@ -61,8 +61,8 @@ type Sandbox struct {
 type Access interface {
 	// Dial opens a connection to the server. ctx bounds the opening.
 	Dial(ctx context.Context) (net.Conn, error)
-	// Key returns what requests to the server are signed with. It must not be
-	// printed. It fails with fs.ErrNotExist for a sandbox that is not claimed yet.
+	// Key returns the key of requests to the server. It must not be printed. It fails
+	// with fs.ErrNotExist for a sandbox that is not claimed yet.
 	Key() (string, error)
 }
 
@@ -77,8 +77,7 @@ var idPattern = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // IsID reports whether text can be the id of a sandbox.
 func IsID(text string) bool { return idPattern.MatchString(text) }
 
-// Overdue returns why a sandbox whose deadline has passed is to be removed, empty for
-// others.
+// Overdue returns why a sandbox whose deadline has passed must be removed, or "".
 func (s *Sandbox) Overdue(now time.Time) string {
 	if s.Deadline.IsZero() || now.Before(s.Deadline) {
 		return ""
@@ -86,7 +85,7 @@ func (s *Sandbox) Overdue(now time.Time) string {
 	return "its time was up at " + s.Deadline.UTC().Format(time.RFC3339)
 }
 
-// Find returns the one of all that ref names: by its id, its name, or the beginning
+// Find returns the sandbox that ref names: by its id, its name, or the beginning
 // of its id, in this order. It fails with ErrNotFound or ErrAmbiguous.
 func Find(all []*Sandbox, ref string) (*Sandbox, error) {
 	var found []*Sandbox

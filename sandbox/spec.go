@@ -16,25 +16,24 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Spec says what sandbox is wanted. The zero value of every field but Image is
+// Spec is the specification of a sandbox. The zero value of every field but Image is
 // a safe default.
 type Spec struct {
-	// Image is the image's name. Any Linux image with a shell will do.
+	// Image is the name of the image: any Linux image with a shell.
 	Image string
 	// Key makes Create idempotent: the same key and the same specification give
 	// the same sandbox. Default: random, so every call makes a new one.
 	Key string
-	// Secret is what requests to the sandbox's server are signed with, for a
-	// caller who must tell it before the sandbox is there. It is no part of the
-	// hash, and a sandbox that is there already keeps its own. Default: random.
+	// Secret is the key of requests to the sandbox's server, for a caller that must
+	// announce it before the sandbox exists. It is not part of the hash, and an existing
+	// sandbox keeps its own. Default: random.
 	Secret string
-	// Name is what people call the sandbox. Default: the id.
+	// Name is a name for people. Default: the id.
 	Name string
-	// Owner is whose sandbox it is, a word for people and filters.
+	// Owner is the owner of the sandbox, for people and filters.
 	Owner string
-	// Env are variables for the commands in the sandbox. The claim hands them
-	// over. They are not in the container's configuration, and only their names
-	// are in the specification's hash.
+	// Env are variables for the commands in the sandbox. The claim has them, and not the
+	// container's configuration; only their names are in the specification's hash.
 	Env map[string]string
 	// Mounts are directories and files of the host. Sensitive ones are refused.
 	Mounts []Mount
@@ -46,9 +45,9 @@ type Spec struct {
 	// sandbox has.
 	UserID int
 	// AllowRoot lets clients of the server run programs as root, whatever User is: see
-	// SECURITY.md for what that gives up.
+	// SECURITY.md for the risks.
 	AllowRoot bool
-	// WorkDir is where shells start. Default /workspace.
+	// WorkDir is the working directory of shells. Default /workspace.
 	WorkDir string
 	// Memory limits memory, in bytes. Default 2 GiB.
 	Memory int64
@@ -57,8 +56,8 @@ type Spec struct {
 	CPUs float64
 	// Pids limits processes and threads. Default 512.
 	Pids int64
-	// OpenFiles limits the descriptors of each process, the server's too: the
-	// tables that they are in are shared by all sandboxes of a host. Default 2560.
+	// OpenFiles limits the descriptors of each process, including the server: all
+	// sandboxes of a host share the kernel's tables. Default 2560.
 	OpenFiles int64
 	// Network is "none", the name of a network, or the platform's default: "bridge" for
 	// Docker, "default" for Kubernetes.
@@ -67,23 +66,22 @@ type Spec struct {
 	Labels map[string]string
 	// Runtime is the OCI runtime, such as "runsc". Default: the engine's.
 	Runtime string
-	// SecurityOpts are passed to the engine and win over the defaults of the
-	// same kind.
+	// SecurityOpts are passed to the engine and replace defaults of the same kind.
 	SecurityOpts []string
-	// ReadOnly makes the image's files read-only; /tmp, the working directory
-	// (where nothing is mounted on it) and what the server writes are in memory
-	// then, a quarter of Memory in all.
+	// ReadOnly makes the image's files read-only; /tmp, the working directory (unless it
+	// is a mount) and the files of the server are then in memory, a quarter of Memory in
+	// all.
 	ReadOnly bool
 	// TTL ends the sandbox this long after its creation. 0: never.
 	TTL time.Duration
 	// Idle ends the sandbox after this long without an action. 0: never.
 	Idle time.Duration
-	// Pull says when the image is pulled. It is no part of the hash.
+	// Pull selects when the image is pulled. It is not part of the hash.
 	Pull Pull
 	// Flags are further arguments for the server, such as --soft-timeout=30s.
 	Flags []string
 
-	// What follows is for Pods of Kubernetes; other drivers refuse it.
+	// The following fields are for Pods of Kubernetes; other drivers refuse them.
 
 	// PullSecrets name Secrets of the namespace with credentials for registries.
 	PullSecrets []string
@@ -102,7 +100,7 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// Pull says when an image is pulled.
+// Pull selects when an image is pulled.
 type Pull string
 
 // The empty Pull is PullMissing.
@@ -130,7 +128,7 @@ const (
 // LabelPrefix begins the labels that drivers set.
 const LabelPrefix = "dev.actiond."
 
-// Invalid says what a specification asks for that it may not have.
+// Invalid returns an [ErrInvalid] with the reason.
 func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -142,8 +140,8 @@ var (
 	envPattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// Complete fills in the defaults and checks everything that is the same for all
-// drivers. It changes nothing that s shares with its caller.
+// Complete sets the defaults and makes the checks that all drivers share. It does not
+// change maps and slices that s shares with its caller.
 func (s *Spec) Complete() error {
 	s.User = cmp.Or(s.User, defaultUser)
 	s.WorkDir = cmp.Or(s.WorkDir, defaultWorkDir)
@@ -192,7 +190,7 @@ func (s *Spec) checkWords() error {
 	}
 	for name := range s.Labels {
 		if name == "" || strings.HasPrefix(name, LabelPrefix) {
-			return Invalid("label %q: labels that begin with %q say what a sandbox is", name, LabelPrefix)
+			return Invalid("label %q: labels that begin with %q are reserved; use another name", name, LabelPrefix)
 		}
 	}
 	for _, flag := range s.Flags {
@@ -204,11 +202,11 @@ func (s *Spec) checkWords() error {
 	return CleanAbsolute("working directory", s.WorkDir)
 }
 
-// CleanAbsolute refuses a path that is not absolute, or is written in an unusual
-// way; what names it in the error.
-func CleanAbsolute(what, p string) error {
+// CleanAbsolute refuses a path that is not absolute and clean; name is its name in the
+// error.
+func CleanAbsolute(name, p string) error {
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsAny(p, "\x00\n") {
-		return Invalid("%s %q must be an absolute path without '..', doubled or trailing slashes", what, p)
+		return Invalid("%s %q must be an absolute path without '..', doubled or trailing slashes", name, p)
 	}
 	return nil
 }
@@ -219,8 +217,8 @@ func IsName(text string) bool { return namePattern.MatchString(text) }
 // ownFlags are the server's flags that drivers set.
 var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "claim-key", "claim-name", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
-// PodOptions names what the specification asks for that only Pods of Kubernetes have,
-// sorted.
+// PodOptions returns the names of the options of the specification that only Pods of
+// Kubernetes have, sorted.
 func (s *Spec) PodOptions() []string {
 	return chosen(map[string]bool{
 		"image pull secrets": len(s.PullSecrets) > 0, "a node selector": len(s.NodeSelector) > 0, "tolerations": len(s.Tolerations) > 0,
@@ -233,8 +231,8 @@ func chosen(options map[string]bool) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(options)), func(name string) bool { return !options[name] })
 }
 
-// CannotHonour refuses a specification with options that a driver does not have: those
-// of which a name is mapped to true.
+// CannotHonour refuses a specification with options that a driver does not have. The value
+// for the name of an option is true if the specification has the option.
 func CannotHonour(d Driver, options map[string]bool) error {
 	if asked := chosen(options); len(asked) > 0 {
 		return Invalid("%s cannot honour %s", d.Platform(), strings.Join(asked, ", "))
@@ -243,7 +241,7 @@ func CannotHonour(d Driver, options map[string]bool) error {
 }
 
 // Hash is the completed specification's identity: two specifications with equal hashes
-// ask for the same sandbox. Key, Secret, Name, Owner and Pull are no part of it, nor
+// ask for the same sandbox. Key, Secret, Name, Owner and Pull are not part of it, nor
 // are the values of Env, which must not be guessable from a label.
 func (s *Spec) Hash() string {
 	canonical := struct {
@@ -267,7 +265,7 @@ func (s *Spec) Hash() string {
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
 		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace,
 	}
-	// Nothing is nothing, however it is written.
+	// Empty and nil are equal.
 	if len(s.Mounts) == 0 {
 		canonical.Mounts = nil
 	}

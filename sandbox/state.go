@@ -7,8 +7,8 @@ import (
 )
 
 // DefaultStateDir returns the directory in which drivers record sandboxes: /var/lib/actiond
-// for root, $XDG_STATE_HOME/actiond or ~/.local/state/actiond for others. It outlives
-// a reboot, because stopped sandboxes do and their keys are in it.
+// for root, $XDG_STATE_HOME/actiond or ~/.local/state/actiond for others. It persists over
+// a reboot, like stopped sandboxes, whose keys are in it.
 func DefaultStateDir() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/actiond"

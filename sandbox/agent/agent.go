@@ -1,5 +1,5 @@
-// Package agent speaks to the servers in sandboxes, on behalf of drivers: it is the
-// [sandbox.Agent] that a program gives to the driver which it opens.
+// Package agent sends requests to the servers in sandboxes, on behalf of drivers: it is
+// the [sandbox.Agent] that a program passes to its driver.
 package agent
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Agent speaks HTTP to servers. It may be used concurrently.
+// Agent sends HTTP requests to servers. It may be used concurrently.
 type Agent struct{}
 
 var _ sandbox.Agent = Agent{}
 
-// Ready runs a command in the default shell. A sandbox without an owner is asked
-// whether it could: it runs nothing yet.
+// Ready runs a command in the default shell. A sandbox without an owner runs nothing yet,
+// so Ready waits for its shell only.
 func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error {
 	c, err := Client(dial, key)
 	if err != nil {
@@ -41,7 +41,7 @@ func (Agent) Ready(ctx context.Context, dial sandbox.DialFunc, key string) error
 	run, ok := o.(api.RunObservation)
 	switch {
 	case !ok:
-		return fmt.Errorf("the first command was answered with a %T", o)
+		return fmt.Errorf("the answer to the first command is a %T", o)
 	case run.Metadata.ExitCode != 0: // quoted: the text is the sandbox's
 		return fmt.Errorf("the first command ended with status %d: %.200q", run.Metadata.ExitCode, run.Content)
 	}
@@ -83,10 +83,10 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 	return err
 }
 
-// wholeSeconds rounds up, so that a limit never becomes none.
+// wholeSeconds rounds up, so that a limit never becomes 0, which means no limit.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// Renew gives the sandbox a new deadline.
+// Renew sets a new deadline.
 func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {
 	c, err := Client(dial, key)
 	if err != nil {
@@ -97,7 +97,7 @@ func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl t
 	return err
 }
 
-// Status asks what the sandbox does, and how long it will live.
+// Status returns whether the sandbox is busy, and its deadline.
 func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Status, error) {
 	c, err := Client(dial, key)
 	if err != nil {
@@ -118,7 +118,7 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 	return s, nil
 }
 
-// Usage asks what the sandbox uses.
+// Usage measures the sandbox.
 func (Agent) Usage(ctx context.Context, dial sandbox.DialFunc, key string) (sandbox.Stats, error) {
 	c, err := Client(dial, key)
 	if err != nil {
@@ -173,18 +173,18 @@ func (Agent) Unpack(ctx context.Context, dial sandbox.DialFunc, key, dir string,
 	return fileError(err)
 }
 
-// fileError makes refusals about files those of drivers.
+// fileError turns refusals about files into errors of drivers.
 func fileError(err error) error {
 	refused, ok := errors.AsType[*client.StatusError](err)
 	switch {
 	case !ok:
 		return err
 	case refused.Status == http.StatusNotFound:
-		return fmt.Errorf("%w: its server says %w", fs.ErrNotExist, refused)
+		return fmt.Errorf("%w: its server answered: %w", fs.ErrNotExist, refused)
 	case refused.Status == http.StatusConflict:
-		return fmt.Errorf("%w: its server says %w", sandbox.ErrConflict, refused)
+		return fmt.Errorf("%w: its server answered: %w", sandbox.ErrConflict, refused)
 	}
-	return fmt.Errorf("its server says %w", refused)
+	return fmt.Errorf("its server answered: %w", refused)
 }
 
 // Client returns a client whose connections dial opens. Its Close drops them.
