@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// facts are what a sandbox was made with.
+// facts are the recorded data of a sandbox.
 type facts struct {
 	Name     string            `json:"name"`
 	Owner    string            `json:"owner,omitempty"`
@@ -63,7 +63,7 @@ func (d *Driver) save(id string, f facts) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("writing down sandbox %s: %w", id, err)
+		return fmt.Errorf("recording sandbox %s: %w", id, err)
 	}
 	return nil
 }
@@ -80,11 +80,11 @@ func (d *Driver) load(id string) (facts, error) {
 	return f, nil
 }
 
-// lock keeps others from changing a sandbox until unlock. ctx bounds the wait.
+// lock prevents other changes of a sandbox until unlock. ctx bounds the wait.
 func (d *Driver) lock(ctx context.Context, id string) (unlock func(), err error) {
 	unlock, err = filelock.Lock(ctx, d.root, lockName(id))
 	if err != nil {
-		return nil, fmt.Errorf("another caller works on sandbox %s: %w", id, err)
+		return nil, fmt.Errorf("waiting for another caller that changes sandbox %s: %w", id, err)
 	}
 	if _, err = d.root.Lstat(id); err == nil {
 		return unlock, nil
@@ -98,8 +98,8 @@ func (d *Driver) lock(ctx context.Context, id string) (unlock func(), err error)
 
 func lockName(id string) string { return ".lock-" + id }
 
-// sandbox looks at one. One whose facts are damaged is listed under its id, so that
-// it can be seen and removed; it fails with fs.ErrNotExist for one without facts.
+// sandbox reads a sandbox. If its facts are damaged, it returns a sandbox with the id, so
+// that it can be listed and removed; without facts it fails with fs.ErrNotExist.
 func (d *Driver) sandbox(id string) (*sandbox.Sandbox, error) {
 	f, err := d.load(id)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,7 +32,7 @@ func (d *Driver) Stat(_ context.Context, _ *sandbox.Sandbox, path string) (sandb
 	return found, err
 }
 
-// packing is an archive that is written as it is read. Its goroutine ends with
+// packing is an archive that is written while it is read. Its goroutine ends with
 // Close.
 type packing struct {
 	*io.PipeReader
@@ -83,13 +83,13 @@ func (d *Driver) CopyIn(_ context.Context, _ *sandbox.Sandbox, dir string, data 
 	return nil
 }
 
-// WorkDir is where the shells of a sandbox start.
+// WorkDir returns the working directory of the shells of a sandbox.
 func (d *Driver) WorkDir(_ context.Context, s *sandbox.Sandbox) (string, error) {
 	return d.path(s.ID, "work"), nil
 }
 
-// Logs writes what the server logged. Of the options it knows Follow and Tail:
-// the lines begin with their time in any case.
+// Logs writes the log of the server. It supports the options Follow and Tail; the lines
+// always begin with their time.
 func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, _, stderr io.Writer) error {
 	file, err := os.Open(d.path(s.ID, "log"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOpti
 	}
 }
 
-// seekLines goes to where the last n lines of a file begin.
+// seekLines seeks to the beginning of the last n lines of a file.
 func seekLines(file *os.File, n int) error {
 	data, err := io.ReadAll(file)
 	if err != nil {
@@ -138,8 +138,8 @@ func (d *Driver) lastWords(id string) string {
 		return ""
 	}
 	defer func() { _ = log.Close() }()
-	_, _ = log.Seek(-wordsBytes, io.SeekEnd)              // fails where the log is shorter
-	end, _ := io.ReadAll(io.LimitReader(log, wordsBytes)) // a part will do
+	_, _ = log.Seek(-wordsBytes, io.SeekEnd)              // fails if the log is shorter
+	end, _ := io.ReadAll(io.LimitReader(log, wordsBytes)) // a part is enough
 	lines := strings.Split(tail.Text(string(end)), "\n")
 	return strings.Join(lines[max(0, len(lines)-wordsLines):], "\n")
 }

@@ -1,7 +1,7 @@
 // Package local is the driver of sandboxes that are processes of this machine. It
 // isolates nothing: commands run with all rights of this process's user. A sandbox
-// is a server process in a directory of its own, in which everything about it is
-// recorded, so that any process of the same user finds it:
+// is a server process with a directory of its own, which has all data of the sandbox,
+// so that any process of the same user finds it:
 //
 //	facts    the facts, as JSON
 //	key      of the server
@@ -9,7 +9,7 @@
 //	alive    locked by the server as long as it lives
 //	log      of the server
 //	state/   of the server
-//	work/    where shells start
+//	work/    working directory of shells
 package local
 
 import (
@@ -31,15 +31,15 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Config says how a Driver is opened.
+// Config configures a Driver.
 type Config struct {
-	// StateDir holds a directory for each sandbox, below "local". Default:
+	// StateDir has a directory for each sandbox, below "local". Default:
 	// [sandbox.DefaultStateDir].
 	StateDir string
-	// Server returns the path of the server program. It is called when one is to be
+	// Server returns the path of the server program. It is called before a server is
 	// started. Required.
 	Server func() (string, error)
-	// Agent speaks to the servers. Required.
+	// Agent sends requests to the servers. Required.
 	Agent sandbox.Agent
 }
 
@@ -62,7 +62,7 @@ var (
 	_ sandbox.Doctor    = (*Driver)(nil)
 )
 
-// Open opens the directory, and makes it if it is not there.
+// Open opens the directory, and creates it if it does not exist.
 func Open(config Config) (*Driver, error) {
 	state, err := filepath.Abs(cmp.Or(config.StateDir, sandbox.DefaultStateDir()))
 	if err != nil {
@@ -84,7 +84,7 @@ func Open(config Config) (*Driver, error) {
 	return &Driver{dir: dir, root: root, config: config}, nil
 }
 
-// Close closes the directory. Sandboxes live on.
+// Close closes the directory. Sandboxes keep running.
 func (d *Driver) Close() error { return d.root.Close() }
 
 // Platform is [sandbox.Driver]'s.
@@ -95,16 +95,16 @@ func (d *Driver) path(id, name string) string { return filepath.Join(d.dir, id, 
 const (
 	// readyLimit is how long a server may take to start on a loaded machine.
 	readyLimit = 30 * time.Second
-	// readyPause is how long to wait before asking a starting server again:
-	// it does not announce that it listens.
+	// readyPause is the pause between two requests to a starting server, which does not
+	// announce that it listens.
 	readyPause = 10 * time.Millisecond
-	// StopTime is how long a server may take to end, which it promises to do
-	// within 5 seconds; then Delete kills it.
+	// StopTime is how long a server may take to end before Delete kills it. The server
+	// ends within 5 seconds.
 	StopTime = 8 * time.Second
-	// longestSocket leaves room for the zero byte: a socket's path has 108 bytes
+	// longestSocket is without the zero byte: a socket's path has at most 108 bytes
 	// on Linux and 104 elsewhere.
 	longestSocket = 103
-	// longestDir leaves room for an id and a socket's name in a socket's path.
+	// longestDir is longestSocket without an id and the name of a socket.
 	longestDir = longestSocket - len("/0123456789ab/socket")
 )
 
@@ -134,7 +134,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 // Create starts a server in a directory of its own.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
 	if len(d.dir) > longestDir {
-		return nil, fmt.Errorf("the path %s is too long for a socket in it: choose another directory with --state-dir", d.dir)
+		return nil, fmt.Errorf("the path %s is too long for a socket in it: choose a shorter one with --state-dir", d.dir)
 	}
 	hash, err := d.Check(ctx, &spec)
 	if err != nil {
@@ -142,7 +142,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	}
 	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
 	locks := []string{".id-" + id}
-	if spec.Name != "" { // first, everywhere
+	if spec.Name != "" { // always the first lock, to avoid a deadlock
 		locks = []string{".name-" + spec.Name, ".id-" + id}
 	}
 	for _, name := range locks {
@@ -161,8 +161,8 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	return d.make(ctx, id, hash, spec)
 }
 
-// existing returns the finished sandbox of an id, started if need be, or nil. What
-// a crashed creator left is removed.
+// existing returns the finished sandbox of an id, which it starts if necessary, or nil. It
+// removes the leftovers of a crashed creator.
 func (d *Driver) existing(ctx context.Context, id, hash string) (*sandbox.Sandbox, error) {
 	unlock, err := d.lock(ctx, id)
 	if errors.Is(err, sandbox.ErrNotFound) {
@@ -189,8 +189,7 @@ func (d *Driver) existing(ctx context.Context, id, hash string) (*sandbox.Sandbo
 	return d.sandbox(id)
 }
 
-// make makes the sandbox; the lock of its id's creation is held. It leaves all or
-// nothing.
+// make creates the sandbox completely or not at all. The lock of its id's creation is held.
 func (d *Driver) make(ctx context.Context, id, hash string, spec sandbox.Spec) (made *sandbox.Sandbox, err error) {
 	if err := os.Mkdir(filepath.Join(d.dir, id), 0o700); err != nil {
 		return nil, fmt.Errorf("making a directory for the sandbox: %w", err)
@@ -234,8 +233,7 @@ func (d *Driver) Get(ctx context.Context, ref string) (*sandbox.Sandbox, error) 
 	return sandbox.Find(all, ref)
 }
 
-// List looks at all of them, the eldest first. One that is just being made is
-// not among them.
+// List returns all sandboxes, the eldest first, without unfinished ones.
 func (d *Driver) List(context.Context) ([]*sandbox.Sandbox, error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -283,8 +281,8 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 	return nil
 }
 
-// remove removes the directory of a sandbox. Commands leave directories in it that
-// their own user may not write to, such as those of Go's module cache.
+// remove removes the directory of a sandbox. It can have directories without write
+// permission for their own user, such as those of Go's module cache.
 func (d *Driver) remove(id string) error {
 	err := d.root.RemoveAll(id)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -326,7 +324,7 @@ func (d *Driver) Start(ctx context.Context, s *sandbox.Sandbox) error {
 	return d.launch(ctx, s.ID, f)
 }
 
-// Renew tells the server, and records the deadline.
+// Renew sets the deadline in the server, and records it.
 func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Time) error {
 	unlock, err := d.lock(ctx, s.ID)
 	if err != nil {

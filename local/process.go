@@ -20,7 +20,7 @@ import (
 )
 
 // launch starts the server of a sandbox, whose lock is held, and returns when a
-// command ran. The process outlives this one.
+// command ran. The server keeps running after this process.
 func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	program, err := d.config.Server()
 	if err != nil {
@@ -51,14 +51,14 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.path(id, "work"), log, log
 	cmd.ExtraFiles = []*os.File{alive}
-	// A session of its own: it is to outlive this terminal.
+	// A session of its own, so that it does not end with this terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the server: %w", err)
 	}
 	ended := make(chan struct{})
 	go func() { // ends with the server, or with this program
-		_ = cmd.Wait() // the state says the same
+		_ = cmd.Wait() // cmd.ProcessState has the same
 		close(ended)
 	}()
 	f.PID = cmd.Process.Pid
@@ -73,8 +73,7 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	return err
 }
 
-// waitReady returns when the server of a sandbox runs commands, or why it does
-// not.
+// waitReady waits until the server of a sandbox runs commands.
 func (d *Driver) waitReady(ctx context.Context, id string, cmd *exec.Cmd, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("nothing after %v", readyLimit))
 	defer cancel()
@@ -102,7 +101,7 @@ func (d *Driver) waitReady(ctx context.Context, id string, cmd *exec.Cmd, ended 
 	}
 }
 
-// lockedFile opens a file, making it if need be, and locks it. It does not wait.
+// lockedFile opens or creates a file, and locks it. It does not wait.
 func lockedFile(path string, how int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -115,9 +114,9 @@ func lockedFile(path string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// lockAlive locks the file by which a server shows that it lives. The caller holds
-// the lock of the sandbox, which has no server: only [Driver.alive] can have locked the
-// file, for a moment.
+// lockAlive locks the file that a server keeps locked while it runs. The caller holds the
+// lock of the sandbox, which has no server: only [Driver.alive] can have locked the file,
+// for a moment.
 func (d *Driver) lockAlive(ctx context.Context, id string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
@@ -132,7 +131,7 @@ func (d *Driver) lockAlive(ctx context.Context, id string) (*os.File, error) {
 	}
 }
 
-// alive tells whether a sandbox has its server.
+// alive reports whether the server of a sandbox runs.
 func (d *Driver) alive(id string) bool {
 	file, err := lockedFile(d.path(id, "alive"), syscall.LOCK_SH)
 	if err == nil {
@@ -141,13 +140,13 @@ func (d *Driver) alive(id string) bool {
 	return errors.Is(err, filelock.ErrLocked)
 }
 
-// treeMark is in the environment of all processes of a sandbox. Its name has the id:
-// a sandbox that is made inside another one has both marks.
+// treeMark is in the environment of all processes of a sandbox. Its name has the id,
+// because a sandbox that was created inside another one has both marks.
 func treeMark(id string) string { return "ACTIOND_LOCAL_" + id + "=1" }
 
-// end asks the server to end, kills it after grace, and then kills what commands left
-// running in sessions of their own. While the server holds its lock, the recorded
-// process is the server.
+// end terminates the server, kills it after grace, and then kills the remaining processes
+// of commands, which may have sessions of their own. While the server holds its lock, the
+// recorded process is the server.
 func (d *Driver) end(ctx context.Context, id string, grace time.Duration) error {
 	f, err := d.load(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +155,7 @@ func (d *Driver) end(ctx context.Context, id string, grace time.Duration) error 
 	if f.PID > 1 { // kill(2) takes 0 and less for groups of processes
 		err = d.endServer(ctx, id, f.PID, grace)
 	} else if !mark.Kill(treeMark(id), os.Geteuid()) && d.alive(id) {
-		return fmt.Errorf("ending the server of sandbox %s: its process is not known: %w", id, cmp.Or(err, errNoProcess))
+		return fmt.Errorf("ending the server of sandbox %s: its process is unknown: %w", id, cmp.Or(err, errNoProcess))
 	} else {
 		err = d.endServer(ctx, id, 0, grace)
 	}
@@ -166,10 +165,10 @@ func (d *Driver) end(ctx context.Context, id string, grace time.Duration) error 
 	return err
 }
 
-// errNoProcess reports facts that name no process.
-var errNoProcess = errors.New("its facts name none")
+// errNoProcess reports facts without the id of a process.
+var errNoProcess = errors.New("the recorded facts have no process id")
 
-// endServer returns when the server ended, which process pid is unless that is 0.
+// endServer waits until the server has ended. pid is its process, or 0 if that is unknown.
 func (d *Driver) endServer(ctx context.Context, id string, pid int, grace time.Duration) error {
 	kill := time.NewTimer(grace)
 	defer kill.Stop()
@@ -178,7 +177,7 @@ func (d *Driver) endServer(ctx context.Context, id string, pid int, grace time.D
 	sent := pid == 0
 	for d.alive(id) {
 		if !sent {
-			_ = syscall.Kill(pid, syscall.SIGTERM) // gone: the next look tells
+			_ = syscall.Kill(pid, syscall.SIGTERM) // if it has ended, the next check finds out
 			sent = true
 		}
 		select {

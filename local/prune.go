@@ -12,7 +12,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Prune removes those whose time is up, and what creators who died have left.
+// Prune removes expired sandboxes, and the leftovers of creators that died.
 func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 	return removed, errors.Join(failures...)
 }
 
-// reason says why a sandbox is to be removed, "" where it is not.
+// reason returns why a sandbox must be removed, or "".
 func (d *Driver) reason(id string) (name, reason string, err error) {
 	unlock, err := filelock.TryLock(d.root, lockName(id))
 	if errors.Is(err, filelock.ErrLocked) { // another caller works on it
@@ -54,7 +54,7 @@ func (d *Driver) reason(id string) (name, reason string, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", "its creator died", nil
-	case err != nil: // a person decides: its files may be all right
+	case err != nil: // a person decides: its files may be intact
 		return "", "", fmt.Errorf("%w: 'runtimectl rm %s' removes it", err, id)
 	}
 	s := sandbox.Sandbox{Deadline: f.Deadline}
