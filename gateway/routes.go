@@ -70,7 +70,7 @@ func (g *Gateway) router() http.Handler {
 	return g.metrics.Observe(g.log)(httpserver.Recover(g.fail)(httpserver.Bodies(split, g.metrics.Received)))
 }
 
-// protocol says how the gateway refuses requests.
+// protocol defines how the gateway refuses requests.
 func (g *Gateway) protocol() httpserver.Protocol {
 	return httpserver.Protocol{Fail: g.fail, Refuse: refuse, CheckQuery: api.CheckQuery}
 }

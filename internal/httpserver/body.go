@@ -32,9 +32,9 @@ func HurryBody(r *http.Request, limit time.Duration) {
 	}
 }
 
-// PatientBody lets the body of a request come as slowly as it likes. It is for
-// clients with a key: others could hold the connection forever. It works for
-// requests that went through [Bodies].
+// PatientBody removes the deadline of the body of a request. It is for authenticated
+// clients: others could hold the connection forever. It works for requests that went
+// through [Bodies].
 func PatientBody(r *http.Request) {
 	if b, ok := r.Body.(*body); ok {
 		b.patient = true

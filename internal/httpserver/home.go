@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Home is the page that a server shows to a browser at its root, or in place of a refusal.
+// Home is the page of a server for browsers, at its root or instead of a refusal.
 type Home struct {
-	// Title is the page's, Text the paragraph under it.
+	// Title is the title of the page, Text the paragraph under it.
 	Title, Text string
 	Links       []Link
 }
 
-// Link is a path of the same server, without the slash at its start, so that it also
-// works behind a proxy's prefix.
+// Link is a path of the same server without its first slash, so that it also works behind
+// a proxy's prefix.
 type Link struct{ Path, Text string }
 
 var homePage = template.Must(template.New("home").Parse(`<!DOCTYPE html>
@@ -30,8 +30,8 @@ var homePage = template.Must(template.New("home").Parse(`<!DOCTYPE html>
 {{end}}</html>
 `))
 
-// Handler answers a request that accepts HTML with the page, and every other one as
-// otherwise does.
+// Handler answers a request that accepts HTML with the page, and passes every other one to
+// otherwise.
 func (h Home) Handler(otherwise Handler) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !acceptsHTML(r) {
@@ -41,7 +41,7 @@ func (h Home) Handler(otherwise Handler) Handler {
 	}
 }
 
-// Write answers with the page, which runs no script and is in no frame.
+// Write answers with the page, which cannot run scripts or be in a frame.
 func (h Home) Write(w http.ResponseWriter, status int) error {
 	var page strings.Builder
 	if err := homePage.Execute(&page, h); err != nil {
@@ -53,8 +53,8 @@ func (h Home) Write(w http.ResponseWriter, status int) error {
 	return nil
 }
 
-// acceptsHTML reports whether a request names HTML among what it accepts, as browsers
-// do and programs do not.
+// acceptsHTML reports whether a request names HTML in its Accept header, as browsers do
+// and programs do not.
 func acceptsHTML(r *http.Request) bool {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if kind, params, err := mime.ParseMediaType(part); err == nil && kind == "text/html" && params["q"] != "0" {

@@ -1,5 +1,5 @@
-// Package httpserver is what the HTTP servers of a sandbox and of the gateway share:
-// limits on connections and bodies, a table of routes, and the form of responses.
+// Package httpserver has the common parts of the HTTP servers of a sandbox and of the
+// gateway: limits on connections and bodies, a table of routes, and the form of responses.
 package httpserver
 
 import (
@@ -22,8 +22,8 @@ const (
 	// IdleTime is longer than known clients keep an idle connection. A client whose
 	// connection is closed while it writes would send its action again.
 	IdleTime = 120 * time.Second
-	// StallTime limits how long a client may neither send the rest of its body nor
-	// read the rest of a response.
+	// StallTime limits the time in which a client neither sends the rest of its body nor
+	// reads the rest of a response.
 	StallTime = 30 * time.Second
 	// slowest is the lowest average rate of a body, in bytes per second.
 	slowest = 16 << 10
@@ -57,8 +57,8 @@ func NewServer(base context.Context, h http.Handler, maxHeader int, log *slog.Lo
 	}
 }
 
-// Shutdown waits up to limit for the requests in flight. Of ctx, which may have ended,
-// it uses only the values.
+// Shutdown waits up to limit for the requests in flight. It uses only the values of ctx,
+// which may have ended.
 func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
@@ -66,10 +66,10 @@ func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error 
 }
 
 // LimitListener returns l limited to most connections at a time, of which half may be
-// without [Trust]. Beyond that a new connection takes the place of the oldest one
-// without trust, so that unauthenticated clients keep out only each other. Where all
-// connections are trusted, further ones wait in the kernel's queue, which loses less
-// than a refusal: clients send an action again when their connection breaks.
+// without [Trust]. Beyond that a new connection replaces the oldest one without trust, so
+// that unauthenticated clients exclude only each other. If all connections are trusted,
+// further ones wait in the kernel's queue, which is better than a refusal: clients send
+// an action again when their connection breaks.
 func LimitListener(l net.Listener, most int) net.Listener {
 	return &boundListener{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 }
@@ -153,8 +153,8 @@ func (l *boundListener) Close() error {
 // connKey is the context key of a request's connection.
 type connKey struct{}
 
-// Trust marks the connection of a request whose client has shown a key. The listener
-// does not close it in favor of others.
+// Trust marks the connection of an authenticated request. The listener does not close it in
+// favor of others.
 func Trust(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok && !c.trusted.Swap(true) {
 		c.listener.mu.Lock()
@@ -164,11 +164,11 @@ func Trust(r *http.Request) {
 }
 
 // DeadlineConn returns c with a deadline on every write, so that a write ends if the
-// other side does not read. It has no CloseWrite.
+// other side does not read. It does not have CloseWrite.
 func DeadlineConn(c net.Conn) net.Conn { return &taken{Conn: c} }
 
-// SetStall lets the client of a request read nothing for longer than [StallTime], for the
-// rest of its connection: back-pressure instead of an end, where the client was admitted.
+// SetStall replaces [StallTime] for the rest of the connection of a request, whose client
+// may then read late: back-pressure instead of an end, for authenticated clients.
 func SetStall(r *http.Request, limit time.Duration) {
 	if c, ok := r.Context().Value(connKey{}).(*boundConn); ok {
 		c.stall.Store(int64(limit - StallTime))
@@ -176,7 +176,7 @@ func SetStall(r *http.Request, limit time.Duration) {
 }
 
 // Descriptor calls f with the descriptor of a listener, or of a connection, also one of a
-// [LimitListener]. It stays open meanwhile.
+// [LimitListener]. The descriptor stays open during the call.
 func Descriptor(c any, f func(fd int) error) error {
 	if bound, ok := c.(*boundConn); ok {
 		c = bound.Conn
@@ -197,7 +197,7 @@ func Descriptor(c any, f func(fd int) error) error {
 type taken struct {
 	net.Conn
 
-	stall atomic.Int64 // what is added to StallTime
+	stall atomic.Int64 // is added to StallTime
 }
 
 // Write fails if the other side does not read p in time.
@@ -228,8 +228,8 @@ type headerLines struct {
 	ended bool
 }
 
-// add counts the lines in p up to the end of the header, and tells whether there
-// are at most maxHeaderLines.
+// add counts the lines in p up to the end of the header, and reports whether they are
+// at most maxHeaderLines.
 func (h *headerLines) add(p []byte) bool {
 	for _, b := range p {
 		switch {
@@ -253,8 +253,7 @@ func headerBegins(c net.Conn, state http.ConnState) {
 	}
 }
 
-// Read reads, and fails where the client sends a header of too many lines before it
-// has shown a key.
+// Read fails if an unauthenticated client sends a header of too many lines.
 func (c *boundConn) Read(p []byte) (int, error) {
 	n, err := c.taken.Read(p)
 	if !c.trusted.Load() && !c.header.add(p[:n]) {
@@ -263,8 +262,7 @@ func (c *boundConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// known removes the connection from the list of those without trust. The listener's mu
-// is held.
+// known removes the connection from the list of untrusted ones. The listener's mu is held.
 func (c *boundConn) known() {
 	if c.place != nil {
 		c.listener.untrusted.Remove(c.place)

@@ -20,8 +20,8 @@ type Metrics struct {
 	scrapes        http.Handler
 }
 
-// NewMetrics returns metrics whose names begin with prefix, with those of the build, of
-// the Go runtime, of the process, and of more collectors.
+// NewMetrics returns metrics whose names begin with prefix, and those of the build, of the
+// Go runtime, of the process, and of more collectors.
 func NewMetrics(prefix, version string, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -53,12 +53,12 @@ func (m *Metrics) Serve(w http.ResponseWriter, r *http.Request) error {
 // Received counts bytes of a request body.
 func (m *Metrics) Received(n int64) { m.received.Add(float64(n)) }
 
-// noSniff keeps browsers from guessing types. All responses share it, because the
-// server only reads a header value.
+// noSniff prevents browsers from guessing types. All responses share it, because the server
+// only reads a header value.
 var noSniff = []string{"nosniff"}
 
-// Observe returns a middleware that counts requests, and logs them at the level debug:
-// without query, headers and body, which hold secrets.
+// Observe returns a middleware that counts requests, and logs them at the level debug,
+// without query, headers and body, which may have secrets.
 func (m *Metrics) Observe(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

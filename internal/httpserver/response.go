@@ -24,8 +24,8 @@ const JSON = "application/json"
 // the same number.
 const ClientGone = 499
 
-// WriteBody sends a complete response. It ignores errors, which mean that the client is
-// gone.
+// WriteBody sends a complete response. It ignores errors, which mean that the client has
+// disconnected.
 func WriteBody(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -59,7 +59,7 @@ func Document(document []byte) Handler {
 
 // Recover passes panics of a handler to fail, which responds to the request and logs
 // them once with an id; chi's Recoverer does neither. Handlers hold no lock across a
-// panic, so the server can go on.
+// panic, so the server can continue.
 func Recover(fail func(http.ResponseWriter, *http.Request, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func Recover(fail func(http.ResponseWriter, *http.Request, error)) func(http.Han
 }
 
 // LogBroken logs an internal error with its chain and returns the id of the log
-// entry. The client learns nothing but the id.
+// entry. The client learns only the id.
 func LogBroken(log *slog.Logger, r *http.Request, err error) (id string) {
 	id = rand.Text()[:12]
 	log.ErrorContext(r.Context(), "request broke", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)

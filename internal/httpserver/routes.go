@@ -16,7 +16,7 @@ type Fail func(w http.ResponseWriter, r *http.Request, err error)
 // Refuse returns the error of a request that is answered with a status 4xx.
 type Refuse func(status int, format string, args ...any) error
 
-// Protocol says how a program refuses requests.
+// Protocol defines how a program refuses requests.
 type Protocol struct {
 	Fail   Fail
 	Refuse Refuse
