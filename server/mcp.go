@@ -102,9 +102,9 @@ const (
 	messagesPath = "/messages/"
 )
 
-// twiceKeyed asks for the key a second time, as a bearer token, and before that
-// for servers: where there never were any, the reference has no such path.
-func (s *Server) twiceKeyed(h httpserver.Handler) httpserver.Handler {
+// requireBearer requires the key a second time, as a bearer token. It checks for servers
+// first: before the first one, the reference does not have these paths.
+func (s *Server) requireBearer(h httpserver.Handler) httpserver.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.cfg.MCP == nil {
 			return api.NotFound(noMCP)

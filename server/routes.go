@@ -60,10 +60,10 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/list_files", s.listFiles),
 
 		httpserver.Keyed(http.MethodPost, "/update_mcp_server", s.updateMCPServer),
-		httpserver.Keyed(http.MethodGet, "/mcp"+eventsPath, s.working(s.twiceKeyed(s.mcpEvents))),
-		httpserver.Keyed(http.MethodPost, "/mcp"+messagesPath, s.working(s.twiceKeyed(s.mcpMessage))),
-		httpserver.Keyed(http.MethodGet, eventsPath, s.working(s.twiceKeyed(s.mcpEvents))),
-		httpserver.Keyed(http.MethodPost, messagesPath, s.working(s.twiceKeyed(s.mcpMessage))),
+		httpserver.Keyed(http.MethodGet, "/mcp"+eventsPath, s.working(s.requireBearer(s.mcpEvents))),
+		httpserver.Keyed(http.MethodPost, "/mcp"+messagesPath, s.working(s.requireBearer(s.mcpMessage))),
+		httpserver.Keyed(http.MethodGet, eventsPath, s.working(s.requireBearer(s.mcpEvents))),
+		httpserver.Keyed(http.MethodPost, messagesPath, s.working(s.requireBearer(s.mcpMessage))),
 		httpserver.Keyed(http.MethodPost, toolsPath, s.offerTools),
 		httpserver.Keyed(http.MethodGet, "/vscode/connection_token", s.vscodeToken),
 
