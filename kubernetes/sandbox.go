@@ -120,12 +120,7 @@ func (d *Driver) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 	for i := range pods {
 		all[i] = pods[i].sandbox()
 	}
-	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(all, (*sandbox.Sandbox).Compare)
 	return all, nil
 }
 

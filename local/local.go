@@ -22,7 +22,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/actiond/actiond/internal/filelock"
@@ -253,12 +252,7 @@ func (d *Driver) List(context.Context) ([]*sandbox.Sandbox, error) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(all, (*sandbox.Sandbox).Compare)
 	return all, nil
 }
 

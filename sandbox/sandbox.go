@@ -9,6 +9,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -76,6 +77,11 @@ var idPattern = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // IsID reports whether text can be the id of a sandbox.
 func IsID(text string) bool { return idPattern.MatchString(text) }
+
+// Compare orders sandboxes by their age, the eldest first.
+func (s *Sandbox) Compare(other *Sandbox) int {
+	return cmp.Or(s.Created.Compare(other.Created), strings.Compare(s.ID, other.ID))
+}
 
 // Overdue returns why a sandbox whose deadline has passed must be removed, or "".
 func (s *Sandbox) Overdue(now time.Time) string {
