@@ -274,7 +274,7 @@ func TestCLILong(t *testing.T) {
 func TestCLICopyThroughLink(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	c.ok("create", "--name", "link", image(t, busyboxImage))
+	id := strings.TrimSpace(c.ok("create", "--name", "link", image(t, busyboxImage)))
 	here := t.TempDir()
 	const evil = "root::0:0::/:/bin/sh\nagent::0:0::/:/bin/sh\n"
 	if err := errors.Join(os.Mkdir(here+"/d", 0o755), os.WriteFile(here+"/d/passwd", []byte(evil), 0o644)); err != nil {
@@ -285,9 +285,8 @@ func TestCLICopyThroughLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := c.ok("cat", "link", "/etc/passwd")
-	uid := strings.TrimSpace(c.ok("exec", "link", "id", "-u"))
 	c.ok("exec", "link", "sh", "-c", "ln -s /etc/passwd file; ln -s /etc dir; ln -s / root; ln -s /etc d; mkdir sub; ln -s /etc sub/d; ln -s ../../etc/passwd sub/passwd")
-	attack := func(when string, want ...int) {
+	attack := func(when, want string, codes ...int) {
 		t.Helper()
 		for _, args := range [][]string{
 			{here + "/d/passwd", "link:file"},
@@ -301,30 +300,25 @@ func TestCLICopyThroughLink(t *testing.T) {
 			{"-", "link:sub"},
 		} {
 			code, stdout, stderr := c.runWith(tarball, append([]string{"cp"}, args...)...)
-			if !slices.Contains(want, code) || stdout != "" || code != 0 && stderr == "" {
+			if !slices.Contains(codes, code) || stdout != "" || !strings.Contains(stderr, want) {
 				t.Errorf("%s, cp %q: exit code %d, %s", when, args, code, stderr)
 			}
 		}
 		cmd := exec.Command(c.program, "edit", "--state-dir", c.stateDir, "link", "file")
 		cmd.Env = append(os.Environ(), "EDITOR=sed -i s/1000/0/")
-		if out, err := cmd.CombinedOutput(); err == nil {
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s, edit: %s", when, out)
 		}
 		if got := c.ok("cat", "link", "/etc/passwd"); got != before {
 			t.Errorf("%s: /etc/passwd is %q now", when, got)
 		}
 	}
-	attack("running", 1, 5)
+	attack("running", "runtimectl: ", 1, 5)
 	c.ok("stop", "link")
-	attack("stopped", 5)
-	c.ok("cp", here+"/d/passwd", "link:/workspace/new")
-	if code, _, stderr := c.run("cp", here+"/d/passwd", "link:sub/passwd"); code != 5 || !strings.Contains(stderr, "is a link to") {
-		t.Errorf("over a link: exit code %d, %s", code, stderr)
-	}
+	attack("stopped", "start it with 'runtimectl start "+id+"'", 5)
 	c.ok("start", "link")
-	if got := c.ok("exec", "link", "sh", "-c", "id -u; stat -c '%u %n' new /etc/passwd"); got != uid+"\n"+uid+" new\n0 /etc/passwd\n" {
-		t.Errorf("after the start: %q", got)
-	}
+	c.ok("pause", "link")
+	attack("paused", "resume it with 'runtimectl resume "+id+"'", 5)
 }
 
 // TestCLICopyOutHostile copies what an agent makes to hurt a controller.

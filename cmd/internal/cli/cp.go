@@ -19,6 +19,7 @@ import (
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/cmd/internal/cli/transfer"
 	"github.com/actiond/actiond/internal/archive"
 	"github.com/actiond/actiond/sandbox"
@@ -29,18 +30,16 @@ func (p *program) cp() *cobra.Command {
 		Use:   "cp SANDBOX:PATH DEST|-\n  runtimectl cp SOURCE|- SANDBOX:PATH",
 		Short: "Copy files out of a sandbox and into it",
 		Long: `Cp copies a file, or a directory with all that is in it, between this machine and
-a sandbox, whether that runs or not. A path in the sandbox that is not absolute
-begins where its shells start.
+a sandbox. A path in the sandbox that is not absolute begins where its shells start.
 
 As with docker cp, what is copied goes into the destination if that is a
 directory, and otherwise gets its name; a source that ends with "/." is the
 content of a directory. "-" is a tar archive on standard input or output.
 
 What is copied into a sandbox belongs to the user of its commands, and is written
-with that user's rights. While the sandbox does not run, it may go anywhere, but
-through no symbolic link.
+with that user's rights. The sandbox must run.
 
-What is copied out of a sandbox belongs to you, and is treated as the work of an
+What is copied out of a sandbox, whether it runs or not, belongs to you, and is treated as the work of an
 attacker: no file is written outside of the destination or beyond the free space,
 and links that lead out of what is copied, devices and the like are left out, which
 is said. No set-uid bit is kept, and holes stay holes.`,
@@ -150,11 +149,11 @@ func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
 // copyIn copies into a sandbox.
 func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 	return p.OnFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {
+		if !platform.Serves(s) {
+			return platform.NotRunning(s)
+		}
 		to, err := transfer.Look(ctx, files, s, given)
 		if err != nil {
-			return err
-		}
-		if err := to.Direct(s); err != nil {
 			return err
 		}
 		dir, name := to.Real, ""
@@ -172,10 +171,6 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 		} else if err := to.HasDir(ctx, files, s); err != nil {
 			return err
 		}
-		owner, err := transfer.OwnerOf(ctx, files, s)
-		if err != nil {
-			return err
-		}
 		if info, err := os.Stat(source); err == nil && info.Mode().IsRegular() {
 			counted.total = info.Size()
 		}
@@ -184,7 +179,7 @@ func (p *program) copyIn(ctx context.Context, source, ref, given string) error {
 		notes := p.leftOut(counted.line)
 		defer notes.end()
 		return send(ctx, files, s, dir, counted, func(w io.Writer) error {
-			pack := &archive.Packer{Out: tar.NewWriter(w), Owner: owner, LeftOut: notes.add}
+			pack := &archive.Packer{Out: tar.NewWriter(w), LeftOut: notes.add}
 			var err error
 			if source == "-" {
 				if err = pack.Pass(p.Stdin); err != nil {

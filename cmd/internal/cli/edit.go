@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/cmd/internal/cli/transfer"
 	"github.com/actiond/actiond/sandbox"
+	"github.com/actiond/actiond/sandbox/agent"
 )
 
 func (p *program) edit() *cobra.Command {
@@ -30,8 +32,8 @@ func (p *program) edit() *cobra.Command {
 		Short: "Edit a file of a sandbox with your editor",
 		Long: `Edit fetches a file of a sandbox, starts your editor on it, and puts it back with
 the mode and owner it had. A file that is not there is made, and is the user's,
-if you write something. A file of another user can be edited in a stopped sandbox
-only: in a running one it is written with the rights of the commands' user.
+if you write something. The sandbox must run, and the file must be one of its
+commands' user, with whose rights it is written.
 
 When the file changed in the sandbox meanwhile, it stays as it is there, and what
 you wrote is kept in a file of this machine, which is named.
@@ -67,17 +69,13 @@ func fetch(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given s
 	if err != nil {
 		return remoteFile{}, err
 	}
-	if err := at.Direct(s); err != nil {
-		return remoteFile{}, err
-	}
 	f := remoteFile{path: at.Real}
 	if err := at.HasDir(ctx, files, s); err != nil {
 		return remoteFile{}, err
 	}
 	if !at.Found {
-		owner, err := transfer.OwnerOf(ctx, files, s)
-		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner.UID, Gid: owner.GID}
-		return f, err
+		f.header = &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
+		return f, nil
 	}
 	err = transfer.ReadFile(ctx, files, s, at.Real, func(h *tar.Header, content io.Reader) error {
 		if h.Size > mostEdited {
@@ -96,16 +94,28 @@ func (f remoteFile) same(g remoteFile) bool {
 	return f.path == g.path && f.found == g.found && bytes.Equal(f.data, g.data)
 }
 
-// keepsOwner refuses a file of another account than the commands' where the
-// sandbox's server is to write it: with the rights of that account, it would become
-// the account's.
-func (f remoteFile) keepsOwner(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) error {
-	if !f.found || !platform.Serves(s) || !strings.Contains(s.User, ":") { // the last are files of this machine
+// keepsOwner refuses a file of another user than the commands', whose it would become:
+// the sandbox's server writes it with that user's rights.
+func (f remoteFile) keepsOwner(ctx context.Context, s *sandbox.Sandbox) error {
+	_, number, named := strings.Cut(s.User, ":")
+	if !f.found || !named { // the files of a local sandbox are those of this machine
 		return nil
 	}
-	owner, err := transfer.OwnerOf(ctx, files, s)
-	if err == nil && owner.UID != f.header.Uid {
-		err = command.Conflict("%s belongs to user %d, and the commands' user is %d: stop the sandbox to edit it", f.path, f.header.Uid, owner.UID)
+	key, err := s.Key()
+	if err != nil {
+		return err
+	}
+	status, err := agent.Agent{}.Status(ctx, s.Dial, key)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(number)
+	if status.UserID != nil { // of an account of the image, whose id may be another
+		uid, err = *status.UserID, nil
+	}
+	if err == nil && uid != f.header.Uid {
+		err = command.Conflict("%s belongs to user %d, and edit writes as the commands' user %d: "+
+			"change it with 'runtimectl exec --user root', in a sandbox created with --allow-root", f.path, f.header.Uid, uid)
 	}
 	return err
 }
@@ -116,7 +126,7 @@ func (f remoteFile) put(ctx context.Context, files sandbox.Files, s *sandbox.San
 	w := tar.NewWriter(&archive)
 	h := &tar.Header{
 		Typeflag: tar.TypeReg, Name: path.Base(f.path), Size: int64(len(data)), Mode: f.header.Mode,
-		Uid: f.header.Uid, Gid: f.header.Gid, ModTime: time.Now(), Format: tar.FormatPAX,
+		ModTime: time.Now(), Format: tar.FormatPAX,
 	}
 	err := w.WriteHeader(h)
 	if err == nil {
@@ -130,11 +140,14 @@ func (f remoteFile) put(ctx context.Context, files sandbox.Files, s *sandbox.San
 
 // editFile makes the round trip.
 func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (err error) {
+	if !platform.Serves(s) {
+		return platform.NotRunning(s)
+	}
 	before, err := fetch(ctx, files, s, given)
 	if err != nil {
 		return err
 	}
-	if err := before.keepsOwner(ctx, files, s); err != nil {
+	if err := before.keepsOwner(ctx, s); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "runtimectl-edit-")

@@ -2,19 +2,15 @@ package transfer
 
 import (
 	"archive/tar"
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
-	"github.com/actiond/actiond/cmd/internal/cli/platform"
-	"github.com/actiond/actiond/internal/archive"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -95,51 +91,6 @@ func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.
 		return command.Conflict("%s in sandbox %s is not a directory", dir.Path, s.ID)
 	}
 	return nil
-}
-
-// Direct refuses a link as the place to write to in a sandbox that does not run:
-// the engine writes there as root, and the agent may have made it.
-func (r RemotePath) Direct(s *sandbox.Sandbox) error {
-	if platform.Serves(s) || r.Real == r.Path {
-		return nil
-	}
-	return command.Conflict("%s in sandbox %s is a link to %s, and nothing is written through links while it is %s; %s, or name what the link leads to",
-		r.Path, s.ID, r.Real, s.State, platform.Advice(s))
-}
-
-// OwnerOf is the account that the commands of a sandbox run as. Its own list of
-// accounts knows its ids, whether it runs or not; the list is root's.
-func OwnerOf(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox) (archive.Owner, error) {
-	name, number, _ := strings.Cut(s.User, ":")
-	uid, err := strconv.Atoi(number)
-	if err != nil { // a local one: files belong to the user who makes them
-		return archive.Owner{}, nil
-	}
-	data, err := files.CopyOut(ctx, s, "/etc/passwd")
-	if errors.Is(err, fs.ErrNotExist) {
-		return archive.Owner{UID: uid, GID: uid}, nil
-	}
-	if err != nil {
-		return archive.Owner{}, err
-	}
-	defer func() { _ = data.Close() }()
-	in := tar.NewReader(data)
-	if h, err := in.Next(); err != nil || h.Typeflag != tar.TypeReg {
-		return archive.Owner{UID: uid, GID: uid}, err
-	}
-	lines := bufio.NewScanner(io.LimitReader(in, 1<<20))
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) < 4 || fields[0] != name {
-			continue
-		}
-		u, err1 := strconv.Atoi(fields[2])
-		g, err2 := strconv.Atoi(fields[3])
-		if err1 == nil && err2 == nil {
-			return archive.Owner{UID: u, GID: g}, nil
-		}
-	}
-	return archive.Owner{UID: uid, GID: uid}, lines.Err()
 }
 
 // ReadFile gives a file of a sandbox to use, with what the archive says of it.
