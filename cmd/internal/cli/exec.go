@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -23,7 +21,6 @@ import (
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/internal/shellquote"
-	"github.com/actiond/actiond/local"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -270,109 +267,59 @@ func (p *program) startAction(ctx context.Context, c *client.Client, request api
 	return err
 }
 
-// runEnd returns how a command of a persistent shell ended, as the end of exec.
-func runEnd(run api.RunObservation) error {
-	switch code := run.Metadata.ExitCode; {
-	case code == 0:
+// performProgram runs a command as a program without a persistent shell, and returns
+// its exit code as a *exitError unless that is 0.
+func (p *program) performProgram(ctx context.Context, c *client.Client, name string, words []string, opts execFlags) error {
+	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
+	if opts.feed || opts.tty { // a terminal is its input too, also where nothing is typed
+		a.Stdin = api.StdinStream
+	}
+	request := api.Request{Key: random.UUID7()}
+	var tty *ownTerminal
+	if opts.tty {
+		tty = p.newTerminal(ctx, c, request.Key, opts.feed)
+		a.TTY, a.Env = new(tty.size.tty()), withTERM(a.Env)
+	}
+	if opts.detach {
+		a.KillAfter = opts.timeout.Seconds()
+		request.Action = a
+		return p.startAction(ctx, c, request)
+	}
+	late := make(chan struct{})
+	if opts.timeout > 0 {
+		request.Timeout = new((opts.timeout + cancelLimit + cutLimit).Seconds()) // where it cannot be killed
+	}
+	request.Action = a
+	o, err := p.streamProgram(ctx, c, request, opts, tty, late)
+	switch {
+	case errors.Is(err, errLeft) && opts.ephemeral:
+		_, _ = fmt.Fprintln(p.Stderr, "left; the command ends with its sandbox")
 		return nil
-	case code > 0:
-		return &command.ExitError{Code: code, Said: run.Content}
-	case run.Metadata.Suffix == "": // the shell did not start, in the time of the command or at all
-		return fmt.Errorf("the command was not run: %s", output.Clean(strings.TrimSpace(strings.TrimPrefix(run.Content, "ERROR:"))))
-	}
-	return fmt.Errorf("the command has no exit code: %s", output.Clean(strings.TrimSpace(run.Metadata.Suffix)))
-}
-
-// stream sends an action and shows its output as it comes. When ctx is over the
-// command is interrupted, and what it says to that is shown too.
-func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
-	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	pressed, streamed := make(chan struct{}), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(pressed)
-		if !dequeue(ctx, c, request.Key) {
-			interrupt(ctx, c, request.Session)
-		}
-		channel.ClosedWithin(streamed, interruptLimit) // the end of the command is on its way
-		cancel()
-	})
-	out := &terminalOutput{out: p.Stdout}
-	o, err := c.Stream(streaming, request, func(o api.Output) error {
-		p.tellMissed(o)
-		return out.write(o.Data)
-	})
-	close(streamed)
-	if !stop() {
-		<-pressed
-	}
-	return o, errors.Join(err, out.flush())
-}
-
-// tellMissed says how much output was lost before this.
-func (p *program) tellMissed(o api.Output) {
-	if o.Missed > 0 {
-		p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
-	}
-}
-
-// terminalOutput turns what came out of a terminal into what the command wrote:
-// the terminal put a carriage return before each end of a line.
-type terminalOutput struct {
-	out  io.Writer
-	held bool // a carriage return, until it is known what follows
-}
-
-// write writes the next part.
-func (t *terminalOutput) write(part []byte) error {
-	if len(part) == 0 {
+	case errors.Is(err, errLeft):
+		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl action follow %s %s'\n", name, request.Key)
 		return nil
 	}
-	text := part
-	if t.held {
-		text = append([]byte{'\r'}, part...)
+	ended, ok := o.(api.ExecObservation)
+	switch {
+	case errors.Is(err, errUnreached) && !opts.ephemeral:
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + followHint(name, request.Key)}
+	case !ok && ctx.Err() != nil: // it may have been cancelled before its start
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
+	case errors.Is(err, client.ErrCut) && !opts.ephemeral:
+		return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(name, request.Key))
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
 	}
-	if t.held = text[len(text)-1] == '\r'; t.held {
-		text = text[:len(text)-1]
+	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
+	if channel.Closed(late) && ended.EndedBy != nil && *ended.EndedBy == byCancel {
+		return &command.ExitError{Code: command.ExitTimeout, Why: why}
 	}
-	if _, err := t.out.Write(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); err != nil {
-		return fmt.Errorf("writing the output: %w", err)
-	}
-	return nil
+	return programEnd(ended, why)
 }
 
-// flush writes what is held back.
-func (t *terminalOutput) flush() error {
-	if !t.held {
-		return nil
-	}
-	t.held = false
-	_, err := t.out.Write([]byte{'\r'})
-	return err
-}
-
-// dequeue cancels an action that waits for its turn in its session, even if ctx is over, and
-// reports whether it did: a Ctrl-C would reach the command of another action.
-func dequeue(ctx context.Context, c *client.Client, id string) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
-	defer cancel()
-	a, err := c.Action(ctx, id, 0)
-	if err != nil || a.State != api.StateReserved {
-		return false
-	}
-	_, err = c.Cancel(ctx, id, 0)
-	return err == nil
-}
-
-// interruptLimit is how long an interrupted command has to clean up.
-const interruptLimit = 2 * time.Second
-
-// interrupt presses Ctrl-C in a session and waits a moment for what comes of
-// it, even if ctx is over.
-func interrupt(ctx context.Context, c *client.Client, session string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
-	defer cancel()
-	_, _ = c.Do(ctx, api.Request{ // the command may be over by now
-		Action: api.RunAction{Command: "C-c", IsInput: true}, Session: session, Timeout: new(interruptLimit.Seconds()),
-	})
+// followHint says how to go on with an action whose connection is lost.
+func followHint(name, id string) string {
+	return fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, id)
 }

@@ -2,14 +2,12 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
-	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
 func (p *program) follow() *cobra.Command {
@@ -47,29 +45,4 @@ does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
 		})
 	}
 	return c
-}
-
-// actionEnd returns how an action went, as the end of exec: nil where it succeeded, and otherwise
-// the exit code of its command if it has one.
-func actionEnd(o api.Observation) error {
-	const late = "the command was not done in its time"
-	outcome, code := api.OutcomeOf(o)
-	var ended error
-	switch o := o.(type) {
-	case api.ExecObservation:
-		ended = programEnd(o, late)
-	case api.RunObservation:
-		ended = runEnd(o)
-	default:
-		ended = fmt.Errorf("the action failed: %s", output.Clean(output.Content(o)))
-	}
-	switch own, _ := errors.AsType[*command.ExitError](ended); {
-	case outcome == api.OutcomeSucceeded:
-		return nil
-	case outcome == api.OutcomeRunning, code == api.CodeTimedOut:
-		return &command.ExitError{Code: command.ExitTimeout, Why: late}
-	case outcome == api.OutcomeCancelled && own == nil: // it ended well all the same, or has no exit code
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "the action was cancelled"}
-	}
-	return ended
 }

@@ -9,8 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/local"
 )
 
 // spool is what came on standard input, in a file without a name. A sandbox is
@@ -84,6 +87,20 @@ func (s *spool) send(ctx context.Context, c *client.Client, dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("putting standard input into the sandbox: %w", err)
+	}
+	return nil
+}
+
+// helper runs a program of ours that is done at once.
+func helper(ctx context.Context, c *client.Client, words ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, local.StopTime)
+	defer cancel()
+	o, err := c.Do(ctx, api.Request{Action: api.ExecAction{Argv: words}})
+	if err != nil {
+		return err
+	}
+	if ended, ok := o.(api.ExecObservation); !ok || ended.ExitCode == nil || *ended.ExitCode != 0 {
+		return errors.New(output.Clean(output.Content(o)))
 	}
 	return nil
 }

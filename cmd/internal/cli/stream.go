@@ -1,18 +1,17 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
-	"github.com/actiond/actiond/cmd/internal/cli/command"
-	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/internal/channel"
-	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/local"
 )
 
@@ -31,88 +30,6 @@ const (
 
 // errUnreached reports that an interrupted program may go on.
 var errUnreached = errors.New("the request to cancel the command was not answered")
-
-// performProgram runs a command as a program without a persistent shell, and returns
-// its exit code as a *exitError unless that is 0.
-func (p *program) performProgram(ctx context.Context, c *client.Client, name string, words []string, opts execFlags) error {
-	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
-	if opts.feed || opts.tty { // a terminal is its input too, also where nothing is typed
-		a.Stdin = api.StdinStream
-	}
-	request := api.Request{Key: random.UUID7()}
-	var tty *ownTerminal
-	if opts.tty {
-		tty = p.newTerminal(ctx, c, request.Key, opts.feed)
-		a.TTY, a.Env = new(tty.size.tty()), withTERM(a.Env)
-	}
-	if opts.detach {
-		a.KillAfter = opts.timeout.Seconds()
-		request.Action = a
-		return p.startAction(ctx, c, request)
-	}
-	late := make(chan struct{})
-	if opts.timeout > 0 {
-		request.Timeout = new((opts.timeout + cancelLimit + cutLimit).Seconds()) // where it cannot be killed
-	}
-	request.Action = a
-	o, err := p.streamProgram(ctx, c, request, opts, tty, late)
-	switch {
-	case errors.Is(err, errLeft) && opts.ephemeral:
-		_, _ = fmt.Fprintln(p.Stderr, "left; the command ends with its sandbox")
-		return nil
-	case errors.Is(err, errLeft):
-		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl action follow %s %s'\n", name, request.Key)
-		return nil
-	}
-	ended, ok := o.(api.ExecObservation)
-	switch {
-	case errors.Is(err, errUnreached) && !opts.ephemeral:
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + followHint(name, request.Key)}
-	case !ok && ctx.Err() != nil: // it may have been cancelled before its start
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
-	case errors.Is(err, client.ErrCut) && !opts.ephemeral:
-		return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(name, request.Key))
-	case err != nil:
-		return err
-	case !ok:
-		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
-	}
-	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
-	if channel.Closed(late) && ended.EndedBy != nil && *ended.EndedBy == byCancel {
-		return &command.ExitError{Code: command.ExitTimeout, Why: why}
-	}
-	return programEnd(ended, why)
-}
-
-// followHint says how to go on with an action whose connection is lost.
-func followHint(name, id string) string {
-	return fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, id)
-}
-
-// programEnd returns how a program ended, as the end of exec; late is said of one that did not.
-func programEnd(ended api.ExecObservation, late string) error {
-	switch {
-	case ended.PID == nil && ended.ExitCode != nil:
-		return &command.ExitError{Code: *ended.ExitCode, Why: output.Clean(ended.Content)}
-	case ended.ExitCode != nil && *ended.ExitCode == 0:
-		return nil
-	case ended.ExitCode != nil:
-		return &command.ExitError{Code: *ended.ExitCode, Said: ended.Content}
-	case ended.Signal != nil:
-		return &command.ExitError{Code: signalBase + signalNumbers[*ended.Signal]}
-	}
-	return &command.ExitError{Code: command.ExitTimeout, Why: late}
-}
-
-// signalBase is added to the number of the signal that ended a command, as in a shell.
-const signalBase = 128
-
-// signalNumbers are Linux's, by their names: this program may run on another system.
-var signalNumbers = map[string]int{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9,
-	"SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16,
-	"SIGXCPU": 24, "SIGXFSZ": 25, "SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
-}
 
 // streamProgram sends an action and shows each stream of its program on ours. When ctx
 // is over, or the time of the options, which closes late, the program is cancelled, and what it
@@ -235,16 +152,96 @@ func settled(err error) bool {
 	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests && failed.Status < http.StatusInternalServerError
 }
 
-// helper runs a program of ours that is done at once.
-func helper(ctx context.Context, c *client.Client, words ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, local.StopTime)
+// stream sends an action and shows its output as it comes. When ctx is over the
+// command is interrupted, and what it says to that is shown too.
+func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
+	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	o, err := c.Do(ctx, api.Request{Action: api.ExecAction{Argv: words}})
-	if err != nil {
-		return err
+	pressed, streamed := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(pressed)
+		if !dequeue(ctx, c, request.Key) {
+			interrupt(ctx, c, request.Session)
+		}
+		channel.ClosedWithin(streamed, interruptLimit) // the end of the command is on its way
+		cancel()
+	})
+	out := &terminalOutput{out: p.Stdout}
+	o, err := c.Stream(streaming, request, func(o api.Output) error {
+		p.tellMissed(o)
+		return out.write(o.Data)
+	})
+	close(streamed)
+	if !stop() {
+		<-pressed
 	}
-	if ended, ok := o.(api.ExecObservation); !ok || ended.ExitCode == nil || *ended.ExitCode != 0 {
-		return errors.New(output.Clean(output.Content(o)))
+	return o, errors.Join(err, out.flush())
+}
+
+// tellMissed says how much output was lost before this.
+func (p *program) tellMissed(o api.Output) {
+	if o.Missed > 0 {
+		p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+	}
+}
+
+// terminalOutput turns what came out of a terminal into what the command wrote:
+// the terminal put a carriage return before each end of a line.
+type terminalOutput struct {
+	out  io.Writer
+	held bool // a carriage return, until it is known what follows
+}
+
+// write writes the next part.
+func (t *terminalOutput) write(part []byte) error {
+	if len(part) == 0 {
+		return nil
+	}
+	text := part
+	if t.held {
+		text = append([]byte{'\r'}, part...)
+	}
+	if t.held = text[len(text)-1] == '\r'; t.held {
+		text = text[:len(text)-1]
+	}
+	if _, err := t.out.Write(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); err != nil {
+		return fmt.Errorf("writing the output: %w", err)
 	}
 	return nil
+}
+
+// flush writes what is held back.
+func (t *terminalOutput) flush() error {
+	if !t.held {
+		return nil
+	}
+	t.held = false
+	_, err := t.out.Write([]byte{'\r'})
+	return err
+}
+
+// dequeue cancels an action that waits for its turn in its session, even if ctx is over, and
+// reports whether it did: a Ctrl-C would reach the command of another action.
+func dequeue(ctx context.Context, c *client.Client, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	a, err := c.Action(ctx, id, 0)
+	if err != nil || a.State != api.StateReserved {
+		return false
+	}
+	_, err = c.Cancel(ctx, id, 0)
+	return err == nil
+}
+
+// interruptLimit is how long an interrupted command has to clean up.
+const interruptLimit = 2 * time.Second
+
+// interrupt presses Ctrl-C in a session and waits a moment for what comes of
+// it, even if ctx is over.
+func interrupt(ctx context.Context, c *client.Client, session string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
+	defer cancel()
+	_, _ = c.Do(ctx, api.Request{ // the command may be over by now
+		Action: api.RunAction{Command: "C-c", IsInput: true}, Session: session, Timeout: new(interruptLimit.Seconds()),
+	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -182,4 +183,77 @@ func (t *typing) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return n, t.err
+}
+
+// terminalFile returns the file of a stream that is a terminal.
+func terminalFile(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// errLeft ends an attachment whose keys were typed.
+var errLeft = errors.New("left")
+
+// resetTerminal ends what a program in the sandbox may have begun: colours, the
+// other screen, a hidden cursor, reports of the mouse, marks around what is
+// pasted, other codes for keys.
+const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"
+
+// windowSize tells the other side how large the terminal is. Its methods may be
+// called concurrently.
+type windowSize struct {
+	out    *os.File                   // a terminal; nil where there is none, and the size stays
+	resize func(rows, cols int) error // tells it; a connection that broke is noticed elsewhere
+
+	mu         sync.Mutex
+	rows, cols int // as the other side knows them
+}
+
+// send tells the size if it changed.
+func (w *windowSize) send() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rows, cols := w.now(); rows > 0 && (rows != w.rows || cols != w.cols) && w.resize(rows, cols) == nil {
+		w.rows, w.cols = rows, cols
+	}
+}
+
+// maxSize bounds the lines and the columns that a server takes.
+const maxSize = 1000
+
+// now is the size of the terminal, 0 where that is not known.
+func (w *windowSize) now() (rows, cols int) {
+	if w.out == nil {
+		return 0, 0
+	}
+	cols, rows, err := term.GetSize(int(w.out.Fd()))
+	if err != nil || rows <= 0 || cols <= 0 {
+		return 0, 0
+	}
+	return min(rows, maxSize), min(cols, maxSize)
+}
+
+// follow sends the size now and whenever it changes, until stop.
+func (w *windowSize) follow(ctx context.Context) (stop func()) {
+	changed := make(chan os.Signal, 1)
+	changed <- syscall.SIGWINCH // the size it has now
+	signal.Notify(changed, syscall.SIGWINCH)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-changed:
+				w.send()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		cancel()
+		<-ended
+	}
 }
