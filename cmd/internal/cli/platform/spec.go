@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,58 +19,46 @@ import (
 // SpecFlags are the flags that say what sandbox is wanted. Their names are
 // those of docker run, where that has them.
 type SpecFlags struct {
-	name, key, owner string
-	env, envFiles    []string
-	volumes, labels  []string
-	user, workDir    string
-	memory, cpus     string
-	pids, openFiles  int64
-	network, runtime string
-	securityOpts     []string
-	serverFlags      []string
-	pullSecrets      []string
-	nodeSelector     []string
-	tolerations      []string
-	userNamespace    string
-	readOnly         bool
-	allowRoot        bool
-	ttl, idle        time.Duration
-	pull             string
-	flags            *pflag.FlagSet
-	leftOut          []string // flags that this command does not take
-	command          string
+	spec sandbox.Spec // as far as flags need no parsing
+
+	env, envFiles, volumes     []string
+	labels, nodeSelector       []string
+	user, memory, cpus, userNS string
+	flags                      *pflag.FlagSet
+	leftOut                    []string // flags that this command does not take
+	command                    string
 }
 
 // AddSpec gives c the flags that say what sandbox is wanted.
 func AddSpec(c *cobra.Command) *SpecFlags {
 	f := &SpecFlags{flags: c.Flags(), command: c.Name()}
-	flags := c.Flags()
-	flags.StringVar(&f.name, "name", "", "call the sandbox `NAME` (default: its id)")
-	flags.StringVar(&f.key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
-	flags.StringVar(&f.owner, "owner", "", "note whose sandbox it is, a `WORD` for people")
+	flags, spec := f.flags, &f.spec
+	flags.StringVar(&spec.Name, "name", "", "call the sandbox `NAME` (default: its id)")
+	flags.StringVar(&spec.Key, "key", "", "make at most one sandbox for this `KEY`: given again, it names the same one")
+	flags.StringVar(&spec.Owner, "owner", "", "note whose sandbox it is, a `WORD` for people")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a variable for the commands, `NAME=VALUE`, or NAME for its value here")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "read variables from a `FILE`, one to a line")
 	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox;\non Kubernetes CLAIM:PATH, a persistent volume claim")
-	flags.StringVarP(&f.workDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
+	flags.StringVarP(&spec.WorkDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
 	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
 	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
-	flags.Int64Var(&f.pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
-	flags.Int64Var(&f.openFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
+	flags.Int64Var(&spec.Pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
+	flags.Int64Var(&spec.OpenFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
-	flags.StringVar(&f.network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made;\non Kubernetes default or none")
+	flags.StringVar(&spec.Network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made;\non Kubernetes default or none")
 	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
-	flags.BoolVar(&f.allowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
-	flags.StringVar(&f.pull, "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
-	flags.BoolVar(&f.readOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
-	flags.StringVar(&f.runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
-	flags.StringArrayVar(&f.securityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
-	flags.StringArrayVar(&f.serverFlags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
-	flags.StringArrayVar(&f.pullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
+	flags.BoolVar(&spec.AllowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
+	flags.StringVar((*string)(&spec.Pull), "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
+	flags.BoolVar(&spec.ReadOnly, "read-only", false, "make the image's files read-only; /tmp and the working directory are in memory then")
+	flags.StringVar(&spec.Runtime, "runtime", "", "use the OCI runtime `NAME`, such as runsc (default: the engine's)")
+	flags.StringArrayVar(&spec.SecurityOpts, "security-opt", nil, "pass a security `OPTION` to the engine")
+	flags.StringArrayVar(&spec.Flags, "server-flag", nil, "start the server in the sandbox with this `FLAG`, such as --soft-timeout=30s")
+	flags.StringArrayVar(&spec.PullSecrets, "image-pull-secret", nil, "on Kubernetes, pull images with the credentials in this `SECRET`")
 	flags.StringArrayVar(&f.nodeSelector, "node-selector", nil, "on Kubernetes, use nodes with this label, `NAME=VALUE`")
-	flags.StringArrayVar(&f.tolerations, "toleration", nil, "on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
-	flags.StringVar(&f.userNamespace, "userns", "", "on Kubernetes, use the user ids of the `WHOSE`: host, the node's (the default), or private ones")
-	command.AddDuration(flags, &f.ttl, "ttl", "", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
-	command.AddDuration(flags, &f.idle, "idle", "", 0, "end the sandbox after this long without an action (default: never)")
+	flags.StringArrayVar(&spec.Tolerations, "toleration", nil, "on Kubernetes, also use nodes with this `TAINT`: KEY[=VALUE][:EFFECT]")
+	flags.StringVar(&f.userNS, "userns", "", "on Kubernetes, use the user ids of the `WHOSE`: host, the node's (the default), or private ones")
+	command.AddDuration(flags, &spec.TTL, "ttl", "", 0, "end the sandbox this long after its creation, such as 2h (default: never)")
+	command.AddDuration(flags, &spec.Idle, "idle", "", 0, "end the sandbox after this long without an action (default: never)")
 	words := func(allowed ...string) cobra.CompletionFunc {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
@@ -109,13 +96,10 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 			return sandbox.Spec{}, err
 		}
 	}
-	s := sandbox.Spec{
-		Image: image, Key: f.key, Name: f.name, Owner: f.owner, WorkDir: f.workDir, Pids: f.pids, OpenFiles: f.openFiles, Network: f.network,
-		Runtime: f.runtime, SecurityOpts: f.securityOpts, Flags: f.serverFlags, AllowRoot: f.allowRoot, ReadOnly: f.readOnly, TTL: f.ttl, Idle: f.idle, Pull: sandbox.Pull(f.pull),
-		PullSecrets: f.pullSecrets, Tolerations: f.tolerations, UserNamespace: f.userNamespace == "private",
-	}
-	if !slices.Contains([]string{"", "host", "private"}, f.userNamespace) {
-		return s, fmt.Errorf("--userns %q: must be host or private", f.userNamespace)
+	s := f.spec
+	s.Image, s.UserNamespace = image, f.userNS == "private"
+	if !slices.Contains([]string{"", "host", "private"}, f.userNS) {
+		return s, fmt.Errorf("--userns %q: must be host or private", f.userNS)
 	}
 	var err error
 	if s.Env, err = f.variables(p); err != nil {
