@@ -62,42 +62,42 @@ func (h *Host) complete(ctx context.Context, spec *sandbox.Spec) error {
 	return nil
 }
 
-func (h *Host) create(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
+func (h *Host) create(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
 	unlock, err := h.lockName(ctx, spec.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return h.createNamed(ctx, spec, b)
+	return h.createNamed(ctx, spec, c)
 }
 
 // createNamed is create with the lock of the name held.
-func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
-	b.id = sandbox.ID(b.key)
-	h.config.Progress(b.id, sandbox.Pending, "another creation of the same sandbox")
-	unlock, err := h.state.lock(ctx, b.id)
+func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
+	c.id = sandbox.ID(c.key)
+	h.config.Progress(c.id, sandbox.Pending, "another creation of the same sandbox")
+	unlock, err := h.state.lock(ctx, c.id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
+	if found, err := h.existing(ctx, spec, c.id); found != nil || err != nil {
 		return found, err
 	}
 	if err := sandbox.NameIsFree(ctx, h, spec.Name); err != nil {
 		return nil, err
 	}
-	h.config.Progress(b.id, sandbox.Pending, fmt.Sprintf("one of %d places for creations", cap(h.slots)))
+	h.config.Progress(c.id, sandbox.Pending, fmt.Sprintf("one of %d places for creations", cap(h.slots)))
 	release, err := h.slot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	for try := 1; ; try++ {
-		made, err := h.make(ctx, spec, b)
+		made, err := h.make(ctx, spec, c)
 		if try == createTries || !errors.Is(err, errTaken) {
 			return made, err
 		}
-		if found, err := h.existing(ctx, spec, b.id); found != nil || err != nil {
+		if found, err := h.existing(ctx, spec, c.id); found != nil || err != nil {
 			return found, err
 		}
 		_ = channel.Sleep(ctx, createPause) // the next try fails then
@@ -158,7 +158,7 @@ func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*in
 }
 
 // wake brings a finished sandbox to life again.
-func (h *Host) wake(ctx context.Context, s *instance, n note) error {
+func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 	switch s.State {
 	case sandbox.Stopped:
 		if err := h.relaunch(ctx, s, n); err != nil {
@@ -176,8 +176,8 @@ func (h *Host) wake(ctx context.Context, s *instance, n note) error {
 	return h.refresh(ctx, s)
 }
 
-// make makes the sandbox of b; its lock is held. It leaves all or nothing.
-func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *instance, err error) {
+// make makes the sandbox of c; its lock is held. It leaves all or nothing.
+func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *instance, err error) {
 	learned, err := h.learn(ctx)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *
 	if err := h.network(ctx, spec.Network); err != nil {
 		return nil, err
 	}
-	h.config.Progress(b.id, sandbox.Pending, "the image "+spec.Image)
+	h.config.Progress(c.id, sandbox.Pending, "the image "+spec.Image)
 	arch, err := h.image(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -194,49 +194,49 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *
 	if err != nil {
 		return nil, err
 	}
-	h.config.Progress(b.id, sandbox.Pending, "the server for "+arch)
-	b.binary, b.name, b.controller, b.created, b.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
-	b.remapped, b.terminals = learned.remapped, learned.terminals
-	if b.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
+	h.config.Progress(c.id, sandbox.Pending, "the server for "+arch)
+	c.binary, c.name, c.controller, c.created, c.cpus = binary.sum, spec.Name, h.controller, time.Now(), learned.cpus
+	c.remapped, c.terminals = learned.remapped, learned.terminals
+	if c.volume, err = h.delivery(ctx, binary, spec.Image); err != nil {
 		return nil, err
 	}
 	if spec.Network == "none" && !learned.socket {
-		return nil, sandbox.Invalid("without a network the sandbox is reached by a socket, and none can be had with this engine")
+		return nil, sandbox.Invalid("without a network the sandbox is reached by a socket, and this engine does not support one")
 	}
-	h.config.Progress(b.id, sandbox.Creating, "its directory")
-	b.ticket = random.Hex(32)
-	n := note{Ticket: b.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
-	if b.pool != "" {
+	h.config.Progress(c.id, sandbox.Creating, "its directory")
+	c.ticket = random.Hex(32)
+	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
+	if c.pool != "" {
 		n.Key = "" // the claimer brings it
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, h.undo(ctx, b.id, made))
+			err = errors.Join(err, h.undo(ctx, c.id, made))
 			made = nil
 		}
 	}()
-	runDir, err := h.state.prepare(b.id)
+	runDir, err := h.state.prepare(c.id)
 	if err != nil {
 		return nil, err
 	}
 	if learned.socket {
-		b.runDir = runDir
-		if err := h.state.give(b.id, learned.serverUID); err != nil {
+		c.runDir = runDir
+		if err := h.state.give(c.id, learned.serverUID); err != nil {
 			return nil, err
 		}
 	}
-	if err := h.pickUserID(ctx, spec, b.id, &n); err != nil {
+	if err := h.pickUserID(ctx, spec, c.id, &n); err != nil {
 		return nil, err
 	}
 	if err := h.state.addMounted(spec.Mounts); err != nil {
 		return nil, err
 	}
-	b.userID = n.UserID
-	if made, err = h.container(ctx, spec, b); err != nil {
+	c.userID = n.UserID
+	if made, err = h.container(ctx, spec, c); err != nil {
 		return made, err
 	}
-	if b.volume == "" {
-		h.config.Progress(b.id, sandbox.Creating, "the server to be copied")
+	if c.volume == "" {
+		h.config.Progress(c.id, sandbox.Creating, "the server to be copied")
 		if err := h.copyServer(ctx, made.Instance, binary); err != nil {
 			return made, err
 		}
@@ -248,12 +248,12 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, b creation) (made *
 		return made, err
 	}
 	n.Done = true
-	h.config.Progress(b.id, sandbox.Starting, "the note that it is done")
-	if err := h.state.save(b.id, n); err != nil {
+	h.config.Progress(c.id, sandbox.Starting, "the state file to be written")
+	if err := h.state.save(c.id, n); err != nil {
 		return made, err
 	}
 	made.State = sandbox.Ready
-	h.config.Progress(b.id, sandbox.Ready, "")
+	h.config.Progress(c.id, sandbox.Ready, "")
 	return made, nil
 }
 
@@ -290,10 +290,10 @@ func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 }
 
 // container makes the container and does not start it.
-func (h *Host) container(ctx context.Context, spec *sandbox.Spec, b creation) (*instance, error) {
-	config, host := plan(spec, b)
-	name := h.config.Prefix + b.id
-	h.config.Progress(b.id, sandbox.Creating, "the container "+name)
+func (h *Host) container(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
+	config, host := plan(spec, c)
+	name := h.config.Prefix + c.id
+	h.config.Progress(c.id, sandbox.Creating, "the container "+name)
 	response, err := h.createContainer(ctx, config, host, name)
 	switch {
 	case isConflict(err):

@@ -34,7 +34,7 @@ func dialSocket(ctx context.Context, dir string, serverUID int) (net.Conn, error
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return nil, fmt.Errorf("%s: %w: it is no socket but of type %#o", path, ErrUnsafeSocket, stat.Mode&unix.S_IFMT)
+		return nil, fmt.Errorf("%s: %w: not a socket (type %#o)", path, ErrUnsafeSocket, stat.Mode&unix.S_IFMT)
 	case int(stat.Uid) != serverUID:
 		return nil, fmt.Errorf("%s: %w: it belongs to user %d and the server is %d", path, ErrUnsafeSocket, stat.Uid, serverUID)
 	}

@@ -197,7 +197,7 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	case h.config.Transport == "port":
 		learned.socket = false
 	case h.config.Transport == "socket" && !learned.socket:
-		return nil, fmt.Errorf("a socket was asked for, and cannot be had with the engine at hand: it must run on this Linux host, and this program as root or as the user of a rootless engine")
+		return nil, fmt.Errorf("this engine does not support a socket: it must run on this Linux host, and this program as root or as the user of a rootless engine")
 	}
 	h.facts = learned
 	return learned, nil

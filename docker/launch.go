@@ -20,7 +20,7 @@ import (
 )
 
 // launch starts the container and returns when a command ran in its shell.
-func (h *Host) launch(ctx context.Context, s *instance, n note) error {
+func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 	limit := fmt.Errorf("nothing after %v", h.config.ReadyTimeout)
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, h.config.ReadyTimeout, limit)
 	defer cancelTimeout()
@@ -158,9 +158,9 @@ func (h *Host) uncheckable(ctx context.Context, held *heldMounts) error {
 	return nil
 }
 
-// claim is what the server is told: what the note says, or else what the
+// claim is what the server is told: what the state file says, or else what the
 // sandbox was created with.
-func (n note) claim(s *instance, now time.Time) sandbox.Claim {
+func (n stateFile) claim(s *instance, now time.Time) sandbox.Claim {
 	c := sandbox.Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: cmp.Or(n.Idle, s.IdleLimit)}
 	deadline := cmp.Or(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {

@@ -91,21 +91,21 @@ type creation struct {
 
 // plan turns a completed specification into what the engine wants to know. It
 // looks at nothing else.
-func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig) {
+func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image:       s.Image,
 		User:        "0:0", // whatever the image says; commands run as s.User
-		Hostname:    b.id,
+		Hostname:    c.id,
 		Entrypoint:  []string{insideServer},
-		Cmd:         arguments(s, b),
-		Labels:      labels(s, b),
+		Cmd:         arguments(s, c),
+		Labels:      labels(s, c),
 		WorkingDir:  "/",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}
 	cpus := s.CPUs
-	if b.cpus > 0 { // the engine refuses a limit beyond it, which is met anyway
-		cpus = min(cpus, float64(b.cpus))
+	if c.cpus > 0 { // the engine refuses a limit beyond it, which is met anyway
+		cpus = min(cpus, float64(c.cpus))
 	}
 	memory := s.Memory
 	useInit := true
@@ -128,7 +128,7 @@ func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig
 			PidsLimit: &pids,
 			Ulimits:   []*container.Ulimit{{Name: "nofile", Soft: s.OpenFiles, Hard: s.OpenFiles}},
 		},
-		Mounts: mounts(s, b),
+		Mounts: mounts(s, c),
 	}
 	switch {
 	case gainsPrivileges(s.SecurityOpts):
@@ -139,8 +139,8 @@ func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig
 	if s.AllowRoot {
 		host.CapAdd = append(slices.Clone(host.CapAdd), installCapability)
 	}
-	unownedMemory(s, host, !b.remapped)
-	if b.runDir == "" {
+	unownedMemory(s, host, !c.remapped)
+	if c.runDir == "" {
 		config.ExposedPorts = nat.PortSet{insidePort: {}}
 		host.PortBindings = nat.PortMap{insidePort: {{HostIP: "127.0.0.1"}}} // the engine chooses the port
 	}
@@ -150,24 +150,24 @@ func plan(s *sandbox.Spec, b creation) (*container.Config, *container.HostConfig
 // unclaimedTime is longer than a caller that is alive takes to claim what it started.
 const unclaimedTime = 10 * time.Minute
 
-func arguments(s *sandbox.Spec, b creation) []string {
+func arguments(s *sandbox.Spec, c creation) []string {
 	addr := "unix:" + insideSocket
-	if b.runDir == "" {
+	if c.runDir == "" {
 		addr = "0.0.0.0:" + strings.TrimSuffix(insidePort, "/tcp")
 	}
 	// Other containers of its network reach a port too. Only the hash is where
 	// other users of the engine can see it.
-	ticket := sha256.Sum256([]byte(b.ticket))
-	ttl, idle := limits(s, b)
-	if b.pool == "" { // until the claim, which brings the sandbox's own: its creator may die before
+	ticket := sha256.Sum256([]byte(c.ticket))
+	ttl, idle := limits(s, c)
+	if c.pool == "" { // until the claim, which brings the sandbox's own: its creator may die before
 		ttl = unclaimedTime
 	}
 	args := []string{
 		"--addr", addr, "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(b.userID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
+		"--username", s.User, "--user-id", strconv.Itoa(c.userID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
 		"--ttl", ttl.String(),
 	}
-	if b.runDir != "" && len(s.Mounts) > 0 { // see Host.start
+	if c.runDir != "" && len(s.Mounts) > 0 { // see Host.start
 		args = append(args, "--start-fifo", insideStart)
 	}
 	if idle > 0 {
@@ -181,8 +181,8 @@ func arguments(s *sandbox.Spec, b creation) []string {
 
 // limits are those that a sandbox is created with. What waits in a pool gets its
 // owner's limits with the claim.
-func limits(s *sandbox.Spec, b creation) (ttl, idle time.Duration) {
-	if b.pool != "" {
+func limits(s *sandbox.Spec, c creation) (ttl, idle time.Duration) {
+	if c.pool != "" {
 		return sandbox.PoolAge, 0
 	}
 	return s.TTL, s.Idle
@@ -190,25 +190,25 @@ func limits(s *sandbox.Spec, b creation) (ttl, idle time.Duration) {
 
 // labels sets every label of Actiond, also the empty ones: otherwise one that the
 // image carries would count.
-func labels(s *sandbox.Spec, b creation) map[string]string {
+func labels(s *sandbox.Spec, c creation) map[string]string {
 	all := maps.Clone(s.Labels)
 	if all == nil {
 		all = map[string]string{}
 	}
 	maps.Copy(all, map[string]string{
-		labelManaged: "sandbox", labelID: b.id, labelName: cmp.Or(b.name, b.id), labelOwner: s.Owner,
-		labelSpec: s.Hash(), labelController: b.controller, labelCreated: b.created.UTC().Format(time.RFC3339),
-		labelDeadline: "", labelIdle: "", labelPool: b.pool, labelTransport: "socket",
-		labelUser: s.User + ":" + strconv.Itoa(b.userID), labelBinary: b.binary, labelAllowRoot: "",
+		labelManaged: "sandbox", labelID: c.id, labelName: cmp.Or(c.name, c.id), labelOwner: s.Owner,
+		labelSpec: s.Hash(), labelController: c.controller, labelCreated: c.created.UTC().Format(time.RFC3339),
+		labelDeadline: "", labelIdle: "", labelPool: c.pool, labelTransport: "socket",
+		labelUser: s.User + ":" + strconv.Itoa(c.userID), labelBinary: c.binary, labelAllowRoot: "",
 	})
-	ttl, idle := limits(s, b)
+	ttl, idle := limits(s, c)
 	if ttl > 0 {
-		all[labelDeadline] = b.created.Add(ttl).UTC().Format(time.RFC3339)
+		all[labelDeadline] = c.created.Add(ttl).UTC().Format(time.RFC3339)
 	}
 	if idle > 0 {
 		all[labelIdle] = idle.String()
 	}
-	if b.runDir == "" {
+	if c.runDir == "" {
 		all[labelTransport] = "port"
 	}
 	if s.AllowRoot {
@@ -217,19 +217,19 @@ func labels(s *sandbox.Spec, b creation) map[string]string {
 	return all
 }
 
-func mounts(s *sandbox.Spec, b creation) []mount.Mount {
+func mounts(s *sandbox.Spec, c creation) []mount.Mount {
 	var all []mount.Mount
-	if b.volume != "" {
+	if c.volume != "" {
 		all = append(all, mount.Mount{
-			Type: mount.TypeVolume, Source: b.volume, Target: insideBin, ReadOnly: true,
+			Type: mount.TypeVolume, Source: c.volume, Target: insideBin, ReadOnly: true,
 			VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 		})
 	}
-	if b.terminals && plainRuntime(s.Runtime) {
+	if c.terminals && plainRuntime(s.Runtime) {
 		all = append(all, terminals())
 	}
-	if b.runDir != "" {
-		all = append(all, bind(b.runDir, insideRun, false))
+	if c.runDir != "" {
+		all = append(all, bind(c.runDir, insideRun, false))
 	}
 	for _, m := range s.Mounts {
 		all = append(all, bind(m.Source, m.Target, m.ReadOnly))

@@ -67,7 +67,7 @@ func (h *Host) Claim(ctx context.Context, spec sandbox.Spec, from []*sandbox.San
 	return nil, false, nil
 }
 
-// take claims s and gives it the id. The note is written before the server
+// take claims s and gives it the id. The state file is written before the server
 // is asked, and the name changed after it answered: a controller that dies in
 // between leaves a sandbox that is in the pool and claimed, and Prune removes
 // it. One that could not be claimed after all is removed too: its owner is not
@@ -95,7 +95,7 @@ func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spe
 	if spec.TTL > 0 {
 		n.Deadline = time.Now().Add(spec.TTL)
 	}
-	h.config.Progress(s.ID, sandbox.Ready, "the note of the claim")
+	h.config.Progress(s.ID, sandbox.Ready, "the state file of the claim")
 	if err := h.state.save(s.origin, n); err != nil {
 		return false, err
 	}
@@ -108,7 +108,7 @@ func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spe
 	return true, nil
 }
 
-func (h *Host) bind(ctx context.Context, s *instance, n note, id string) error {
+func (h *Host) bind(ctx context.Context, s *instance, n stateFile, id string) error {
 	h.config.Progress(s.ID, sandbox.Ready, "claiming it")
 	if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
 		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)

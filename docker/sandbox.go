@@ -84,12 +84,12 @@ func (h *Host) sandbox(name, containerID, image string, labels map[string]string
 	return s, true
 }
 
-// settle adds what the note says to what the labels say. A note that cannot be
+// settle adds what the state file says to what the labels say. A state file that cannot be
 // read does not stop clients from listing or removing sandboxes.
 func (s *instance) settle(state string) {
 	n, err := s.host.state.load(s.origin)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.host.config.Logger.Warn("cannot read the note of a sandbox", "sandbox", s.ID, "error", err)
+		s.host.config.Logger.Warn("cannot read the state file of a sandbox", "sandbox", s.ID, "error", err)
 	}
 	s.Name, s.Owner = cmp.Or(n.Name, s.Name), cmp.Or(n.Owner, s.Owner)
 	s.Spec, s.IdleLimit = cmp.Or(n.Spec, s.Spec), cmp.Or(n.Idle, s.IdleLimit)
@@ -262,7 +262,7 @@ func (h *Host) Start(ctx context.Context, box *sandbox.Sandbox) error {
 
 // relaunch starts a finished sandbox anew. One that was stopped and does not come
 // to life is stopped again.
-func (h *Host) relaunch(ctx context.Context, s *instance, n note) error {
+func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 	stopped := s.State == sandbox.Stopped // launch may look again
 	err := h.launch(ctx, s, n)
 	if err == nil || !stopped {
@@ -311,7 +311,7 @@ func (h *Host) Renew(ctx context.Context, box *sandbox.Sandbox, deadline time.Ti
 	if !deadline.IsZero() {
 		n.Deadline, ttl = deadline, max(time.Until(deadline), time.Second)
 	}
-	// The server first: otherwise the note would be wrong when this fails.
+	// The server first: otherwise the state file would be wrong when this fails.
 	if err := h.tellDeadline(ctx, s, n.Key, ttl); err != nil {
 		return fmt.Errorf("renewing sandbox %s: %w", s.ID, err)
 	}

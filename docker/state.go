@@ -108,9 +108,9 @@ func (s *stateDir) writeThrough(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// note is what a controller keeps of a sandbox that must not stand in labels,
-// or changes.
-type note struct {
+// stateFile is the record that a controller keeps of a sandbox: secrets, which must not be in labels, and values
+// that change.
+type stateFile struct {
 	Ticket   string            `json:"ticket,omitempty"` // for its claim
 	Key      string            `json:"key,omitempty"`
 	Owner    string            `json:"owner,omitempty"`
@@ -171,7 +171,7 @@ func (s *stateDir) remove(id string) error {
 	return nil
 }
 
-func (s *stateDir) save(id string, n note) error {
+func (s *stateDir) save(id string, n stateFile) error {
 	data, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -179,9 +179,9 @@ func (s *stateDir) save(id string, n note) error {
 	return s.write(path.Join("sandboxes", id, "claim"), data)
 }
 
-// load is the note of a sandbox; it fails with fs.ErrNotExist if there is no note.
-func (s *stateDir) load(id string) (note, error) {
-	var n note
+// load is the state file of a sandbox; it fails with fs.ErrNotExist if there is no state file.
+func (s *stateDir) load(id string) (stateFile, error) {
+	var n stateFile
 	data, err := s.root.ReadFile(path.Join("sandboxes", id, "claim"))
 	if err != nil {
 		return n, err

@@ -49,10 +49,10 @@ func (r IDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) 
 var noUsers = map[int]bool{65534: true, 65535: true}
 
 // pickUserID notes the user id of a sandbox that is about to be made and saves the
-// note. The kernel counts inotify instances, pipe buffers and message queues for
+// state file. The kernel counts inotify instances, pipe buffers and message queues for
 // each user id, whatever the container, so a sandbox whose id nothing else decides
 // gets one that no other sandbox of the engine has.
-func (h *Host) pickUserID(ctx context.Context, spec *sandbox.Spec, id string, n *note) error {
+func (h *Host) pickUserID(ctx context.Context, spec *sandbox.Spec, id string, n *stateFile) error {
 	n.UserID = spec.UserID
 	if spec.UserID != 0 || spec.User == "root" {
 		return h.state.save(id, *n)
@@ -119,7 +119,7 @@ func (h *Host) usedUserIDs(ctx context.Context) (map[int]int, error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // its creation has not come so far
 		case err != nil: // torn by a crash of the host; Prune removes it
-			h.config.Logger.WarnContext(ctx, "cannot read the note of a sandbox that has no container", "sandbox", id, "error", err)
+			h.config.Logger.WarnContext(ctx, "cannot read the state file of a sandbox that has no container", "sandbox", id, "error", err)
 		default:
 			used[n.UserID]++
 		}

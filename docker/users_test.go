@@ -103,7 +103,7 @@ func TestUserIDsOfOthers(t *testing.T) {
 	}
 }
 
-// A note that a crash of the host tore stops no creation.
+// A state file that a crash of the host tore stops no creation.
 func TestUserIDsBesideTornNote(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -120,7 +120,7 @@ func TestUserIDsBesideTornNote(t *testing.T) {
 	}
 }
 
-// A sandbox whose note cannot be read is listed and can be removed, and keeps no
+// A sandbox whose state file cannot be read is listed and can be removed, and keeps no
 // other from being made, listed or pruned.
 func TestTornNote(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestTornNote(t *testing.T) {
 	}
 	// Whether its creation is complete is unknown, so only Delete removes it.
 	if removed, err := h.Prune(t.Context(), false); err == nil || len(removed) != 0 {
-		t.Errorf("Prune: got %v, %v, want the note's error", removed, err)
+		t.Errorf("Prune: got %v, %v, want the state file's error", removed, err)
 	}
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "i", Key: "torn"}); err == nil {
 		t.Error("its key gave a sandbox")
