@@ -104,8 +104,8 @@ func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, c creation) 
 	}
 }
 
-// The engine goes on with what a creator who died has asked for: for some tenths
-// of a second the name is taken by a container that cannot be seen yet.
+// The engine finishes the creation of a client that died: for some tenths of a second
+// a container that cannot be seen yet has the name.
 const (
 	createTries = 20
 	createPause = 100 * time.Millisecond
@@ -114,8 +114,8 @@ const (
 // errTaken: the engine has a container of the name already.
 var errTaken = fmt.Errorf("%w: the engine has a container of this name already", sandbox.ErrConflict)
 
-// existing gives the sandbox of that id, brought to life, or nothing. What a
-// creator who died left half done is removed.
+// existing returns the sandbox of that id, running, or nil. The unfinished one of a
+// creator that died is removed.
 func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*instance, error) {
 	name := h.config.Prefix + id
 	info, err := safely(ctx, "looking for container "+name, func() (container.InspectResponse, error) {
@@ -271,14 +271,14 @@ func (h *Host) delivery(ctx context.Context, binary server, image string) (volum
 	return "", nil
 }
 
-// undo removes what a failed creation left.
+// undo removes the container and the directory of a failed creation.
 func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 	target := h.config.Prefix + id
 	if made != nil {
 		target = made.Instance
 	} else if info, err := h.engine.ContainerInspect(context.WithoutCancel(ctx), target); err == nil {
-		// The engine may have made it although its answer did not arrive. What
-		// squats the name stays.
+		// The engine may have made it although its answer did not arrive. A container of
+		// another owner with this name stays.
 		if _, ours := h.sandbox(info.Name, info.ID, "", info.Config.Labels); !ours {
 			return h.state.remove(id)
 		}
@@ -317,9 +317,9 @@ func (h *Host) container(ctx context.Context, spec *sandbox.Spec, c creation) (*
 // second.
 const createTime = time.Minute
 
-// createContainer lets the engine make a container. Once asked it makes it, also
-// for a caller who hangs up, and after everybody looked for what to undo. So the
-// answer is waited for, even if ctx ends meanwhile.
+// createContainer has the engine make a container. The engine makes it even if the
+// client hangs up, and possibly after undo has looked for it. So the answer is waited
+// for, even if ctx ends meanwhile.
 func (h *Host) createContainer(ctx context.Context, config *container.Config, host *container.HostConfig, name string) (container.CreateResponse, error) {
 	if ctx.Err() != nil {
 		return container.CreateResponse{}, context.Cause(ctx)
@@ -359,7 +359,7 @@ func (h *Host) image(ctx context.Context, spec *sandbox.Spec) (arch string, err 
 	case err != nil && !absent:
 		return "", err
 	case absent && spec.Pull == sandbox.PullNever:
-		return "", fmt.Errorf("%w: %s is not on this host, and it is not to be pulled", sandbox.ErrNoImage, spec.Image)
+		return "", fmt.Errorf("%w: %s is not on this host, and pull is \"never\"", sandbox.ErrNoImage, spec.Image)
 	case absent || spec.Pull == sandbox.PullAlways:
 		if err := h.pull(ctx, spec.Image, absent); err != nil {
 			return "", err

@@ -112,7 +112,7 @@ func unreachable(err error) bool {
 
 func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
 
-// isInvalid tells whether the engine refused what it was asked for.
+// isInvalid reports whether the engine refused the request as invalid.
 func isInvalid(err error) bool { return cerrdefs.IsInvalidArgument(err) }
 
 func isConflict(err error) bool { return cerrdefs.IsConflict(err) }

@@ -101,7 +101,7 @@ var (
 	_ sandbox.Warmer       = (*Host)(nil)
 )
 
-// facts are what had to be asked of the engine.
+// facts are properties of the engine, which were asked of it.
 type facts struct {
 	local     bool // the engine mounts directories of this host
 	socket    bool // and a socket in one can be reached
@@ -176,7 +176,7 @@ func (h *Host) info(ctx context.Context) (system.Info, error) {
 	return safely(ctx, "asking the engine about itself", func() (system.Info, error) { return h.engine.Info(ctx) })
 }
 
-// learn asks the engine once for what decides how sandboxes are reached.
+// learn asks the engine once for the facts that decide how sandboxes are reached.
 func (h *Host) learn(ctx context.Context) (*facts, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,7 +218,7 @@ func remapped(info system.Info) bool {
 	})
 }
 
-// serverUID is what uid 0 of a container is outside.
+// serverUID is the user id on this host of uid 0 in a container.
 func serverUID(info system.Info) int {
 	for _, option := range info.SecurityOptions {
 		switch {

@@ -100,7 +100,7 @@ func when(text string) time.Time {
 	return t
 }
 
-// EngineInfo is what the engine tells about itself and its machine.
+// EngineInfo describes the engine and its machine, as the engine reports them.
 type EngineInfo struct {
 	Version, Kernel, System, Arch string
 	StorageDriver, CgroupVersion  string
@@ -113,7 +113,7 @@ type EngineInfo struct {
 	Shared []Finding
 }
 
-// Finding is something about the engine that takes away from what is promised.
+// Finding is a property of the engine by which a promise does not hold.
 type Finding struct {
 	What string // is so
 	So   string // what follows, and what to do

@@ -144,21 +144,21 @@ func (h *Host) checkMounts(ctx context.Context, s *instance, held *heldMounts, s
 	return h.uncheckable(ctx, held)
 }
 
-// uncheckable refuses mounts below a directory that sandboxes can write, where
-// nothing tells what the engine mounts in the end.
+// uncheckable refuses mounts below a directory that sandboxes can write, where the
+// engine's mounts cannot be compared.
 func (h *Host) uncheckable(ctx context.Context, held *heldMounts) error {
 	dirs, err := h.agentDirs(ctx)
 	if err != nil {
 		return err
 	}
 	if source, dir := held.below(dirs); source != "" {
-		return sandbox.Invalid("mount %s lies in %s, which a sandbox can change, and what the engine mounts cannot be checked here: run this program as root, or mount %s itself",
+		return sandbox.Invalid("mount %s lies in %s, which a sandbox can change, and the engine's mounts cannot be checked here: run this program as root, or mount %s itself",
 			source, dir, dir)
 	}
 	return nil
 }
 
-// claim is what the server is told: what the state file says, or else what the
+// claim is the claim of the server: the values of the state file, or else those that the
 // sandbox was created with.
 func (n stateFile) claim(s *instance, now time.Time) sandbox.Claim {
 	c := sandbox.Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: cmp.Or(n.Idle, s.IdleLimit)}

@@ -14,7 +14,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Where things stand inside a sandbox.
+// Paths inside a sandbox.
 const (
 	insideRun    = "/run/actiond"      // the socket
 	insideSocket = insideRun + "/sock" // and its name
@@ -70,7 +70,7 @@ func secretIn(dir string) string {
 	return ""
 }
 
-// hostView is what mounts are judged against.
+// hostView holds the paths of this host that mounts are checked against.
 type hostView struct {
 	stateDir string   // of this package
 	homes    []string // home directories that hold secrets
@@ -124,7 +124,7 @@ func (v hostView) resolve(m sandbox.Mount, follow func(hostpath.Link) error) (so
 		return "", 0, sandbox.Invalid("mount %s: %s", m.Source, why)
 	}
 	if name := secretIn(source); name != "" {
-		return "", 0, sandbox.Invalid("mount %s: there is %s in it, which holds secrets", m.Source, name)
+		return "", 0, sandbox.Invalid("mount %s: it contains %s, which holds secrets", m.Source, name)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		uid = int(stat.Uid)

@@ -72,7 +72,7 @@ var sudoCapabilities = append(slices.Clone(rootCapabilities), "CAP_AUDIT_WRITE")
 // manager unpacks it, and no error says so.
 const installCapability = "CAP_FSETID"
 
-// creation is what a container is made from besides the specification.
+// creation holds the facts from which a container is made, besides the specification.
 type creation struct {
 	id, name   string // of the sandbox; its human name
 	key        string
@@ -89,7 +89,7 @@ type creation struct {
 	remapped   bool   // the engine maps users: uid 0 of the sandbox is another one outside
 }
 
-// plan turns a completed specification into what the engine wants to know. It
+// plan turns a completed specification into the engine's configuration. It
 // looks at nothing else.
 func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
@@ -293,8 +293,8 @@ func gainsPrivileges(securityOpts []string) bool {
 	})
 }
 
-// Protection says in sentences what protects the host from a sandbox of this
-// specification differently from the defaults: what is lost and what is gained.
+// Protection lists the protections of the host that a sandbox of this specification
+// loses and gains against the defaults, as sentences.
 func Protection(s sandbox.Spec) (lost, gained []string) {
 	for _, opt := range s.SecurityOpts {
 		switch kind, value := splitOpt(opt); {

@@ -18,9 +18,9 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Prune completes or removes what controllers left that died while they created or
-// claimed a sandbox, and removes sandboxes whose time is up. Afterwards each creation
-// has left exactly one sandbox or none. It leaves alone what another caller works on,
+// Prune completes or removes the unfinished sandboxes of controllers that died while they
+// created or claimed one, and removes sandboxes whose time is up. Afterwards each creation
+// has left exactly one sandbox or none. It skips sandboxes whose lock another caller holds,
 // and the containers of other controllers. With dryRun it only reports. If something
 // cannot be removed, it goes on with the rest.
 func (h *Host) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error) {

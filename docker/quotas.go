@@ -12,8 +12,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// sharedQuotas says what of a host's kernel the sandboxes share although each has
-// its limits, and what to do about it. users counts the sandboxes of each user id,
+// sharedQuotas returns findings about resources of the host's kernel that sandboxes share
+// although each has its limits. users counts the sandboxes of each user id,
 // and sysctls is /proc/sys.
 func sharedQuotas(learned *facts, users map[int]int, sysctls string) []Finding {
 	return slices.Concat(sharedTerminals(learned, sysctls), sharedUserIDs(learned, users, sysctls), sharedFiles(sysctls))
@@ -33,7 +33,7 @@ func sharedTerminals(learned *facts, sysctls string) []Finding {
 		"a sandbox has at most %d: raise kernel.pty.max where there are more than %d sandboxes", maxTerminals, max(0, total-reserve)/maxTerminals)}}
 }
 
-// sharedUserIDs is about what the kernel counts for each user id.
+// sharedUserIDs is the finding about resources that the kernel counts for each user id.
 func sharedUserIDs(learned *facts, users map[int]int, sysctls string) []Finding {
 	quotas := "inotify instances"
 	if n := sysctl(sysctls, "fs/inotify/max_user_instances"); n > 0 {

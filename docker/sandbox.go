@@ -28,7 +28,7 @@ type instance struct {
 	port      uint16
 }
 
-// own returns what the host keeps of a sandbox. It fails with ErrNotFound for one
+// own returns the instance of a sandbox. It fails with ErrNotFound for one
 // that this package did not return.
 func (h *Host) own(s *sandbox.Sandbox) (*instance, error) {
 	of, ok := s.Access.(*instance)
@@ -84,7 +84,7 @@ func (h *Host) sandbox(name, containerID, image string, labels map[string]string
 	return s, true
 }
 
-// settle adds what the state file says to what the labels say. A state file that cannot be
+// settle completes the facts of the labels by those of the state file. A state file that cannot be
 // read does not stop clients from listing or removing sandboxes.
 func (s *instance) settle(state string) {
 	n, err := s.host.state.load(s.origin)
@@ -213,8 +213,8 @@ func (s *instance) status(ctx context.Context) (sandbox.Status, error) {
 	return s.host.config.Agent.Status(ctx, s.Dial, key)
 }
 
-// Delete removes the sandbox and what belongs to it, whatever state it is in.
-// That it is gone already is fine.
+// Delete removes the sandbox with its container and its directory, in any state. It
+// succeeds if the sandbox is already gone.
 func (h *Host) Delete(ctx context.Context, box *sandbox.Sandbox) error {
 	s, unlock, err := h.lock(ctx, box)
 	if err != nil {
@@ -225,7 +225,7 @@ func (h *Host) Delete(ctx context.Context, box *sandbox.Sandbox) error {
 }
 
 // destroy is Delete with the lock held. The directory goes last: as long as it
-// is there, a reconciliation finds what is left.
+// exists, Prune finds the rest.
 func (h *Host) destroy(ctx context.Context, s *instance) error {
 	if err := h.discard(ctx, s.Instance); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (h *Host) filled(ctx context.Context, name string) (bool, error) {
 var errFilling = errors.New("another process fills the volume")
 
 // fill puts the server into the volume by way of a container that is never
-// started, and checks what arrived. It fails with errFilling while another
+// started, and reads it back to check it. It fails with errFilling while another
 // process does so.
 func (h *Host) fill(ctx context.Context, name string, s server, image string) (err error) {
 	config := &container.Config{
@@ -244,8 +244,8 @@ func (h *Host) awaitFiller(ctx context.Context, name string) error {
 	}
 }
 
-// discard removes a container with its own volumes, even if the caller has
-// given up. That it is gone already is fine.
+// discard removes a container with its own volumes, even if ctx is over. It succeeds
+// if the container is already gone.
 func (h *Host) discard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

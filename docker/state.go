@@ -129,8 +129,8 @@ type stateFile struct {
 var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // prepare makes the directory of a sandbox and the empty one that is mounted
-// into it. It returns the path of the latter. What an earlier sandbox of that
-// id left is gone.
+// into it. It returns the path of the latter. It removes the directory of an earlier
+// sandbox of that id.
 func (s *stateDir) prepare(id string) (string, error) {
 	if err := s.remove(id); err != nil {
 		return "", err
@@ -187,7 +187,7 @@ func (s *stateDir) load(id string) (stateFile, error) {
 		return n, err
 	}
 	if err := json.Unmarshal(data, &n); err != nil {
-		return n, fmt.Errorf("reading the key of sandbox %s: %w", id, err)
+		return n, fmt.Errorf("reading the state file of sandbox %s: %w", id, err)
 	}
 	return n, nil
 }

@@ -37,7 +37,7 @@ func readReport(report io.Reader, each func(jsonmessage.JSONMessage)) error {
 	}
 }
 
-// pullProgress adds up what the layers of a pull report, and tells the sum.
+// pullProgress reports the sum of the progress of a pull's layers.
 func pullProgress(tell func(status string, done, total int64)) func(jsonmessage.JSONMessage) {
 	type layer struct{ done, total int64 }
 	layers := map[string]layer{}
@@ -55,8 +55,8 @@ func pullProgress(tell func(status string, done, total int64)) func(jsonmessage.
 	}
 }
 
-// Logs writes what the server of the sandbox logged, and with Follow what it
-// will, until ctx or the sandbox ends.
+// Logs writes the log of the sandbox's server, and with Follow continues until ctx
+// or the sandbox ends.
 func (h *Host) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOptions, stdout, stderr io.Writer) error {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: o.Follow, Timestamps: o.Timestamps}
 	if o.Tail > 0 {
@@ -74,8 +74,8 @@ func (h *Host) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOption
 	return engineError(ctx, "reading the log of sandbox "+s.ID, err)
 }
 
-// Events tells each what happens to this controller's sandboxes from now on,
-// until ctx ends or each returns an error, which is passed on.
+// Events calls each with the events of this controller's sandboxes from now on,
+// until ctx ends or each returns an error, which it returns.
 func (h *Host) Events(ctx context.Context, each func(sandbox.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,9 +99,9 @@ func (h *Host) Events(ctx context.Context, each func(sandbox.Event) error) error
 	}
 }
 
-// Stats tells each about once a second what the sandbox uses, or once if stream
-// is false, until ctx or the sandbox ends or each returns an error, which is
-// passed on.
+// Stats calls each with the resource usage of the sandbox about once a second, or once
+// if stream is false, until ctx or the sandbox ends or each returns an error, which it
+// returns.
 func (h *Host) Stats(ctx context.Context, s *sandbox.Sandbox, stream bool, each func(sandbox.Stats) error) error {
 	what := "measuring sandbox " + s.ID
 	reader, err := h.engine.ContainerStats(ctx, s.Instance, stream)
