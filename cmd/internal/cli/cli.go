@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,10 +24,14 @@ import (
 )
 
 // program is what a command has of the world outside.
-type program struct{ platform.Platform }
+type program struct {
+	platform.Platform
+
+	terminal atomic.Pointer[ownTerminal] // which may be raw
+}
 
 func newProgram(s output.Streams) *program {
-	return &program{platform.Platform{Streams: s, Version: version("")}}
+	return &program{Platform: platform.Platform{Streams: s, Version: version("")}}
 }
 
 // Main carries out the command line of this process and returns the exit code.
@@ -35,14 +40,14 @@ func newProgram(s output.Streams) *program {
 func Main(release string, kubernetes platform.OpenCluster) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, endSignals...)
-	ctx := interruptible(signals, func() { signal.Stop(signals) }) // then another one ends the program at once
+	p := newProgram(output.Streams{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv})
+	ctx := interruptible(signals, func() { p.endBy(signals) })
 	// A reader that goes away is to be an error of a write, after which there is
 	// still time to clean up. The channel is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// What libraries log, net/http for one, may quote a sandbox. It is no part of
 	// what this program says.
 	log.SetOutput(io.Discard)
-	p := newProgram(output.Streams{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv})
 	p.Version, p.OpenCluster, p.Become = version(release), kubernetes, become
 	p.Caller = os.Getenv(platform.CallerVariable)
 	_ = os.Unsetenv(platform.CallerVariable) // not for the programs that this one starts
@@ -81,6 +86,18 @@ func interruptible(signals <-chan os.Signal, again func()) context.Context {
 		again()
 	}()
 	return ctx
+}
+
+// endBy has the next signal end the program at once, but not before the terminal is restored.
+func (p *program) endBy(signals <-chan os.Signal) {
+	select {
+	case <-signals: // came with the first
+	default:
+	}
+	last := <-signals
+	p.terminal.Load().restore()
+	signal.Reset(endSignals...)
+	_ = syscall.Kill(os.Getpid(), last.(syscall.Signal)) // all are
 }
 
 // interrupted returns the end of a command that failed with err after it was interrupted.

@@ -202,7 +202,7 @@ func (f *execFlags) line(words []string) string {
 }
 
 // perform runs a command in a sandbox, shows its output, and returns its exit code
-// as a *exitError unless that is 0.
+// as a [command.ExitError] unless that is 0.
 func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
 	if opts.user != "" && !s.AllowRoot {
 		return fmt.Errorf("sandbox %s was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one", s.Name)
@@ -212,111 +212,96 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		return err
 	}
 	defer c.Close()
-	if opts.session == "" {
-		return p.performProgram(ctx, c, s.Name, words, opts)
-	}
 	if input != nil {
 		if err := input.send(ctx, c, opts.inputDir); err != nil {
 			return err
 		}
 	}
-	session := opts.session
-	request := api.Request{Key: random.UUID7(), Action: api.RunAction{Command: opts.line(words), Blocking: true}, Session: session}
-	if opts.timeout > 0 {
-		request.Timeout = new(opts.timeout.Seconds())
+	stream := p.newStream(c, random.UUID7())
+	stream.feed, stream.timeout = opts.feed, opts.timeout
+	if opts.tty {
+		stream.tty = p.newTerminal(opts.feed, func(rows, cols int) error {
+			return c.Resize(ctx, stream.id, api.TTY{Rows: rows, Cols: cols})
+		})
 	}
+	request := opts.request(stream.id, words, stream.tty)
 	if opts.detach {
-		return p.startAction(ctx, c, request)
-	}
-	o, err := p.stream(ctx, c, request)
-	if err != nil {
-		if ctx.Err() != nil {
-			return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
-		}
-		if errors.Is(err, client.ErrCut) {
-			return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(s.Name, request.Key))
-		}
-		if command.ReaderLeft(err) {
-			interrupt(ctx, c, session)
+		id, err := c.Start(ctx, request)
+		if err == nil {
+			_, err = fmt.Fprintln(p.Stdout, id)
 		}
 		return err
 	}
-	run, ok := o.(api.RunObservation)
-	if input != nil && (!ok || run.Metadata.ExitCode < 0) { // it may not have begun, and then did not remove its input
-		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir) // the command's own end is the one to tell
+	o, err := stream.run(ctx, request)
+	if run, ok := o.(api.RunObservation); input != nil && err == nil && (!ok || run.Metadata.ExitCode < 0) {
+		// It may not have begun, and then did not remove its input. The command's own end is the one to report.
+		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir)
 	}
-	if !ok && ctx.Err() != nil {
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
-	}
-	if !ok {
-		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
-	}
-	if _, code := api.OutcomeOf(run); opts.timeout > 0 && code == api.CodeTimedOut {
-		interrupt(ctx, c, session)
-		return &command.ExitError{Code: command.ExitTimeout, Why: fmt.Sprintf("the command was not done after %v", opts.timeout)}
-	}
-	return runEnd(run)
+	return stream.end(ctx, s.Name, opts, o, err)
 }
 
-// startAction sends an action and prints its identity.
-func (p *program) startAction(ctx context.Context, c *client.Client, request api.Request) error {
-	id, err := c.Start(ctx, request)
-	if err == nil {
-		_, err = fmt.Fprintln(p.Stdout, id)
+// request is the action that runs a command: a program of its own, on the terminal if that is not nil,
+// or a command of a session.
+func (f *execFlags) request(id string, words []string, tty *ownTerminal) api.Request {
+	request := api.Request{Key: id, Session: f.session}
+	if f.session != "" {
+		request.Action = api.RunAction{Command: f.line(words), Blocking: true}
+		if f.timeout > 0 {
+			request.Timeout = new(f.timeout.Seconds())
+		}
+		return request
 	}
-	return err
-}
-
-// performProgram runs a command as a program without a persistent shell, and returns
-// its exit code as a *exitError unless that is 0.
-func (p *program) performProgram(ctx context.Context, c *client.Client, name string, words []string, opts execFlags) error {
-	a := api.ExecAction{Argv: words, Cwd: api.Directory(opts.workDir), Env: opts.variables, User: opts.user}
-	if opts.feed || opts.tty { // a terminal is its input too, also where nothing is typed
+	a := api.ExecAction{Argv: words, Cwd: api.Directory(f.workDir), Env: f.variables, User: f.user}
+	if f.feed || f.tty { // a terminal is its input too, also where nothing is typed
 		a.Stdin = api.StdinStream
 	}
-	request := api.Request{Key: random.UUID7()}
-	var tty *ownTerminal
-	if opts.tty {
-		tty = p.newTerminal(ctx, c, request.Key, opts.feed)
+	if tty != nil {
 		a.TTY, a.Env = new(tty.size.tty()), withTERM(a.Env)
 	}
-	if opts.detach {
-		a.KillAfter = opts.timeout.Seconds()
-		request.Action = a
-		return p.startAction(ctx, c, request)
-	}
-	late := make(chan struct{})
-	if opts.timeout > 0 {
-		request.Timeout = new((opts.timeout + cancelLimit + cutLimit).Seconds()) // where it cannot be killed
+	switch {
+	case f.detach:
+		a.KillAfter = f.timeout.Seconds()
+	case f.timeout > 0:
+		request.Timeout = new((f.timeout + cancelLimit + cutLimit).Seconds()) // where it cannot be killed
 	}
 	request.Action = a
-	o, err := p.streamProgram(ctx, c, request, opts, tty, late)
+	return request
+}
+
+// end returns how a command ended whose stream ended with o and err, as the end of exec in the sandbox name.
+func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o api.Observation, err error) error {
+	run, isRun := o.(api.RunObservation)
+	program, isProgram := o.(api.ExecObservation)
+	ended := isRun || isProgram
+	hint := followHint(name, s.id)
+	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
 	switch {
 	case errors.Is(err, errLeft) && opts.ephemeral:
-		_, _ = fmt.Fprintln(p.Stderr, "left; the command ends with its sandbox")
+		_, _ = fmt.Fprintln(s.p.Stderr, "left; the command ends with its sandbox")
 		return nil
 	case errors.Is(err, errLeft):
-		_, _ = fmt.Fprintf(p.Stderr, "left; the command goes on: 'runtimectl action follow %s %s'\n", name, request.Key)
+		_, _ = fmt.Fprintf(s.p.Stderr, "left; the command goes on: 'runtimectl action follow %s %s'\n", name, s.id)
 		return nil
-	}
-	ended, ok := o.(api.ExecObservation)
-	switch {
 	case errors.Is(err, errUnreached) && !opts.ephemeral:
-		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + followHint(name, request.Key)}
-	case !ok && ctx.Err() != nil: // it may have been cancelled before its start
+		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the command may go on: " + hint}
+	case ctx.Err() != nil && (err != nil || !ended): // it may have been cancelled before its start
 		return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted"}
 	case errors.Is(err, client.ErrCut) && !opts.ephemeral:
-		return fmt.Errorf("%w\nThe command may go on: %s", err, followHint(name, request.Key))
+		return fmt.Errorf("%w\nThe command may go on: %s", err, hint)
 	case err != nil:
 		return err
-	case !ok:
+	case !ended:
 		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
+	case isProgram && channel.Closed(s.late) && program.EndedBy != nil && *program.EndedBy == byCancel:
+		return &command.ExitError{Code: command.ExitTimeout, Why: why}
+	case isProgram:
+		return programEnd(program, why)
 	}
-	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
-	if channel.Closed(late) && ended.EndedBy != nil && *ended.EndedBy == byCancel {
+	if _, code := api.OutcomeOf(run); opts.timeout > 0 && code == api.CodeTimedOut {
+		pressCtrlC(ctx, s.c, opts.session)
 		return &command.ExitError{Code: command.ExitTimeout, Why: why}
 	}
-	return programEnd(ended, why)
+	return runEnd(run)
 }
 
 // followHint says how to go on with an action whose connection is lost.

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
-	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 )
@@ -26,15 +23,7 @@ does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.onAction(cmd.Context(), args, func(c *client.Client, id string) error {
-			terminal := &terminalOutput{out: p.Stdout}
-			o, err := c.Follow(cmd.Context(), id, func(o api.Output) error {
-				if o.Stream != "" {
-					return p.showProgram(o)
-				}
-				p.tellMissed(o)
-				return terminal.write(o.Data)
-			})
-			err = errors.Join(err, terminal.flush())
+			o, err := p.newStream(c, id).follow(cmd.Context())
 			if err != nil && cmd.Context().Err() != nil {
 				return &command.ExitError{Code: command.ExitInterrupted, Why: "interrupted; the action goes on"}
 			}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
@@ -59,7 +58,7 @@ terminal as it is, with all its escape sequences.`,
 			}
 			defer c.Close()
 			_, _ = fmt.Fprintf(p.Stderr, "note: %s leaves, and ends nothing\n", strings.Join(strings.Split(opts.keys, ","), " "))
-			if err := attach(cmd.Context(), c, s.Name, opts, leave, in, out); err != nil {
+			if err := p.attach(cmd.Context(), c, s.Name, opts, leave, in, out); err != nil {
 				return err
 			}
 			_, _ = fmt.Fprintf(p.Stderr, "left sandbox %s; 'runtimectl sh %s' comes back\n", s.Name, strings.Join(cmd.Flags().Args(), " "))
@@ -87,7 +86,7 @@ func (p *program) terminals() (in, out *os.File, err error) {
 
 // attach connects a terminal of this machine with one of a session until either
 // side ends it. The terminal is as it was then.
-func attach(ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File) (err error) {
+func (p *program) attach(ctx context.Context, c *client.Client, name string, opts shFlags, leave []byte, in, out *os.File) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	remote, err := c.NamedTerminal(ctx, opts.session, name, opts.readOnly)
@@ -95,22 +94,19 @@ func attach(ctx context.Context, c *client.Client, name string, opts shFlags, le
 		return err
 	}
 	defer func() { _ = remote.Close() }() // the session lives on in any case
-	before, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		return fmt.Errorf("making the terminal raw: %w", err)
-	}
-	defer func() {
-		_, _ = io.WriteString(out, resetTerminal)
-		err = errors.Join(err, term.Restore(int(in.Fd()), before))
-	}()
-	typed := &typing{in: in, size: &windowSize{}, detector: keys.Detector{Keys: leave}}
+	terminal := &ownTerminal{in: in, out: out, size: &windowSize{}, leave: leave}
 	to := io.Discard
 	if !opts.readOnly {
-		to, typed.size = remote, &windowSize{out: out, resize: remote.Resize}
-		stop := typed.size.follow(ctx)
-		defer stop()
+		to, terminal.size = remote, &windowSize{out: out, resize: remote.Resize}
+	}
+	p.terminal.Store(terminal)
+	defer func() { err = errors.Join(err, terminal.disconnect(true)) }()
+	typed, err := terminal.connect(ctx)
+	if err != nil {
+		return err
 	}
 	go func() { // ends with the program: a read of a terminal cannot be given up
+		defer terminal.restoreInPanic()
 		_, err := io.Copy(to, typed)
 		cancel(cmp.Or(err, io.EOF)) // EOF: the terminal is gone
 	}()

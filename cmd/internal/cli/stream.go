@@ -11,6 +11,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/local"
 )
@@ -31,90 +32,154 @@ const (
 // errUnreached reports that an interrupted program may go on.
 var errUnreached = errors.New("the request to cancel the command was not answered")
 
-// streamProgram sends an action and shows each stream of its program on ours. When ctx
-// is over, or the time of the options, which closes late, the program is cancelled, and what it
-// says to that is shown too. With the options' feed it reads our standard input, and with tty
-// it is on a terminal, to which ours passes what is typed.
-func (p *program) streamProgram(ctx context.Context, c *client.Client, request api.Request, opts execFlags, tty *ownTerminal, late chan struct{}) (api.Observation, error) {
+// An actionStream shows the output of one action on standard output and standard error, as it comes. It is
+// used once. run also sends the action, and connects its command with standard input, with the size of our
+// terminal, and with the signals that end this program.
+type actionStream struct {
+	p       *program
+	c       *client.Client
+	id      string        // of the action
+	feed    bool          // standard input is a program's
+	timeout time.Duration // after which a program is cancelled; 0: never
+	tty     *ownTerminal  // of a program; nil: it is not on one
+
+	session string         // of the action; "" for a program
+	text    terminalOutput // of the session
+	timer   *time.Timer    // cancels the program; nil: there is none
+	begun   chan struct{}  // closed when the program began,
+	late    chan struct{}  // after timeout,
+	over    chan struct{}  // and when the stream ended
+}
+
+func (p *program) newStream(c *client.Client, id string) *actionStream {
+	return &actionStream{
+		p: p, c: c, id: id, text: terminalOutput{out: p.Stdout},
+		begun: make(chan struct{}), late: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// run sends the action and shows its output. When ctx is over, or timeout has passed, the command is
+// interrupted, and its output until its end is shown too. It fails with errLeft where the keys that leave
+// were typed, and with errUnreached where the interrupt was not answered.
+func (s *actionStream) run(ctx context.Context, request api.Request) (api.Observation, error) {
+	s.session = request.Session
 	streaming, fail := context.WithCancelCause(context.WithoutCancel(ctx))
-	cancel := func() { fail(nil) }
-	defer cancel()
-	defer tty.restore()
-	begun, streamed, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	reached := true // the server by the request to cancel the program
-	var timer *time.Timer
+	defer fail(nil)
+	defer s.tty.restore()
+	reached, interrupted := true, make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		defer cancel()
-		if !channel.Closed(streamed) {
-			limited, end := context.WithTimeout(streaming, local.StopTime)
-			defer end()
-			if tty != nil && channel.Closed(begun) {
-				_ = c.Signal(limited, request.Key, "SIGHUP") // a shell ignores SIGINT
-			}
-			reached = cancelProgram(limited, c, request.Key, streamed)
+		defer close(interrupted)
+		defer fail(nil)
+		if !channel.Closed(s.over) {
+			reached = s.interrupt(streaming, s.over)
 		}
-		channel.ClosedWithin(streamed, cancelLimit) // the end of the program is on its way
+		limit := cancelLimit
+		if s.session != "" {
+			limit = interruptLimit
+		}
+		channel.ClosedWithin(s.over, limit) // the end of the command is on its way
 	})
-	input := p.Stdin
-	o, err := c.Stream(streaming, request, func(o api.Output) error {
-		if o.PID > 0 && !channel.Closed(begun) {
-			close(begun)
-			if opts.timeout > 0 {
-				timer = time.AfterFunc(opts.timeout, func() {
-					close(late)
-					cancelProgram(streaming, c, request.Key, streamed)
-				})
-			}
-			if tty != nil {
-				typed, err := tty.connect(streaming)
-				if err != nil {
-					return err
-				}
-				input = typed
-			}
-			if opts.feed {
-				go func() { // it is not waited for: a read cannot be ended, and this program ends
-					defer tty.restoreInPanic()
-					if err := c.Feed(streaming, request.Key, input); err != nil && streaming.Err() == nil {
-						fail(fmt.Errorf("giving the command standard input: %w", err))
-					}
-				}()
+	o, err := s.c.Stream(streaming, request, func(o api.Output) error {
+		if o.PID > 0 && !channel.Closed(s.begun) {
+			close(s.begun)
+			if err := s.connect(streaming, fail); err != nil {
+				return err
 			}
 		}
-		return p.showProgram(o)
+		return s.show(o)
 	})
-	close(streamed)
-	if timer != nil {
-		timer.Stop()
+	close(s.over)
+	if s.timer != nil {
+		s.timer.Stop()
 	}
 	if cause := context.Cause(streaming); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the input failed
 	}
 	if !stop() {
-		<-stopped
+		<-interrupted
 	}
-	err = errors.Join(err, tty.disconnect(err != nil))
-	if errors.Is(err, errLeft) {
-		return nil, errLeft
-	}
+	err = errors.Join(err, s.text.flush(), s.tty.disconnect(err != nil))
 	switch {
+	case errors.Is(err, errLeft):
+		return nil, errLeft
 	case err != nil && !reached:
 		err = fmt.Errorf("%w: %w", errUnreached, err)
-	case err != nil && channel.Closed(begun) && ctx.Err() == nil && !errors.Is(err, client.ErrCut): // our own output, or input, failed
-		limited, end := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
-		defer end()
-		cancelProgram(limited, c, request.Key, nil)
+	case err != nil && ctx.Err() == nil && s.brokeHere(err):
+		s.interrupt(context.WithoutCancel(ctx), nil)
 	}
 	return o, err
 }
 
-// showProgram writes what a program wrote to the same stream of ours.
-func (p *program) showProgram(o api.Output) error {
-	p.tellMissed(o)
-	out := p.Stdout
-	if o.Stream == api.StreamStderr {
-		out = p.Stderr
+// brokeHere reports whether err is that of our own output or input, without which the command must not go on.
+func (s *actionStream) brokeHere(err error) bool {
+	if s.session != "" {
+		return command.ReaderLeft(err)
+	}
+	return channel.Closed(s.begun) && !errors.Is(err, client.ErrCut)
+}
+
+// connect starts the timeout of a program that has begun, and connects it with our terminal and standard
+// input, until ctx is over. Where the input breaks, it calls fail.
+func (s *actionStream) connect(ctx context.Context, fail context.CancelCauseFunc) error {
+	if s.timeout > 0 {
+		s.timer = time.AfterFunc(s.timeout, func() {
+			close(s.late)
+			cancelAction(ctx, s.c, s.id, s.over)
+		})
+	}
+	input := s.p.Stdin
+	if s.tty != nil {
+		typed, err := s.tty.connect(ctx)
+		if err != nil {
+			return err
+		}
+		input = typed
+	}
+	if s.feed {
+		go func() { // it is not waited for: a read cannot be ended, and this program ends
+			defer s.tty.restoreInPanic()
+			if err := s.c.Feed(ctx, s.id, input); err != nil && ctx.Err() == nil {
+				fail(fmt.Errorf("giving the command standard input: %w", err))
+			}
+		}()
+	}
+	return nil
+}
+
+// interrupt ends the command, also one that waits for its turn: in a session by Ctrl-C, and a program by
+// cancelling its action. It returns whether the server was reached, which it tries until over is closed.
+func (s *actionStream) interrupt(ctx context.Context, over <-chan struct{}) (reached bool) {
+	if s.session != "" {
+		if !dequeue(ctx, s.c, s.id) {
+			pressCtrlC(ctx, s.c, s.session)
+		}
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, local.StopTime)
+	defer cancel()
+	if s.tty != nil && channel.Closed(s.begun) {
+		_ = s.c.Signal(ctx, s.id, "SIGHUP") // a shell ignores SIGINT
+	}
+	return cancelAction(ctx, s.c, s.id, over)
+}
+
+// follow shows the output of an action that was sent before, from its beginning until its end or that of ctx.
+func (s *actionStream) follow(ctx context.Context) (api.Observation, error) {
+	o, err := s.c.Follow(ctx, s.id, s.show)
+	return o, errors.Join(err, s.text.flush())
+}
+
+// show writes output of a session to standard output, and that of a program to the same stream of ours.
+func (s *actionStream) show(o api.Output) error {
+	if o.Missed > 0 {
+		s.p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
+	}
+	out := s.p.Stdout
+	switch o.Stream {
+	case "":
+		return s.text.write(o.Data)
+	case api.StreamStderr:
+		out = s.p.Stderr
 	}
 	if _, err := out.Write(o.Data); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
@@ -122,10 +187,10 @@ func (p *program) showProgram(o api.Output) error {
 	return nil
 }
 
-// cancelProgram cancels the action of a program and does not wait for its end. Where no answer comes, or the
+// cancelAction cancels an action and does not wait for its end. Where no answer comes, or the
 // action has not reached the server yet, it asks again until over is closed or ctx ends. It returns whether
 // the server was reached.
-func cancelProgram(ctx context.Context, c *client.Client, id string, over <-chan struct{}) (reached bool) {
+func cancelAction(ctx context.Context, c *client.Client, id string, over <-chan struct{}) (reached bool) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, local.StopTime)
 		_, err := c.Cancel(limited, id, 0)
@@ -150,39 +215,6 @@ func settled(err error) bool {
 	}
 	failed, answered := errors.AsType[*client.StatusError](err)
 	return answered && failed.Status != http.StatusNotFound && failed.Status != http.StatusTooManyRequests && failed.Status < http.StatusInternalServerError
-}
-
-// stream sends an action and shows its output as it comes. When ctx is over the
-// command is interrupted, and what it says to that is shown too.
-func (p *program) stream(ctx context.Context, c *client.Client, request api.Request) (api.Observation, error) {
-	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	pressed, streamed := make(chan struct{}), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(pressed)
-		if !dequeue(ctx, c, request.Key) {
-			interrupt(ctx, c, request.Session)
-		}
-		channel.ClosedWithin(streamed, interruptLimit) // the end of the command is on its way
-		cancel()
-	})
-	out := &terminalOutput{out: p.Stdout}
-	o, err := c.Stream(streaming, request, func(o api.Output) error {
-		p.tellMissed(o)
-		return out.write(o.Data)
-	})
-	close(streamed)
-	if !stop() {
-		<-pressed
-	}
-	return o, errors.Join(err, out.flush())
-}
-
-// tellMissed says how much output was lost before this.
-func (p *program) tellMissed(o api.Output) {
-	if o.Missed > 0 {
-		p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
-	}
 }
 
 // terminalOutput turns what came out of a terminal into what the command wrote:
@@ -236,9 +268,8 @@ func dequeue(ctx context.Context, c *client.Client, id string) bool {
 // interruptLimit is how long an interrupted command has to clean up.
 const interruptLimit = 2 * time.Second
 
-// interrupt presses Ctrl-C in a session and waits a moment for what comes of
-// it, even if ctx is over.
-func interrupt(ctx context.Context, c *client.Client, session string) {
+// pressCtrlC interrupts the command of a session and gives it a moment to end, even if ctx is over.
+func pressCtrlC(ctx context.Context, c *client.Client, session string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), local.StopTime)
 	defer cancel()
 	_, _ = c.Do(ctx, api.Request{ // the command may be over by now

@@ -15,40 +15,38 @@ import (
 	"golang.org/x/term"
 
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/keys"
-	"github.com/actiond/actiond/internal/channel"
 )
 
-// ownTerminal connects the terminal of a program with ours, which is raw meanwhile if the
-// program reads from it. A nil one does nothing.
+// ownTerminal connects our terminal with that of a program or a session in the sandbox. Ours is raw meanwhile
+// if that reads from it. A nil one does nothing.
 type ownTerminal struct {
-	in   *os.File // ours; nil where the program has no input
-	out  *os.File // ours; nil where standard output is none
-	size *windowSize
+	in    *os.File // ours; nil where the program has no input
+	out   *os.File // ours; nil where standard output is none
+	size  *windowSize
+	leave []byte // keys that end the connection
 
 	mu     sync.Mutex
 	before *term.State // of in while it is raw
-	stop   func()      // ends the goroutines
+	stop   func()      // ends the goroutine
 }
 
-// newTerminal prepares the terminal of a program. With input, standard input is a terminal.
-func (p *program) newTerminal(ctx context.Context, c *client.Client, id string, input bool) *ownTerminal {
-	t := &ownTerminal{stop: func() {}}
+// newTerminal prepares the terminal of a program, whose size resize changes. With input, standard input is a
+// terminal.
+func (p *program) newTerminal(input bool, resize func(rows, cols int) error) *ownTerminal {
+	t := &ownTerminal{size: &windowSize{resize: resize}, leave: leaveKeys, stop: func() {}}
 	in, isIn := terminalFile(p.Stdin)
 	out, isOut := terminalFile(p.Stdout)
 	if isIn && input {
 		t.in = in
 	}
-	t.size = &windowSize{resize: func(rows, cols int) error {
-		return c.Resize(ctx, id, api.TTY{Rows: rows, Cols: cols})
-	}}
 	switch {
 	case isOut:
 		t.out, t.size.out = out, out
 	case isIn:
 		t.size.out = in
 	}
+	p.terminal.Store(t)
 	return t
 }
 
@@ -67,56 +65,22 @@ func withTERM(variables map[string]string) map[string]string {
 	return with
 }
 
-// connect makes our terminal raw, tells the program its size as that changes until ctx is
+// connect makes our terminal raw, tells the other side its size as that changes until ctx is
 // over, and returns what is typed; all of that where there is one.
 func (t *ownTerminal) connect(ctx context.Context) (typed io.Reader, err error) {
-	stops := []func(){t.size.follow(ctx)}
-	t.stop = func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
+	t.stop = t.size.follow(ctx)
 	if t.in == nil {
 		return nil, nil //nolint:nilnil // nothing is typed
 	}
-	// A second signal ends this program at once, but not before the terminal is restored.
-	// The first one is the context's.
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, endSignals...)
-	over := make(chan struct{})
-	go func() {
-		select {
-		case <-signals:
-		case <-over:
-			return
-		}
-		if channel.ClosedWithin(over, sameSignal) {
-			return
-		}
-		select {
-		case <-signals: // came with the first
-		default:
-		}
-		var last os.Signal
-		select {
-		case last = <-signals:
-		case <-over:
-			return
-		}
-		t.restore()
-		signal.Reset(last)
-		_ = syscall.Kill(os.Getpid(), last.(syscall.Signal)) // all are
-	}()
-	stops = append(stops, func() { signal.Stop(signals); close(over) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.before, err = term.MakeRaw(int(t.in.Fd())); err != nil {
 		return nil, fmt.Errorf("making the terminal raw: %w", err)
 	}
-	return &typing{in: t.in, size: t.size, detector: keys.Detector{Keys: leaveKeys}}, nil
+	return &typing{in: t.in, size: t.size, detector: keys.Detector{Keys: t.leave}}, nil
 }
 
-// disconnect restores our terminal and waits for the goroutines. After cut, where the
+// disconnect restores our terminal and waits for the goroutine. After cut, where the
 // program may not have, it also ends what that began on the screen.
 func (t *ownTerminal) disconnect(cut bool) error {
 	if t == nil {
