@@ -29,9 +29,6 @@ var ErrFormat = errors.New("this is not a whole tar archive")
 // ErrFull reports that a file is larger than the free space.
 var ErrFull = errors.New("there is not enough space")
 
-// Owner is an account that files belong to.
-type Owner struct{ UID, GID int }
-
 // maxName bounds the names in archives, in bytes: PATH_MAX of Linux.
 const maxName = 4096
 

@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packer writes files into a tar archive, as those of one account. What is no
-// file, directory or link is left out, and so are set-uid bits.
+// Packer writes files into a tar archive, without their owners: they belong to the user that
+// unpacks them. It leaves out everything but files, directories and links, and set-uid bits.
 type Packer struct {
-	Out   *tar.Writer
-	Owner Owner
+	Out *tar.Writer
 	// LeftOut is told what is left out, and why. Default: nothing is.
 	LeftOut func(text string)
 	// As does file work with the rights of an account. Files keep their owners then, and
@@ -96,20 +95,13 @@ func (p *Packer) add(at *dirs, base, name string) error {
 	return named(name, err)
 }
 
-// header is what all members have.
-func (p *Packer) header(kind byte, name string, mode fs.FileMode, mtime time.Time, owner Owner) *tar.Header {
-	return &tar.Header{
-		Typeflag: kind, Name: name, Mode: int64(mode.Perm()), ModTime: mtime,
-		Uid: owner.UID, Gid: owner.GID, Format: tar.FormatPAX,
+// header returns the header of a member; stat is its file's, or nil.
+func (p *Packer) header(kind byte, name string, mode fs.FileMode, mtime time.Time, stat *unix.Stat_t) *tar.Header {
+	h := &tar.Header{Typeflag: kind, Name: name, Mode: int64(mode.Perm()), ModTime: mtime, Format: tar.FormatPAX}
+	if p.As != nil && stat != nil {
+		h.Uid, h.Gid = int(stat.Uid), int(stat.Gid)
 	}
-}
-
-// owner is the one that a file gets in the archive.
-func (p *Packer) owner(stat *unix.Stat_t) Owner {
-	if p.As == nil {
-		return p.Owner
-	}
-	return Owner{int(stat.Uid), int(stat.Gid)}
+	return h
 }
 
 func (p *Packer) symlink(dir *os.File, base, name string, stat *unix.Stat_t) error {
@@ -119,7 +111,7 @@ func (p *Packer) symlink(dir *os.File, base, name string, stat *unix.Stat_t) err
 	if err != nil {
 		return err
 	}
-	h := p.header(tar.TypeSymlink, name, 0o777, time.Unix(stat.Mtim.Unix()), p.owner(stat))
+	h := p.header(tar.TypeSymlink, name, 0o777, time.Unix(stat.Mtim.Unix()), stat)
 	h.Linkname = string(target[:n])
 	return p.Out.WriteHeader(h)
 }
@@ -142,7 +134,7 @@ func (p *Packer) directory(at *dirs, base, name string, stat *unix.Stat_t) error
 	if err != nil {
 		return named(name, err)
 	}
-	if err := p.Out.WriteHeader(p.header(tar.TypeDir, name+"/", info.Mode(), info.ModTime(), p.owner(stat))); err != nil {
+	if err := p.Out.WriteHeader(p.header(tar.TypeDir, name+"/", info.Mode(), info.ModTime(), stat)); err != nil {
 		return named(name, err)
 	}
 	if p.Exclude != nil && p.Exclude(f) {
@@ -212,7 +204,7 @@ func (p *Packer) file(dir *os.File, base, name string, stat *unix.Stat_t) error 
 		p.leaveOut(name + " is a file of the kernel")
 		return nil
 	}
-	h := p.header(tar.TypeReg, name, info.Mode(), info.ModTime(), p.owner(stat))
+	h := p.header(tar.TypeReg, name, info.Mode(), info.ModTime(), stat)
 	h.Size = info.Size()
 	if err := p.Out.WriteHeader(h); err != nil {
 		return err
@@ -245,7 +237,7 @@ func (p *Packer) Pass(archive io.Reader) error {
 			p.leaveOut(header.Name + " is neither file nor directory nor link")
 			continue
 		}
-		clean := p.header(header.Typeflag, header.Name, header.FileInfo().Mode(), header.ModTime, p.Owner)
+		clean := p.header(header.Typeflag, header.Name, header.FileInfo().Mode(), header.ModTime, nil)
 		clean.Linkname, clean.Size = header.Linkname, header.Size
 		if err := p.Out.WriteHeader(clean); err != nil {
 			return fmt.Errorf("passing %s on: %w", header.Name, err)
