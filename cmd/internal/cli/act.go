@@ -31,7 +31,7 @@ code of its command, 124 while that goes on, or 1.`,
   runtimectl act build --file edit.json -o yaml
   echo '{"action": "read", "args": {"path": "go.mod"}}' |
     runtimectl act build | jq -r .content`,
-		Args: command.Takes(1, 2),
+		Args: command.ArgRange(1, 2),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `FILE`")
 	format := output.AddFormat(c, "json", "yaml")

@@ -36,7 +36,7 @@ cells, tool calls and others. An ACTION is an identity, or the number that
 	return c
 }
 
-// actionCommands are what can be done with actions. list is the name of the first one.
+// actionCommands are the commands for actions. list is the name of the first one.
 func (p *program) actionCommands(list string) []*cobra.Command {
 	return []*cobra.Command{p.actions(list), p.follow(), p.output(), p.wait(), p.cancel()}
 }
@@ -53,7 +53,7 @@ An action is reserved while it waits for its turn, then running, then done; canc
 or refused if it did not run, and unknown if the server ended while it ran.`,
 		Example: `  runtimectl action ls build
   runtimectl action ls -o json --state running build | jq -r '.[].id'`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar(&filter.Session, "session", "", "list those of the session `NAME`")
@@ -89,7 +89,7 @@ action goes on.
 It exits with 0 when the action succeeded, and otherwise as 'act' does.`,
 		Example: `  runtimectl action wait build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
   runtimectl action wait -o json build "$id" | jq .observation`,
-		Args:              command.Takes(2, 2),
+		Args:              command.ArgRange(2, 2),
 		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
@@ -128,7 +128,7 @@ Ctrl-C, two seconds later SIGTERM, and two seconds after that SIGKILL; the shell
 session survives. A file that is being read or written is not cancelled (exit code
 5). An action that ended before stays as it is.`,
 		Example:           `  runtimectl action cancel build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44`,
-		Args:              command.Takes(2, 2),
+		Args:              command.ArgRange(2, 2),
 		ValidArgsFunction: p.CompleteActions(api.StateReserved, api.StateRunning),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
@@ -181,7 +181,7 @@ func actionID(ctx context.Context, c *client.Client, word string) (string, error
 	return word, nil
 }
 
-// actionList is what actions prints.
+// actionList is the output of actions.
 type actionList []api.RecordedAction
 
 func (l actionList) Table() [][]string {
@@ -194,7 +194,7 @@ func (l actionList) Table() [][]string {
 	return rows
 }
 
-// oneAction is what wait and cancel print.
+// oneAction is the output of wait and cancel.
 type oneAction api.RecordedAction
 
 func (a oneAction) Table() [][]string { return actionList{api.RecordedAction(a)}.Table() }

@@ -27,7 +27,7 @@ func (p *program) cat() *cobra.Command {
 		Long: `Cat writes files of a sandbox to standard output, byte for byte, whether it runs or
 not. A path that is not absolute begins where the sandbox's shells start.`,
 		Example:           `  runtimectl cat build dist/report.json | jq .`,
-		Args:              command.Takes(2, command.Many),
+		Args:              command.ArgRange(2, command.Many),
 		ValidArgsFunction: p.completeFile,
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {

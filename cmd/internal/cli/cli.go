@@ -23,7 +23,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// program is what a command has of the world outside.
+// program is the environment of a command: streams, variables, platform.
 type program struct {
 	platform.Platform
 
@@ -59,9 +59,9 @@ func become(program string, env ...string) error {
 	return syscall.Exec(program, append([]string{program}, os.Args[1:]...), append(os.Environ(), env...)) //nolint:gosec // it is looked for where programs are installed
 }
 
-// said is what is said of an error: of a platform that cannot be reached not what was
-// to be done there.
-func said(err error) string {
+// errorText formats an error for the user; for an unreachable platform it omits the
+// attempted operation.
+func errorText(err error) string {
 	if unreachable, ok := errors.AsType[*sandbox.UnreachableError](err); ok {
 		return unreachable.Error()
 	}
@@ -104,7 +104,7 @@ func (p *program) endBy(signals <-chan os.Signal) {
 func interrupted(err error) error {
 	why := "interrupted"
 	if !onlyCancelled(err) {
-		why += ": " + said(err)
+		why += ": " + errorText(err)
 	}
 	return &command.ExitError{Code: command.ExitInterrupted, Why: why}
 }
@@ -132,7 +132,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil, command.ReaderLeft(err):
 	case !isExit:
-		p.Complain(said(err))
+		p.Complain(errorText(err))
 	case ended.Why != "":
 		p.Complain(ended.Why)
 	}

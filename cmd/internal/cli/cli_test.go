@@ -312,7 +312,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "exec box -w /src -- ls", code: 125,
-			stderr: "runtimectl: -w comes too late: runtimectl exec [flags] SANDBOX -- COMMAND [ARGUMENT...]\nRun 'runtimectl exec --help' for usage.\n",
+			stderr: "runtimectl: flag -w must come before \"box\": runtimectl exec [flags] SANDBOX -- COMMAND [ARGUMENT...]\nRun 'runtimectl exec --help' for usage.\n",
 		},
 		{
 			args: "pool --owner me debian", code: 2,

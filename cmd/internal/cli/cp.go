@@ -47,7 +47,7 @@ is said. No set-uid bit is kept, and holes stay holes.`,
   runtimectl cp . build:/workspace
   runtimectl cp build:/var/log - | tar -t
   git archive HEAD | runtimectl cp - build:/workspace`,
-		Args: command.Takes(2, 2),
+		Args: command.ArgRange(2, 2),
 	}
 	c.ValidArgsFunction = p.completeCopy
 	c.RunE = func(cmd *cobra.Command, args []string) (failed error) {

@@ -31,7 +31,7 @@ flags, it prints the id of the same sandbox, and starts or resumes it if need be
 		Example: `  runtimectl create debian:bookworm
   runtimectl create --name build --memory 4g --ttl 2h -v .:/workspace debian
   runtimectl create --on local --name here`,
-		Args:              command.Takes(0, 1),
+		Args:              command.ArgRange(0, 1),
 		ValidArgsFunction: p.CompleteImage,
 	}
 	var pool string

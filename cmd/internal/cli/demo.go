@@ -141,7 +141,7 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 	if made || !errors.Is(err, sandbox.ErrUnknown) && !errors.Is(err, sandbox.ErrNoImage) {
 		return err
 	}
-	_, _ = fmt.Fprintf(p.Stderr, "note: playing without a container: %s\n", said(err))
+	_, _ = fmt.Fprintf(p.Stderr, "note: playing without a container: %s\n", errorText(err))
 	p.Local = true
 	return in("", "")
 }

@@ -49,7 +49,7 @@ access to the engine, 6 without an engine, and 1 when something else is missing.
 
 type finding = sandbox.Finding
 
-// checkup is what doctor prints.
+// checkup is the output of doctor.
 type checkup []finding
 
 func add(c *checkup, status, about, text, so string) {

@@ -41,7 +41,7 @@ you wrote is kept in a file of this machine, which is named.
 The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 		Example: `  runtimectl edit build src/main.c
   EDITOR='code --wait' runtimectl edit build .bashrc`,
-		Args:              command.Takes(2, 2),
+		Args:              command.ArgRange(2, 2),
 		ValidArgsFunction: p.completeFile,
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -125,16 +125,15 @@ func (f *execFlags) add(c *cobra.Command) {
 	c.Flags().SetInterspersed(false)
 }
 
-// splitCommand takes apart WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so
-// that the "--" is only for the eye, and for a command that begins with a dash:
-// without it, that is a flag that came too late. Where what is optional, it is
-// there only if a "--" follows it.
+// splitCommand splits WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so the "--" is
+// needed only before a command that begins with a dash, which is taken for a misplaced
+// flag otherwise. If optional, there is a WHAT only where a "--" follows it.
 func splitCommand(c *cobra.Command, args []string, optional bool) (what string, words []string, err error) {
 	words = args
 	if len(args) > 0 && !(optional && (len(args) == 1 || args[1] != "--")) {
 		what, words = args[0], args[1:]
 		if len(words) > 0 && words[0] != "--" && strings.HasPrefix(words[0], "-") {
-			return "", nil, fmt.Errorf("%s comes too late: %s", words[0], c.UseLine())
+			return "", nil, fmt.Errorf("flag %s must come before %q: %s", words[0], what, c.UseLine())
 		}
 	}
 	if len(words) > 0 && words[0] == "--" {
@@ -274,7 +273,7 @@ func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o a
 	program, isProgram := o.(api.ExecObservation)
 	ended := isRun || isProgram
 	hint := followHint(name, s.id)
-	why := fmt.Sprintf("the command was not done after %v", opts.timeout)
+	why := fmt.Sprintf("the command timed out after %v", opts.timeout)
 	switch {
 	case errors.Is(err, errLeft) && opts.ephemeral:
 		_, _ = fmt.Fprintln(s.p.Stderr, "left; the command ends with its sandbox")

@@ -17,7 +17,7 @@ does. Ctrl-C ends the following alone (exit code 130): the action goes on.`,
 		Example: `  runtimectl action follow build 0197f3a0-5c1e-7a55-9d0e-3c1f5a2b7c44
   id=$(runtimectl action ls -o json build | jq -r '.[0].id')
   runtimectl action follow build "$id"`,
-		Args:              command.Takes(2, 2),
+		Args:              command.ArgRange(2, 2),
 		ValidArgsFunction: p.CompleteActions(),
 		Annotations:       map[string]string{command.RunsCommands: "yes"},
 	}

@@ -63,7 +63,7 @@ func TestFollowOthers(t *testing.T) {
 	if code, _, stderr := m.run("act", "box", `{"action":"run","args":{"command":"sleep 1000","blocking":true},"timeout":3}`); code != command.ExitTimeout {
 		t.Errorf("act: exit code %d, %q", code, stderr)
 	}
-	if code, _, stderr := m.run("follow", "box", newest()); code != command.ExitTimeout || stderr != "runtimectl: the command was not done in its time\n" {
+	if code, _, stderr := m.run("follow", "box", newest()); code != command.ExitTimeout || stderr != "runtimectl: the command timed out\n" {
 		t.Errorf("late: exit code %d, %q", code, stderr)
 	}
 	if code, stdout, stderr := m.run("act", "box", `{"action":"read","args":{"path":"/no/such"}}`); code != command.ExitFailed || !strings.Contains(stdout, `"code": "file_not_found"`) {

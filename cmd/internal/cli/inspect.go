@@ -23,7 +23,7 @@ func (p *program) inspect() *cobra.Command {
 says, and what protects the host from them differently from the defaults.`,
 		Example: `  runtimectl inspect build
   runtimectl inspect -o json build | jq '.[0].lost_protection'`,
-		Args:              command.Takes(1, command.Many),
+		Args:              command.ArgRange(1, command.Many),
 		ValidArgsFunction: p.CompleteSandboxes(-1),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
@@ -101,7 +101,7 @@ func (i *detailInfo) detail(d *sandbox.Details) {
 	}
 }
 
-// detailList is what inspect prints.
+// detailList is the output of inspect.
 type detailList []detailInfo
 
 // Folds lets the last column continue on further lines.

@@ -138,8 +138,8 @@ func TestExec(t *testing.T) {
 		{name: "two streams", args: []string{"box", "--", "sh", "-c", "echo out; echo err >&2"}, stdout: "out\n", stderr: "err\n"},
 		{name: "no terminal", args: []string{"box", "--", "sh", "-c", "test -t 0 || test -t 1 || test -t 2 || echo none"}, stdout: "none\n"},
 		{name: "variable", args: []string{"-e", "A=b c", "box", "--", "sh", "-c", "echo $A"}, stdout: "b c\n"},
-		{name: "timeout", args: []string{"--timeout", "4s", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 4s\n"},
-		{name: "no time to start", args: []string{"--timeout", "1us", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command was not done after 1µs\n"},
+		{name: "timeout", args: []string{"--timeout", "4s", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 4s\n"},
+		{name: "no time to start", args: []string{"--timeout", "1us", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 1µs\n"},
 		{name: "as root", args: []string{"--user", "root", "box", "--", "id"}, code: 125, stderr: "runtimectl: sandbox box was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one\n"},
 		{name: "no sandbox", args: []string{"nope", "--", "true"}, code: 125, stderr: "runtimectl: \"nope\": no such sandbox\n"},
 	}

@@ -19,7 +19,7 @@ func (p *program) logs() *cobra.Command {
 commands print is not in it; 'exec' and 'sh' show that.`,
 		Example: `  runtimectl logs -f build
   runtimectl logs --tail 20 build`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1),
 	}
 	flags := c.Flags()

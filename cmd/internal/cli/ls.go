@@ -106,7 +106,7 @@ func describe(s *sandbox.Sandbox) sandboxInfo {
 	return info
 }
 
-// sandboxList is what ls prints.
+// sandboxList is the output of ls.
 type sandboxList []sandboxInfo
 
 func (l sandboxList) Table() [][]string {

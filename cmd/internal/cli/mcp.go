@@ -32,7 +32,7 @@ carries messages between that program and the sandbox, one a line. It ends with
 its standard input, once everything is answered.`,
 		Example: `  claude mcp add build -- runtimectl mcp build
   runtimectl mcp --dialect gemini --session tests build`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	addDialect(c, &dialect)

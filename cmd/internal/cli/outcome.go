@@ -13,7 +13,7 @@ import (
 // actionEnd returns how an action went, as the end of exec: nil where it succeeded, and otherwise
 // the exit code of its command if it has one.
 func actionEnd(o api.Observation) error {
-	const late = "the command was not done in its time"
+	const late = "the command timed out"
 	outcome, code := api.OutcomeOf(o)
 	var ended error
 	switch o := o.(type) {

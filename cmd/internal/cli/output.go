@@ -26,7 +26,7 @@ error.`,
 		Example: `  runtimectl action output build "$id" | grep -i error
   runtimectl action output --stream stderr --tail 20 build "$id"
   runtimectl action output --grep 'error|FAIL' -C 3 build "$id"`,
-		Args:              command.Takes(2, 2),
+		Args:              command.ArgRange(2, 2),
 		ValidArgsFunction: p.CompleteActions(),
 	}
 	streams := []string{api.StreamStdout, api.StreamStderr}

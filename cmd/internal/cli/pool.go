@@ -34,7 +34,7 @@ replaced.
 At its end it removes those that still wait, unless --keep is given.`,
 		Example: `  runtimectl pool --warm 4 --memory 1g debian:bookworm
   runtimectl create --pool default --memory 1g debian:bookworm`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteImage,
 	}
 	flags := platform.AddSpec(c)

@@ -36,7 +36,7 @@ Other users of this machine can connect to it too. The program in the sandbox mu
 listen on 127.0.0.1, ::1, 0.0.0.0 or ::, which 'runtimectl ports' shows.`,
 		Example: `  runtimectl port-forward build 8080
   runtimectl port-forward build 9000:8080 :5432`,
-		Args:              command.Takes(2, command.Many),
+		Args:              command.ArgRange(2, command.Many),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -23,7 +23,7 @@ addresses and processes. 'runtimectl port-forward' makes one of them a port of
 this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 		Example: `  runtimectl ports build
   runtimectl ports -o json build | jq '.[].port'`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
@@ -39,7 +39,7 @@ this machine, if it listens on 127.0.0.1, ::1, 0.0.0.0 or ::.`,
 	return c
 }
 
-// portList is what ports prints.
+// portList is the output of ports.
 type portList []api.Port
 
 func (l portList) Table() [][]string {

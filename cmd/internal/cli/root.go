@@ -97,7 +97,7 @@ real server.`,
 		}
 	}
 	root.SetFlagErrorFunc(flagError)
-	addDockerWords(root)
+	addDockerAliases(root)
 	return root
 }
 

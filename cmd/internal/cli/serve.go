@@ -58,7 +58,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
   runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
   key=$(sudo cat /var/lib/actiond/gateway-key)
   curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
-		Args:              command.Takes(0, 1),
+		Args:              command.ArgRange(0, 1),
 		ValidArgsFunction: p.CompleteImage,
 	}
 	flags := platform.AddSpec(c)
@@ -226,7 +226,7 @@ func (p *program) warmPool(ctx context.Context, driver sandbox.Driver, spec sand
 		if !errors.Is(err, sandbox.ErrUnknown) || errors.Is(err, fs.ErrPermission) { // which time does not change
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", said(err))
+		_, _ = fmt.Fprintf(p.Stderr, "note: %s; serving what can be served until it is back\n", errorText(err))
 	}
 	if f.warm == 0 {
 		return nil, nil //nolint:nilnil // there is to be none

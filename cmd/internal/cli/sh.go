@@ -35,7 +35,7 @@ terminal as it is, with all its escape sequences.`,
 		Example: `  runtimectl sh build
   runtimectl sh --read-only build
   runtimectl sh --session mine --detach-keys ctrl-] build`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	flags := c.Flags()

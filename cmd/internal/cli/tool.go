@@ -52,7 +52,7 @@ func (p *program) toolLs() *cobra.Command {
 no notebook. With --for it prints their definitions as a model API takes them.`,
 		Example: `  runtimectl tool ls build
   runtimectl tool ls --dialect anthropic --for anthropic build > tools.json`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	addDialect(c, &dialect)
@@ -131,7 +131,7 @@ It exits with 0 when is_error is false and nothing goes on, and otherwise as act
 		Example: `  runtimectl tool call build execute_bash '{"command": "uname -a"}'
   runtimectl tool call -d gemini build read_file '{"file_path": "go.mod"}' |
     jq -r .content`,
-		Args: command.Takes(2, 3),
+		Args: command.ArgRange(2, 3),
 	}
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 1 {

@@ -33,7 +33,7 @@ sandbox that is stopped and started again begins with the server that it was
 created with.`,
 		Example: `  runtimectl upgrade build
   runtimectl upgrade --server ./server-v2 --wait 10m build`,
-		Args:              command.Takes(1, 1),
+		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
 	c.Flags().StringVar(&file, "server", "", "put this `PROGRAM` in its place (default: server, beside runtimectl)")
@@ -70,7 +70,7 @@ created with.`,
 	return c
 }
 
-// upgraded is what upgrade prints.
+// upgraded is the output of upgrade.
 type upgraded api.Upgraded
 
 func (u upgraded) Table() [][]string {

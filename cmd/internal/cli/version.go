@@ -27,7 +27,7 @@ func (p *program) version() *cobra.Command {
 	return c
 }
 
-// programVersion is what version prints.
+// programVersion is the output of version.
 type programVersion struct {
 	Version   string `json:"version"`
 	OS        string `json:"os"`

@@ -1,5 +1,5 @@
-// Package command has what all commands share about being a command: their
-// arguments, their errors and the exit codes of these.
+// Package command checks the arguments of commands, and has their errors and the exit codes of
+// these.
 package command
 
 import (
@@ -20,17 +20,17 @@ type UsageError struct {
 // Usage returns err as a usage error of cmd.
 func Usage(cmd *cobra.Command, err error) error { return &UsageError{cmd.CommandPath(), err} }
 
-// Error returns what is wrong.
+// Error returns the text of Err.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Many is no bound on words.
+// Many is the upper bound of ArgRange for any number of arguments.
 const Many = math.MaxInt
 
-// Takes refuses fewer words than least and more than most.
-func Takes(least, most int) cobra.PositionalArgs {
+// ArgRange refuses fewer arguments than least and more than most.
+func ArgRange(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// DurationType is the type of flags that hold a duration, and what help calls its value.
+// DurationType is the type of flags that hold a duration, and the name of their value in help.
 const DurationType = "DURATION"
 
 // AddDuration gives flags one that holds a duration, such as 90s, 2h or 7d. short may be empty.
@@ -28,7 +28,7 @@ func (d *duration) Set(word string) error {
 	return err
 }
 
-// String returns what Set accepts.
+// String returns a text that Set accepts.
 func (d *duration) String() string {
 	if *d == 0 {
 		return "0" // which help takes for no default
@@ -36,7 +36,7 @@ func (d *duration) String() string {
 	return time.Duration(*d).String()
 }
 
-// Type is what the value is called.
+// Type is the name of the value in help.
 func (d *duration) Type() string { return DurationType }
 
 var days = regexp.MustCompile(`^([0-9]{1,5})d(.*)$`)

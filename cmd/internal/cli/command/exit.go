@@ -33,7 +33,7 @@ const (
 	ExitReaderLeft  = 141 // the reader of standard output left; a shell reports SIGPIPE so
 )
 
-// RunsCommands marks the commands whose exit codes belong to what they run: any
+// RunsCommands marks the commands that exit with the code of the command that they run: any
 // failure of ours is ExitOwn.
 const RunsCommands = "runs-commands"
 
@@ -41,11 +41,11 @@ const RunsCommands = "runs-commands"
 // platform.
 const NoSandboxes = "no-sandboxes"
 
-// ExitError is how run and exec end: with the code of what they ran.
+// ExitError ends run and exec with the exit code of their command.
 type ExitError struct {
 	Code int
-	Why  string // to be said, where there is something to say
-	Said string // what the command wrote, as far as it is known
+	Why  string // message for the user; "" for none
+	Said string // output of the command, as far as it is known
 }
 
 func (e *ExitError) Error() string { return "the command ended" }
@@ -58,7 +58,7 @@ var (
 	ErrEngineOnly = errors.New("this needs an engine, and --on local does without one")
 )
 
-// kindError is err with the exit code of kind, whose text would say nothing new.
+// kindError is err with the exit code of kind, and without its text.
 type kindError struct{ kind, err error }
 
 func (e *kindError) Error() string   { return e.err.Error() }

@@ -1,4 +1,4 @@
-// Package keys reads the keys that leave a terminal, and finds them in what is typed.
+// Package keys parses the keys that detach from a terminal, and finds them in the input.
 package keys
 
 import (
@@ -24,7 +24,7 @@ func Parse(text string) ([]byte, error) {
 	return keys, nil
 }
 
-// Detector finds keys in what is typed. It holds back a possible beginning of the keys
+// Detector finds keys in the input. It holds back a possible beginning of the keys
 // until the next key decides.
 type Detector struct {
 	Keys []byte // at least one

@@ -1,4 +1,4 @@
-// Package output writes what commands print: tables, JSON and YAML, progress and
+// Package output writes the output of commands: tables, JSON and YAML, progress and
 // notes. Text may come from a sandbox: nothing in it acts on a terminal.
 package output
 
@@ -43,7 +43,7 @@ func (f *Format) Set(s string) error {
 // String returns the word.
 func (f *Format) String() string { return f.Value }
 
-// Type names what help shows for the value.
+// Type is the name of the value in help.
 func (f *Format) Type() string { return strings.Join(f.allowed, "|") }
 
 // Style is how text for a person is written. The zero value is plain.
@@ -52,7 +52,7 @@ type Style struct {
 	Width int // of the terminal in columns; 0 without a terminal
 }
 
-// Style finds out what standard output can show. Where it is no colours, plain
+// Style finds out whether standard output shows colours. Where it does not, plain
 // says why.
 func (s *Streams) Style() (style Style, plain string) {
 	file, ok := s.Stdout.(*os.File)
@@ -191,7 +191,7 @@ func Shorten(lines []string, most int) (head []string, left int, tail []string) 
 	return lines[:starts], len(lines) - starts - ends, lines[len(lines)-ends:]
 }
 
-// Content is what an observation says.
+// Content is the text of an observation.
 func Content(o api.Observation) string {
 	switch o := o.(type) {
 	case api.RunObservation:

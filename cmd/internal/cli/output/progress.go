@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress is a line on the terminal of standard error that says what is going
+// Progress is a line on the terminal of standard error that says which step is going
 // on. Where that is no terminal, nothing is written. It may be used
 // concurrently.
 type Progress struct {
@@ -25,7 +25,7 @@ type Progress struct {
 	last  time.Time
 }
 
-// patience is how long nothing is said: what takes less is not worth a line.
+// patience is the time before the line appears: a shorter step needs none.
 const patience = 300 * time.Millisecond
 
 // Progress begins a line.

@@ -19,7 +19,7 @@ type Streams struct {
 	Getenv         func(string) string
 }
 
-// Complain says what went wrong. The text may quote what a sandbox wrote.
+// Complain writes an error message. The text may quote output of a sandbox.
 func (s *Streams) Complain(text string) {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -55,7 +55,7 @@ func (c cleaner) Write(text []byte) (int, error) {
 // maxAction is the most a server takes, and some.
 const maxAction = 128 << 20
 
-// Input is the argument, or what is in the file, or on standard input.
+// Input is the argument, or the content of the file or of standard input.
 func (s *Streams) Input(file string, args []string) ([]byte, error) {
 	if len(args) > 0 && args[0] != "-" {
 		return []byte(args[0]), nil
@@ -72,9 +72,9 @@ func (s *Streams) Input(file string, args []string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxAction+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading what to send: %w", err)
+		return nil, fmt.Errorf("reading the request: %w", err)
 	case len(data) > maxAction:
-		return nil, fmt.Errorf("what is to be sent has more than %d MiB", maxAction>>20)
+		return nil, fmt.Errorf("the request has more than %d MiB", maxAction>>20)
 	}
 	return data, nil
 }

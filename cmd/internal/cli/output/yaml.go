@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// WriteYAML writes what JSON can express as YAML, with members in the same order.
+// WriteYAML writes a JSON value as YAML, with members in the same order.
 func WriteYAML(w io.Writer, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -141,6 +141,6 @@ func share(done, total int64) string {
 	return fmt.Sprintf("%d/%d %s", min(done, total)/unit, (total+unit-1)/unit, name)
 }
 
-// ImageTag is what `runtimectl image` calls the image that it builds. The Makefile
+// ImageTag is the name of the image that `runtimectl image` builds. The Makefile
 // uses the same name.
 const ImageTag = "actiond:dev"

@@ -23,8 +23,8 @@ import (
 	"github.com/actiond/actiond/sandbox/agent"
 )
 
-// Platform says where the sandboxes of a command are, and what the command line is
-// connected to. Its methods may not be called concurrently before Choose returned.
+// Platform selects the platform of the sandboxes of a command, and has the streams of the
+// command line. Its methods may not be called concurrently before Choose returned.
 type Platform struct {
 	output.Streams
 
@@ -79,7 +79,7 @@ func (p *Platform) userIDs() (docker.IDRange, error) {
 	return ids, nil
 }
 
-// Options are what a command asks of the driver that it opens.
+// Options configure the driver that a command opens.
 type Options struct {
 	Servers  map[string]string // by architecture; nil where none is put into sandboxes
 	Progress func(id string, state sandbox.State, waiting string)
@@ -179,7 +179,7 @@ func (p *Platform) WithServers() (func(*Options), error) {
 func architecture(path string) (string, error) {
 	file, err := elf.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("the server %s is no program for Linux: %w", path, err)
+		return "", fmt.Errorf("%s is not a Linux executable: %w", path, err)
 	}
 	defer func() { _ = file.Close() }()
 	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
@@ -234,7 +234,7 @@ func checkProgram(program, advice string) error {
 	return nil
 }
 
-// WarnLocal says loudly what --on local is not.
+// WarnLocal warns that --on local isolates nothing.
 func (p *Platform) WarnLocal() {
 	_, _ = fmt.Fprintf(p.Stderr, "warning: --on local isolates nothing: commands run on this machine with all rights of user %d\n", os.Geteuid())
 }

@@ -20,7 +20,7 @@ import (
 const endLimit = 2 * time.Second
 
 // Ended returns err, or, where err is that of a broken connection because the sandbox
-// ended meanwhile, how it ended and what to do.
+// ended meanwhile, an error that says how it ended, with advice.
 func Ended(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox, err error) error {
 	if ctx.Err() != nil || !broken(err) {
 		return err

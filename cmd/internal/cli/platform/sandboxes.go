@@ -21,7 +21,7 @@ import (
 // given, and prints their ids. Those in one of the states, or in any, complete
 // the command line.
 func (p *Platform) Each(c *cobra.Command, states []sandbox.State, do func(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error) *cobra.Command {
-	c.Args = command.Takes(1, command.Many)
+	c.Args = command.ArgRange(1, command.Many)
 	c.ValidArgsFunction = p.CompleteSandboxes(-1, states...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.OnEach(cmd.Context(), args, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
@@ -47,8 +47,8 @@ func (p *Platform) EngineOnly(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// In opens the driver that the flags name and does work with it. change says what
-// else the command asks of it.
+// In opens the driver that the flags name, with the options that change sets, and does
+// work with it.
 func (p *Platform) In(work func(driver sandbox.Driver) error, change ...func(*Options)) (err error) {
 	var o Options
 	for _, c := range change {
@@ -74,7 +74,7 @@ func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.
 	})
 }
 
-// OnFiles is on for work on the files of the sandbox.
+// OnFiles is On for work on the files of the sandbox.
 func (p *Platform) OnFiles(ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error) error {
 	return p.On(ctx, ref, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
 		files, err := sandbox.Needs[sandbox.Files](driver, "reach files")
@@ -137,7 +137,7 @@ func Serves(s *sandbox.Sandbox) bool {
 	return false
 }
 
-// NotRunning is why something that needs a running sandbox cannot be done.
+// NotRunning is the refusal of work that needs a running sandbox.
 func NotRunning(s *sandbox.Sandbox) error {
 	return command.Conflict("sandbox %s is %s; %s", s.ID, s.State, Advice(s))
 }
@@ -170,15 +170,15 @@ func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) 
 	if reader, ok := driver.(sandbox.KeyReader); ok && len(all) > askMost {
 		_ = reader.ReadKeys(ctx, all) // each then reads its own
 	}
-	places := make(chan struct{}, askMost)
+	slots := make(chan struct{}, askMost)
 	var group sync.WaitGroup
 	for _, s := range all {
 		if s.State != sandbox.Ready || s.Pool != "" {
 			continue
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, askLimit)
 			defer cancel()
 			key, err := s.Key()

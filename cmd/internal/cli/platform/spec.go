@@ -16,8 +16,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// SpecFlags are the flags that say what sandbox is wanted. Their names are
-// those of docker run, where that has them.
+// SpecFlags are the flags that specify a sandbox. They have the names of docker run's,
+// where that has them.
 type SpecFlags struct {
 	spec sandbox.Spec // as far as flags need no parsing
 
@@ -29,7 +29,7 @@ type SpecFlags struct {
 	command                    string
 }
 
-// AddSpec gives c the flags that say what sandbox is wanted.
+// AddSpec gives c the flags that specify a sandbox.
 func AddSpec(c *cobra.Command) *SpecFlags {
 	f := &SpecFlags{flags: c.Flags(), command: c.Name()}
 	flags, spec := f.flags, &f.spec
@@ -84,7 +84,7 @@ var needEngine = []string{
 	"server-flag", "allow-root",
 }
 
-// Spec is what the flags ask for. An error is a usage error.
+// Spec returns the specification that the flags give. An error is a usage error.
 func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	for _, name := range f.leftOut {
 		if f.flags.Changed(name) {

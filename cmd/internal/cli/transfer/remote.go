@@ -14,8 +14,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// RemotePath is a path in a sandbox, as it is and what it leads to when links
-// are followed there.
+// RemotePath is a path in a sandbox, as given and with its links followed.
 type RemotePath struct {
 	Path  string // absolute and clean
 	Real  string
@@ -28,7 +27,7 @@ type RemotePath struct {
 // mostLinks is how many links of a path are followed, one after another.
 const mostLinks = 16
 
-// Look finds out what is at a path of a sandbox.
+// Look describes the file at a path of a sandbox, and follows links.
 func Look(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string) (RemotePath, error) {
 	r := RemotePath{Content: given == "." || strings.HasSuffix(given, "/."), Slash: strings.HasSuffix(given, "/")}
 	if !path.IsAbs(given) {
@@ -93,7 +92,7 @@ func (r RemotePath) HasDir(ctx context.Context, files sandbox.Files, s *sandbox.
 	return nil
 }
 
-// ReadFile gives a file of a sandbox to use, with what the archive says of it.
+// ReadFile passes the header and the content of a file of a sandbox to use.
 func ReadFile(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given string, use func(h *tar.Header, content io.Reader) error) error {
 	from, err := Look(ctx, files, s, given)
 	if err != nil {

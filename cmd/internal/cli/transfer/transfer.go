@@ -122,7 +122,7 @@ func (u Unpacking) openDest(forDir bool) (*os.File, error) {
 	return dir, nil
 }
 
-// IsContent tells whether a source means what is in a directory, and not the
+// IsContent reports whether a source means the content of a directory, and not the
 // directory itself.
 func IsContent(source string) bool {
 	return source == "." || source == ".." || strings.HasSuffix(source, "/.") || strings.HasSuffix(source, "/..") || filepath.Clean(source) == "/"

@@ -58,9 +58,9 @@ const (
 	portHint  = "'runtimectl port-forward' reaches a port of a sandbox"
 )
 
-// addDockerWords lets users of docker type what they are used to, where it means the
+// addDockerAliases lets users of docker type what they are used to, where it means the
 // same here. Help does not show it.
-func addDockerWords(root *cobra.Command) {
+func addDockerAliases(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "sh":
