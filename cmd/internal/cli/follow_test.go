@@ -7,6 +7,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A program is followed from its beginning to its end, while it runs and afterwards, and its
@@ -18,6 +19,7 @@ func TestFollow(t *testing.T) {
 	exec := m.background("exec", "box", "--", "sh", "-c", `echo out; printf 'err\r\n\377' >&2; until test -e go; do sleep 0.1; done; echo more; exit 7`)
 	a := m.begun("echo out")
 	following := m.background("follow", "box", a.ID)
+	testhelp.Eventually(t, func() bool { return m.listed()[0].OutputBytes == 10 }, "the output of both streams is not recorded")
 	m.ok("exec", "box", "touch", "go")
 	<-exec
 	want := ending{7, "out\nmore\n", "err\r\n\xff"}
@@ -76,7 +78,7 @@ func TestFollowOthers(t *testing.T) {
 	if code, stdout, stderr := m.run("follow", "box", newest()); code != 0 || stdout+stderr != "" {
 		t.Errorf("a write: exit code %d, %q, %q", code, stdout, stderr)
 	}
-	if code, _, stderr := m.run("output", "--offset", "9", "box", newest()); code != command.ExitFailed || !strings.Contains(stderr, "none at 9") {
+	if code, _, stderr := m.run("output", "--offset", "9", "box", newest()); code != command.ExitFailed || !strings.Contains(stderr, "Offset 9 is beyond the 0 bytes") {
 		t.Errorf("behind the end: exit code %d, %q", code, stderr)
 	}
 	for word, want := range map[string]int{"follow": command.ExitOwn, "output": command.ExitNotFound} {
