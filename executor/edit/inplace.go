@@ -215,10 +215,8 @@ func (e *Editor) putBackFile(n *note) error {
 		return errors.Join(errors.New("another file has its name now"), err)
 	}
 	mode := n.Mode & files.ModeBits
-	if info.Mode()&files.ModeBits != mode { // the new one may allow no writing
-		if err := os.Chmod(fdPath(named), mode); err != nil {
-			return err
-		}
+	if info.Mode()&files.ModeBits != mode {
+		_ = os.Chmod(fdPath(named), mode) // the new mode may allow no writing; only the owner can change it, which the open shows
 	}
 	to, err := os.OpenFile(fdPath(named), os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -249,12 +247,24 @@ func (e *Editor) putBack(to *os.File, en *entry) error {
 	if err := takeSpace(to, size); err != nil {
 		return err
 	}
-	return errors.Join(copyOver(to, from, size), to.Chmod(en.mode&files.ModeBits), e.flush(to))
+	err := copyOver(to, from, size)
+	if info, failed := to.Stat(); failed != nil || info.Mode()&files.ModeBits != en.mode&files.ModeBits {
+		err = errors.Join(err, to.Chmod(en.mode&files.ModeBits))
+	}
+	return errors.Join(err, e.flush(to))
 }
 
 // rewrite writes the first size bytes of from over the open file w, which is f. Space for them is taken first; should a
 // write fail later, or the process end, the bytes and the mode that the entry has kept are put back. It runs inside as.
 func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
+	now := &file{path: f.path}
+	if err := now.look(w); err != nil {
+		return err
+	}
+	// The name may have led elsewhere while w was opened, and lead elsewhere now.
+	if err := errors.Join(f.sameVersion(now.info), f.unchanged()); err != nil {
+		return err
+	}
 	release := e.guard(w, f.path, en)
 	err := e.rewriteGuarded(w, f, from, size, mode, en)
 	if err == nil {
@@ -267,14 +277,6 @@ func (e *Editor) rewrite(w *os.File, f *file, from io.ReaderAt, size int64, mode
 }
 
 func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int64, mode fs.FileMode, en *entry) error {
-	now := &file{path: f.path}
-	if err := now.look(w); err != nil {
-		return err
-	}
-	// The name may have led elsewhere while w was opened, and lead elsewhere now.
-	if err := errors.Join(f.sameVersion(now.info), f.unchanged()); err != nil {
-		return err
-	}
 	before := f.info.Mode() & files.ModeBits
 	if mode&files.ModeBits != before { // first: without permission for this, nothing is written
 		if err := w.Chmod(mode & files.ModeBits); err != nil {
@@ -296,12 +298,13 @@ func (e *Editor) rewriteGuarded(w *os.File, f *file, from io.ReaderAt, size int6
 
 // WriteInPlace runs write, which writes over the open regular file w from its beginning, and brings the file to the disk.
 // Should write fail, or the process end meanwhile, the old bytes and mode are put back: at once, or by the next editor. A
-// file that its user may not read, or that the history cannot keep, has no such protection. It must run with the rights of
-// the user.
+// file that its user may not read or that is larger than maxGuarded has no such protection. Calls and edits of one path take
+// turns. It must run with the rights of the user.
 func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
 	en := &entry{}
 	path, err := os.Readlink(fdPath(w))
 	if err == nil {
+		defer e.locks.lock(path)()
 		e.keepOpen(w, en)
 	}
 	defer e.history.discard(en)
@@ -318,6 +321,10 @@ func (e *Editor) WriteInPlace(w *os.File, write func() error) error {
 	return errors.Join(err, release())
 }
 
+// maxGuarded bounds the files of which WriteInPlace keeps a copy, in bytes: many may be written at a time, and their copies
+// are not counted by the history. Without a state directory they are in memory.
+const maxGuarded = 4 << 20
+
 // keepOpen makes the history keep the bytes of a file that is open for writing, if it can.
 func (e *Editor) keepOpen(w *os.File, en *entry) {
 	r, err := os.OpenFile(fdPath(w), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -325,7 +332,7 @@ func (e *Editor) keepOpen(w *os.File, en *entry) {
 		return
 	}
 	defer r.Close()
-	if info, err := r.Stat(); err == nil {
+	if info, err := r.Stat(); err == nil && info.Size() <= maxGuarded {
 		en.mode = info.Mode()
 		_ = e.history.keep(en, r, info, false) // without a copy, the entry has no version
 	}

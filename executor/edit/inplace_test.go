@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -340,5 +341,39 @@ func TestNoteThatStays(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, fs.ErrPermission)
 		}
 		wantFile(t, path, "one", 0o644)
+	}
+}
+
+// Of two writes in place, the later one waits for the earlier: its bytes are not put back by the other's failure.
+func TestWritesInPlaceTakeTurns(t *testing.T) {
+	t.Parallel()
+	const enough = 50 * time.Millisecond // for a write that does not wait; a slower machine only hides the fault
+	e, path := newEditor(t, edit.Config{StateDir: t.TempDir()}), filepath.Join(t.TempDir(), "f")
+	writeFile(t, path, "old")
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	begun, later := make(chan struct{}), make(chan error)
+	go func() {
+		<-begun
+		later <- e.WriteInPlace(f, func() error {
+			_, err := f.WriteAt([]byte("new"), 0)
+			return err
+		})
+	}()
+	if err := e.WriteInPlace(f, func() error {
+		close(begun)
+		<-time.After(enough)
+		return unix.ENOSPC
+	}); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+	if err := <-later; err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "new" {
+		t.Errorf("got %q, %v", data, err)
 	}
 }
