@@ -39,7 +39,7 @@ type Executor interface {
 	Turn(req api.Request) api.Turn
 }
 
-// Config says what a Manager works with. Journal and Executor are required.
+// Config says what a Manager works with. All fields are required.
 type Config struct {
 	Journal  *journal.Journal
 	Executor Executor
@@ -91,12 +91,23 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Start reserves the action of a call, which is first then, and must be carried out by one
-// call of [Manager.Do]; or it returns the action that came with the same id before. The
-// actions of a session take their turns in the order of their numbers. The caller calls
-// [Run.Leave] once it no longer waits. The error is [journal.ErrOther] or
-// [journal.ErrForgotten].
-func (m *Manager) Start(c *Call) (run *Run, first bool, err error) {
+// Arrival is when a call arrived in the life of its action.
+type Arrival int
+
+const (
+	// First is the arrival of the call that must carry the action out.
+	First Arrival = iota
+	// During is an arrival while the action is under way.
+	During
+	// After is an arrival after the end.
+	After
+)
+
+// Start reserves the action of a call, which must be carried out by one call of [Manager.Do]
+// then; or it returns the action that came with the same id before. The actions of a
+// session take their turns in the order of their numbers. The caller calls [Run.Leave] once
+// it no longer waits. The error is [journal.ErrOther] or [journal.ErrForgotten].
+func (m *Manager) Start(c *Call) (run *Run, arrival Arrival, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, first, err := m.cfg.Journal.Reserve(journal.Intent{
@@ -104,7 +115,7 @@ func (m *Manager) Start(c *Call) (run *Run, first bool, err error) {
 	})
 	switch {
 	case err != nil:
-		return nil, false, err
+		return nil, After, err
 	case first:
 		run = &Run{
 			m: m, action: a, call: c, turn: m.cfg.Executor.Turn(c.Request),
@@ -113,10 +124,12 @@ func (m *Manager) Start(c *Call) (run *Run, first bool, err error) {
 		m.runs[a.N()] = run
 		m.work.Add(1)
 	default:
-		run = m.find(a)
+		if run, arrival = m.find(a), During; run.call == nil {
+			arrival = After
+		}
 	}
 	run.waiters++
-	return run, first, nil
+	return run, arrival, nil
 }
 
 // find returns the run of an action. The caller holds mu.
@@ -165,15 +178,11 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	defer m.work.Done()
-	defer release()
 	m.mu.Lock()
 	if run.giveUp = giveUp; channel.Closed(run.cancelled) {
 		run.cancel()
 	}
 	m.mu.Unlock()
-	if run.turn != nil {
-		defer run.turn.Leave()
-	}
 	run.answer, run.err = run.guarded(ctx)
 	if cause := context.Cause(ctx); channel.EndedBy(ctx, run.err) && (errors.Is(cause, ErrStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		run.err = cause
@@ -183,6 +192,10 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	m.mu.Lock()
 	delete(m.runs, run.action.N())
 	m.mu.Unlock()
+	if run.turn != nil {
+		run.turn.Leave()
+	}
+	release()
 	close(run.done)
 }
 

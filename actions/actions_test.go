@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,9 +49,9 @@ func call() *actions.Call {
 // start starts an action that must be the first one with its id.
 func start(t *testing.T, m *actions.Manager, c *actions.Call) *actions.Run {
 	t.Helper()
-	run, first, err := m.Start(c)
-	if err != nil || !first {
-		t.Fatalf("got first %v, %v", first, err)
+	run, arrival, err := m.Start(c)
+	if err != nil || arrival != actions.First {
+		t.Fatalf("got arrival %v, %v", arrival, err)
 	}
 	go m.Do(t.Context(), run, func() {})
 	return run
@@ -84,9 +85,9 @@ func TestOnce(t *testing.T) {
 		})
 		run := start(t, m, call())
 		synctest.Wait()
-		joined, first, err := m.Start(call())
-		if err != nil || first || joined != run {
-			t.Fatalf("got first %v, %v", first, err)
+		joined, arrival, err := m.Start(call())
+		if err != nil || arrival != actions.During || joined != run {
+			t.Fatalf("got arrival %v, %v", arrival, err)
 		}
 		if ids, waiters := m.UnderWay(false); !slices.Equal(ids, []string{"a"}) || waiters != 2 {
 			t.Errorf("got %q and %d callers that wait", ids, waiters)
@@ -99,8 +100,8 @@ func TestOnce(t *testing.T) {
 			if got := say(t, joined); got != "once" || joined.UnderWay() {
 				t.Errorf("got %q", got)
 			}
-			if joined, first, err = m.Start(call()); err != nil || first {
-				t.Fatalf("got first %v, %v", first, err)
+			if joined, arrival, err = m.Start(call()); err != nil || arrival != actions.After {
+				t.Fatalf("got arrival %v, %v", arrival, err)
 			}
 		}
 		if ran != 1 {
@@ -178,6 +179,9 @@ func TestEnds(t *testing.T) {
 					t.Errorf("got %q, %v", got, run.Info().State)
 				}
 				m.Settle(time.Minute)
+				if _, err := run.Recorded(); err != nil {
+					t.Errorf("the record is %v", err)
+				}
 				if name != "panic" {
 					return
 				}
@@ -194,12 +198,16 @@ func TestEnds(t *testing.T) {
 type program struct {
 	api.Program
 
-	room  chan int // bytes that it takes
+	room chan int // bytes that it takes
+
+	mu    sync.Mutex // serialises Write
 	taken []byte
 	ended bool
 }
 
 func (p *program) Write(ctx context.Context, offset int64, data []byte, end bool) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	data = data[min(int64(len(p.taken))-offset, int64(len(data))):]
 	for len(data) > 0 {
 		select {
@@ -307,6 +315,21 @@ func TestFollow(t *testing.T) {
 		}
 		if _, ok := run.Output("x"); ok {
 			t.Error("a stream without a name was found")
+		}
+	})
+}
+
+// The semaphore of an action is released before callers learn of its end: the next action of a caller finds room.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	m := manager(t, func(context.Context, api.Watch) (api.Observation, error) { return api.NullObservation{}, nil })
+	run, _, err := m.Start(call())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Do(t.Context(), run, func() {
+		if !run.UnderWay() {
+			t.Error("the end was known before the release")
 		}
 	})
 }

@@ -171,6 +171,12 @@ func (r *Run) Answer(ctx context.Context) (Answer, error) {
 	if r.err != nil || r.answer.Body != nil {
 		return r.answer, r.err
 	}
+	return r.Recorded()
+}
+
+// Recorded returns the recorded answer of an action that ended; the error is [journal.ErrForgotten]. It differs
+// from [Run.Answer] for the callers that waited for an action that broke or was refused.
+func (r *Run) Recorded() (Answer, error) {
 	body, err := r.action.Result()
 	info := r.action.Info()
 	switch {

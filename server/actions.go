@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/actiond/actiond/actions"
@@ -70,33 +71,36 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		}
 	}()
 	for {
-		run, first, err := s.actions.Start(&c.Call)
+		run, arrival, err := s.actions.Start(&c.Call)
 		if err != nil {
 			leave()
 			return s.replyConflict(w, c, err)
 		}
-		carried = carried || first
-		if again, err := s.answer(w, r, c, run, first, leave); !again {
+		carried = carried || arrival == actions.First
+		if again, err := s.answer(w, r, c, run, arrival, leave); !again {
 			return err
 		}
+		if leave, err = s.enter(); err != nil {
+			return err
+		}
+		leave = sync.OnceFunc(leave)
 	}
 }
 
 // answer answers a call with the answer of its run. again says that the run was refused to
 // another caller, so that this one may carry the action out.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *actions.Run, first bool, leave func()) (again bool, err error) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *actions.Run, arrival actions.Arrival, leave func()) (again bool, err error) {
 	defer run.Leave()
 	wait, async := preferAsync(r)
 	async = async && (c.form == formAction || c.form == formTool)
-	underWay := run.UnderWay()
 	switch {
-	case first && async:
+	case arrival == actions.First && async:
 		go s.actions.Do(r.Context(), run, leave)
-	case first:
+	case arrival == actions.First:
 		s.actions.Do(r.Context(), run, leave)
 	default:
 		leave()
-		if underWay && (!async || wait > 0) {
+		if arrival == actions.During && (!async || wait > 0) {
 			stop, err := s.joinLimit()
 			if err != nil {
 				return false, err
@@ -104,19 +108,19 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 			defer stop()
 		}
 	}
-	if async && underWay && !run.Wait(r.Context(), wait) {
+	if async && arrival != actions.After && !run.Wait(r.Context(), wait) {
 		run.Queue()
 		s.identified(w, r, run)
 		w.Header().Set("Preference-Applied", "respond-async")
-		return false, s.writeRecord(w, r, http.StatusAccepted, run)
+		return false, s.writeRecord(w, http.StatusAccepted, run)
 	}
 	body, err := s.answerIn(r.Context(), run, c.form)
 	if err != nil {
 		_, refused := errors.AsType[*api.Error](err)
-		return refused && underWay && !first, err
+		return refused && arrival == actions.During, err
 	}
 	s.identified(w, r, run)
-	if !underWay {
+	if arrival == actions.After {
 		s.metrics.replays.Inc()
 		w.Header().Set(api.ReplayedHeader, "true")
 	}
@@ -131,6 +135,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 // answerIn waits for the end of a run, and returns its answer in a form.
 func (s *Server) answerIn(ctx context.Context, run *actions.Run, want form) ([]byte, error) {
 	answer, err := run.Answer(ctx)
+	return inForm(run, answer, err, want)
+}
+
+// inForm returns the answer of a run in a form.
+func inForm(run *actions.Run, answer actions.Answer, err error, want form) ([]byte, error) {
 	switch {
 	case errors.Is(err, journal.ErrForgotten):
 		return nil, errForgotten(run.ID())

@@ -216,7 +216,6 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	}
 	facts := fmt.Sprintf("%s %d %s", sum, size, r.URL.Query().Get("mode"))
 	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context) (api.Observation, error) {
-		defer in.Discard()
 		return in.Put(ctx, conditions, mode)
 	})
 	if err != nil {
@@ -224,6 +223,11 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 		return nil, err
 	}
 	c.unused = in.Discard
+	put := c.Do
+	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
+		defer in.Discard() // also where the action is cancelled before it begins
+		return put(ctx, w)
+	}
 	return c, nil
 }
 

@@ -40,8 +40,8 @@ func (f form) listed() form {
 func (f form) encode(o api.Observation) ([]byte, error) {
 	switch f {
 	case formLegacy, formHidden:
-		if failed, ok := o.(api.ErrorObservation); ok && failed.Outcome == api.OutcomeNotStarted {
-			failed.Code = "" // which the legacy protocol does not have
+		if failed, ok := o.(api.ErrorObservation); ok && (failed.Code == api.StateCancelled || failed.Code == api.StateRefused) {
+			failed.Code = "" // a word that the legacy protocol does not have
 			o = failed
 		}
 		return api.EncodeLegacy(o)
@@ -108,7 +108,7 @@ func (c *call) identify(r *http.Request, body []byte) error {
 		c.ID, c.clientKey = id, true
 	case inBody:
 		c.ID, c.clientKey = c.Request.Key, true
-	case (c.form == formLegacy || c.form == formHidden) && c.Request.ID != 0 && c.Request.Timestamp != "":
+	case c.form.legacy() && c.Request.ID != 0 && c.Request.Timestamp != "":
 		// An event of OpenHands: its client sends it again after a broken connection.
 		c.ID, c.clientKey = fmt.Sprintf("event-%d-%x", c.Request.ID, c.Digest[:16]), true
 	default:

@@ -168,14 +168,13 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, "", err
 	}
-	run, first, err := s.actions.Start(&c.Call)
+	run, arrival, err := s.actions.Start(&c.Call)
 	if err != nil {
 		leave()
 		return answer, "", s.replyConflict(nil, c, err)
 	}
 	defer run.Leave()
-	underWay := run.UnderWay()
-	if first {
+	if arrival == actions.First {
 		go s.actions.Do(ctx, run, leave)
 	} else {
 		leave()
@@ -185,7 +184,7 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 		}
 		defer stop()
 	}
-	if token := req.Params.GetProgressToken(); token != nil && underWay {
+	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
 	request := o.request.Context()
@@ -195,7 +194,7 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 		return answer, run.ID(), err
 	}
 	left := errors.Is(context.Cause(request), context.Canceled) //nolint:contextcheck // not errStopping
-	if left && first && !c.clientKey && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
+	if left && arrival == actions.First && !c.clientKey && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
 		s.actions.Cancel(run)
 	}
 	return answer, run.ID(), err

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/actiond/actiond/actions/journal"
@@ -494,5 +496,46 @@ func TestOutcomeOfOldRecord(t *testing.T) {
 	w := get("/v1/actions/old").send(s)
 	if got := field(t, w.Body.Bytes(), "outcome"); got != string(api.OutcomeSucceeded) {
 		t.Errorf("got %q in %s", got, w.Body)
+	}
+}
+
+// A request that waits for the record of an action gets the record, also of one that broke meanwhile: the
+// request that carried it out got the error.
+func TestWaitForBroken(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end   func() error
+		state string
+	}{
+		"broke":   {func() error { return errors.New("disk on fire") }, `"state":"unknown"`},
+		"panic":   {func() error { panic("boom") }, `"state":"unknown"`},
+		"refused": {func() error { return api.BadRequest("no such session") }, `"state":"refused"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, withExecutor(&fake{do: func(context.Context, api.Request) (api.Observation, error) {
+					time.Sleep(2 * time.Second)
+					return nil, tt.end()
+				}}))
+				started(t, s, "/v1/actions", "k", runTrue)
+				if w := get("/v1/actions/k?wait=5").send(s); w.Code != 200 || !strings.Contains(w.Body.String(), tt.state) {
+					t.Errorf("got %d %s", w.Code, w.Body)
+				}
+			})
+		})
+	}
+}
+
+// The legacy protocol has the code of an action that could not begin, and not the words of cancelled ones.
+func TestLegacyCode(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withExecutor(&fake{do: func(context.Context, api.Request) (api.Observation, error) {
+		return api.ErrorObservation{Content: "no kernel", Code: "unsupported", Outcome: api.OutcomeNotStarted}, nil
+	}}))
+	for _, w := range []*httptest.ResponseRecorder{withID(post("/execute_action", runTrue), "k").send(s), get("/v1/actions/k").send(s)} {
+		if !strings.Contains(w.Body.String(), `"code":"unsupported"`) {
+			t.Errorf("got %s", w.Body)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -146,7 +145,7 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 		defer stop()
 		run.Wait(r.Context(), time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
 	}
-	return s.writeRecord(w, r, http.StatusOK, run)
+	return s.writeRecord(w, http.StatusOK, run)
 }
 
 // cancelTime is how long a cancelled action is waited for, unless the request says: all
@@ -166,10 +165,10 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !run.UnderWay() {
-		if hint := stillRunningHint(r.Context(), run); hint != "" {
+		if hint := stillRunningHint(run); hint != "" {
 			return refuse(http.StatusConflict, "The action was answered while its command went on: to end that, %s", hint)
 		}
-		return s.writeRecord(w, r, http.StatusOK, run)
+		return s.writeRecord(w, http.StatusOK, run)
 	}
 	s.actions.Cancel(run)
 	if run.Wait(r.Context(), time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
@@ -177,19 +176,19 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		if refusal, ok := errors.AsType[*api.Error](err); ok {
 			return refusal // it left no record
 		}
-		return s.writeRecord(w, r, http.StatusOK, run)
+		return s.writeRecord(w, http.StatusOK, run)
 	}
 	if info := run.Info(); slices.Contains(uncancellable, info.Kind) {
 		return refuse(http.StatusConflict, "A running %s cannot be cancelled; it finishes by itself", info.Kind)
 	}
-	return s.writeRecord(w, r, http.StatusAccepted, run)
+	return s.writeRecord(w, http.StatusAccepted, run)
 }
 
 // stillRunningHint returns how to end the command that an action left running with its answer;
 // "" where it left none, or its answer is not kept.
-func stillRunningHint(ctx context.Context, run *actions.Run) string {
+func stillRunningHint(run *actions.Run) string {
 	info := run.Info()
-	answer, err := run.Answer(ctx)
+	answer, err := run.Recorded()
 	if err != nil || info.State != journal.Done {
 		return ""
 	}
@@ -210,11 +209,12 @@ func stillRunningHint(ctx context.Context, run *actions.Run) string {
 var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), api.EditAction{}.Kind()}
 
 // writeRecord answers with the record of an action.
-func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int, run *actions.Run) error {
+func (s *Server) writeRecord(w http.ResponseWriter, status int, run *actions.Run) error {
 	answer := recordedAction(run.Info())
 	answer.Waiting = run.Waiting()
 	if slices.Contains(states[2:], answer.State) {
-		body, err := s.answerIn(r.Context(), run, form(run.Info().Form).listed())
+		recorded, err := run.Recorded()
+		body, err := inForm(run, recorded, err, form(run.Info().Form).listed())
 		if err != nil {
 			return err
 		}
@@ -308,8 +308,8 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
 		}
 	}
-	h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
 	if re != nil {
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
 		out.Search(w, re, int(around), int64(limit)) //nolint:gosec // at most MaxContext and MaxInt64
 		return nil
 	}
@@ -329,6 +329,7 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
 		w.WriteHeader(http.StatusPartialContent)
 	}
+	h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10)) // where nothing is kept
 	out.Write(w, left, func(at int64) { h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10)) })
 	return nil
 }

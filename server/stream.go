@@ -44,13 +44,13 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
 		c.Flow = actions.NewFlow()
 		defer c.Flow.Leave()
 	}
-	run, first, err := s.actions.Start(&c.Call)
+	run, arrival, err := s.actions.Start(&c.Call)
 	if err != nil {
 		leave()
 		return s.replyConflict(w, c, err)
 	}
 	defer run.Leave()
-	if first {
+	if arrival == actions.First {
 		go s.actions.Do(r.Context(), run, leave)
 	} else {
 		leave()

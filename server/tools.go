@@ -52,18 +52,15 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 // toolCall returns the call of the action of a tool.
 func (s *Server) toolCall(sent api.ToolCall) *call {
 	req, answer := s.understand(sent)
+	var c *call
 	if req.Action != nil {
-		c := newCall(req, req.Action.Kind(), formTool)
-		c.Encode = func(o api.Observation) ([]byte, error) {
-			answer.Observation = o
-			return encodeToolAnswer(answer)
+		c = newCall(req, req.Action.Kind(), formTool)
+	} else {
+		req.Session = sent.Session
+		c = newCall(req, answer.Observation.Kind(), formTool)
+		c.Do = func(context.Context, api.Watch) (api.Observation, error) {
+			return s.tasks.Answer(sent.Session, answer.Observation), nil
 		}
-		return c
-	}
-	req.Session = sent.Session
-	c := newCall(req, answer.Observation.Kind(), formTool)
-	c.Do = func(context.Context, api.Watch) (api.Observation, error) {
-		return s.tasks.Answer(sent.Session, answer.Observation), nil
 	}
 	c.Encode = func(o api.Observation) ([]byte, error) {
 		answer.Observation = o
