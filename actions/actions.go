@@ -34,8 +34,7 @@ type Executor interface {
 	// other error says that the executor broke. The context bounds the wait and not the
 	// action: when it ends, Watch returns its error and the command goes on.
 	Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error)
-	// Turn takes the place of an action among those of its session; nil for an action that
-	// waits for no other.
+	// Turn queues an action in its session; nil if it need not wait.
 	Turn(req api.Request) api.Turn
 }
 
@@ -62,7 +61,7 @@ type Call struct {
 	Form string
 	// Detached says that the action goes on without its caller.
 	Detached bool
-	// Operator says that the request is an operator's, see [api.Watch].
+	// Operator reports whether an operator sent the request, see [api.Watch].
 	Operator bool
 	// Flow is the back-pressure of the caller that reads the output; nil for none.
 	Flow *Flow

@@ -19,7 +19,7 @@ func (r *Run) Follow(ctx context.Context, after uint64, flow *Flow, send func(ap
 	buf := make([]byte, journal.ChunkSize)
 	last = after
 	var end [len(streamNames)]int64  // where the next stretch of each stream should begin
-	var known [len(streamNames)]bool // that it is so: not of a stream before the first event behind after
+	var known [len(streamNames)]bool // whether end is known: not of a stream before the first event behind after
 	for {
 		o, more, err := cursor.Next(buf)
 		switch {

@@ -197,11 +197,11 @@ func unresolved(a *journal.Action, state journal.State) api.Observation {
 	o := api.ErrorObservation{Outcome: api.OutcomeUnknown}
 	switch state {
 	case journal.Unknown:
-		o.Content = "the result is unknown: the action began, and the server did not see its end. It does not run again; send it with a new identity to run it again. What it printed:\n" + printed(a)
+		o.Content = "the result is unknown: the action began, and the server did not see its end. It does not run again; send it with a new id to run it again. What it printed:\n" + printed(a)
 	case journal.Refused:
-		o.Content = "The action did not run: the server ended, or its client left, before its turn came. Send it with a new identity to run it."
+		o.Content = "The action did not run: the server ended, or its client left, before its turn came. Send it with a new id to run it."
 	case journal.Cancelled:
-		o.Content = "The action was cancelled before it began, and did not run. Send it with a new identity to run it."
+		o.Content = "The action was cancelled before it began, and did not run. Send it with a new id to run it."
 	case journal.Reserved, journal.Running, journal.Done:
 		o.Content = "The action ended (" + state.String() + "), and its result was not kept. It does not run again."
 	}

@@ -33,7 +33,7 @@ type search struct {
 	context int
 	left    int64 // bytes that may be written
 
-	line      []byte   // is yet to end
+	line      []byte   // the current, unfinished one
 	begin     int64    // its offset
 	number    int64    // its number
 	before    [][]byte // the lines before it that are not written
@@ -130,7 +130,7 @@ func (s *search) next() {
 	s.line = s.line[:0]
 }
 
-// note writes a line of our own.
+// note writes a note.
 func (s *search) note(text string) {
 	s.write([]byte("[... " + text + " ...]\n"))
 	s.separated = true

@@ -247,10 +247,10 @@ func CheckKey(key string) error {
 	const most = 255
 	visible := func(r rune) bool { return r > ' ' && r <= '~' }
 	if key == "" || len(key) > most || strings.ContainsFunc(key, func(r rune) bool { return !visible(r) }) {
-		return fmt.Errorf("an identity must be 1 to %d visible ASCII characters, got %s", most, Describe(key))
+		return fmt.Errorf("an id must be 1 to %d visible ASCII characters, got %s", most, Describe(key))
 	}
 	if key == "." || key == ".." { // clients and proxies take it out of a path
-		return fmt.Errorf("an identity must not be %q", key)
+		return fmt.Errorf("an id must not be %q", key)
 	}
 	return nil
 }

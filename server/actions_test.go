@@ -309,7 +309,7 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_action_duration_seconds histogram
 # HELP actiond_actions_in_flight Actions that run or wait.
 # TYPE actiond_actions_in_flight gauge
-# HELP actiond_actions_replayed_total Answers that were recorded before, for an identity that came again.
+# HELP actiond_actions_replayed_total Answers that were recorded before, for an id that came again.
 # TYPE actiond_actions_replayed_total counter
 # HELP actiond_actions_total Actions by name and outcome: happened, refused, broke, or abandoned by their client.
 # TYPE actiond_actions_total counter

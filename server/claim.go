@@ -18,20 +18,20 @@ import (
 type owner struct {
 	reading  chan struct{} // a semaphore of one: claims that are being read
 	claiming sync.Mutex    // one claim at a time
-	who      atomic.Pointer[identity]
+	who      atomic.Pointer[holder]
 }
 
-// identity is the hash of a key, and a name for people. Hashed, all keys have
+// holder is the hash of a key, and a name for people. Hashed, all keys have
 // one length, and comparing them tells nothing about either.
-type identity struct {
+type holder struct {
 	key  [sha256.Size]byte
 	name string
 }
 
-func (o *owner) set(key, name string) { o.who.Store(&identity{sha256.Sum256([]byte(key)), name}) }
+func (o *owner) set(key, name string) { o.who.Store(&holder{sha256.Sum256([]byte(key)), name}) }
 
 // has tells whether the key is the owner's.
-func (i *identity) has(key string) bool {
+func (i *holder) has(key string) bool {
 	sent := sha256.Sum256([]byte(key))
 	return subtle.ConstantTimeCompare(sent[:], i.key[:]) == 1
 }

@@ -103,7 +103,7 @@ func (c *call) identify(r *http.Request, body []byte) error {
 	case err != nil:
 		return err
 	case id != "" && inBody && id != c.Request.Key:
-		return api.BadRequest(fmt.Sprintf("The header %s and the body name different identities: send one", api.IdentityHeader))
+		return api.BadRequest(fmt.Sprintf("The header %s and the body name different ids: send one", api.IdentityHeader))
 	case id != "":
 		c.ID, c.clientKey = id, true
 	case inBody:
@@ -162,7 +162,7 @@ func addOutputLink(o api.Observation, id string) api.Observation {
 func (s *Server) replyConflict(w http.ResponseWriter, c *call, err error) error {
 	switch {
 	case errors.Is(err, journal.ErrOther):
-		return invalid("%s: %q was sent before with another body; a new action needs a new identity", api.IdentityHeader, c.ID)
+		return invalid("%s: the id %q was sent before with another body; a new action needs a new id", api.IdentityHeader, c.ID)
 	case !errors.Is(err, journal.ErrForgotten):
 		return err
 	case c.form == formHidden:

@@ -520,7 +520,7 @@ func TestOfferedToolByIdentity(t *testing.T) {
 			{"one", "make", "released", false},
 			{"one", "make", "released", false},
 			{"two", "make", "cancelled", true},
-			{"one", "make all", `Idempotency-Key: "one" was sent before with another body; a new action needs a new identity`, true},
+			{"one", "make all", `Idempotency-Key: the id "one" was sent before with another body; a new action needs a new id`, true},
 			{"a\nb", "make", `_meta "actiond/id": `, true},
 		} {
 			call := bashCall(mcp.Meta{api.MCPIdentity: test.id})

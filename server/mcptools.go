@@ -160,9 +160,9 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 // a call: a closed response cancels it.
 const requestIsCall = "2026-07-28"
 
-// runMCPTool runs a call of a tool as an action, and returns its answer and its identity. A client
+// runMCPTool runs a call of a tool as an action, and returns its answer and its id. A client
 // that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client
-// named an identity, by which it can come back.
+// named an id, by which it can come back.
 func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, id string, err error) {
 	c, leave, err := s.enterMCP(ctx, o, req.Params)
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolP
 	return c, leave, err
 }
 
-// readMCPCall understands a call, whose identity may be in its _meta or in a header.
+// readMCPCall understands a call, whose id may be in its _meta or in a header.
 func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, error) {
 	sent := api.ToolCall{Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session}
 	body, err := api.EncodeToolCall(sent)

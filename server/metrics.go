@@ -40,7 +40,7 @@ func newMetrics(s *Server) *metrics {
 		}, []string{"action"}),
 	}
 	m.replays = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "actiond_actions_replayed_total", Help: "Answers that were recorded before, for an identity that came again.",
+		Name: "actiond_actions_replayed_total", Help: "Answers that were recorded before, for an id that came again.",
 	})
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)

@@ -78,7 +78,7 @@ func (s *Server) Remember() error {
 
 // inherit takes over from another program.
 func (s *Server) inherit(f Snapshot) {
-	if who := (&identity{name: f.Owner}); copy(who.key[:], f.Key) == len(who.key) {
+	if who := (&holder{name: f.Owner}); copy(who.key[:], f.Key) == len(who.key) {
 		s.owner.who.Store(who)
 	}
 	s.life.limit(f.TTL, f.Idle)

@@ -30,7 +30,6 @@ type Action struct {
 	out        extent
 	input      int64         // one more than the bytes of input that were taken; 0 where none came
 	gone       bool          // forgotten
-	done       chan struct{} // closed at the end; nil where the end was before the start of the process
 	more       chan struct{} // closed at the next output or at the end; nil unless a caller waits
 }
 
@@ -82,25 +81,11 @@ func (a *Action) info() Info {
 	return info
 }
 
-// ID returns the identity, and N the number.
+// ID returns the id, and N the number.
 func (a *Action) ID() string { return a.in.ID }
 
 // N returns the number, which counts from 1 and is never used twice.
 func (a *Action) N() uint64 { return a.n }
-
-var closedChannel = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// Done returns a channel that is closed at the end.
-func (a *Action) Done() <-chan struct{} {
-	if a.done == nil {
-		return closedChannel
-	}
-	return a.done
-}
 
 // hold notes that a file has records of the action. The caller holds mu.
 func (a *Action) hold(s *segment) {
@@ -255,7 +240,6 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	if n := len(a.own); n > 0 {
 		a.j.text.dir.seal(a.own[n-1])
 	}
-	close(a.done)
 	a.wake()
 	a.j.forgetSome()
 	a.syncAndUnlock()
@@ -284,7 +268,6 @@ func (a *Action) Drop() {
 		a.record(appendRecord(a.j.buf[:0], record{kind: kindDropped, n: a.n}, nil))
 	}
 	a.move(Refused)
-	close(a.done)
 	a.wake()
 	a.j.unlist(a)
 }

@@ -1,8 +1,8 @@
-// Package journal keeps actions by their identities: which began, what they printed
+// Package journal keeps actions by their ids: which began, what they printed
 // and how they ended, over restarts of the server.
 //
 // An action is reserved, then running, then done, cancelled or refused; it is unknown
-// where the process died while it ran. Later it is forgotten: its identity is still
+// where the process died while it ran. Later it is forgotten: its id is still
 // refused, and its text is gone.
 //
 // The journal is a directory of append-only files of records with checksums. A record

@@ -1,6 +1,6 @@
 package journal
 
-// BreakForgotten makes the next write of the identity of a forgotten action fail.
+// BreakForgotten makes the next write of the id of a forgotten action fail.
 func (j *Journal) BreakForgotten() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// idHash is the hash of an identity.
+// idHash is the hash of an id.
 type idHash [16]byte
 
 func hashID(id string) idHash {
@@ -77,7 +77,7 @@ func (j *Journal) forget(a *Action) {
 
 const forgottenName = "forgotten"
 
-// remember keeps the identity of a forgotten action. The caller holds mu.
+// remember keeps the id of a forgotten action. The caller holds mu.
 func (j *Journal) remember(id idHash, n uint64) {
 	j.noteForgotten(id)
 	if j.log.dir.root == nil {
@@ -106,7 +106,7 @@ func (j *Journal) noteForgotten(id idHash) {
 	}
 }
 
-// rewriteForgotten writes the file of forgotten identities anew. The caller holds mu.
+// rewriteForgotten writes the file of forgotten ids anew. The caller holds mu.
 func (j *Journal) rewriteForgotten() error {
 	root := j.log.dir.root
 	const temporary = forgottenName + ".new"
@@ -127,7 +127,7 @@ func (j *Journal) rewriteForgotten() error {
 	}
 	if err != nil {
 		j.log.dir.remove(s)
-		return fmt.Errorf("writing the identities of forgotten actions: %w", err)
+		return fmt.Errorf("writing the ids of forgotten actions: %w", err)
 	}
 	if j.forgottenFile != nil {
 		j.log.dir.seal(j.forgottenFile)

@@ -34,7 +34,7 @@ type Config struct {
 	// MaxOutput bounds the output of one action, of which the first and the last half
 	// are kept; 0 means 16 MiB.
 	MaxOutput int64
-	// MaxForgotten bounds the identities that are refused after their actions were
+	// MaxForgotten bounds the ids that are refused after their actions were
 	// forgotten; 0 means 100,000.
 	MaxForgotten int
 }
@@ -43,8 +43,8 @@ type Config struct {
 var (
 	// ErrLocked reports that another process uses the directory.
 	ErrLocked = errors.New("another server uses the journal")
-	// ErrOther reports an identity that came with another body.
-	ErrOther = errors.New("the identity belongs to another action")
+	// ErrOther reports an id that came with another body.
+	ErrOther = errors.New("the id belongs to another action")
 	// ErrCancelled reports an action that must not begin.
 	ErrCancelled = errors.New("the action was cancelled")
 	// ErrForgotten reports an action whose text is no longer kept.
@@ -78,7 +78,7 @@ func (s State) Ended() bool { return s > Running }
 
 // Intent is what is known of an action before it begins.
 type Intent struct {
-	// ID is the identity, not empty.
+	// ID is the id, not empty.
 	ID string
 	// Digest identifies the body.
 	Digest [32]byte
@@ -288,8 +288,8 @@ func (j *Journal) Stats() Stats {
 	return s
 }
 
-// Reserve returns the action of an identity, and whether it is a new one, which the
-// caller then owns: it must call End or Drop. ErrOther says that the identity came with
+// Reserve returns the action of an id, and whether it is a new one, which the
+// caller then owns: it must call End or Drop. ErrOther says that the id came with
 // another digest, and ErrForgotten that its action is no longer kept.
 func (j *Journal) Reserve(in Intent) (a *Action, isNew bool, err error) {
 	j.mu.Lock()
@@ -308,7 +308,7 @@ func (j *Journal) Reserve(in Intent) (a *Action, isNew bool, err error) {
 	if j.cfg.NoText {
 		in.Text = ""
 	}
-	a = &Action{j: j, in: in, n: j.next, begin: time.Now().UnixNano(), done: make(chan struct{})}
+	a = &Action{j: j, in: in, n: j.next, begin: time.Now().UnixNano()}
 	j.next++
 	j.add(a, Reserved)
 	return a, true, nil
@@ -322,7 +322,7 @@ func (j *Journal) add(a *Action, state State) {
 	j.counts[state]++
 }
 
-// Lookup returns the action of an identity, or ErrForgotten, or nil where there never
+// Lookup returns the action of an id, or ErrForgotten, or nil where there never
 // was one.
 func (j *Journal) Lookup(id string) (*Action, error) {
 	j.mu.Lock()

@@ -119,7 +119,6 @@ func TestLife(t *testing.T) {
 		done.Output(journal.Stdout, []byte("one"))
 		done.Output(journal.Stderr, []byte("two"))
 		done.End(journal.Done, []byte("result"))
-		<-done.Done()
 		done.End(journal.Cancelled, nil) // too late
 		done.Output(journal.Stdout, []byte("late"))
 		running := reserve(t, j, "running")
@@ -148,7 +147,7 @@ func TestLife(t *testing.T) {
 			"cancelled": `cancelled "no" ""`, "dropped": "none", "never": "none", "only in memory": `reserved "" ""`,
 		})
 		if a, isNew, err := j.Reserve(intent("done")); isNew || err != nil || a.N() != done.N() {
-			t.Errorf("the same identity: got %t, %v", isNew, err)
+			t.Errorf("the same id: got %t, %v", isNew, err)
 		}
 		other := intent("done")
 		other.Digest[0]++
@@ -510,7 +509,6 @@ func TestNoRoom(t *testing.T) {
 	a.Begin()
 	a.Output(journal.Terminal, []byte("x"))
 	a.End(journal.Done, []byte("r"))
-	<-a.Done()
 	if info := a.Info(); info.State != journal.Done || !info.Lost || info.Output != 1 {
 		t.Errorf("got %+v", info)
 	}
@@ -775,7 +773,7 @@ func TestReaderOfWhatIsRemoved(t *testing.T) {
 	}
 }
 
-// The identity of a forgotten action that cannot be written is written with the next one.
+// The id of a forgotten action that cannot be written is written with the next one.
 func TestForgottenIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	cfg := journal.Config{Dir: t.TempDir(), MaxActions: 1}
@@ -819,7 +817,7 @@ func TestBeginAndEndAtOnce(t *testing.T) {
 	}
 }
 
-// Behind damage in the middle of a file no identity is free again, what ended is found
+// Behind damage in the middle of a file no id is free again, what ended is found
 // where its record is whole, and text that looks like records is not taken for them.
 func TestDamageFreesNoIdentity(t *testing.T) {
 	t.Parallel()
@@ -884,7 +882,7 @@ func TestDamageFreesNoIdentity(t *testing.T) {
 					}
 				}
 				if _, isNew, err := j.Reserve(intent("forger")); isNew || err != nil {
-					t.Errorf("an identity behind the damage is free: %v", err)
+					t.Errorf("an id behind the damage is free: %v", err)
 				}
 				if a := reserve(t, j, "next"); a.N() <= after.N() {
 					t.Errorf("number %d was used twice", a.N())

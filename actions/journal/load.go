@@ -58,7 +58,7 @@ func (j *Journal) load() error {
 		}
 	}
 	for _, a := range j.actions {
-		if !a.gone && a.done == nil {
+		if !a.gone {
 			l.afterCrash(a)
 		}
 	}
@@ -210,7 +210,7 @@ func (j *loader) loadLog(name string, last bool) (*segment, error) {
 }
 
 // plausible reports whether a record counts that was found behind a damaged header, where
-// the search may have hit upon output that looks like records: it may add an identity that
+// the search may have hit upon output that looks like records: it may add an id that
 // is not to run again, or say that an action began, and nothing else.
 func (j *loader) plausible(r record) bool {
 	return (r.kind == kindReserved || r.kind == kindRunning) && r.n < j.next+1<<20
@@ -273,7 +273,7 @@ func (j *loader) applyIntent(s *segment, r record, payload []byte) {
 	a.hold(s)
 }
 
-// hasForgotten reports whether an identity is that of a forgotten action.
+// hasForgotten reports whether an id is that of a forgotten action.
 func (j *loader) hasForgotten(id string) bool {
 	if len(j.forgotten) == 0 {
 		return false // without the time that a digest takes
@@ -342,7 +342,7 @@ func (j *loader) loadOutput(name string) error {
 	return nil
 }
 
-// loadForgotten reads the identities of forgotten actions.
+// loadForgotten reads the ids of forgotten actions.
 func (j *Journal) loadForgotten() error {
 	s, err := j.openFile(forgottenName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -352,7 +352,7 @@ func (j *Journal) loadForgotten() error {
 		return err
 	}
 	if s == nil {
-		j.note = "the journal is damaged: the identities of forgotten actions cannot be read"
+		j.note = "the journal is damaged: the ids of forgotten actions cannot be read"
 		return nil
 	}
 	end, err := scan(s.file, fileHeader, s.size, func(r record, _ int64, payload []byte) error {

@@ -37,7 +37,7 @@ const (
 	kindOutput                          // payload: bytes
 	kindEnded                           // payload: the result
 	kindDropped                         // the action is to be as if it never came
-	kindForgotten                       // payload: the hash of an identity
+	kindForgotten                       // payload: the hash of an id
 	kindResult                          // payload: the result of an action whose kindEnded has none
 	kindInput                           // the program of the action took its input up to the offset at
 )

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular says that there is no regular file.
+// ErrNotRegular reports a file that is not regular.
 var ErrNotRegular = errors.New("not a regular file")
 
 // OpenNonBlocking opens a regular file to be read. It waits neither for the other end of a FIFO
@@ -43,7 +43,7 @@ func regular(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 }
 
-// WriteNew writes a file that must not be there: what is may be a link, or a FIFO
+// WriteNew writes a file that must not exist: an existing one may be a link, or a FIFO
 // without a reader.
 func WriteNew(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

@@ -145,7 +145,7 @@ func Give(f *os.File, uid, gid int) error {
 func (f *Temp) Take(dir int, name string) error {
 	err := unix.Renameat2(dir, f.name, dir, name, unix.RENAME_NOREPLACE)
 	if err == nil {
-		f.Renamed()
+		f.renamed()
 		return nil
 	}
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {

@@ -71,12 +71,12 @@ func (f *Temp) Rename(name string) error {
 	if err := f.dir.Rename(f.name, name); err != nil {
 		return err
 	}
-	f.Renamed()
+	f.renamed()
 	return nil
 }
 
-// Renamed says that the caller has renamed the file.
-func (f *Temp) Renamed() {
+// renamed notes that the file has its name.
+func (f *Temp) renamed() {
 	f.name = ""
 	f.forget()
 }
