@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +13,9 @@ import (
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/regex"
 )
 
 const (
-	// maxWait bounds a long poll.
-	maxWait = 10 * time.Minute
 	// The actions on a page.
 	defaultPage = 100
 	maxPage     = 1000
@@ -28,45 +24,6 @@ const (
 // states are the words for the states of an action.
 var states = []string{
 	api.StateReserved, api.StateRunning, api.StateDone, api.StateCancelled, api.StateRefused, api.StateUnknown,
-}
-
-// preferAsync reads the header of RFC 7240: whether the client does not want to wait, and
-// how long it would.
-func preferAsync(r *http.Request) (wait time.Duration, async bool) {
-	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		switch {
-		case strings.EqualFold(name, "respond-async"):
-			async = true
-		case strings.EqualFold(name, "wait"):
-			if n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); err == nil {
-				wait = min(time.Duration(n)*time.Second, maxWait)
-			}
-		}
-	}
-	return wait, async
-}
-
-// yes returns whether a parameter of the query is true; false where it is missing.
-func yes(r *http.Request, name string) (bool, error) {
-	text := r.URL.Query().Get(name)
-	if text != "" && text != "true" && text != "false" {
-		return false, invalid("query.%s: must be true or false, got %s", name, api.Describe(text))
-	}
-	return text == "true", nil
-}
-
-// number reads a whole number from the query, absent where it is not there.
-func number(r *http.Request, name string, absent, most uint64) (uint64, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return absent, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || n > most {
-		return 0, invalid("query.%s: must be a whole number from 0 to %d, got %s", name, most, api.Describe(text))
-	}
-	return n, nil
 }
 
 // listActions answers with the actions that are kept, the newest first.
@@ -261,103 +218,4 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 	defer stop()
 	s.follow(w, r, run, after, accepted, nil)
 	return nil
-}
-
-// actionOutput answers with bytes that an action printed, from an offset on and as far as
-// they follow each other, or the lines of these that match. It does not wait for more.
-func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
-	run, err := s.findAction(r)
-	if err != nil {
-		return err
-	}
-	from, err := number(r, "offset", 0, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	limit, err := number(r, "limit", math.MaxInt64, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	tail, err := number(r, "tail", math.MaxInt64, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	around, err := number(r, "context", 0, actions.MaxContext)
-	if err != nil {
-		return err
-	}
-	var re *regexp.Regexp
-	if text := r.URL.Query().Get("grep"); text != "" {
-		if re, err = regex.Compile(text); err != nil {
-			return invalid("query.grep: %v", err)
-		}
-	}
-	name := r.URL.Query().Get("stream")
-	out, ok := run.Output(name)
-	if !ok {
-		return invalid("query.stream: must be %s or %s, got %s", api.StreamStdout, api.StreamStderr, api.Describe(name))
-	}
-	if out.From = int64(from); out.From > out.Total { //nolint:gosec // at most MaxInt64
-		return refuse(http.StatusRequestedRangeNotSatisfiable, "Offset %d is beyond the %d bytes of output so far", out.From, out.Total)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set(api.OutputTotalHeader, strconv.FormatInt(out.Total, 10))
-	if tail < math.MaxInt64 {
-		if out.From, err = out.LastLines(int64(tail)); err != nil {
-			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
-		}
-	}
-	if re != nil {
-		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
-		out.Search(w, re, int(around), int64(limit)) //nolint:gosec // at most MaxContext and MaxInt64
-		return nil
-	}
-	h.Set("Accept-Ranges", "bytes")
-	left := int64(limit) //nolint:gosec // at most MaxInt64
-	if begin, end, asked := byteRange(r, out.Total); asked {
-		out.From, out.To = begin, end
-		if out.From, left, err = out.Stretch(); err != nil {
-			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
-		}
-		if left == 0 {
-			h.Set("Content-Range", fmt.Sprintf("bytes */%d", out.Total))
-			return refuse(http.StatusRequestedRangeNotSatisfiable, "None of the requested range is retained (output so far: %d bytes)", out.Total)
-		}
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", out.From, out.From+left-1, out.Total))
-		h.Set("Content-Length", strconv.FormatInt(left, 10))
-		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
-		w.WriteHeader(http.StatusPartialContent)
-	}
-	h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10)) // where nothing is kept
-	out.Write(w, left, func(at int64) { h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10)) })
-	return nil
-}
-
-// byteRange returns the interval of so many bytes that the Range header asks for, which may
-// be empty. asked is false where the query says what is wanted, and for what RFC 9110 (14.2)
-// lets a server ignore: several ranges, and conditional ones.
-func byteRange(r *http.Request, total int64) (begin, end int64, asked bool) {
-	spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
-	first, last, single := strings.Cut(spec, "-")
-	query := r.URL.Query()
-	if !ok || !single || r.Header.Get("If-Range") != "" || query.Has("offset") || query.Has("limit") || query.Has("tail") {
-		return 0, 0, false
-	}
-	number := func(text string) int64 {
-		n, err := strconv.ParseUint(text, 10, 63)
-		ok = ok && err == nil
-		return int64(n)
-	}
-	switch {
-	case first == "":
-		begin, end = max(0, total-number(last)), total
-	case last == "":
-		begin, end = number(first), total
-	default:
-		begin, end = number(first), number(last)
-		ok = ok && begin <= end
-		end = min(end, total-1) + 1
-	}
-	return begin, end, ok
 }

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/actiond/actiond/actions"
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/regex"
+)
+
+// actionOutput answers with bytes that an action printed, from an offset on and as far as
+// they follow each other, or the lines of these that match. It does not wait for more.
+func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
+	run, err := s.findAction(r)
+	if err != nil {
+		return err
+	}
+	from, err := number(r, "offset", 0, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r, "limit", math.MaxInt64, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	tail, err := number(r, "tail", math.MaxInt64, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	around, err := number(r, "context", 0, actions.MaxContext)
+	if err != nil {
+		return err
+	}
+	var re *regexp.Regexp
+	if text := r.URL.Query().Get("grep"); text != "" {
+		if re, err = regex.Compile(text); err != nil {
+			return invalid("query.grep: %v", err)
+		}
+	}
+	name := r.URL.Query().Get("stream")
+	out, ok := run.Output(name)
+	if !ok {
+		return invalid("query.stream: must be %s or %s, got %s", api.StreamStdout, api.StreamStderr, api.Describe(name))
+	}
+	if out.From = int64(from); out.From > out.Total { //nolint:gosec // at most MaxInt64
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "Offset %d is beyond the %d bytes of output so far", out.From, out.Total)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set(api.OutputTotalHeader, strconv.FormatInt(out.Total, 10))
+	if tail < math.MaxInt64 {
+		if out.From, err = out.LastLines(int64(tail)); err != nil {
+			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
+		}
+	}
+	if re != nil {
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
+		out.Search(w, re, int(around), int64(limit)) //nolint:gosec // at most MaxContext and MaxInt64
+		return nil
+	}
+	h.Set("Accept-Ranges", "bytes")
+	left := int64(limit) //nolint:gosec // at most MaxInt64
+	if begin, end, asked := byteRange(r, out.Total); asked {
+		out.From, out.To = begin, end
+		if out.From, left, err = out.Stretch(); err != nil {
+			return fmt.Errorf("reading the output of action %q: %w", run.ID(), err)
+		}
+		if left == 0 {
+			h.Set("Content-Range", fmt.Sprintf("bytes */%d", out.Total))
+			return refuse(http.StatusRequestedRangeNotSatisfiable, "None of the requested range is retained (output so far: %d bytes)", out.Total)
+		}
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", out.From, out.From+left-1, out.Total))
+		h.Set("Content-Length", strconv.FormatInt(left, 10))
+		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
+		w.WriteHeader(http.StatusPartialContent)
+	}
+	h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10)) // where nothing is kept
+	out.Write(w, left, func(at int64) { h.Set(api.OutputOffsetHeader, strconv.FormatInt(at, 10)) })
+	return nil
+}
+
+// byteRange returns the interval of so many bytes that the Range header asks for, which may
+// be empty. asked is false where the query says what is wanted, and for what RFC 9110 (14.2)
+// lets a server ignore: several ranges, and conditional ones.
+func byteRange(r *http.Request, total int64) (begin, end int64, asked bool) {
+	spec, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
+	first, last, single := strings.Cut(spec, "-")
+	query := r.URL.Query()
+	if !ok || !single || r.Header.Get("If-Range") != "" || query.Has("offset") || query.Has("limit") || query.Has("tail") {
+		return 0, 0, false
+	}
+	number := func(text string) int64 {
+		n, err := strconv.ParseUint(text, 10, 63)
+		ok = ok && err == nil
+		return int64(n)
+	}
+	switch {
+	case first == "":
+		begin, end = max(0, total-number(last)), total
+	case last == "":
+		begin, end = number(first), total
+	default:
+		begin, end = number(first), number(last)
+		ok = ok && begin <= end
+		end = min(end, total-1) + 1
+	}
+	return begin, end, ok
+}
