@@ -1,18 +1,15 @@
 package server
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/httpserver"
-	"github.com/actiond/actiond/internal/random"
 )
 
 // form is the encoding of an answer. The journal keeps its name beside the answer.
@@ -69,74 +66,6 @@ func (f form) convert(answer actions.Answer) ([]byte, error) {
 		o = api.WithOutcome(o, answer.Outcome)
 	}
 	return f.encode(o)
-}
-
-// call is an action as it came in a request.
-type call struct {
-	actions.Call
-	form      form
-	clientKey bool                                 // the client named the id
-	unused    func()                               // called where the action is not carried out; nil for nothing
-	status    func(h http.Header, body []byte) int // of the answer; nil for 200
-}
-
-// newCall returns the call of a request in a form.
-func newCall(req api.Request, kind string, f form) *call {
-	c := &call{form: f, Call: actions.Call{Request: req, Kind: kind, Form: string(f), Operator: f == formAction, Encode: f.encode}}
-	if f == formAction {
-		c.Encode = func(o api.Observation) ([]byte, error) { return f.encode(addOutputLink(o, c.ID)) }
-	}
-	return c
-}
-
-// identify sets the id of a call and its digest.
-func (c *call) identify(r *http.Request, body []byte) error {
-	hash := sha256.New()
-	if c.form == formTool { // the same body means something else there
-		_, _ = hash.Write([]byte("tool "))
-	}
-	_, _ = hash.Write(body)
-	hash.Sum(c.Digest[:0])
-	id, err := keyOf(r)
-	inBody := c.Request.Key != "" && (c.form == formAction || c.form == formTool)
-	switch {
-	case err != nil:
-		return err
-	case id != "" && inBody && id != c.Request.Key:
-		return api.BadRequest(fmt.Sprintf("The header %s and the body name different ids: send one", api.IdentityHeader))
-	case id != "":
-		c.ID, c.clientKey = id, true
-	case inBody:
-		c.ID, c.clientKey = c.Request.Key, true
-	case c.form.legacy() && c.Request.ID != 0 && c.Request.Timestamp != "":
-		// An event of OpenHands: its client sends it again after a broken connection.
-		c.ID, c.clientKey = fmt.Sprintf("event-%d-%x", c.Request.ID, c.Digest[:16]), true
-	default:
-		c.ID = random.UUID7()
-	}
-	c.Detached = c.clientKey || c.form == formAction || c.form == formTool
-	return nil
-}
-
-// keyOf returns the id in the header, "" without one. It may be in the
-// quotes of a structured field.
-func keyOf(r *http.Request) (string, error) {
-	sent := r.Header[api.IdentityHeader]
-	if len(sent) == 0 {
-		return "", nil
-	}
-	key := sent[0]
-	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
-		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(key[1 : len(key)-1])
-	}
-	err := api.CheckKey(key)
-	if err == nil && len(sent) > 1 {
-		err = errors.New("there is more than one")
-	}
-	if err != nil {
-		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.IdentityHeader, err))
-	}
-	return key, nil
 }
 
 // addOutputLink adds to an observation with shortened output the path of all of it.

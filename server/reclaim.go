@@ -1,0 +1,53 @@
+package server
+
+import (
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// largeHeap is more than what the server takes for small requests.
+	largeHeap = 20 << 20
+	// reclaimPause is between the end of a large request and giving its memory back.
+	reclaimPause = 250 * time.Millisecond
+)
+
+// SandboxMemory is how many bytes of memory the sandbox may use; 0 without a limit.
+func SandboxMemory() uint64 { return controlGroup(controlGroupDir).limit() }
+
+// reclaimer gives memory back to the system soon after requests that took much of it: the
+// kernel ends the largest process first when memory runs out, and the runtime would keep
+// what is free for minutes.
+type reclaimer struct{ active, missed atomic.Bool }
+
+// after is called at the end of requests and actions. Giving back takes at most a fiftieth
+// of one processor's time.
+func (r *reclaimer) after() {
+	if heldMemory() <= largeHeap {
+		return
+	}
+	r.missed.Store(true)
+	if !r.active.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(reclaimPause, func() {
+		r.missed.Store(false)
+		begun := time.Now()
+		debug.FreeOSMemory()
+		time.AfterFunc(max(reclaimPause, 50*time.Since(begun)), func() {
+			r.active.Store(false)
+			if r.missed.Load() {
+				r.after()
+			}
+		})
+	})
+}
+
+// heldMemory is how many bytes the runtime has from the system.
+func heldMemory() uint64 {
+	samples := [...]runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	runtimemetrics.Read(samples[:])
+	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
+}
