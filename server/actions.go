@@ -20,6 +20,15 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 	return s.serveAction(w, r, formLegacy)
 }
 
+// postAction answers an action with its output as it comes, where the request accepts a
+// stream, or in one piece.
+func (s *Server) postAction(w http.ResponseWriter, r *http.Request) error {
+	if accepted := streamForm(r); accepted != "" {
+		return s.streamAction(w, r, accepted)
+	}
+	return s.serveAction(w, r, formAction)
+}
+
 // serveAction answers an action in one piece.
 func (s *Server) serveAction(w http.ResponseWriter, r *http.Request, want form) error {
 	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, want) })

@@ -30,7 +30,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, api.UpgradePath, s.upgrade),
 
 		httpserver.Keyed(http.MethodPost, "/execute_action", s.executeAction),
-		httpserver.Keyed(http.MethodPost, "/v1/actions", s.streamAction),
+		httpserver.Keyed(http.MethodPost, "/v1/actions", s.postAction),
 		httpserver.Keyed(http.MethodGet, "/v1/actions", s.listActions),
 		httpserver.Keyed(http.MethodGet, "/v1/actions/{id}", s.getAction),
 		httpserver.Keyed(http.MethodDelete, "/v1/actions/{id}", s.cancelAction),

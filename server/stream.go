@@ -29,13 +29,9 @@ const heartbeatTime = 15 * time.Second
 // errReaderGone says that the reader of a stream is gone.
 var errReaderGone = errors.New("the response can no longer be written")
 
-// streamAction answers an action with its output as it comes and then its
-// observation, in the form that the request accepts, or in one piece.
-func (s *Server) streamAction(w http.ResponseWriter, r *http.Request) error {
-	accepted := streamForm(r)
-	if accepted == "" {
-		return s.serveAction(w, r, formAction)
-	}
+// streamAction answers an action with its output as it comes and then its observation, in
+// the media type that the request accepts.
+func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted string) error {
 	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
 	if err != nil {
 		return err
