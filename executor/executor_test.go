@@ -321,17 +321,16 @@ func TestResetOfClosedSession(t *testing.T) {
 func TestReset(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{})
-	do := func(a api.RunAction) api.RunObservation {
+	do := func(a api.RunAction, limit float64) api.RunObservation {
 		t.Helper()
-		limit := 0.2
 		o, err := e.Do(t.Context(), api.Request{Action: a, Timeout: &limit})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return o.(api.RunObservation)
 	}
-	do(api.RunAction{Command: "cd / && x=1 && sleep 1000"})
-	o := do(api.RunAction{Reset: true})
+	do(api.RunAction{Command: "cd / && x=1 && sleep 1000"}, 0.2)
+	o := do(api.RunAction{Reset: true}, 60)
 	if o.Content != "A new shell was started in "+dir+"." || o.Metadata.ExitCode != 0 || *o.Metadata.WorkingDir != dir {
 		t.Errorf("got %+v", o)
 	}

@@ -71,12 +71,16 @@ func TestWaitingOfRun(t *testing.T) {
 			t.Errorf("got %+v", w)
 		}
 		server := slices.IndexFunc(w.Processes, func(p api.WaitingProcess) bool { return p.Background && len(p.Ports) == 1 })
-		if server < 0 || !strings.Contains(w.Text, "It runs beside: ") {
-			t.Errorf("the server is not among %+v", w.Processes)
+		if server < 0 { // under load, the look ends before it has found the ports
+			t.Logf("the server is not among %+v", w.Processes)
+			continue
+		}
+		if !strings.Contains(w.Text, "It runs beside: ") {
+			t.Errorf("got %q", w.Text)
 		}
 		return
 	}
-	t.Error("it never slept")
+	t.Error("it never slept beside its server")
 }
 
 // The words of the recorded protocol do not change.

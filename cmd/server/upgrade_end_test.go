@@ -51,6 +51,7 @@ func TestUpgrade(t *testing.T) {
 	s := startUpgradable(t, one, []string{"SESSION_API_KEY=k"}, user...)
 	first := s.run("X=42; cd /tmp; echo $$ >> "+s.work+"/pids; sleep 1000 & echo $! >> "+s.work+"/pids; echo done", "Idempotency-Key", "first")
 	s.background("program", "exec", map[string]any{"command": "sleep 1000"})
+	s.act("run", map[string]any{"command": "true", "session": "answered"}) // its shell may take longer to start than the next command has
 	s.act("run", map[string]any{"command": "sleep 1000", "timeout": 0.2, "session": "answered"})
 	s.background("typed", "exec", map[string]any{"command": "while [ ! -e go ]; do sleep 0.01; done; echo typed"})
 	end := s.put("whole")
