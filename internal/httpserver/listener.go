@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -215,6 +216,7 @@ type boundConn struct {
 	listener *boundListener
 	trusted  atomic.Bool
 	header   headerLines // used by the reading goroutine, and by net/http between requests
+	begun    bool        // a part of the header was read; used as header is
 
 	// The listener's mu guards these.
 	place *list.Element // nil once the connection is trusted or closed
@@ -249,17 +251,35 @@ func (h *headerLines) add(p []byte) bool {
 // headerBegins is an [http.Server.ConnState] hook.
 func headerBegins(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*boundConn); ok && state == http.StateIdle {
-		c.header = headerLines{}
+		c.header, c.begun = headerLines{}, false
 	}
 }
 
 // Read fails if an unauthenticated client sends a header of too many lines.
 func (c *boundConn) Read(p []byte) (int, error) {
 	n, err := c.taken.Read(p)
+	if !c.begun && errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err = c.arrived(p, err)
+	}
+	c.begun = c.begun || n > 0
 	if !c.trusted.Load() && !c.header.add(p[:n]) {
 		return 0, errHeaderLines
 	}
 	return n, err
+}
+
+// arrived reads the beginning of a header that came before the deadline passed, or returns
+// late. After a machine has stood still, deadlines pass before anything is read, and net/http
+// would close the connection of a client that was in time without a response.
+func (c *boundConn) arrived(p []byte, late error) (n int, err error) {
+	err = Descriptor(c, func(fd int) (err error) {
+		n, err = syscall.Read(fd, p) // does not block: the descriptor belongs to Go's poller
+		return err
+	})
+	if n <= 0 || err != nil {
+		return 0, late
+	}
+	return n, nil
 }
 
 // known removes the connection from the list of untrusted ones. The listener's mu is held.
