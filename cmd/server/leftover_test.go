@@ -74,7 +74,11 @@ func TestLeftovers(t *testing.T) {
 	pids := map[string]int{}
 	for _, tt := range tests {
 		path := filepath.Join(dir, tt.name)
-		s.post(t, tt.name, tt.name, tt.kind, fmt.Sprintf(`{"command":%q}`, "export P="+path+"; "+tt.command))
+		args := fmt.Sprintf(`{"command":%q}`, "export P="+path+"; "+tt.command)
+		if tt.kind == "run" { // however long the other shells take to start
+			args = strings.TrimSuffix(args, "}") + `,"blocking":true}`
+		}
+		s.post(t, tt.name, tt.name, tt.kind, args)
 		pids[tt.name] = pidIn(t, path)
 	}
 	for _, name := range []string{"nohup", "left"} {

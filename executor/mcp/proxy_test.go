@@ -392,9 +392,10 @@ func TestListWithoutThoseThatFail(t *testing.T) {
 	if got, failed := call(t, session, "missing_x", ""); !failed || !strings.Contains(got, "no-such-program-anywhere") {
 		t.Errorf("got %q", got)
 	}
-	if servers, _, failed, _ := p.State(); servers != 4 || failed < 2 {
-		t.Errorf("%d servers, %d failed", servers, failed)
-	}
+	testhelp.Eventually(t, func() bool { // one may still be about to die
+		servers, _, failed, _ := p.State()
+		return servers == 4 && failed >= 2
+	}, "two of four servers have failed")
 	hanging := newProxy(t, testServer(t, "hangs", "hangs"))
 	if _, err := hanging.Call(t.Context(), "x", nil, 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), `"hangs" was not ready within 200ms`) {
 		t.Errorf("got %v", err)
