@@ -141,6 +141,27 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 	return false, nil
 }
 
+// start carries out the action of a call without waiting for it, or joins the action that came
+// with its id before. end is called once the caller no longer waits. leave releases the
+// semaphore of the request.
+func (s *Server) start(ctx context.Context, w http.ResponseWriter, c *call, leave func()) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
+	run, arrival, err = s.actions.Start(&c.Call)
+	if err == nil && arrival == actions.First {
+		go s.actions.Do(ctx, run, leave)
+		return run, arrival, run.Leave, nil
+	}
+	leave()
+	if err != nil {
+		return nil, arrival, nil, s.replyConflict(w, c, err)
+	}
+	stop, err := s.joinLimit()
+	if err != nil {
+		run.Leave()
+		return nil, arrival, nil, err
+	}
+	return run, arrival, func() { stop(); run.Leave() }, nil
+}
+
 // answerIn waits for the end of a run, and returns its answer in a form.
 func (s *Server) answerIn(ctx context.Context, run *actions.Run, want form) ([]byte, error) {
 	answer, err := run.Answer(ctx)

@@ -168,22 +168,11 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, "", err
 	}
-	run, arrival, err := s.actions.Start(&c.Call)
+	run, arrival, end, err := s.start(ctx, nil, c, leave)
 	if err != nil {
-		leave()
-		return answer, "", s.replyConflict(nil, c, err)
+		return answer, c.ID, err
 	}
-	defer run.Leave()
-	if arrival == actions.First {
-		go s.actions.Do(ctx, run, leave)
-	} else {
-		leave()
-		stop, err := s.joinLimit()
-		if err != nil {
-			return answer, run.ID(), err
-		}
-		defer stop()
-	}
+	defer end()
 	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}

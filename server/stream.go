@@ -40,22 +40,11 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted s
 		c.Flow = actions.NewFlow()
 		defer c.Flow.Leave()
 	}
-	run, arrival, err := s.actions.Start(&c.Call)
+	run, _, end, err := s.start(r.Context(), w, c, leave)
 	if err != nil {
-		leave()
-		return s.replyConflict(w, c, err)
+		return err
 	}
-	defer run.Leave()
-	if arrival == actions.First {
-		go s.actions.Do(r.Context(), run, leave)
-	} else {
-		leave()
-		stop, err := s.joinLimit()
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
+	defer end()
 	s.identified(w, r, run)
 	s.follow(w, r, run, 0, accepted, c.Flow)
 	return nil // it was told in the stream
