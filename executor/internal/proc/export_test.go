@@ -6,8 +6,11 @@ import (
 	"github.com/actiond/actiond/internal/mark"
 )
 
-// StartWithin is Start with a limit of the caller's.
+// StartWithin is Start with a limit of the caller's, through a stub or a copy of this program.
 var StartWithin = start
+
+// StubRuns reports whether Start uses stubs here.
+func StubRuns() bool { return stubRuns() }
 
 // KillMarkedOf is KillMarked for the processes of a user id, with the rights of
 // this process.

@@ -24,20 +24,33 @@ const (
 
 // Start is cmd.Start that returns once the program runs, or could not be had. What
 // runs obeys interrupts and hang-ups also where this process ignores them. cmd is changed by it.
-func Start(cmd *exec.Cmd) error { return start(cmd, startTime) }
-
-func start(cmd *exec.Cmd, limit time.Duration) error {
+func Start(cmd *exec.Cmd) error {
 	if cmd.Err != nil {
 		return cmd.Err
 	}
+	return start(cmd, startTime, cmd.Path != reexec.Self && stubRuns())
+}
+
+// start starts cmd through a stub, or through a copy of this program.
+func start(cmd *exec.Cmd, limit time.Duration, stub bool) error {
 	said, say, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = said.Close() }()
-	program, dir := cmd.Path, cmd.Dir
-	rewrite(cmd, say)
-	err = cmd.Start()
+	program, dir, failure := cmd.Path, cmd.Dir, copyFailure
+	if stub {
+		var file *os.File
+		if file, err = useStub(cmd, say); err == nil {
+			defer func() { _ = file.Close() }()
+		}
+		failure = stubFailure
+	} else {
+		rewrite(cmd, say)
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
 	_ = say.Close()
 	if err != nil {
 		return err
@@ -102,16 +115,21 @@ func veil(env []string) []string {
 	return veiled
 }
 
-// failure is the error that the child met.
-func failure(answer, program, dir string) error {
-	step, number, _ := strings.Cut(answer, " ")
+// copyFailure is the error in the report of a copy.
+func copyFailure(report, program, dir string) error {
+	step, number, _ := strings.Cut(report, " ")
 	code, err := strconv.Atoi(number)
 	if err != nil {
-		return fmt.Errorf("starting %s: %q", program, answer)
+		return fmt.Errorf("starting %s: %q", program, report)
 	}
+	return failed(step, syscall.Errno(code), program, dir)
+}
+
+// failed is the error of a step on the way to a program.
+func failed(step string, code syscall.Errno, program, dir string) error {
 	path := program
 	if step == reexec.StepDir {
 		path = dir
 	}
-	return &fs.PathError{Op: step, Path: path, Err: syscall.Errno(code)}
+	return &fs.PathError{Op: step, Path: path, Err: code}
 }

@@ -2,7 +2,9 @@ package proc_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,69 +23,95 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
+// ways returns both ways to start a program within a limit.
+func ways(t *testing.T) map[string]func(*exec.Cmd, time.Duration) error {
+	t.Helper()
+	if !proc.StubRuns() {
+		t.Skip("this system executes no program in memory")
+	}
+	return map[string]func(*exec.Cmd, time.Duration) error{
+		"stub": func(cmd *exec.Cmd, limit time.Duration) error { return proc.StartWithin(cmd, limit, true) },
+		"copy": func(cmd *exec.Cmd, limit time.Duration) error { return proc.StartWithin(cmd, limit, false) },
+	}
+}
+
 // What runs has what it would have from cmd.Start, and nothing of ours.
 func TestStart(t *testing.T) {
-	signal.Ignore(syscall.SIGHUP)
-	defer signal.Reset(syscall.SIGHUP)
-	dir := t.TempDir()
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer out.Close()
-	var stdout bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo "$0 $1 $A"; pwd; for f in 4 5; do test -e /proc/$$/fd/$f && echo $f; done; kill -HUP $$; echo deaf`, "zero", "one two")
-	cmd.Args[0] = "shell"
-	cmd.Dir, cmd.Env, cmd.Stdout = dir, []string{"A=b c"}, &stdout
-	cmd.ExtraFiles = []*os.File{nil, out}
-	if err := proc.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGHUP {
-		t.Errorf("hung up on, it ended with %v", err)
-	}
-	if got, want := stdout.String(), "zero one two b c\n"+dir+"\n4\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			signal.Ignore(syscall.SIGHUP)
+			defer signal.Reset(syscall.SIGHUP)
+			dir := t.TempDir()
+			in, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			defer out.Close()
+			var stdout bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo "$0 $1 $A"; pwd; for f in 4 5; do test -e /proc/$$/fd/$f && echo $f; done; kill -HUP $$; echo deaf`, "zero", "one two")
+			cmd.Args[0] = "shell"
+			cmd.Dir, cmd.Env, cmd.Stdout = dir, []string{"A=b c"}, &stdout
+			cmd.ExtraFiles = []*os.File{nil, out}
+			if err := start(cmd, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGHUP {
+				t.Errorf("hung up on, it ended with %v", err)
+			}
+			if got, want := stdout.String(), "zero one two b c\n"+dir+"\n4\n"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }
 
 func TestStartAs(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can take on the rights of another user")
-	}
-	for name, groups := range map[string][]uint32{"no groups": nil, "groups": {7, 65000}} {
-		var stdout bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), "grep", "-E", "^(Uid|Gid|Groups|CapEff):", "/proc/self/status")
-		cmd.Stdout = &stdout
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65001, Gid: 65002, Groups: groups}}
-		err := proc.Start(cmd)
-		if err == nil {
-			err = cmd.Wait()
-		}
-		want := "Uid: 65001 65001 65001 65001 Gid: 65002 65002 65002 65002 Groups:"
-		if groups != nil {
-			want += " 7 65000"
-		}
-		if got := strings.Join(strings.Fields(stdout.String()), " "); err != nil || got != want+" CapEff: 0000000000000000" {
-			t.Errorf("%s: got %q, %v", name, got, err)
-		}
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			if os.Geteuid() != 0 {
+				t.Skip("only root can take on the rights of another user")
+			}
+			for name, groups := range map[string][]uint32{"no groups": nil, "groups": {7, 65000}} {
+				var stdout bytes.Buffer
+				cmd := exec.CommandContext(t.Context(), "grep", "-E", "^(Uid|Gid|Groups|CapEff):", "/proc/self/status")
+				cmd.Stdout = &stdout
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65001, Gid: 65002, Groups: groups}}
+				err := start(cmd, time.Hour)
+				if err == nil {
+					err = cmd.Wait()
+				}
+				want := "Uid: 65001 65001 65001 65001 Gid: 65002 65002 65002 65002 Groups:"
+				if groups != nil {
+					want += " 7 65000"
+				}
+				if got := strings.Join(strings.Fields(stdout.String()), " "); err != nil || got != want+" CapEff: 0000000000000000" {
+					t.Errorf("%s: got %q, %v", name, got, err)
+				}
+			}
+		})
 	}
 }
 
 // What runs goes before this process when memory runs out, from its first moment on.
 func TestStartGoesFirst(t *testing.T) {
 	t.Parallel()
-	var stdout bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/oom_score_adj")
-	cmd.Stdout = &stdout
-	err := proc.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if got := stdout.String(); err != nil || got != "1000\n" {
-		t.Errorf("got %q, %v", got, err)
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			var stdout bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/oom_score_adj")
+			cmd.Stdout = &stdout
+			err := start(cmd, time.Hour)
+			if err == nil {
+				err = cmd.Wait()
+			}
+			if got := stdout.String(); err != nil || got != "1000\n" {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -90,16 +119,21 @@ func TestStartGoesFirst(t *testing.T) {
 // whose rights are not the user's yet.
 func TestStartEnvironment(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/env")
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Env = []string{"GODEBUG=inittrace=1", "A=1", "A=2", "=x", "odd"}
-	err := proc.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if got, want := stdout.String(), "GODEBUG=inittrace=1\nA=2\n=x\nodd\n"; err != nil || got != want || stderr.Len() > 0 {
-		t.Errorf("got %q, %v, want %q; on standard error %q", got, err, want, stderr.String())
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), "/usr/bin/env")
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			cmd.Env = []string{"GODEBUG=inittrace=1", "A=1", "A=2", "=x", "odd"}
+			err := start(cmd, time.Hour)
+			if err == nil {
+				err = cmd.Wait()
+			}
+			if got, want := stdout.String(), "GODEBUG=inittrace=1\nA=2\n=x\nodd\n"; err != nil || got != want || stderr.Len() > 0 {
+				t.Errorf("got %q, %v, want %q; on standard error %q", got, err, want, stderr.String())
+			}
+		})
 	}
 }
 
@@ -111,23 +145,28 @@ func TestStartFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, tt := range []struct {
-		name, program, dir, where string
-		want                      error
-	}{
-		{"no program", dir + "/none", "", dir + "/none", fs.ErrNotExist},
-		{"no directory", "/bin/true", dir + "/none", dir + "/none", fs.ErrNotExist},
-		{"a file for a directory", "/bin/true", dir + "/plain", dir + "/plain", syscall.ENOTDIR},
-		{"not executable", dir + "/plain", "", dir + "/plain", fs.ErrPermission},
-		{"no program at all", dir + "/empty", dir, dir + "/empty", syscall.ENOEXEC},
-	} {
-		cmd := exec.CommandContext(t.Context(), tt.program)
-		cmd.Dir = tt.dir
-		err := proc.Start(cmd)
-		where, ok := errors.AsType[*fs.PathError](err)
-		if !errors.Is(err, tt.want) || !ok || where.Path != tt.where {
-			t.Errorf("%s: got %v", tt.name, err)
-		}
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			for _, tt := range []struct {
+				name, program, dir, where string
+				want                      error
+			}{
+				{"no program", dir + "/none", "", dir + "/none", fs.ErrNotExist},
+				{"no directory", "/bin/true", dir + "/none", dir + "/none", fs.ErrNotExist},
+				{"a file for a directory", "/bin/true", dir + "/plain", dir + "/plain", syscall.ENOTDIR},
+				{"not executable", dir + "/plain", "", dir + "/plain", fs.ErrPermission},
+				{"no program at all", dir + "/empty", dir, dir + "/empty", syscall.ENOEXEC},
+			} {
+				cmd := exec.CommandContext(t.Context(), tt.program)
+				cmd.Dir = tt.dir
+				err := start(cmd, time.Hour)
+				where, ok := errors.AsType[*fs.PathError](err)
+				if !errors.Is(err, tt.want) || !ok || where.Path != tt.where {
+					t.Errorf("%s: got %v", tt.name, err)
+				}
+			}
+		})
 	}
 	if err := proc.Start(exec.CommandContext(t.Context(), "no-such-program")); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("got %v", err)
@@ -154,33 +193,122 @@ func leased(t *testing.T) (program string, wanted <-chan os.Signal, release func
 	return program, signals, func() { _, _ = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK) }
 }
 
+// hanging is a program on a file system that does not answer before release.
+func hanging(t *testing.T) (program string, wanted <-chan os.Signal, release func()) {
+	t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil || os.Geteuid() != 0 {
+		t.Skipf("only root mounts file systems that do not answer, with FUSE: %v", err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		t.Skipf("no file system can be mounted: %v", err)
+	}
+	release = sync.OnceFunc(func() {
+		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
+		_ = unix.Close(fuse)
+	})
+	t.Cleanup(release)
+	// The first request is for the version, with a header of 40 bytes (linux/fuse.h); the next one is of the program.
+	request := make([]byte, 1<<14)
+	if _, err := unix.Read(fuse, request); err != nil {
+		t.Fatal(err)
+	}
+	const size = 16 + 64
+	answer := make([]byte, size)
+	binary.NativeEndian.PutUint32(answer, size)
+	copy(answer[8:], request[8:16])
+	binary.NativeEndian.PutUint32(answer[16:], 7)
+	binary.NativeEndian.PutUint32(answer[20:], 31)
+	binary.NativeEndian.PutUint32(answer[36:], 4096) // the largest write
+	if _, err := unix.Write(fuse, answer); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan os.Signal, 1)
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		_, _ = unix.Read(fuse, request)
+		asked <- syscall.SIGIO
+	}()
+	t.Cleanup(func() { <-reading })
+	return filepath.Join(dir, "program"), asked, release
+}
+
 // A program that cannot be had at once holds up its own start, and not the memory
 // that is to be collected, without which everything stands still.
 func TestHeldUp(t *testing.T) {
-	program, wanted, release := leased(t)
-	cmd := exec.CommandContext(t.Context(), program)
-	started := make(chan error)
-	go func() { started <- proc.StartWithin(cmd, time.Hour) }()
-	<-wanted
-	runtime.GC()
-	select {
-	case err := <-started:
-		t.Fatalf("memory was collected when the start was over (%v)", err)
-	default:
+	for name, held := range map[string]func(*testing.T) (string, <-chan os.Signal, func()){"lease": leased, "file system": hanging} {
+		t.Run(name, func(t *testing.T) {
+			for way, start := range ways(t) {
+				t.Run(way, func(t *testing.T) {
+					program, wanted, release := held(t)
+					cmd := exec.CommandContext(t.Context(), program)
+					started := make(chan error)
+					go func() { started <- start(cmd, time.Hour) }()
+					<-wanted
+					runtime.GC()
+					select {
+					case err := <-started:
+						t.Fatalf("memory was collected when the start was over (%v)", err)
+					default:
+					}
+					release()
+					err := <-started
+					if err == nil {
+						err = cmd.Wait()
+					}
+					if gone := errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED); gone != (name == "file system") || err != nil && !gone {
+						t.Error(err)
+					}
+				})
+			}
+		})
 	}
-	release()
-	if err := <-started; err != nil {
-		t.Fatal(err)
+}
+
+// A user who stops all processes of that user, again and again, holds up starts of that user alone.
+func TestStopped(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can take on the rights of another user")
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
+	attr := func() *syscall.SysProcAttr { // of a user that no other test has
+		return &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65019, Gid: 65019}}
+	}
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			attacker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do kill -STOP -1; done")
+			attacker.SysProcAttr = attr()
+			if err := attacker.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = attacker.Process.Kill(); _ = attacker.Wait() }()
+			stopped := 0
+			for range 100 {
+				cmd := exec.CommandContext(t.Context(), "/bin/true")
+				cmd.SysProcAttr = attr()
+				err := start(cmd, 20*time.Millisecond)
+				runtime.GC()
+				if err == nil {
+					_ = cmd.Process.Kill()
+					_ = cmd.Wait() // killed, unless it was faster
+				} else if stopped++; !strings.Contains(err.Error(), "did not start within") {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("%d of 100 starts were stopped", stopped)
+		})
 	}
 }
 
 func TestHeldUpForLong(t *testing.T) {
-	program, _, _ := leased(t)
-	cmd := exec.CommandContext(t.Context(), program)
-	if err := proc.StartWithin(cmd, time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not start within") {
-		t.Errorf("got %v", err)
+	for way, start := range ways(t) {
+		t.Run(way, func(t *testing.T) {
+			program, _, _ := leased(t)
+			cmd := exec.CommandContext(t.Context(), program)
+			if err := start(cmd, time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not start within") {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
