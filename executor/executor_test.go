@@ -16,6 +16,7 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/executor"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // start starts an executor in a fresh directory, unless one is given, with an
@@ -381,19 +382,12 @@ func TestExportDuringStart(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() })
 	started, exported := make(chan error, 1), make(chan error, 1)
 	go func() { started <- e.Start(t.Context()) }()
-	for {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, "the shell reads its start file")
 	if e.Ready() == nil {
 		t.Error("it is ready while its shell starts")
 	}
 	go func() { exported <- e.Export(t.Context(), map[string]string{"OWNER": "ada"}) }()
-	for e.Exported() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return e.Exported() != nil }, "the variables are exported")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
@@ -143,9 +142,7 @@ func TestKernelsAreSessions(t *testing.T) {
 	if err := syscall.Kill(alone.Kernel.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for e.Sessions()[1].Kernel.State == "idle" {
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { return e.Sessions()[1].Kernel.State != "idle" }, "the kernel ends")
 	check(both, "nb idle shell false kernel ended  false")
 	if o, ok := cell(t, e, "nb", api.IPythonAction{Code: "2"}).(api.IPythonObservation); !ok || !strings.Contains(o.Content, "was killed by signal 9") {
 		t.Errorf("got %+v, want to be told of the old kernel", o)
@@ -157,12 +154,7 @@ func TestKernelsAreSessions(t *testing.T) {
 		o, _ := e.Do(t.Context(), api.Request{Session: "nb", Action: api.IPythonAction{Code: "open('" + began + "', 'w').close(); import time; time.sleep(300)"}})
 		answer <- o
 	}()
-	for {
-		if _, err := os.Stat(began); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testhelp.Eventually(t, func() bool { _, err := os.Stat(began); return err == nil }, "the cell begins")
 	check(both, "nb busy shell false kernel busy "+debianPython+" true")
 	waiting := make(chan api.Observation, 1)
 	go func() {

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
@@ -162,15 +159,10 @@ func TestExecRootEnds(t *testing.T) {
 		if _, err := fmt.Sscan(o.Stdout, &hidden); err != nil {
 			t.Fatalf("%s: got %q", what, o.Content)
 		}
-		for unix.Kill(hidden, 0) == nil { // it is a zombie until init reaps it
-			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", hidden)); err != nil || strings.Contains(string(stat), ") Z ") {
-				return
-			}
-			if t.Context().Err() != nil {
-				t.Fatalf("%s: process %d lives", what, hidden)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		testhelp.Eventually(t, func() bool { // it is a zombie until init reaps it
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", hidden))
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}, "%s: process %d ends", what, hidden)
 	}
 	o := asRoot(t, e, api.ExecAction{Command: line, KillAfter: 1})
 	if o.EndedBy == nil || *o.EndedBy != "kill_after" {

@@ -10,12 +10,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/server"
 )
 
@@ -210,8 +210,7 @@ func TestPreviewSignatures(t *testing.T) {
 		}
 	}
 	short := p.signed("1")
-	for deadline := time.Now().Add(time.Minute); p.send("GET", p.host, short).Code == 200 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-	}
+	testhelp.Eventually(t, func() bool { return p.send("GET", p.host, short).Code != 200 }, "the signature expires")
 	if w := p.send("GET", p.host, short); w.Code != 403 {
 		t.Errorf("after its end: got %d", w.Code)
 	}

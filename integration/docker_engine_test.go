@@ -17,6 +17,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -72,19 +73,15 @@ func (e *ownEngine) start(t *testing.T) {
 	ended := make(chan error, 1)
 	cmd := e.cmd
 	go func() { ended <- cmd.Wait() }()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := e.docker("version"); err == nil {
-			return
-		}
+	testhelp.Eventually(t, func() bool {
 		select {
 		case err := <-ended:
 			t.Fatalf("the engine ended: %v\n%s", err, e.log())
 		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the engine does not answer\n%s", e.log())
-		}
-	}
+		_, err := e.docker("version")
+		return err == nil
+	}, "the engine of %s answers", e.dir)
 }
 
 func (e *ownEngine) log() string {
@@ -111,11 +108,7 @@ func (e *ownEngine) stop(t *testing.T, signal syscall.Signal) {
 	gone := func() bool {
 		return e.cmd.Process.Signal(syscall.Signal(0)) != nil && (containerd == 0 || syscall.Kill(containerd, 0) != nil)
 	}
-	for deadline := time.Now().Add(2 * time.Minute); !gone(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the engine does not end\n%s", e.log())
-		}
-	}
+	testhelp.Eventually(t, gone, "the engine of %s ends", e.dir)
 }
 
 // containerd is the id of the engine's containerd, 0 if it has none.

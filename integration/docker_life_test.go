@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -550,16 +551,13 @@ func fillPool(t *testing.T, h *docker.Host) *sandbox.Pool {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { pool.Run(ctx, time.Second) })
-	for {
+	testhelp.Eventually(t, func() bool {
 		all, err := h.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(all) == 1 && all[0].State == sandbox.Ready {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return len(all) == 1 && all[0].State == sandbox.Ready
+	}, "the pool is full")
 	cancel()
 	running.Wait()
 	return pool
@@ -611,23 +609,19 @@ func TestDockerEndsByItself(t *testing.T) {
 	t.Parallel()
 	image(t, busyboxImage)
 	h := testHost(t)
-	begun := time.Now()
 	for name, spec := range map[string]sandbox.Spec{"time to live": {TTL: 10 * time.Second}, "idle limit": {Idle: 10 * time.Second}} {
 		spec.Image = busyboxImage
 		s := create(t, h, spec)
 		if out, _ := run(t, s, "echo alive"); out != "alive" {
 			t.Errorf("%s: got %q", name, out)
 		}
-		for s.State != sandbox.Stopped {
-			if time.Since(begun) > 2*time.Minute {
-				t.Fatalf("%s: it is %s", name, s.State)
-			}
-			time.Sleep(50 * time.Millisecond)
+		testhelp.Eventually(t, func() bool {
 			var err error
 			if s, err = h.Get(t.Context(), s.ID); err != nil {
 				t.Fatal(err)
 			}
-		}
+			return s.State == sandbox.Stopped
+		}, "%s: the sandbox stops", name)
 		if !strings.Contains(s.Detail, "Exited (0)") {
 			t.Errorf("%s: it ended badly: %s", name, s.Detail)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // claimable runs the whole program without a key until it ends by itself or
@@ -28,11 +29,7 @@ func claimable(t *testing.T, args ...string) (url string, log *lines, done chan 
 	go func() { done <- run(t.Context(), args, env, io.Discard, log) }()
 	url = "unix://" + socket
 	c := to(t, url, "")
-	for deadline := time.Now().Add(5 * time.Minute); c.Ready(t.Context()) != nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the program did not come up")
-		}
-	}
+	testhelp.Eventually(t, func() bool { return c.Ready(t.Context()) == nil }, "the server is ready")
 	return url, log, done
 }
 

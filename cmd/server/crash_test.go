@@ -16,7 +16,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // A server that is killed while it writes an upload leaves the old file or the new
@@ -181,19 +182,20 @@ func startKillable(t *testing.T, binary, state string) *killable {
 		},
 	}}}
 	t.Cleanup(k.kill)
-	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		resp, err := k.client.Get("http://sandbox/alive")
+	awaitAlive(t, k.client)
+	return k
+}
+
+// awaitAlive waits until a server answers.
+func awaitAlive(t *testing.T, c *http.Client) {
+	t.Helper()
+	testhelp.Eventually(t, func() bool {
+		resp, err := c.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return k
-			}
 		}
-		if time.Now().After(until) {
-			k.kill()
-			t.Fatalf("the server is not ready: %v\n%s", err, &log)
-		}
-	}
+		return err == nil && resp.StatusCode == http.StatusOK
+	}, "the server answers")
 }
 
 // kill kills the server and its shells.

@@ -14,7 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // PID 1 ends with the status of the server, passes signals on, and reaps orphans.
@@ -44,11 +45,11 @@ func TestInit(t *testing.T) {
 			// The subshell ends at once, and what it started becomes an orphan.
 			call(`(sh -c 'echo $$ >id.new && mv id.new id && sleep 0.2' &)`)
 			var orphan []byte
-			waitUntil(t, func() bool { orphan, _ = os.ReadFile(filepath.Join(dir, "id")); return len(orphan) > 0 })
-			waitUntil(t, func() bool { // as long as it is not reaped, it is there
+			testhelp.Eventually(t, func() bool { orphan, _ = os.ReadFile(filepath.Join(dir, "id")); return len(orphan) > 0 }, "the orphan writes its id")
+			testhelp.Eventually(t, func() bool { // as long as it is not reaped, it is there
 				_, err := os.Stat("/proc/" + strings.TrimSpace(string(orphan)))
 				return errors.Is(err, os.ErrNotExist)
-			})
+			}, "the orphan is reaped")
 			target := cmd.Process.Pid
 			if signal == syscall.SIGKILL {
 				target = server
@@ -84,18 +85,6 @@ func children(t *testing.T, pid int) (all []int) {
 	return all
 }
 
-// waitUntil waits as long as the test may take.
-func waitUntil(t *testing.T, over func() bool) {
-	t.Helper()
-	for !over() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal(context.Cause(t.Context()))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 // dialUnix waits for a server at a socket. call runs a command there.
 func dialUnix(t *testing.T, socket string) (call func(command string)) {
 	t.Helper()
@@ -103,13 +92,13 @@ func dialUnix(t *testing.T, socket string) (call func(command string)) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}
-	waitUntil(t, func() bool { // the file is there before the server listens
+	testhelp.Eventually(t, func() bool { // the file is there before the server listens
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
-	})
+	}, "the server listens")
 	return func(command string) {
 		body := fmt.Sprintf(`{"action": {"action": "run", "args": {"command": %q, "blocking": true}}}`, command)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/execute_action", strings.NewReader(body))

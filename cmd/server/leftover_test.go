@@ -38,11 +38,11 @@ func (k *killable) post(t *testing.T, id, session, kind, args string) {
 // pidIn waits for the number of a process in a file.
 func pidIn(t *testing.T, path string) (pid int) {
 	t.Helper()
-	waitUntil(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		text, _ := os.ReadFile(path)
 		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		return pid > 0 && strings.HasSuffix(string(text), "\n")
-	})
+	}, "%s has the number of a process", path)
 	return pid
 }
 
@@ -82,7 +82,7 @@ func TestLeftovers(t *testing.T) {
 		pids[tt.name] = pidIn(t, path)
 	}
 	for _, name := range []string{"nohup", "left"} {
-		waitUntil(t, func() bool { return s.get("/v1/actions/"+name+"?wait=1", `"state":"done"`) })
+		testhelp.Eventually(t, func() bool { return s.get("/v1/actions/"+name+"?wait=1", `"state":"done"`) }, "%s ends", name)
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pids["sleep"]))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // told is what an answer says of how an action went.
@@ -47,10 +48,10 @@ func TestOutcomesAgree(t *testing.T) {
 	}
 	async := []string{"Prefer", "respond-async"}
 	await := func(id, state string) {
-		waitUntil(t, func() bool {
+		testhelp.Eventually(t, func() bool {
 			_, record := s.do("GET", "/v1/actions/"+id, nil)
 			return strings.Contains(record, `"state":"`+state+`"`)
-		})
+		}, "%s is %s", id, state)
 	}
 	cancelled := func(id, state string) {
 		await(id, state)

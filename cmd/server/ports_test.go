@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
@@ -50,9 +49,7 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text []byte
-	for deadline := time.Now().Add(time.Minute); len(text) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		text, _ = os.ReadFile(dir + "/port")
-	}
+	testhelp.Eventually(t, func() bool { text, _ = os.ReadFile(dir + "/port"); return len(text) > 0 }, "the program listens")
 	testhelp.KillAfter(t, dir+"/pid")
 	port, err := api.ParsePort(string(text))
 	if err != nil {

@@ -45,11 +45,11 @@ func (s *upgradable) crash() {
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		s.Fatal(err)
 	}
-	waitUntil(s.T, func() bool { // the old one leaves children behind for a moment
+	testhelp.Eventually(s.T, func() bool { // the old one leaves children behind for a moment
 		now := children(s.T, s.cmd.Process.Pid)
 		return len(now) > 0 && !slices.Contains(now, old)
-	})
-	s.awaitAlive()
+	}, "another server runs")
+	awaitAlive(s.T, s.client)
 }
 
 func (s *upgradable) claim(key, more string) (status int) {
@@ -93,10 +93,10 @@ setsid sh ./hop &
 END
 setsid sh ./hop </dev/null >/dev/null 2>&1 &`)
 	s.act("run", map[string]any{"command": "echo begins; sleep 1000", "timeout": 1000, "session": "busy"}, "Idempotency-Key", "busy", "Prefer", "respond-async")
-	waitUntil(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		_, output := s.do("GET", "/v1/actions/busy/output", nil)
 		return output == "begins\n" || output == "begins\r\n"
-	})
+	}, "the action begins")
 	s.crash()
 
 	if status := s.claim("another-key-of-someone-who-is-late", ""); status != http.StatusConflict {

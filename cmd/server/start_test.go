@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -116,9 +115,7 @@ func TestAnswersDuringStartFiles(t *testing.T) {
 			if got, ok := o.(api.RunObservation); !ok || !strings.Contains(got.Content, "here") || strings.Contains(got.Content, "\nearly") {
 				t.Errorf("got %+v", o)
 			}
-			for c.Ready(t.Context()) != nil && t.Context().Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
+			testhelp.Eventually(t, func() bool { return c.Ready(t.Context()) == nil }, "the server is ready")
 			if err := c.Alive(t.Context()); err != nil {
 				t.Error(err)
 			}

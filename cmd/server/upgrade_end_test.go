@@ -18,13 +18,14 @@ import (
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // background posts an action that is not waited for, and returns once it runs.
 func (s *upgradable) background(id, kind string, args map[string]any) {
 	s.Helper()
 	s.act(kind, args, "Idempotency-Key", id, "Prefer", "respond-async, wait=0")
-	waitUntil(s.T, func() bool { return s.stateOf(id) == "running" })
+	testhelp.Eventually(s.T, func() bool { return s.stateOf(id) == "running" }, "%s runs", id)
 }
 
 // stateOf is the state of an action, and what its record says.
@@ -39,7 +40,7 @@ func (s *upgradable) stateOf(id string) string {
 // replaced returns once the version serves.
 func (s *upgradable) replaced(version string) {
 	s.Helper()
-	waitUntil(s.T, func() bool { return s.version() == version })
+	testhelp.Eventually(s.T, func() bool { return s.version() == version }, "the version is %s", version)
 }
 
 // An upgrade waits for what runs, and names it in its refusal; without anything it ends the sessions, and keeps
@@ -84,10 +85,10 @@ func TestUpgrade(t *testing.T) {
 		}
 	})
 	following.Go(func() {
-		waitUntil(t, func() bool { // the upgrade waits
+		testhelp.Eventually(t, func() bool { // the upgrade waits
 			status, _ := s.do("POST", "/v1/renew", strings.NewReader(`{"ttl_seconds":7200}`))
 			return status == http.StatusTooManyRequests
-		})
+		}, "the upgrade waits")
 		if status, _, answer := s.upgrade(one, ""); status != http.StatusConflict || !strings.Contains(answer, "Another upgrade") {
 			t.Errorf("a second upgrade: %d %s", status, answer)
 		}
@@ -151,10 +152,10 @@ func TestUpgradeByForce(t *testing.T) {
 	s.background("run", "run", map[string]any{"command": stubborn, "blocking": true})
 	s.background("exec", "exec", map[string]any{"command": stubborn})
 	s.act("run", map[string]any{"command": "echo never >> " + s.work + "/once"}, "Idempotency-Key", "queued", "Prefer", "respond-async, wait=0")
-	waitUntil(t, func() bool {
+	testhelp.Eventually(t, func() bool {
 		text, _ := os.ReadFile(filepath.Join(s.work, "once"))
 		return string(text) == "once\nonce\n"
-	})
+	}, "both have written")
 	stop := make(chan struct{})
 	var binding sync.WaitGroup
 	binding.Go(func() { // as an agent does
@@ -175,7 +176,7 @@ func TestUpgradeByForce(t *testing.T) {
 	if status != 200 || !strings.Contains(fmt.Sprint(u.Ended), `the action "exec" the action "queued" the action "run"`) {
 		t.Errorf("by force: got %d %s", status, answer)
 	}
-	s.awaitAlive()
+	awaitAlive(s.T, s.client)
 	close(stop)
 	binding.Wait()
 	for id, want := range map[string]string{"run": "done", "exec": "done", "queued": "cancelled"} {

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/api"
 )
@@ -79,25 +78,7 @@ func (s *upgradable) start() {
 			t.Log(s.log.String())
 		}
 	})
-	s.awaitAlive()
-}
-
-// awaitAlive waits until a server answers.
-func (s *upgradable) awaitAlive() {
-	t := s.T
-	t.Helper()
-	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		resp, err := s.client.Get("http://sandbox/alive")
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		if time.Now().After(until) {
-			t.Fatalf("the server is not ready: %v\n%s", err, &s.log)
-		}
-	}
+	awaitAlive(t, s.client)
 }
 
 func (s *upgradable) do(method, path string, body io.Reader, header ...string) (status int, answer string) {

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/actiond/actiond/executor/ports"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // listenVariable makes the test program listen on an address instead, print its port,
@@ -235,16 +235,14 @@ func readlink(pid int) string {
 // awaitOrphan waits until a process has another parent than a shell.
 func awaitOrphan(t *testing.T, pid, shell int) {
 	t.Helper()
-	for ; ; time.Sleep(time.Millisecond) {
+	testhelp.Eventually(t, func() bool {
 		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			t.Fatal(err)
 		}
 		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-		if fields[1] != strconv.Itoa(shell) {
-			return
-		}
-	}
+		return fields[1] != strconv.Itoa(shell)
+	}, "process %d gets another parent", pid)
 }
 
 func TestNothingListens(t *testing.T) {

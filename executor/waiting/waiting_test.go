@@ -21,6 +21,7 @@ import (
 
 	"github.com/actiond/actiond/executor/waiting"
 	"github.com/actiond/actiond/internal/identity"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // patience is how long a program may take to come to its rest on a machine under load.
@@ -98,17 +99,9 @@ func (p *program) target(t *testing.T) waiting.Target {
 // until looks until ok is true of what is found, and returns it.
 func until(t *testing.T, l *waiting.Looker, target func() waiting.Target, ok func(waiting.Finding) bool) waiting.Finding {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		f := l.Look(target())[0]
-		if ok(f) {
-			return f
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("at last: %+v", f)
-		}
-		time.Sleep(pause)
-	}
+	var f waiting.Finding
+	testhelp.Eventually(t, func() bool { f = l.Look(target())[0]; return ok(f) }, "found at last: %+v", &f)
+	return f
 }
 
 // silentPort is a port that takes connections and never answers.

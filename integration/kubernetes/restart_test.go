@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	actiond "github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -87,11 +88,11 @@ func testCrashes(t *testing.T, direct bool) {
 		_, err := c.Do(t.Context(), api.Request{Key: "busy", Session: "busy", Action: api.RunAction{Command: "echo begins; sleep 1000", Blocking: true}})
 		result <- err
 	}()
-	await(t, "its output", func() bool {
+	testhelp.Eventually(t, func() bool {
 		var output bytes.Buffer
 		_, err := c.Output(t.Context(), "busy", actiond.OutputPart{}, &output)
 		return err == nil && strings.HasPrefix(output.String(), "begins")
-	})
+	}, "the action prints")
 	server := asRoot(t.Context(), container, theServer+"echo $1")
 	asRoot(t.Context(), container, theServer+"kill -9 $1")
 
@@ -141,10 +142,10 @@ func testGivenUp(t *testing.T, d sandbox.Driver, s *sandbox.Sandbox, container c
 		}
 		return err == nil && got.State == sandbox.Gone
 	}
-	await(t, "the end of the sandbox", func() bool {
+	testhelp.Eventually(t, func() bool {
 		asRoot(t.Context(), container, theServer+"kill -9 $1")
 		return ended()
-	})
+	}, "the sandbox ends")
 	got, err := d.Get(t.Context(), s.ID)
 	if err != nil || !strings.Contains(got.Detail, "its server crashed 6 times within 10m0s, at last: the server was ended by signal 9") {
 		t.Errorf("got %+v, %v", got, err)
@@ -152,15 +153,5 @@ func testGivenUp(t *testing.T, d sandbox.Driver, s *sandbox.Sandbox, container c
 	details, err := d.(sandbox.Inspector).Inspect(t.Context(), s)
 	if err != nil || details.ExitCode != 70 || details.Ended.IsZero() {
 		t.Errorf("got %+v, %v", details, err)
-	}
-}
-
-// await asks again until something is there.
-func await(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !there(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s does not come", what)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/creack/pty"
 
 	actiond "github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // screen collects what comes out of a terminal.
@@ -49,13 +50,13 @@ func (s *screen) all() string {
 // shows waits for a text.
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
-	await(t, "on the screen "+text, func() bool { return strings.Contains(s.all(), text) })
+	testhelp.Eventually(t, func() bool { return strings.Contains(s.all(), text) }, "the screen has %s", text)
 }
 
 // prompts waits for a prompt at the end.
 func (s *screen) prompts(t *testing.T) {
 	t.Helper()
-	await(t, "a prompt", func() bool { return strings.HasSuffix(s.all(), "/workspace$ ") })
+	testhelp.Eventually(t, func() bool { return strings.HasSuffix(s.all(), "/workspace$ ") }, "a prompt comes")
 }
 
 // at starts a command of runtimectl at a terminal.
@@ -92,10 +93,10 @@ func TestShell(t *testing.T) {
 	shown.shows(t, "33 111\r\n")
 	shown.prompts(t)
 	w.typed(keyboard, "until [ -e go ]; do sleep 0.1; done; echo X was $X\r")
-	await(t, "the command", func() bool {
+	testhelp.Eventually(t, func() bool {
 		_, _, code := w.try("", "exec", "--session", "other", "shell", "pidof", "sleep")
 		return code == 0
-	})
+	}, "the command runs")
 	if err := first.Process.Kill(); err != nil { // and the port forwarding with it
 		t.Fatal(err)
 	}

@@ -20,14 +20,15 @@ func OpenMain(m *testing.M) {
 }
 
 // eventually is how long a condition may take on an overloaded machine.
-const eventually = time.Minute
+const eventually = 3 * time.Minute
 
-// Eventually waits until cond returns true. It asks every millisecond and, after a minute, once more;
-// if that is false too it ends the test, and names the condition by format and args. Like
+// Eventually waits until cond returns true. It asks after pauses of 1 to 20 ms and, after three minutes, once
+// more; if that is false too it ends the test, and names the condition by format and args. Like
 // [testing.TB.Fatalf] it must be called from the goroutine of the test.
 func Eventually(tb testing.TB, cond func() bool, format string, args ...any) {
 	tb.Helper()
-	for start := time.Now(); ; <-time.After(time.Millisecond) {
+	start := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		late := time.Since(start) > eventually
 		if cond() {
 			return
@@ -35,6 +36,7 @@ func Eventually(tb testing.TB, cond func() bool, format string, args ...any) {
 		if late {
 			tb.Fatalf("not within %v: %s", eventually, fmt.Sprintf(format, args...))
 		}
+		<-time.After(pause)
 	}
 }
 
