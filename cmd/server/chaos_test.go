@@ -178,6 +178,11 @@ func startChaos(t *testing.T) *chaos {
 	}
 	c.start()
 	t.Cleanup(c.kill)
+	t.Cleanup(func() {
+		if said, _ := os.ReadFile(c.log()); t.Failed() {
+			t.Logf("the servers said at last:\n%s", said[max(0, len(said)-4000):])
+		}
+	})
 	c.proxy = startFaultProxy(t, filepath.Join(c.run, "p"), c.socket(), c.seed)
 	t.Cleanup(c.client.Close)
 	return c
@@ -187,6 +192,8 @@ func startChaos(t *testing.T) *chaos {
 func (c *chaos) temps() string { return filepath.Join(c.run, "t") }
 
 func (c *chaos) socket() string { return filepath.Join(c.run, "s") }
+
+func (c *chaos) log() string { return filepath.Join(c.run, "log") }
 
 func unixClient(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
@@ -202,7 +209,7 @@ func (c *chaos) start() {
 	cmd := exec.CommandContext(context.WithoutCancel(c.Context()), c.binary, "--addr", "unix:"+c.socket(), "--working-dir", c.dir,
 		"--state-dir", c.state, "--no-enable-browser", "--journal-actions", "100000")
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + c.run, "TMPDIR=" + c.temps(), "LANG=C.UTF-8", c.mark}
-	log, err := os.OpenFile(filepath.Join(c.run, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.Error(err)
 		return
@@ -216,7 +223,7 @@ func (c *chaos) start() {
 	c.mu.Lock()
 	c.server = cmd
 	c.mu.Unlock()
-	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		resp, err := c.plain.Get("http://sandbox/alive")
 		if err == nil {
 			_ = resp.Body.Close()
@@ -225,8 +232,7 @@ func (c *chaos) start() {
 			}
 		}
 		if time.Now().After(until) {
-			said, _ := os.ReadFile(log.Name())
-			c.Errorf("the server is not ready: %v\n%s", err, said)
+			c.Errorf("the server is not ready: %v", err)
 			c.dead.Store(true)
 			return
 		}
