@@ -74,10 +74,10 @@ func (r reader) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// ReadNow reads what lies in a pipe or socket, also after the read deadline of f: this
-// process may be late, and the other side may have written in time. It fails with EAGAIN
-// where it would have to wait.
-func ReadNow(f *os.File, b []byte) (n int, err error) {
+// ReadNow reads from a pipe or socket, also after the read deadline of f: this process may
+// be late, and the other side may have written in time. It fails with EAGAIN instead of
+// waiting.
+func ReadNow(f syscall.Conn, b []byte) (n int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return 0, err

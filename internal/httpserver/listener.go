@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/actiond/actiond/internal/files"
 )
 
 const (
@@ -272,14 +274,12 @@ func (c *boundConn) Read(p []byte) (int, error) {
 // late. After a machine has stood still, deadlines pass before anything is read, and net/http
 // would close the connection of a client that was in time without a response.
 func (c *boundConn) arrived(p []byte, late error) (n int, err error) {
-	err = Descriptor(c, func(fd int) (err error) {
-		n, err = syscall.Read(fd, p) // does not block: the descriptor belongs to Go's poller
-		return err
-	})
-	if n <= 0 || err != nil {
-		return 0, late
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		if n, err := files.ReadNow(socket, p); err == nil {
+			return n, nil
+		}
 	}
-	return n, nil
+	return 0, late
 }
 
 // known removes the connection from the list of untrusted ones. The listener's mu is held.
