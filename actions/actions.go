@@ -38,7 +38,7 @@ type Executor interface {
 	Turn(req api.Request) api.Turn
 }
 
-// Config says what a Manager works with. All fields are required.
+// Config has the parts that a Manager uses. All fields are required.
 type Config struct {
 	Journal  *journal.Journal
 	Executor Executor

@@ -14,7 +14,7 @@ import (
 type Output struct {
 	// Total is how many bytes were printed so far, also those that are not kept.
 	Total int64
-	// From and To are the interval. To is Total at first; what is printed later is beyond it.
+	// From and To are the interval. To is Total at first; later output is beyond it.
 	From, To int64
 
 	action *journal.Action
@@ -22,8 +22,8 @@ type Output struct {
 	stream journal.Stream
 }
 
-// Output returns what is kept of the output of the action, or of a stream if name is not "";
-// false for a name that no stream has.
+// Output returns the kept output of the action, or of a stream if name is not ""; false for
+// a name that no stream has.
 func (r *Run) Output(name string) (o Output, ok bool) {
 	stream := slices.Index(streamNames[:], name)
 	if stream < 0 {

@@ -74,7 +74,7 @@ func (r *Run) Wait(ctx context.Context, limit time.Duration) bool {
 	return channel.Closed(r.done)
 }
 
-// Waiting returns what the command of the action does; nil where it is not known.
+// Waiting returns the present activity of the command; nil where it is not known.
 func (r *Run) Waiting() *api.Waiting {
 	if look := r.look.Load(); look != nil && r.UnderWay() && r.action.Info().State == journal.Running {
 		return (*look)()
@@ -146,7 +146,7 @@ func (r *Run) record() {
 
 // Answer is the answer of an action that ended.
 type Answer struct {
-	// Body is what [Call.Encode] returned to the first caller, in Form. Where it is nil,
+	// Body is the result of [Call.Encode] for the first caller, in Form. Where it is nil,
 	// Observation is the answer: it says why there is no result.
 	Body        []byte
 	Form        string

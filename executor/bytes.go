@@ -60,7 +60,7 @@ func (f *IncomingFile) Put(ctx context.Context, c api.FileConditions, mode *fs.F
 	return f.e.changeFile(ctx, func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }, f.in.Size)
 }
 
-// Discard removes what was received, unless it was put in its place.
+// Discard removes the received content, unless it has replaced the file.
 func (f *IncomingFile) Discard() { f.in.Discard() }
 
 // RemoveFile removes a file or a symbolic link, with the user's rights. The error is as

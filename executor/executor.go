@@ -52,13 +52,13 @@ type Config struct {
 	SoftTimeout time.Duration
 	// MaxSessions bounds the shells that are open; 0 means 512.
 	MaxSessions int
-	// Logger takes what went wrong beside an action that went well; nil discards.
+	// Logger takes failures beside an action that succeeded; nil discards.
 	Logger *slog.Logger
 	// DraftModel merges the drafts of edits; nil means that they are merged by
 	// rules, and that nothing leaves the sandbox.
 	DraftModel *llm.Model
-	// StateDir holds what survives a restart, out of the agent's reach; empty
-	// means that nothing does.
+	// StateDir holds the state that survives a restart, out of the agent's reach; empty
+	// means none.
 	StateDir string
 	// Temps records the temporary files that edits make in StateDir; nil records
 	// nothing.
@@ -103,7 +103,7 @@ type Executor struct {
 }
 
 // New returns an executor that has no session yet: each starts with its first
-// action. ctx bounds the end of what an earlier server left.
+// action. ctx bounds the end of processes that an earlier server left.
 // The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
@@ -202,10 +202,10 @@ func (e *Executor) Do(ctx context.Context, req api.Request) (api.Observation, er
 	return e.Watch(ctx, req, api.Watch{})
 }
 
-// Watch is Do that tells how the action goes on. A run that must wait for its turn says
-// so, and begins when it has it, and so does a cell, which waits for its kernel too; other
-// actions begin at once. Cells do not wait for their
-// output to be told, and a slow one is told what it missed.
+// Watch runs an action like Do and reports its progress. A run that must wait for its turn
+// reports that, and begins with its turn; so does a cell, which waits for its kernel too. Other
+// actions begin at once. Cells do not wait for the reader of their output, who gets the number of
+// bytes that were missed.
 func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api.Observation, error) {
 	turn, _ := w.Turn.(*turn)
 	if turn == nil {
@@ -313,7 +313,7 @@ func (e *Executor) Ready() error {
 
 var errStarting = errors.New("the start of the default session")
 
-// Capabilities says what this sandbox can do.
+// Capabilities returns the kinds of actions that this sandbox can carry out.
 func (e *Executor) Capabilities() map[string]api.Capability {
 	shell := e.sessions.program()
 	run := api.Capability{Available: true, Detail: shell}
@@ -358,10 +358,9 @@ func (e *Executor) Sessions() []api.Session {
 	return list
 }
 
-// CloseSession ends the shell and the kernel of that name, hanging up on what
-// runs in them. The
-// error is an *api.Error with status 404 if it does not exist. The default
-// session begins anew with its next command.
+// CloseSession ends the shell and the kernel of that name, with SIGHUP for their
+// programs. The error is an *api.Error with status 404 if the session does not exist.
+// The default session begins anew with its next command.
 func (e *Executor) CloseSession(_ context.Context, name string) error {
 	if name == "" {
 		name = defaultSession
@@ -378,8 +377,8 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 	return nil
 }
 
-// Export puts variables into the environment of every shell and kernel, over what
-// was there. The default session begins anew with them. It must be called before
+// Export puts variables into the environment of every shell and kernel; they replace
+// those of the same name. The default session begins anew with them. It must be called before
 // the first action.
 func (e *Executor) Export(ctx context.Context, env map[string]string) error {
 	e.setEnv(env)

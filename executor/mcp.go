@@ -20,7 +20,7 @@ func newMCP(cfg Config) *mcp.Proxy {
 }
 
 // UpdateMCP replaces the MCP servers that the sandbox keeps. Nothing is started
-// yet. The problems say in a sentence each what cannot work. The error is an
+// yet. The problems name in a sentence each a server that cannot work. The error is an
 // *api.Error where nothing was replaced because there are too many.
 func (e *Executor) UpdateMCP(servers []api.MCPServer) (problems []string, err error) {
 	list := make([]mcp.Server, len(servers))

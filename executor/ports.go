@@ -34,7 +34,7 @@ func (e *Executor) Ports() ([]api.Port, error) {
 }
 
 // DialPort connects to a port that a process of the sandbox listens on. An *api.Error
-// with status 403 refuses the server's own, and one with status 404 what cannot be
+// with status 403 refuses the server's own, and one with status 404 one that cannot be
 // reached. ctx bounds the wait.
 func (e *Executor) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	conn, err := e.ports.Dial(ctx, port)

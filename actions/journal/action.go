@@ -48,7 +48,7 @@ type extent struct {
 	streams [streams]int64
 }
 
-// Info is what a journal knows of an action.
+// Info is the record of an action without its output and result.
 type Info struct {
 	Intent
 	N     uint64
@@ -66,7 +66,7 @@ type Info struct {
 	Lost bool
 }
 
-// Info returns what is known now.
+// Info returns the present state.
 func (a *Action) Info() Info {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()

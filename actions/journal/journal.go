@@ -24,8 +24,8 @@ type Config struct {
 	Sync bool
 	// NoText keeps texts, output and results in memory only.
 	NoText bool
-	// MaxBytes bounds what is kept in all; 0 means 256 MiB, and 32 MiB in memory. What
-	// runs is kept even beyond it.
+	// MaxBytes bounds the journal; 0 means 256 MiB, and 32 MiB in memory. The records of
+	// running actions are kept even beyond it.
 	MaxBytes int64
 	// MaxActions bounds the actions that are kept; 0 means 10,000.
 	MaxActions int
@@ -76,7 +76,7 @@ func (s State) String() string {
 // Ended reports whether nothing comes after the state.
 func (s State) Ended() bool { return s > Running }
 
-// Intent is what is known of an action before it begins.
+// Intent describes an action before it begins.
 type Intent struct {
 	// ID is the id, not empty.
 	ID string
@@ -84,7 +84,7 @@ type Intent struct {
 	Digest [32]byte
 	// Kind, Session and Form are words for the reader.
 	Kind, Session, Form string
-	// Text says for people what the action does.
+	// Text describes the action for people.
 	Text string
 }
 
@@ -243,7 +243,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Problem says in a sentence why what is recorded will not last; "" where it will.
+// Problem says in a sentence why records will not last; "" where they will.
 func (j *Journal) Problem() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -264,7 +264,7 @@ func (j *Journal) Failing() bool {
 	return j.problem != nil
 }
 
-// Stats counts what a journal holds.
+// Stats counts the records of a journal.
 type Stats struct {
 	States    map[State]int
 	Bytes     int64

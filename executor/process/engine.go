@@ -26,7 +26,7 @@ var (
 
 // StartError says that a program could not be started.
 type StartError struct {
-	// Code is what a shell exits with then: 127 where there is no such program, else 126.
+	// Code is the exit code of a shell then: 127 where there is no such program, else 126.
 	Code int
 	// Reason is a sentence for people.
 	Reason string
@@ -40,8 +40,8 @@ type Config struct {
 	Env []string
 	// User runs the programs; nil means the user of this process.
 	User *identity.User
-	// AnyUser says that programs may become other users, as root's can: what they started is
-	// found by its mark, whatever its user.
+	// AnyUser says that programs may become other users, as root's can: their processes are
+	// found by the mark, whatever their user.
 	AnyUser bool
 	// Marks records the mark of each program before it is started, until the program ends or [Process.Forget] is
 	// called. nil records nothing.
@@ -59,7 +59,7 @@ type Command struct {
 	// Dir is the absolute path of the directory that it begins in.
 	Dir string
 	// Env are variables over those of the engine, or with ClearEnv instead of them.
-	// ACTIOND_TREE, by which the engine finds what the program started, comes in any case.
+	// ACTIOND_TREE, by which the engine finds the processes of the program, comes in any case.
 	Env      map[string]string
 	ClearEnv bool
 	// Input is the standard input; nil means that it is empty.
@@ -69,10 +69,10 @@ type Command struct {
 	// Terminal gives the program a terminal for its output, and for its input where it
 	// has one, instead of a pipe for each.
 	Terminal *Size
-	// KillAfter is how long the program and what it started may run; 0 means no limit.
+	// KillAfter is how long the program and its descendants may run; 0 means no limit.
 	KillAfter time.Duration
-	// Output is called for what the program writes as it comes, one call after another,
-	// the first one once it runs. Data is valid during the call. The program waits for it,
+	// Output is called with the output of the program as it comes, one call after another,
+	// the first one once the program runs. Data is valid during the call. The program waits for it,
 	// as soon as a pipe is full. nil means no listener.
 	Output func(Chunk)
 }
@@ -177,7 +177,7 @@ func (e *Engine) forget(p *Process) {
 	delete(e.live, p)
 }
 
-// Close ends all programs, with what they started, and returns when they are gone, or
+// Close ends all programs, with their descendants, and returns when they are gone, or
 // cannot be killed.
 func (e *Engine) Close() {
 	e.mu.Lock()

@@ -46,7 +46,7 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Text is what is kept of a stream: all of it, or its beginning and its end.
+// Text is the kept part of a stream: all of it, or its beginning and its end.
 type Text struct {
 	Head, Tail []byte
 	// Total counts the bytes that there were, those between Head and Tail included.

@@ -77,7 +77,7 @@ type Process struct {
 	endedBy atomic.Value // a string
 }
 
-// Result is what is known of a process.
+// Result describes a process that ended or runs.
 type Result struct {
 	// Running says that the program has not ended.
 	Running bool
@@ -96,7 +96,7 @@ type Result struct {
 	// 0 while it runs, and where it was smaller than this process's own, which the
 	// kernel counts for a child that has not yet executed its program.
 	MaxRSS int64
-	// Stdout, Stderr and Both, which are both in the order of arrival, are what it wrote.
+	// Stdout, Stderr and Both, which are both in the order of arrival, are its output.
 	// On a terminal all is Stdout.
 	Stdout, Stderr, Both Text
 }
@@ -144,9 +144,9 @@ func (p *Process) texts(r *Result) {
 	r.Stdout, r.Stderr, r.Both = p.kept[Stdout].text(), p.kept[Stderr].text(), p.kept[both].text()
 }
 
-// Leave is called by who started the program and wants no more of it: no call of
-// Command.Output is under way or follows when it has returned, what the program
-// writes from then on is read and dropped, and a stream of input ends. It may be called at
+// Leave ends the interest of the caller that started the program: no call of
+// Command.Output is under way or follows when it has returned, later output is read
+// and dropped, and a stream of input ends. It may be called at
 // any time.
 func (p *Process) Leave() {
 	if channel.Closed(p.launched) && p.command.Stream && p.input != nil {
@@ -255,7 +255,7 @@ func (p *Process) signalMarked(what unix.Signal, except map[int]bool) (found boo
 
 // Cancel ends the program and all that it started: with SIGINT, after a grace with
 // SIGTERM, and after another with SIGKILL. It returns when they have ended, or were killed.
-// A program that has ended stays as it is, and so does what it left behind.
+// It has no effect on a program that has ended, and on processes that it left.
 func (p *Process) Cancel() {
 	<-p.launched
 	if p.tree == nil || channel.Closed(p.exited) {

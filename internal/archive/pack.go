@@ -17,13 +17,13 @@ import (
 // unpacks them. It leaves out everything but files, directories and links, and set-uid bits.
 type Packer struct {
 	Out *tar.Writer
-	// LeftOut is told what is left out, and why. Default: nothing is.
+	// LeftOut is called with the name of each file that is left out, and why. Default: nothing is.
 	LeftOut func(text string)
 	// As does file work with the rights of an account. Files keep their owners then, and
 	// those that the account may not read are left out. Default: with this process's.
 	As func(work func() error) error
-	// Exclude tells that an open file, or what is in an open directory, is left out, as a
-	// file of the kernel. Default: nothing is.
+	// Exclude reports whether an open file, or the content of an open directory, is left
+	// out, as a file of the kernel. Default: nothing is.
 	Exclude func(f *os.File) bool
 
 	buf [4 << 10]byte // of entries of a directory; each takes less than 300 bytes
@@ -60,7 +60,7 @@ func (p *Packer) leaveOut(text string) {
 	}
 }
 
-// Pack adds what has the name base in dir, with all that is in it, under another
+// Pack adds the file or directory base in dir, with all that is in it, under another
 // name. Links are packed as links. "." names dir itself.
 func (p *Packer) Pack(dir *os.File, base, name string) error {
 	at := &dirs{root: dir, as: p.as}

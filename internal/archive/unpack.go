@@ -23,8 +23,8 @@ import (
 type Unpacker struct {
 	// Root is the directory; nothing is written outside of it.
 	Root *os.File
-	// Top is what all names begin with, and which is Root itself; "" for nothing,
-	// "/" for names that begin with a slash.
+	// Top is the beginning of all names, which is Root itself; "" for none, "/" for
+	// names that begin with a slash.
 	Top string
 	// NewRoot tells that Root gets the mode and time that the archive has for it.
 	NewRoot bool
@@ -38,7 +38,7 @@ type Unpacker struct {
 	DirMode fs.FileMode
 	// As does file work with the rights of an account. Default: with this process's.
 	As func(work func() error) error
-	// LeftOut is told what is left out, and why. Default: nothing is.
+	// LeftOut is called with the name of each member that is left out, and why. Default: nothing is.
 	LeftOut func(text string)
 
 	dirs    dirs

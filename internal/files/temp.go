@@ -49,8 +49,8 @@ func (l *Ledger) Create(d Dir, above, dir string, mode fs.FileMode) (*Temp, erro
 	return l.create(d, above, dir, mode, byUser)
 }
 
-// CreateOwn is Create for a directory that the user may not write to: what a crash
-// leaves of the file is removed with the rights of this process.
+// CreateOwn is Create for a directory that the user may not write to: a file that a crash
+// leaves is removed with the rights of this process.
 func (l *Ledger) CreateOwn(d Dir, above, dir string, mode fs.FileMode) (*Temp, error) {
 	return l.create(d, above, dir, mode, byServer)
 }
@@ -66,7 +66,7 @@ func (l *Ledger) create(d Dir, above, dir string, mode fs.FileMode, maker byte) 
 	return &Temp{File: f, dir: d, name: name, forget: forget}, nil
 }
 
-// Rename gives the file its name, over what has it.
+// Rename gives the file its name, and replaces the file of that name.
 func (f *Temp) Rename(name string) error {
 	if err := f.dir.Rename(f.name, name); err != nil {
 		return err

@@ -54,7 +54,7 @@ func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(fo
 // Program is a program that can be executed. It has no name in the file system.
 type Program struct {
 	file *os.File
-	// Version is what it says of itself.
+	// Version is the version that the program reports.
 	Version string
 }
 

@@ -60,7 +60,7 @@ type File struct {
 // Path returns the path of the file, without links, as it was when it was opened.
 func (f *File) Path() string { return f.path }
 
-// Stat returns what the kernel knows about the file now.
+// Stat returns the present attributes of the file.
 func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 
 // Below tells whether the file lay below a directory when it was opened.

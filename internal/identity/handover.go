@@ -13,12 +13,12 @@ import (
 	"github.com/actiond/actiond/internal/hostpath"
 )
 
-// HandOver gives dir and what is in it to the user and the group, unless dir is
+// HandOver gives dir and its content to the user and the group, unless dir is
 // the user's already. Links in it are not followed, and links on the way to it
 // only where this process's user or root made them: a link that a user of the
-// sandbox made before its last stop may lead anywhere, to /etc for one. What is
-// mounted below dir belongs to the host and is left alone. The error is the first
-// one; what else could be handed over was.
+// sandbox made before its last stop may lead anywhere, to /etc for one. Mounts
+// below dir belong to the host and are left alone. The error is the first one; all
+// other files were handed over.
 func HandOver(dir string, uid, gid int) error {
 	opened, owner, err := open(dir)
 	if err != nil {

@@ -139,7 +139,7 @@ func (l *Ledger) write(at int64, mark string) error {
 	return err
 }
 
-// Close closes the file, which keeps what is recorded.
+// Close closes the file, which keeps its records.
 func (l *Ledger) Close() error {
 	if l == nil {
 		return nil

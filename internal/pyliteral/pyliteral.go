@@ -21,7 +21,7 @@ type Number string
 type Reader struct {
 	Rest string // the text that was not read yet
 	Line int    // the line that Rest begins in
-	// Repr restricts the syntax to what Python's repr prints: no comments, no string
+	// Repr restricts the syntax to the output of Python's repr: no comments, no string
 	// prefixes, no triple quotes, no strings side by side, no escapes that are unknown
 	// or no characters. Numbers are of type Number. Otherwise they are float64, and
 	// dicts are errors.
@@ -30,7 +30,7 @@ type Reader struct {
 	MaxDepth, Budget int
 }
 
-// SyntaxError says what was expected where.
+// SyntaxError has the expected token and its place.
 type SyntaxError struct {
 	Line          int
 	Wanted, Found string

@@ -23,7 +23,7 @@ func Bytes(s string, most int) string {
 	return s[:most]
 }
 
-// Text is [Bytes] with dots in place of what was left out.
+// Text is [Bytes] with dots in place of the part that was left out.
 func Text(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Buffer keeps the end of what is written to it, in about twice its size of
+// Buffer keeps the end of the bytes written to it, in about twice its size of
 // memory. It may be used concurrently.
 type Buffer struct {
 	most int
@@ -33,19 +33,19 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Kept returns what is kept, and whether there was something before it.
+// Kept returns the kept bytes, and whether others came before them.
 func (b *Buffer) Kept() (end string, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return string(b.end[max(0, len(b.end)-b.most):]), b.cut
 }
 
-// String returns what is kept as text, without white space around it.
+// String returns the kept bytes as text, without white space around it.
 func (b *Buffer) String() string {
 	end, _ := b.Kept()
 	return Text(end)
 }
 
-// Text makes text of what a program wrote: what was cut in half, or is no UTF-8
-// at all, is replaced, and there is no white space around it.
+// Text makes text of the output of a program: bytes that are not UTF-8, or were cut in
+// half, are replaced, and white space around it is removed.
 func Text(end string) string { return strings.TrimSpace(strings.ToValidUTF8(end, "\uFFFD")) }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// OpenMain is a TestMain that lets other users read what tests write, whatever umask the
+// OpenMain is a TestMain that lets other users read the files of tests, whatever umask the
 // caller has.
 func OpenMain(m *testing.M) {
 	syscall.Umask(0o022)
@@ -40,8 +40,8 @@ func Eventually(tb testing.TB, cond func() bool, format string, args ...any) {
 	}
 }
 
-// Tree lists what is below a directory: "name mode content", links with what
-// they say.
+// Tree lists the files below a directory: "name mode content", links with their
+// targets.
 func Tree(tb testing.TB, dir string) []string {
 	tb.Helper()
 	var all []string

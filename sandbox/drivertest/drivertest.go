@@ -23,7 +23,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Suite says what is tested.
+// Suite describes the driver under test.
 type Suite struct {
 	// Open opens a driver without sandboxes, and closes it with the test.
 	Open func(t *testing.T) sandbox.Driver

@@ -549,7 +549,7 @@ type Info[T any] struct {
 	Since time.Time // it is busy, or is not
 	Value T
 	Live  bool // there is a Value, though it may have ended
-	// Lost says what became of a value, where the next use will be told.
+	// Lost is the end of the session before, if the next use will report it.
 	Lost string
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/actiond/actiond/internal/shorten"
 )
 
-// MaxCommandLine bounds what CommandLine returns, in bytes.
+// MaxCommandLine bounds the result of CommandLine, in bytes.
 const MaxCommandLine = 256
 
 // CommandLine returns the start of a process's command line as one line of text, "" where

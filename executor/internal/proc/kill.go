@@ -110,7 +110,7 @@ func Deadline(limit time.Duration) time.Duration {
 	return Never
 }
 
-// Process is what /proc says of a living process. Its number and Begun together belong to
+// Process describes a living process, from /proc. Its number and Begun together belong to
 // no other.
 type Process struct {
 	Parent, Group, Session int

@@ -8,7 +8,7 @@ import (
 	"github.com/actiond/actiond/internal/identity"
 )
 
-// RaiseOOMScore does again what [Start] does at first, for a process that sets its score
+// RaiseOOMScore sets the score as [Start] does, for a process that changes its score
 // itself: it goes before this one when memory runs out (proc(5), oom_score_adj). Where it
 // cannot be done the kernel goes by size alone.
 func RaiseOOMScore(pid int, user *identity.User) {

@@ -26,7 +26,7 @@ func (t *Tree) Await() {
 	KillTree(t.root)
 }
 
-// AwaitRoot is Await that lets live what is left of the tree.
+// AwaitRoot is Await, but the rest of the tree lives on.
 func (t *Tree) AwaitRoot() {
 	AwaitExit(t.root)
 	t.mu.Lock()

@@ -27,8 +27,8 @@ type Match struct {
 	Text       []byte
 }
 
-// Replace returns the matches of a pattern in a text, at most most+1, and what the template
-// makes of each: $1 and ${name} are groups, $$ is a dollar sign. The error is a *Error for a
+// Replace returns the matches of a pattern in a text, at most most+1, and the replacement of
+// each by the template: $1 and ${name} are groups, $$ is a dollar sign. The error is a *Error for a
 // pattern or template that is not valid.
 func (p *Pool) Replace(text, pattern, template string, most, room int) ([]Match, error) {
 	if len(pattern) > maxPattern || len(template) > maxPattern {

@@ -31,8 +31,8 @@ import (
 const (
 	// DefaultTime bounds a child.
 	DefaultTime = 20 * time.Second
-	// DefaultMemory bounds the address space that a child may add to what it starts with,
-	// in bytes.
+	// DefaultMemory bounds the address space that a child may add after its start, in
+	// bytes.
 	DefaultMemory = 512 << 20
 	// maxPage and maxMatches bound the answers about documents and expressions, in bytes of JSON. The server holds an
 	// answer several times while it decodes it, and an agent may trace the child and write the answer itself.

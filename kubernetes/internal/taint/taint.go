@@ -11,7 +11,7 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-// Toleration is what a Pod tolerates: without a value every value of the key, without
+// Toleration is a toleration of a Pod: without a value every value of the key, without
 // an effect every effect.
 type Toleration struct {
 	Key, Value, Effect string

@@ -14,13 +14,13 @@ import (
 	"unsafe"
 )
 
-// Name is what this program is called while it is about to execute another. The
+// Name is the name of this program while it is about to execute another. The
 // arguments after it are the descriptor to report a failure on, the directory, how many
 // ids there are, those of the user, the group and further groups, the program, and
 // its arguments with its name.
 const Name = "actiond-spawn"
 
-// Self as the program makes the copy stay what it is: this program, with the user's
+// Self as the program makes the copy remain this program, with the user's
 // rights and with the arguments that follow.
 const Self = "self"
 
