@@ -27,16 +27,18 @@ type Sandbox struct {
 	ID string `json:"id"`
 	// Name is the id unless a name was given.
 	Name  string `json:"name"`
-	Owner string `json:"owner,omitzero"`
+	Owner string `json:"owner"`
 	Image string `json:"image"`
-	// State is "creating", "starting", "ready", "paused", "stopped" or "gone".
+	// State is "pending", "creating", "starting", "ready", "paused", "stopped",
+	// "unknown" or "gone". One that is ready takes actions; the gateway does not ask
+	// whether it runs one.
 	State   string    `json:"state"`
 	Created time.Time `json:"created"`
 	// Deadline is when the sandbox ends; nil: never.
 	Deadline *time.Time `json:"deadline"`
-	// IdleSeconds is how long it may be idle before it ends; 0 means no limit.
-	IdleSeconds int               `json:"idle_seconds"`
-	Labels      map[string]string `json:"labels"`
+	// IdleLimitSeconds is how long it may be idle before it ends; 0 means no limit.
+	IdleLimitSeconds int               `json:"idle_limit_seconds"`
+	Labels           map[string]string `json:"labels"`
 	// URL is where the sandbox's own paths begin.
 	URL string `json:"url"`
 	// SessionKey gives access to this sandbox and to nothing else, in the header
@@ -77,10 +79,10 @@ type SandboxSpec struct {
 	CPUs       float64           `json:"cpus"`   // processors
 	Pids       int64             `json:"pids"`
 	// Network is "bridge" or "none".
-	Network     string `json:"network"`
-	ReadOnly    bool   `json:"read_only"`
-	TTLSeconds  int    `json:"ttl_seconds"`
-	IdleSeconds int    `json:"idle_seconds"`
+	Network          string `json:"network"`
+	ReadOnly         bool   `json:"read_only"`
+	TTLSeconds       int    `json:"ttl_seconds"`
+	IdleLimitSeconds int    `json:"idle_limit_seconds"`
 	// Pull is "always", "missing" or "never".
 	Pull string `json:"pull"`
 }
@@ -94,7 +96,7 @@ func DecodeSandboxSpec(body []byte) (SandboxSpec, error) {
 		d.checkWord("network", s.Network, "bridge", "none")
 		d.checkWord("pull", s.Pull, "always", "missing", "never")
 		d.checkSeconds("ttl_seconds", s.TTLSeconds)
-		d.checkSeconds("idle_seconds", s.IdleSeconds)
+		d.checkSeconds("idle_limit_seconds", s.IdleLimitSeconds)
 	})
 }
 

@@ -46,10 +46,10 @@ func TestGatewayExamples(t *testing.T) {
 func TestDecodeSandboxSpec(t *testing.T) {
 	t.Parallel()
 	got, err := api.DecodeSandboxSpec([]byte(`{"image":"i","name":"n","owner":"o","env":{"A":"b"},"labels":{"c":"d"},"user":"u","user_id":7,
-		"working_dir":"/w","memory":1,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_seconds":60,"pull":"never"}`))
+		"working_dir":"/w","memory":1,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"pull":"never"}`))
 	want := api.SandboxSpec{
 		Image: "i", Name: "n", Owner: "o", Env: api.Variables{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
-		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleSeconds: 60, Pull: "never",
+		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
@@ -76,7 +76,8 @@ func TestDecodeGatewayRefuses(t *testing.T) {
 		{spec, `{"cpus":-1}`, `"cpus"`},
 		{spec, `{"cpus":"NaN"}`, `"cpus"`},
 		{spec, `{"ttl_seconds":1e300}`, `"ttl_seconds"`},
-		{spec, `{"idle_seconds":-1}`, `"idle_seconds"`},
+		{spec, `{"idle_seconds":1}`, `"idle_seconds" is unknown`},
+		{spec, `{"idle_limit_seconds":-1}`, `"idle_limit_seconds"`},
 		{spec, `{"env":{"A":1}}`, `"env"`},
 		{spec, `{"env":{"A":"\ud800"}}`, "half of a surrogate pair"}, // a request is never altered
 		{spec, `{"labels":{"A":1}}`, `"labels" must be an object of strings, got an object`},
@@ -101,7 +102,7 @@ func FuzzDecodeGateway(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		spec, err := api.DecodeSandboxSpec(body)
-		if err == nil && (spec.TTLSeconds < 0 || spec.IdleSeconds < 0 || !(spec.CPUs >= 0)) {
+		if err == nil && (spec.TTLSeconds < 0 || spec.IdleLimitSeconds < 0 || !(spec.CPUs >= 0)) {
 			t.Errorf("got %+v", spec)
 		}
 		start, err := api.DecodeRuntimeStart(body)

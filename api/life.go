@@ -16,10 +16,10 @@ type Claim struct {
 	Owner string `json:"owner,omitzero"`
 	// Env is exported in every shell of the sandbox.
 	Env Variables `json:"env,omitempty"`
-	// TTLSeconds and IdleSeconds limit the sandbox's life from the claim on; 0
+	// TTLSeconds and IdleLimitSeconds limit the sandbox's life from the claim on; 0
 	// means no limit. They replace the limits of the server's flags.
-	TTLSeconds  int `json:"ttl_seconds"`
-	IdleSeconds int `json:"idle_seconds"`
+	TTLSeconds       int `json:"ttl_seconds"`
+	IdleLimitSeconds int `json:"idle_limit_seconds"`
 }
 
 // Renewal gives a sandbox a new deadline.
@@ -40,8 +40,8 @@ type Life struct {
 	IdleSince *time.Time `json:"idle_since"`
 	// Deadline is when the sandbox ends itself, nil for never.
 	Deadline *time.Time `json:"deadline"`
-	// IdleSeconds is how long it may be idle before it ends itself; 0 means no limit.
-	IdleSeconds int `json:"idle_seconds"`
+	// IdleLimitSeconds is how long it may be idle before it ends itself; 0 means no limit.
+	IdleLimitSeconds int `json:"idle_limit_seconds"`
 	// UserID is the Unix id that commands have; nil from a server of an earlier version.
 	UserID *int `json:"user_id,omitempty"`
 }
@@ -77,7 +77,7 @@ var (
 func DecodeClaim(body []byte) (Claim, error) {
 	return decodeBody(claimShape, body, func(c Claim, d *decoding) {
 		d.checkSeconds("ttl_seconds", c.TTLSeconds)
-		d.checkSeconds("idle_seconds", c.IdleSeconds)
+		d.checkSeconds("idle_limit_seconds", c.IdleLimitSeconds)
 		if _, wrong := d.take("key"); wrong || !sound(c.Key) {
 			d.note("key", "a string of 32 to 256 visible ASCII characters")
 		}

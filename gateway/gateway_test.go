@@ -251,13 +251,16 @@ func TestLife(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	const one = "/v1/sandboxes/{id}"
-	body := `{"image":"debian","name":"build","owner":"me","env":{"A":"b"},"labels":{"x":"y"},"ttl_seconds":3600,"idle_seconds":60}`
+	body := `{"image":"debian","name":"build","owner":"me","env":{"A":"b"},"labels":{"x":"y"},"ttl_seconds":3600,"idle_limit_seconds":60}`
 	s := h.make(t, body, api.IdempotencyKeyHeader, "k")
 	at := "/v1/sandboxes/" + s.ID
-	if s.Name != "build" || s.Owner != "me" || s.State != "ready" || s.Deadline == nil || s.IdleSeconds != 60 || s.Labels["x"] != "y" ||
+	if s.Name != "build" || s.Owner != "me" || s.State != "ready" || s.Deadline == nil || s.IdleLimitSeconds != 60 || s.Labels["x"] != "y" ||
 		s.URL != "http://example.com/sandboxes/"+s.ID || len(s.SessionKey) != 64 {
 		t.Errorf("got %+v", s)
 	}
+	plain := h.make(t, `{"image":"debian"}`)
+	want(t, h.ask(t, "GET", one, "/v1/sandboxes/"+plain.ID, ""), 200, `"deadline":null,"idle_limit_seconds":0,"labels":{},`)
+	want(t, h.ask(t, "DELETE", one, "/v1/sandboxes/"+plain.ID, ""), 204, "")
 	w := h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", body, api.IdempotencyKeyHeader, "k")
 	want(t, w, 200, s.ID)
 	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian"}`, api.IdempotencyKeyHeader, "k"), 409, "another specification")

@@ -24,7 +24,7 @@ const stopTime = 10 * time.Second
 func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 	d := api.Sandbox{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: string(s.State), Created: s.Created.UTC(),
-		IdleSeconds: int(s.IdleLimit / time.Second), Labels: s.Labels, URL: g.urlOf(r, s.ID),
+		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Labels: s.Labels, URL: g.urlOf(r, s.ID),
 	}
 	if !s.Deadline.IsZero() {
 		deadline := s.Deadline.UTC().Truncate(time.Second)
@@ -104,7 +104,7 @@ func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
 	s.WorkDir, s.Network = cmp.Or(a.WorkingDir, s.WorkDir), cmp.Or(a.Network, s.Network)
 	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
-	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleSeconds), s.Idle)
+	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleLimitSeconds), s.Idle)
 	s.Pull = cmp.Or(sandbox.Pull(a.Pull), s.Pull)
 	s.ReadOnly = s.ReadOnly || a.ReadOnly
 	s.Env, s.Labels = merged(s.Env, a.Env), merged(s.Labels, a.Labels)

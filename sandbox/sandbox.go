@@ -83,6 +83,9 @@ func (s *Sandbox) Compare(other *Sandbox) int {
 	return cmp.Or(s.Created.Compare(other.Created), strings.Compare(s.ID, other.ID))
 }
 
+// WholeSeconds rounds a limit up, so that it never becomes 0, which means no limit.
+func WholeSeconds(limit time.Duration) int { return int((limit + time.Second - 1) / time.Second) }
+
 // Overdue returns why a sandbox whose deadline has passed must be removed, or "".
 func (s *Sandbox) Overdue(now time.Time) string {
 	if s.Deadline.IsZero() || now.Before(s.Deadline) {

@@ -129,7 +129,7 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 			return err
 		}
 	}
-	s.life.limit(seconds(c.TTLSeconds), seconds(c.IdleSeconds))
+	s.life.limit(seconds(c.TTLSeconds), seconds(c.IdleLimitSeconds))
 	s.owner.set(c.Key, c.Owner)
 	s.log.InfoContext(ctx, "claimed", "owner", c.Owner)
 	return s.Remember()

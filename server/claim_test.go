@@ -76,7 +76,7 @@ func TestClaimIsRemembered(t *testing.T) {
 	s := newServer(t, withClaim, func(cfg *server.Config) {
 		cfg.Remember = func(f server.Snapshot) error { kept = append(kept, f); return full }
 	})
-	body := `{"key":"` + ownersKey + `","owner":"a","ttl_seconds":3600,"idle_seconds":60}`
+	body := `{"key":"` + ownersKey + `","owner":"a","ttl_seconds":3600,"idle_limit_seconds":60}`
 	renew := post("/v1/renew", `{"ttl_seconds":0}`)
 	renew.key = ownersKey
 	key := sha256.Sum256([]byte(ownersKey))

@@ -170,7 +170,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 	}
 	answer.Busy = l.work > 0 || running
 	since, deadline := l.since, l.deadline
-	answer.IdleSeconds = int(l.idle / time.Second)
+	answer.IdleLimitSeconds = int(l.idle / time.Second)
 	l.mu.Unlock()
 	if !answer.Busy {
 		since = onThisClock(since)

@@ -146,7 +146,7 @@ func TestClaimLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, lived := living(t, withClaim, limits(time.Hour, 0))
 		time.Sleep(30 * time.Minute)
-		post("/v1/claim", `{"key":"`+ownersKey+`","idle_seconds":7200}`).send(s)
+		post("/v1/claim", `{"key":"`+ownersKey+`","idle_limit_seconds":7200}`).send(s)
 		time.Sleep(2*time.Hour - time.Second)
 		if got := lived(); got >= 0 {
 			t.Fatalf("it ended after %v", got)

@@ -80,7 +80,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("unclaimed: %s", answer)
 	}
 	s.crash()
-	if status := s.claim(ownerKey, `,"owner":"me","env":{"TOKEN":"of the owner"},"ttl_seconds":7200,"idle_seconds":3000`); status != http.StatusNoContent {
+	if status := s.claim(ownerKey, `,"owner":"me","env":{"TOKEN":"of the owner"},"ttl_seconds":7200,"idle_limit_seconds":3000`); status != http.StatusNoContent {
 		t.Fatalf("the claim: %d", status)
 	}
 	before := s.life()
@@ -106,7 +106,7 @@ setsid sh ./hop </dev/null >/dev/null 2>&1 &`)
 		t.Errorf("the same claim: %d", status)
 	}
 	after := s.life()
-	if moved := after.Deadline.Sub(*before.Deadline).Abs(); after.Owner != "me" || after.IdleSeconds != 3000 || moved > time.Minute {
+	if moved := after.Deadline.Sub(*before.Deadline).Abs(); after.Owner != "me" || after.IdleLimitSeconds != 3000 || moved > time.Minute {
 		t.Errorf("the life was %+v and is %+v", before, after)
 	}
 	_, record := s.do("GET", "/v1/actions/busy", nil)
@@ -132,7 +132,7 @@ setsid sh ./hop </dev/null >/dev/null 2>&1 &`)
 	before = s.life()
 	s.crash()
 	s.want("version", s.version(), "v1") // the one that init has
-	if moved := s.life().Deadline.Sub(*before.Deadline).Abs(); moved > time.Minute || before.IdleSeconds != 3000 {
+	if moved := s.life().Deadline.Sub(*before.Deadline).Abs(); moved > time.Minute || before.IdleLimitSeconds != 3000 {
 		t.Errorf("the life after the upgrade was %+v and is %+v", before, s.life())
 	}
 	s.want("after it", s.run("cat file; echo $TOKEN"), "kept\nof the owner")

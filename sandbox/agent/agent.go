@@ -75,16 +75,13 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 	}
 	defer c.Close()
 	err = c.Claim(ctx, api.Claim{
-		Key: claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: wholeSeconds(claim.TTL), IdleSeconds: wholeSeconds(claim.Idle),
+		Key: claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: sandbox.WholeSeconds(claim.TTL), IdleLimitSeconds: sandbox.WholeSeconds(claim.Idle),
 	})
 	if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusConflict {
 		return fmt.Errorf("%w: %w", sandbox.ErrClaimed, refused)
 	}
 	return err
 }
-
-// wholeSeconds rounds up, so that a limit never becomes 0, which means no limit.
-func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // Renew sets a new deadline.
 func (Agent) Renew(ctx context.Context, dial sandbox.DialFunc, key string, ttl time.Duration) error {

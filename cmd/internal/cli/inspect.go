@@ -128,8 +128,8 @@ func (l detailList) Table() [][]string {
 		if i.Deadline != nil {
 			add("ends", output.Stamp(*i.Deadline))
 		}
-		if i.IdleSecs > 0 {
-			add("idle limit", time.Duration(i.IdleSecs*float64(time.Second)).String())
+		if i.IdleLimitSeconds > 0 {
+			add("idle limit", (time.Duration(i.IdleLimitSeconds) * time.Second).String())
 		}
 		if i.ExitCode != nil {
 			add("ended", fmt.Sprintf("%s with status %d", output.Stamp(*i.Ended), *i.ExitCode))

@@ -25,9 +25,9 @@ func (p *program) ls() *cobra.Command {
 		Long: `Ls lists the sandboxes of this controller, the eldest first, stopped ones and
 those that wait in a warm pool included.
 
-States are creating, starting, ready, busy (an action runs), idle (none does),
-paused, stopped, unknown (its node does not report) and gone. A sandbox whose
-server does not answer within a second is ready at best.`,
+States are pending, creating, starting, ready, busy (an action runs), idle (none
+does), paused, stopped, unknown (its node does not report) and gone. A sandbox
+whose server does not answer within a second is ready at best.`,
 		Example: `  runtimectl ls
   runtimectl ls --filter owner=me --filter label=team=a --format '{{.Name}}'
   runtimectl ls -o json | jq -r '.[] | select(.state == "idle") | .id'
@@ -78,27 +78,31 @@ func (p *program) printIDs(all []*sandbox.Sandbox) error {
 	return nil
 }
 
-// sandboxInfo is what is printed of a sandbox.
+// sandboxInfo is what is printed of a sandbox. Its members are those of [api.Sandbox],
+// where that has them; --format has their names in Go.
 type sandboxInfo struct {
-	ID       string            `json:"id"`
-	Name     string            `json:"name"`
-	Owner    string            `json:"owner,omitempty"`
-	Image    string            `json:"image"`
-	State    sandbox.State     `json:"state"`
-	Detail   string            `json:"detail,omitempty"`
-	Created  time.Time         `json:"created"`
-	Deadline *time.Time        `json:"deadline,omitempty"`
-	IdleSecs float64           `json:"idle_limit_seconds,omitempty"`
-	Pool     string            `json:"pool,omitempty"`
-	User     string            `json:"user"`
-	Root     bool              `json:"allow_root,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	ID               string            `json:"id"`
+	Name             string            `json:"name"`
+	Owner            string            `json:"owner"`
+	Image            string            `json:"image"`
+	State            sandbox.State     `json:"state"`
+	Detail           string            `json:"detail,omitempty"`
+	Created          time.Time         `json:"created"`
+	Deadline         *time.Time        `json:"deadline"`
+	IdleLimitSeconds int               `json:"idle_limit_seconds"`
+	Pool             string            `json:"pool,omitempty"`
+	User             string            `json:"user"`
+	AllowRoot        bool              `json:"allow_root,omitempty"`
+	Labels           map[string]string `json:"labels"`
 }
 
 func describe(s *sandbox.Sandbox) sandboxInfo {
 	info := sandboxInfo{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: s.State, Detail: s.Detail, Created: s.Created,
-		IdleSecs: s.IdleLimit.Seconds(), Pool: s.Pool, User: s.User, Root: s.AllowRoot, Labels: s.Labels,
+		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Pool: s.Pool, User: s.User, AllowRoot: s.AllowRoot, Labels: s.Labels,
+	}
+	if info.Labels == nil {
+		info.Labels = map[string]string{}
 	}
 	if !s.Deadline.IsZero() {
 		info.Deadline = &s.Deadline

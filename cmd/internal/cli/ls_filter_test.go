@@ -2,13 +2,17 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/sandbox"
@@ -40,6 +44,35 @@ func TestLsChooses(t *testing.T) {
 		if code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("%s %s: exit code %d, %q, %q", tt.flag, tt.value, code, stdout, stderr)
 		}
+	}
+}
+
+// What the gateway tells of a sandbox has the same name and form here, and --format
+// has the names of JSON.
+func TestMembersOfASandbox(t *testing.T) {
+	t.Parallel()
+	shared := 0
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[sandboxInfo]()) {
+		member, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !strings.EqualFold(strings.ReplaceAll(member, "_", ""), f.Name) {
+			t.Errorf(".%s is %q in JSON", f.Name, member)
+		}
+		other, ok := reflect.TypeFor[api.Sandbox]().FieldByName(f.Name)
+		if !ok {
+			continue
+		}
+		shared++
+		if f.Tag != other.Tag || f.Type.Kind() != other.Type.Kind() {
+			t.Errorf(".%s is %s %s, at the gateway %s %s", f.Name, f.Type, f.Tag, other.Type, other.Tag)
+		}
+	}
+	if shared != 9 {
+		t.Errorf("%d members are those of the gateway", shared)
+	}
+	got, err := json.Marshal(describe(&sandbox.Sandbox{IdleLimit: time.Millisecond}))
+	want := `{"id":"","name":"","owner":"","image":"","state":"","created":"0001-01-01T00:00:00Z","deadline":null,"idle_limit_seconds":1,"user":"","labels":{}}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}
 }
 

@@ -152,10 +152,10 @@ type statsInfo struct {
 	Memory      uint64        `json:"memory"`
 	MemoryLimit uint64        `json:"memory_limit"`
 	Pids        uint64        `json:"pids"`
-	Received    uint64        `json:"received"`
-	Sent        uint64        `json:"sent"`
-	Read        uint64        `json:"read"`
-	Written     uint64        `json:"written"`
+	Received    uint64        `json:"net_in"`
+	Sent        uint64        `json:"net_out"`
+	Read        uint64        `json:"disk_in"`
+	Written     uint64        `json:"disk_out"`
 }
 
 func usage(s *sandbox.Sandbox, u sandbox.Stats) statsInfo {
