@@ -84,6 +84,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return httpserver.WriteJSON(w, status, v, api.Encode)
 }
 
+// readJSON reads a whole body of at most maxBody bytes that says it is JSON, as the
+// server of a sandbox demands it.
+func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if !httpserver.SaysJSON(r) {
+		return nil, refuse(http.StatusUnprocessableEntity, "header.Content-Type: must be application/json, got %q", r.Header.Get("Content-Type"))
+	}
+	return readBody(w, r)
+}
+
 // readBody reads a whole body of at most maxBody bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

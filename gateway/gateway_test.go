@@ -188,6 +188,9 @@ func (h *house) ask(t *testing.T, method, route, path, body string, header ...st
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	r.Header.Set(api.GatewayKeyHeader, theKey)
+	if strings.HasPrefix(path, "/v1/") && body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 		if header[i+1] == "" {
@@ -245,6 +248,22 @@ func TestRoutes(t *testing.T) {
 	for rt := range described {
 		t.Errorf("%+v is described and not answered", rt)
 	}
+}
+
+// The gateway demands of a body under /v1/ what a sandbox does, and of OpenHands nothing.
+func TestBodiesSayJSON(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	s := h.make(t, `{"image":"debian"}`)
+	const one = "/v1/sandboxes/{id}"
+	for _, sent := range []string{"", "application/x-www-form-urlencoded", "text/plain"} {
+		for route, body := range map[string]string{"/v1/sandboxes": `{"image":"debian"}`, one + "/renew": `{"ttl_seconds":60}`, one + "/ports/{port}/url": `{"ttl_seconds":60}`} {
+			path := strings.NewReplacer("{id}", s.ID, "{port}", "8080").Replace(route)
+			want(t, h.ask(t, "POST", route, path, body, "Content-Type", sent), 422, `"detail":"header.Content-Type: must be application/json, got \"`+sent+`\"","errors":[]`)
+		}
+		want(t, h.ask(t, "POST", "/start", "/start", `{"image":"debian","session_id":"s"}`, "Content-Type", sent), 200, "runtime_id")
+	}
+	want(t, h.ask(t, "POST", one+"/renew", "/v1/sandboxes/"+s.ID+"/renew", `{"ttl_seconds":60}`, "Content-Type", "application/json; charset=utf-8"), 200, s.ID)
 }
 
 func TestLife(t *testing.T) {
@@ -482,6 +501,7 @@ func TestLeaves(t *testing.T) {
 			}
 		}
 		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/sandboxes", strings.NewReader(`{"image":"debian"}`))
+		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set(api.GatewayKeyHeader, theKey)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -721,6 +741,7 @@ func TestServe(t *testing.T) {
 	for path, body := range map[string]string{"/v1/sandboxes": `{"image":"debian"}`, "/sandboxes/" + s.ID + "/execute_action": "{}"} {
 		go func() {
 			r, _ := http.NewRequest(http.MethodPost, "http://"+l.Addr().String()+path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set(api.GatewayKeyHeader, theKey)
 			resp, err := http.DefaultTransport.RoundTrip(r)
 			if err != nil {

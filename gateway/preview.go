@@ -279,7 +279,7 @@ func (g *Gateway) signPreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r)
+	body, err := readJSON(w, r)
 	if err != nil {
 		return err
 	}

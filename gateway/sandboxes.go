@@ -65,7 +65,7 @@ const onceKey = "gateway once "
 // createSandbox creates a sandbox. If the client disconnects first, the creation is
 // rolled back.
 func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r)
+	body, err := readJSON(w, r)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
 }
 
 func (g *Gateway) renewSandbox(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r)
+	body, err := readJSON(w, r)
 	if err != nil {
 		return err
 	}

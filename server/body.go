@@ -2,9 +2,7 @@ package server
 
 import (
 	"bytes"
-	"mime"
 	"net/http"
-	"strings"
 
 	"github.com/actiond/actiond/internal/httpserver"
 )
@@ -12,24 +10,10 @@ import (
 // maxSmallBody bounds the bodies that hold a path or a list of programs.
 const maxSmallBody = 1 << 20
 
-// wantJSON refuses bodies that do not say they are JSON: a browser sends no
-// such body to another origin without asking first.
-func wantJSON(r *http.Request) error {
-	sent := r.Header.Get("Content-Type")
-	if sent == httpserver.JSON {
-		return nil
-	}
-	kind, _, err := mime.ParseMediaType(sent)
-	if err == nil && (kind == httpserver.JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
-		return nil
-	}
-	return invalid("header.Content-Type: must be application/json, got %q", sent)
-}
-
 // readJSON reads a whole body of at most limit bytes that says it is JSON.
 func readJSON(r *http.Request, limit int64) ([]byte, error) {
-	if err := wantJSON(r); err != nil {
-		return nil, err
+	if !httpserver.SaysJSON(r) {
+		return nil, invalid("header.Content-Type: must be application/json, got %q", r.Header.Get("Content-Type"))
 	}
 	return readBody(r, limit)
 }

@@ -446,7 +446,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"sessions without key", withKey, get("/v1/sessions"), "", 403, ""},
 		{"session", nil, get("/v1/sessions/default"), "/v1/sessions/{name}", 200, `{"name":"default","state":"idle","working_dir":"/w","pid":7,"shell":"/bin/bash","started":"2025-01-02T03:04:05Z","commands":3,"output_bytes":120}`},
 		{"session in disguise", nil, get("/v1/sessions/%64efault"), "/v1/sessions/{name}", 200, ""},
-		{"session missing", nil, get("/v1/sessions/a%2Fb"), "/v1/sessions/{name}", 404, `{"detail":"There is no session \"a/b\"","errors":[]}`},
+		{"session missing", nil, get("/v1/sessions/a%2Fb"), "/v1/sessions/{name}", 404, `{"detail":"session \"a/b\" does not exist","errors":[]}`},
 		{"session without key", withKey, get("/v1/sessions/x"), "/v1/sessions/{name}", 403, ""},
 		{"terminal", nil, get("/v1/sessions/x/terminal"), terminalRoute, 426, ""},
 		{"terminal in no mode", nil, socket("?mode=paint", nil), terminalRoute, 400, `{"detail":"mode must be \"type\" or \"read\", got \"paint\"","errors":[]}`},

@@ -27,7 +27,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 			return writeJSON(w, http.StatusOK, session)
 		}
 	}
-	return refuse(http.StatusNotFound, "There is no session %q", name)
+	return refuse(http.StatusNotFound, "session %q does not exist", name)
 }
 
 // closeSession ends one session.

@@ -2,7 +2,9 @@ package httpserver
 
 import (
 	"io"
+	"mime"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -21,6 +23,17 @@ func Bodies(next http.Handler, received func(n int64)) http.Handler {
 		next.ServeHTTP(w, r)
 		received(b.n)
 	})
+}
+
+// SaysJSON reports whether a request says that its body is JSON: a browser sends no
+// such body to another origin without asking first.
+func SaysJSON(r *http.Request) bool {
+	sent := r.Header.Get("Content-Type")
+	if sent == JSON {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(sent)
+	return err == nil && (kind == JSON || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
 // HurryBody limits the time that the body of a request may still take, counted from
