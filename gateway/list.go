@@ -52,6 +52,10 @@ func parsePage(query url.Values) (p page, err error) {
 	if err := p.filter.Check(); err != nil {
 		return p, refuse(http.StatusBadRequest, "Parameter %v", err)
 	}
+	states, _ := p.filter.Split()
+	if slices.Contains(states, "state=busy") || slices.Contains(states, "state=idle") {
+		return p, refuse(http.StatusBadRequest, "Parameter filter %q: a sandbox that is busy or idle is ready here; ask its own /v1/status", states)
+	}
 	if text, ok := query["limit"]; ok {
 		if p.limit, err = strconv.Atoi(text[0]); err != nil || p.limit < 1 || p.limit > maxPage {
 			return p, refuse(http.StatusBadRequest, "Parameter limit %.20q: must be a number from 1 to %d", text[0], maxPage)

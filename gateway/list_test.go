@@ -45,6 +45,7 @@ func TestList(t *testing.T) {
 		t.Errorf("pages: got %q, next %q, want %q", all, next, order)
 	}
 	for query, text := range map[string]string{
+		"?filter=state=nonsense": "states are pending creating", "?filter=state=idle": "is ready here", "?filter=state=ready&filter=state=busy": "is ready here",
 		"?filter=owner": "NAME=VALUE", "?filter=color=red": "names are id", "?limit=0": "from 1 to 1000", "?limit=x": "from 1 to 1000", "?limit=1001": "from 1 to 1000",
 		"?after=x": "another answer", "?after=": "another answer", "?after=1-../../x": "another answer",
 	} {

@@ -21,6 +21,9 @@ func (f Filter) Check() error {
 		if !slices.Contains(FilterNames, name) || !both || value == "" {
 			return fmt.Errorf("filter %.200q: write NAME=VALUE; names are %s", text, strings.Join(FilterNames, ", "))
 		}
+		if name == "state" && !slices.Contains(states, State(value)) {
+			return fmt.Errorf("filter %.200q: states are %s", text, strings.Trim(fmt.Sprint(states), "[]"))
+		}
 	}
 	return nil
 }

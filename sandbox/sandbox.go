@@ -36,6 +36,8 @@ const (
 	Gone     State = "gone"     // removed, or being removed
 )
 
+var states = []State{Pending, Creating, Starting, Ready, Busy, Idle, Paused, Stopped, Unknown, Gone}
+
 // Sandbox is a snapshot of the data of a sandbox.
 type Sandbox struct {
 	ID        string    // 12 hexadecimal digits

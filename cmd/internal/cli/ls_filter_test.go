@@ -37,6 +37,7 @@ func TestLsChooses(t *testing.T) {
 	}
 	for _, tt := range []struct{ flag, value, stderr string }{
 		{"--filter", "x=y", "names are id, name, owner, image, state, pool, label\n"},
+		{"--filter", "state=nonsense", "states are pending creating starting ready busy idle paused stopped unknown gone\n"},
 		{"--format", "{{", "--format: template: "},
 		{"--format", "{{.Nope}}", "; the fields are .ID, .Name, .Owner, "},
 	} {
