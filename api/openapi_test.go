@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -192,6 +193,49 @@ func TestOpenAPIReferences(t *testing.T) {
 		}
 	}
 	walk(doc)
+}
+
+// Generators of clients know no defaults of values without a type, and no union in which
+// several objects may fit at once.
+func TestOpenAPIGenerates(t *testing.T) {
+	t.Parallel()
+	gateway := map[string]any{}
+	if err := yaml.Unmarshal(api.GatewayOpenAPI, &gateway); err != nil {
+		t.Fatal(err)
+	}
+	for name, doc := range map[string]map[string]any{"openapi.yaml": openAPI(t), "gateway.yaml": gateway} {
+		var walk func(path string, v any)
+		walk = func(path string, v any) {
+			switch v := v.(type) {
+			case []any:
+				for i, e := range v {
+					walk(fmt.Sprint(path, "/", i), e)
+				}
+			case map[string]any:
+				if _, ok := v["default"]; ok && v["type"] == nil && !strings.HasSuffix(path, "/properties") && !strings.HasSuffix(path, "/responses") {
+					t.Errorf("%s: a default without a type", path)
+				}
+				objects := 0
+				union, _ := v["anyOf"].([]any)
+				for _, e := range union {
+					schema, _ := e.(map[string]any)
+					if ref, ok := schema["$ref"].(string); ok {
+						schema = at(t, doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+					}
+					if schema["type"] == "object" {
+						objects++
+					}
+				}
+				if objects > 1 {
+					t.Errorf("%s: anyOf with %d objects", path, objects)
+				}
+				for k, e := range v {
+					walk(path+"/"+k, e)
+				}
+			}
+		}
+		walk(name, doc)
+	}
 }
 
 func openAPI(t *testing.T) map[string]any {
