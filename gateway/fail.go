@@ -88,7 +88,11 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // server of a sandbox demands it.
 func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if !httpserver.SaysJSON(r) {
-		return nil, refuse(http.StatusUnprocessableEntity, "header.Content-Type: must be application/json, got %q", r.Header.Get("Content-Type"))
+		return nil, &api.Error{
+			Status: http.StatusUnprocessableEntity,
+			Detail: "Invalid request parameters",
+			Errors: fmt.Sprintf("header.Content-Type: must be application/json, got %q", r.Header.Get("Content-Type")),
+		}
 	}
 	return readBody(w, r)
 }

@@ -259,7 +259,7 @@ func TestBodiesSayJSON(t *testing.T) {
 	for _, sent := range []string{"", "application/x-www-form-urlencoded", "text/plain"} {
 		for route, body := range map[string]string{"/v1/sandboxes": `{"image":"debian"}`, one + "/renew": `{"ttl_seconds":60}`, one + "/ports/{port}/url": `{"ttl_seconds":60}`} {
 			path := strings.NewReplacer("{id}", s.ID, "{port}", "8080").Replace(route)
-			want(t, h.ask(t, "POST", route, path, body, "Content-Type", sent), 422, `"detail":"header.Content-Type: must be application/json, got \"`+sent+`\"","errors":[]`)
+			want(t, h.ask(t, "POST", route, path, body, "Content-Type", sent), 422, `{"detail":"header.Content-Type: must be application/json, got \"`+sent+`\"","errors":["header.Content-Type: must be application/json, got \"`+sent+`\""]}`)
 		}
 		want(t, h.ask(t, "POST", "/start", "/start", `{"image":"debian","session_id":"s"}`, "Content-Type", sent), 200, "runtime_id")
 	}
