@@ -31,7 +31,8 @@ func Start(cmd *exec.Cmd) error {
 	return start(cmd, startTime, cmd.Path != reexec.Self && stubRuns())
 }
 
-// start starts cmd through a stub, or through a copy of this program.
+// start starts cmd through a stub, or through a copy of this program, also where no stub can
+// be made, as with a limit of the size of files.
 func start(cmd *exec.Cmd, limit time.Duration, stub bool) error {
 	said, say, err := os.Pipe()
 	if err != nil {
@@ -39,18 +40,20 @@ func start(cmd *exec.Cmd, limit time.Duration, stub bool) error {
 	}
 	defer func() { _ = said.Close() }()
 	program, dir, failure := cmd.Path, cmd.Dir, copyFailure
+	if len(cmd.Args) == 0 { // as in cmd.Start
+		cmd.Args = []string{program}
+	}
+	var file *os.File
 	if stub {
-		var file *os.File
-		if file, err = useStub(cmd, say); err == nil {
-			defer func() { _ = file.Close() }()
-		}
+		file, err = useStub(cmd, say)
+	}
+	if stub && err == nil {
+		defer func() { _ = file.Close() }()
 		failure = stubFailure
 	} else {
 		rewrite(cmd, say)
 	}
-	if err == nil {
-		err = cmd.Start()
-	}
+	err = cmd.Start()
 	_ = say.Close()
 	if err != nil {
 		return err

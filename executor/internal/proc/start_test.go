@@ -137,6 +137,45 @@ func TestStartEnvironment(t *testing.T) {
 	}
 }
 
+// A limit of the size of this process's files, in which no stub has place, does not prevent starts.
+func TestStartFileLimit(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	start := ways(t)["stub"]
+	small := limit
+	small.Cur = 4096
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &limit) }()
+	cmd := exec.CommandContext(t.Context(), "/bin/true")
+	err := start(cmd, time.Hour)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Without arguments, the name of the program is its path, as cmd.Start has it.
+func TestStartWithoutArguments(t *testing.T) {
+	t.Parallel()
+	for way, start := range ways(t) {
+		var stdout bytes.Buffer
+		cmd := &exec.Cmd{Path: "/bin/sh", Stdin: strings.NewReader("cat /proc/$$/cmdline"), Stdout: &stdout}
+		err := start(cmd, time.Hour)
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil || stdout.String() != "/bin/sh\x00" {
+			t.Errorf("%s: got %q, %v", way, stdout.String(), err)
+		}
+	}
+}
+
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
