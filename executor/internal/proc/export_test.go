@@ -12,6 +12,9 @@ var StartWithin = start
 // StubRuns reports whether Start uses stubs here.
 func StubRuns() bool { return stubRuns() }
 
+// Probe returns the function that asks a new probe.
+func Probe() func(try func() error) bool { return new(probe).ask }
+
 // KillMarkedOf is KillMarked for the processes of a user id, with the rights of
 // this process.
 func KillMarkedOf(variable string, uid int) bool {

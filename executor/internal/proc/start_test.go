@@ -160,6 +160,27 @@ func TestStartFileLimit(t *testing.T) {
 	}
 }
 
+// A first start without free descriptors does not make all later ones slow.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		first, later error
+		want         bool
+	}{
+		{&os.PathError{Err: syscall.EMFILE}, nil, true},
+		{&os.PathError{Err: syscall.EACCES}, nil, false},
+		{nil, syscall.EMFILE, true},
+	} {
+		ask := proc.Probe()
+		if got := ask(func() error { return tt.first }); got != (tt.first == nil) {
+			t.Errorf("%v: the first answer is %v", tt.first, got)
+		}
+		if got := ask(func() error { return tt.later }); got != tt.want {
+			t.Errorf("%v: the later answer is %v", tt.first, got)
+		}
+	}
+}
+
 // Without arguments, the name of the program is its path, as cmd.Start has it.
 func TestStartWithoutArguments(t *testing.T) {
 	t.Parallel()

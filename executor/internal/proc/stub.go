@@ -46,17 +46,42 @@ const (
 // stubCode is the address of the code, 0 on machines without one.
 var stubCode uintptr
 
+// probe is a question to the system whose answer is kept.
+type probe struct {
+	mu    sync.Mutex
+	known bool
+	runs  bool
+}
+
+// ask returns the known answer, or whether try succeeds. A failure for lack of descriptors, memory
+// or processes may pass and is not kept.
+func (p *probe) ask(try func() error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known {
+		err := try()
+		lacks := func(lack syscall.Errno) bool { return errors.Is(err, lack) }
+		p.runs, p.known = err == nil, !slices.ContainsFunc([]syscall.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN}, lacks)
+	}
+	return p.runs
+}
+
+var stubProbe probe
+
 // stubRuns reports whether this system executes stubs: some forbid programs in memory.
-var stubRuns = sync.OnceValue(func() bool {
+func stubRuns() bool { return stubProbe.ask(runStub) }
+
+// runStub runs a stub that only ends.
+func runStub() error {
 	s := stub{}
 	s.do(0, unix.SYS_EXIT_GROUP)
 	file, err := s.file()
 	if err != nil {
-		return false
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	return (&exec.Cmd{Path: stubPath(3), ExtraFiles: []*os.File{file}, Env: []string{}}).Run() == nil
-})
+	return (&exec.Cmd{Path: stubPath(3), ExtraFiles: []*os.File{file}, Env: []string{}}).Run()
+}
 
 // stubPath is the path of a stub with a descriptor of the process that executes it.
 func stubPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
