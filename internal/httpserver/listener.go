@@ -218,7 +218,6 @@ type boundConn struct {
 	listener *boundListener
 	trusted  atomic.Bool
 	header   headerLines // used by the reading goroutine, and by net/http between requests
-	begun    bool        // a part of the header was read; used as header is
 
 	// The listener's mu guards these.
 	place *list.Element // nil once the connection is trusted or closed
@@ -253,26 +252,25 @@ func (h *headerLines) add(p []byte) bool {
 // headerBegins is an [http.Server.ConnState] hook.
 func headerBegins(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*boundConn); ok && state == http.StateIdle {
-		c.header, c.begun = headerLines{}, false
+		c.header = headerLines{}
 	}
 }
 
 // Read fails if an unauthenticated client sends a header of too many lines.
 func (c *boundConn) Read(p []byte) (int, error) {
 	n, err := c.taken.Read(p)
-	if !c.begun && errors.Is(err, os.ErrDeadlineExceeded) {
+	if !c.header.ended && errors.Is(err, os.ErrDeadlineExceeded) {
 		n, err = c.arrived(p, err)
 	}
-	c.begun = c.begun || n > 0
-	if !c.trusted.Load() && !c.header.add(p[:n]) {
+	if !c.header.add(p[:n]) && !c.trusted.Load() {
 		return 0, errHeaderLines
 	}
 	return n, err
 }
 
-// arrived reads the beginning of a header that came before the deadline passed, or returns
-// late. After a machine has stood still, deadlines pass before anything is read, and net/http
-// would close the connection of a client that was in time without a response.
+// arrived reads a part of a header that came before the deadline passed, or returns late.
+// After a machine has stood still, deadlines pass before anything is read, and net/http, which
+// reads 4 KiB at a time, would close the connection of a client that was in time without a response.
 func (c *boundConn) arrived(p []byte, late error) (n int, err error) {
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		if n, err := files.ReadNow(socket, p); err == nil {
