@@ -530,7 +530,7 @@ func TestOfferedToolByIdentity(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := result.Content[0].(*mcp.TextContent).Text
-			if !strings.HasPrefix(text, test.text) || result.IsError != test.isError || test.text == "released" && result.Meta[api.MCPIdentity] != test.id {
+			if !strings.HasPrefix(text, test.text) || result.IsError != test.isError || test.id != "a\nb" && result.Meta[api.MCPIdentity] != test.id {
 				t.Errorf("%s, %+v: got %q, %v, %v", revision, test, text, result.IsError, result.Meta)
 			}
 		}
