@@ -144,7 +144,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 // start carries out the action of a call without waiting for it, or joins the action that came
 // with its id before. end is called once the caller no longer waits. leave releases the
 // semaphore of the request.
-func (s *Server) start(ctx context.Context, w http.ResponseWriter, c *call, leave func()) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
+func (s *Server) start(ctx context.Context, c *call, leave func()) (run *actions.Run, arrival actions.Arrival, end func(), err error) {
 	run, arrival, err = s.actions.Start(&c.Call)
 	if err == nil && arrival == actions.First {
 		go s.actions.Do(ctx, run, leave)
@@ -152,7 +152,7 @@ func (s *Server) start(ctx context.Context, w http.ResponseWriter, c *call, leav
 	}
 	leave()
 	if err != nil {
-		return nil, arrival, nil, s.replyConflict(w, c, err)
+		return nil, arrival, nil, conflict(c, err)
 	}
 	stop, err := s.joinLimit()
 	if err != nil {

@@ -89,6 +89,18 @@ func addOutputLink(o api.Observation, id string) api.Observation {
 
 // replyConflict answers a call whose id was used before.
 func (s *Server) replyConflict(w http.ResponseWriter, c *call, err error) error {
+	if c.form != formLegacy || !errors.Is(err, journal.ErrForgotten) {
+		return conflict(c, err)
+	}
+	body, err := c.form.encode(api.ErrorObservation{Content: errForgotten(c.ID).Detail, Outcome: api.OutcomeUnknown})
+	if err == nil {
+		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
+	}
+	return err
+}
+
+// conflict returns the refusal of a call whose id cannot be reserved.
+func conflict(c *call, err error) error {
 	switch {
 	case errors.Is(err, journal.ErrOther):
 		return invalid("%s: the id %q was sent before with another body; a new action needs a new id", api.IdentityHeader, c.ID)
@@ -96,14 +108,8 @@ func (s *Server) replyConflict(w http.ResponseWriter, c *call, err error) error 
 		return err
 	case c.form == formHidden:
 		return api.BadRequest(errForgotten(c.ID).Detail)
-	case c.form != formLegacy:
-		return errForgotten(c.ID)
 	}
-	body, err := c.form.encode(api.ErrorObservation{Content: errForgotten(c.ID).Detail, Outcome: api.OutcomeUnknown})
-	if err == nil {
-		httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, body)
-	}
-	return err
+	return errForgotten(c.ID)
 }
 
 func errForgotten(id string) *api.Error {

@@ -168,7 +168,7 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, "", err
 	}
-	run, arrival, end, err := s.start(ctx, nil, c, leave)
+	run, arrival, end, err := s.start(ctx, c, leave)
 	if err != nil {
 		return answer, c.ID, err
 	}

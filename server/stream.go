@@ -40,7 +40,7 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted s
 		c.Flow = actions.NewFlow()
 		defer c.Flow.Leave()
 	}
-	run, _, end, err := s.start(r.Context(), w, c, leave)
+	run, _, end, err := s.start(r.Context(), c, leave)
 	if err != nil {
 		return err
 	}
