@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,6 +158,22 @@ func TestStartFileLimit(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Arguments that no program can have are refused without many copies of them in memory.
+func TestStartTooLong(t *testing.T) {
+	for way, start := range ways(t) {
+		const words, size = 500, 100 << 10
+		word := strings.Repeat("x", size)
+		cmd := exec.CommandContext(t.Context(), "/bin/true", slices.Repeat([]string{word}, words)...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := start(cmd, time.Hour)
+		runtime.ReadMemStats(&after)
+		if copies := float64(after.TotalAlloc-before.TotalAlloc) / (words * size); !errors.Is(err, unix.E2BIG) || copies > 2 {
+			t.Errorf("%s: got %v with %.1f copies", way, err, copies)
+		}
 	}
 }
 

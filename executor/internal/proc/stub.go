@@ -43,6 +43,10 @@ const (
 	stubSteps = 16
 )
 
+// maxTexts is as many bytes as the kernel takes in arguments and variables (execve(2)). It refuses
+// more, which would be copied several times in this process to be refused in another.
+const maxTexts = 6 << 20
+
 // stubCode is the address of the code, 0 on machines without one.
 var stubCode uintptr
 
@@ -89,9 +93,14 @@ func stubPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 // useStub makes cmd start a stub, which takes on the user's rights, changes the directory and
 // executes the program, and reports to say. The caller closes the file after the start.
 func useStub(cmd *exec.Cmd, say *os.File) (file *os.File, err error) {
-	isBad := func(s string) bool { return strings.ContainsRune(s, 0) }
-	if slices.ContainsFunc(slices.Concat(cmd.Args, cmd.Env, []string{cmd.Path, cmd.Dir}), isBad) {
-		return nil, syscall.EINVAL
+	size := 0
+	for _, text := range slices.Concat(cmd.Args, cmd.Env, []string{cmd.Path, cmd.Dir}) {
+		if strings.IndexByte(text, 0) >= 0 {
+			return nil, syscall.EINVAL
+		}
+		if size += len(text); size > maxTexts {
+			return nil, syscall.E2BIG
+		}
 	}
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
