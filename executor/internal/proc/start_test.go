@@ -354,7 +354,7 @@ func TestStopped(t *testing.T) {
 	}
 	for way, start := range ways(t) {
 		t.Run(way, func(t *testing.T) {
-			attacker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do kill -STOP -1; done")
+			attacker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while test -d /proc/$PPID; do kill -STOP -1; done")
 			attacker.SysProcAttr = attr()
 			if err := attacker.Start(); err != nil {
 				t.Fatal(err)
