@@ -7,8 +7,8 @@
 // endless: a child with the rights of another user is stopped by that user's
 // processes (kill -STOP -1 in a loop); a process has a lease on the program's file
 // (fcntl(2), 45 seconds); the file system does not answer. So [Start] executes
-// something between, with its own rights, which takes on the user's rights, changes the
-// directory and executes the program: it can block only itself. That is a stub in memory
-// (stub.go) or, where the system executes none, a copy of this program, whose half of the
+// an intermediate program with its own rights, which takes on the user's rights, changes the
+// directory and executes the program: it can block only itself. It is a stub in memory
+// (stub.go) or, where no stub can be had, a copy of this program, whose half of the
 // work is in package reexec.
 package proc
