@@ -88,6 +88,8 @@ type Common struct {
 	SecurityRisk Risk `json:"security_risk"`
 }
 
+func (Common) action() {}
+
 // Risk is the harm that an action could do.
 type Risk int
 

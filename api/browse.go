@@ -11,10 +11,6 @@ type BrowseAction struct {
 	Reference bool `json:"-"`
 }
 
-// Kind returns "browse".
-func (BrowseAction) Kind() string { return "browse" }
-func (BrowseAction) action()      {}
-
 // BrowseInteractiveAction runs a small program of browser calls.
 type BrowseInteractiveAction struct {
 	// BrowserActions are calls in Python syntax, one a line, such as
@@ -26,10 +22,6 @@ type BrowseInteractiveAction struct {
 	// ReturnAXTree asks for the accessibility tree in the observation.
 	ReturnAXTree bool `json:"return_axtree"`
 }
-
-// Kind returns "browse_interactive".
-func (BrowseInteractiveAction) Kind() string { return "browse_interactive" }
-func (BrowseInteractiveAction) action()      {}
 
 // BrowseObservation is a page after a browsing action. A failed step is not an
 // ErrorObservation: Error is set and LastBrowserActionError says why.
@@ -62,13 +54,6 @@ type BrowseObservation struct {
 	FilterVisibleOnly      bool   `json:"filter_visible_only"`
 }
 
-// Kind returns "browse".
-func (BrowseObservation) Kind() string { return "browse" }
-
-func (o BrowseObservation) wire() wire {
-	return wire{Message: "Visited " + o.URL, Content: o.Content, Extras: extrasOf(o.filled())}
-}
-
 func (o BrowseObservation) filled() Observation {
 	o.GoalImageURLs, o.OpenPagesURLs = orEmpty(o.GoalImageURLs), orEmpty(o.OpenPagesURLs)
 	return o
@@ -80,11 +65,4 @@ type DownloadObservation struct {
 	Content string `json:"-"`
 	// FilePath is where the file is.
 	FilePath string `json:"file_path"`
-}
-
-// Kind returns "download".
-func (DownloadObservation) Kind() string { return "download" }
-
-func (o DownloadObservation) wire() wire {
-	return wire{Message: "Downloaded the file at location: " + o.FilePath, Content: o.Content, Extras: extrasOf(o)}
 }

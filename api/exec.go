@@ -44,10 +44,6 @@ type ExecAction struct {
 	Common
 }
 
-// Kind returns "exec".
-func (ExecAction) Kind() string { return "exec" }
-func (ExecAction) action()      {}
-
 // maxTTY bounds the lines and the columns of a terminal.
 const maxTTY = 1000
 
@@ -172,9 +168,6 @@ type ExecObservation struct {
 	Waiting *Waiting `json:"waiting,omitzero"`
 }
 
-// Kind returns "exec".
-func (ExecObservation) Kind() string { return "exec" }
-
 func (o ExecObservation) wire() wire {
 	message := "The program goes on."
 	switch {
@@ -186,5 +179,5 @@ func (o ExecObservation) wire() wire {
 	if o.EndedBy != nil {
 		message += " It was told to by " + *o.EndedBy + "."
 	}
-	return wire{Message: message, Content: o.Content, Extras: extrasOf(o)}
+	return plainWire(o, message, o.Content)
 }

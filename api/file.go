@@ -110,10 +110,6 @@ func (r *LineRange) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Kind returns "read".
-func (ReadAction) Kind() string { return "read" }
-func (ReadAction) action()      {}
-
 // settle answers a range that the editor cannot use with an observation. The default
 // read ignores the range.
 func (a ReadAction) settle(d *decoding) (Action, error) {
@@ -144,12 +140,9 @@ type ReadObservation struct {
 	Code   string `json:"-"`
 }
 
-// Kind returns "read".
-func (ReadObservation) Kind() string { return "read" }
-
 func (o ReadObservation) wire() wire {
 	o.ImplSource = cmp.Or(o.ImplSource, implDefault)
-	return wire{Message: "I read the file " + o.Path + ".", Content: o.Content, Extras: extrasOf(o)}
+	return plainWire(o, "I read the file "+o.Path+".", o.Content)
 }
 
 // WriteAction writes a file or a range of its lines.
@@ -170,10 +163,6 @@ type WriteAction struct {
 	IfSHA256 string `json:"if_sha256,omitzero"`
 }
 
-// Kind returns "write".
-func (WriteAction) Kind() string { return "write" }
-func (WriteAction) action()      {}
-
 // WriteObservation says that a file was written.
 type WriteObservation struct {
 	// Path is absolute.
@@ -188,9 +177,6 @@ type WriteObservation struct {
 	// SHA256 is the hash of the file's bytes in hexadecimal. It is not encoded.
 	SHA256 string `json:"-"`
 }
-
-// Kind returns "write".
-func (WriteObservation) Kind() string { return "write" }
 
 func (o WriteObservation) wire() wire {
 	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: extrasOf(o), Diff: o.Diff}
@@ -213,15 +199,12 @@ type FileObservation struct {
 	Undoable bool `json:"undoable"`
 }
 
-// Kind returns "file".
-func (FileObservation) Kind() string { return "file" }
-
 func (o FileObservation) wire() wire {
 	message := "I wrote to the file " + o.Path + "."
 	if o.SHA256 == "" {
 		message = "I removed the file " + o.Path + "."
 	}
-	return wire{Message: message, Content: o.Content, Extras: extrasOf(o)}
+	return plainWire(o, message, o.Content)
 }
 
 // FileConditions restrict a change to files with a hash in Match and none in NoneMatch. Hashes
@@ -334,10 +317,6 @@ func (r *Replacement) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// Kind returns "edit".
-func (EditAction) Kind() string { return "edit" }
-func (EditAction) action()      {}
-
 // settle answers a parameter of the editor that has a wrong type with an
 // observation.
 func (a EditAction) settle(d *decoding) (Action, error) {
@@ -378,9 +357,6 @@ type EditObservation struct {
 	SHA256 string `json:"-"`
 	Code   string `json:"-"`
 }
-
-// Kind returns "edit".
-func (EditObservation) Kind() string { return "edit" }
 
 func (o EditObservation) wire() wire {
 	w := wire{Message: "I edited the file " + o.Path + ".", Content: o.Content}

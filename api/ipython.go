@@ -12,10 +12,6 @@ type IPythonAction struct {
 	KernelInitCode string `json:"kernel_init_code"`
 }
 
-// Kind returns "run_ipython".
-func (IPythonAction) Kind() string { return "run_ipython" }
-func (IPythonAction) action()      {}
-
 // IPythonObservation is the output and the result of a cell. An exception is part of
 // the content; the legacy protocol calls every cell a success.
 type IPythonObservation struct {
@@ -31,11 +27,4 @@ type IPythonObservation struct {
 	Failure string `json:"-"`
 	// Outcome is the outcome of the cell; "" is derived from Failure.
 	Outcome Outcome `json:"-"`
-}
-
-// Kind returns "run_ipython".
-func (IPythonObservation) Kind() string { return "run_ipython" }
-
-func (o IPythonObservation) wire() wire {
-	return wire{Message: "Code executed in IPython cell.", Content: o.Content, Extras: extrasOf(o)}
 }

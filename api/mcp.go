@@ -17,10 +17,6 @@ type MCPAction struct {
 	Common
 }
 
-// Kind returns "call_tool_mcp".
-func (MCPAction) Kind() string { return "call_tool_mcp" }
-func (MCPAction) action()      {}
-
 // MCPObservation is the result of a tool call.
 type MCPObservation struct {
 	// Content is the result as JSON text: meta, content, structuredContent, isError.
@@ -28,13 +24,6 @@ type MCPObservation struct {
 	// Name and Arguments repeat the call. Decoded numbers are json.Number.
 	Name      string         `json:"name"`
 	Arguments map[string]any `json:"arguments"`
-}
-
-// Kind returns "mcp".
-func (MCPObservation) Kind() string { return "mcp" }
-
-func (o MCPObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // MCPResult is the answer of a tool of an MCP server.

@@ -14,9 +14,6 @@ type ErrorObservation struct {
 	Outcome Outcome `json:"-"`
 }
 
-// Kind returns "error".
-func (ErrorObservation) Kind() string { return "error" }
-
 func (o ErrorObservation) wire() wire {
 	extras := struct {
 		ErrorID string `json:"error_id,omitzero"`
@@ -29,23 +26,9 @@ type NullObservation struct {
 	Content string `json:"-"`
 }
 
-// Kind returns "null".
-func (NullObservation) Kind() string { return "null" }
-
-func (o NullObservation) wire() wire {
-	return wire{Message: "No observation", Content: o.Content, Extras: extrasOf(o)}
-}
-
 // ThinkObservation answers a thought. Controllers make it.
 type ThinkObservation struct {
 	Content string `json:"-"`
-}
-
-// Kind returns "think".
-func (ThinkObservation) Kind() string { return "think" }
-
-func (o ThinkObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // SuccessObservation reports a success. Controllers make it.
@@ -53,24 +36,10 @@ type SuccessObservation struct {
 	Content string `json:"-"`
 }
 
-// Kind returns "success".
-func (SuccessObservation) Kind() string { return "success" }
-
-func (o SuccessObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
-}
-
 // UserRejectedObservation reports that a person rejected the action. Controllers make
 // it.
 type UserRejectedObservation struct {
 	Content string `json:"-"`
-}
-
-// Kind returns "user_rejected".
-func (UserRejectedObservation) Kind() string { return "user_rejected" }
-
-func (o UserRejectedObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o)}
 }
 
 // TaskTrackingObservation shows the list of tasks. Controllers make it.
@@ -99,16 +68,7 @@ func (t *Task) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// Kind returns "task_tracking".
-func (TaskTrackingObservation) Kind() string { return "task_tracking" }
-
-func (o TaskTrackingObservation) wire() wire {
-	return wire{Message: o.Content, Content: o.Content, Extras: extrasOf(o.filled())}
-}
-
 func (o TaskTrackingObservation) filled() Observation {
-	if o.Tasks == nil {
-		o.Tasks = []Task{}
-	}
+	o.Tasks = orEmpty(o.Tasks)
 	return o
 }

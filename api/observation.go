@@ -54,6 +54,11 @@ type wire struct {
 	Code    string  `json:"code,omitzero"`
 }
 
+// plainWire returns an observation whose extras are its fields.
+func plainWire(o Observation, message, content string) wire {
+	return wire{Message: message, Content: content, Extras: extrasOf(o)}
+}
+
 // extrasOf returns an observation as a type without methods, which is encoded by its tags alone.
 func extrasOf(o Observation) any {
 	v := reflect.New(reflect.TypeOf(o))
@@ -75,9 +80,9 @@ func Content(o Observation) string {
 	return o.wire().Content
 }
 
-func orEmpty(s []string) []string {
+func orEmpty[T any](s []T) []T {
 	if s == nil {
-		return []string{}
+		return []T{}
 	}
 	return s
 }

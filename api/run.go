@@ -42,10 +42,6 @@ func (d Directory) MarshalJSON() ([]byte, error) {
 	return jsontext.AppendQuote(nil, string(d))
 }
 
-// Kind returns "run".
-func (RunAction) Kind() string { return "run" }
-func (RunAction) action()      {}
-
 // settle answers a command that is not a string with an observation.
 func (a RunAction) settle(d *decoding) (Action, error) {
 	if a.Hidden {
@@ -103,9 +99,6 @@ func (m *RunMetadata) UnmarshalJSON(data []byte) (err error) {
 	*m, err = decodeInner[RunMetadata](metadataShape, "an object", data, false)
 	return err
 }
-
-// Kind returns "run".
-func (RunObservation) Kind() string { return "run" }
 
 func (o RunObservation) wire() wire {
 	extras := struct {

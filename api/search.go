@@ -15,10 +15,6 @@ type GlobAction struct {
 	Common
 }
 
-// Kind returns "glob".
-func (GlobAction) Kind() string { return "glob" }
-func (GlobAction) action()      {}
-
 // GrepAction finds lines of files by a regular expression.
 type GrepAction struct {
 	// Pattern is a regular expression in RE2's syntax, for one line.
@@ -50,10 +46,6 @@ type GrepAction struct {
 	Common
 }
 
-// Kind returns "grep".
-func (GrepAction) Kind() string { return "grep" }
-func (GrepAction) action()      {}
-
 // settle refuses negative numbers.
 func (a GrepAction) settle(d *decoding) (Action, error) {
 	for _, count := range []struct {
@@ -79,10 +71,6 @@ type ListAction struct {
 	Common
 }
 
-// Kind returns "list_directory".
-func (ListAction) Kind() string { return "list_directory" }
-func (ListAction) action()      {}
-
 // SearchObservation is the result of a search.
 type SearchObservation struct {
 	// Content is for the agent to read.
@@ -95,11 +83,4 @@ type SearchObservation struct {
 	Count int `json:"count"`
 	// Truncated is true if there are more, or may be.
 	Truncated bool `json:"truncated"`
-}
-
-// Kind returns "search".
-func (SearchObservation) Kind() string { return "search" }
-
-func (o SearchObservation) wire() wire {
-	return wire{Message: "I searched " + o.Path + ".", Content: o.Content, Extras: extrasOf(o)}
 }

@@ -136,18 +136,6 @@ type Failed struct {
 	ID string `json:"id,omitzero"`
 }
 
-// Kind returns "output".
-func (Output) Kind() string { return "output" }
-
-// Kind returns "heartbeat".
-func (Heartbeat) Kind() string { return "heartbeat" }
-
-// Kind returns "observation".
-func (Finished) Kind() string { return "observation" }
-
-// Kind returns "error".
-func (Failed) Kind() string { return "error" }
-
 func (Output) event()    {}
 func (Heartbeat) event() {}
 func (Finished) event()  {}
