@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/actiond/actiond/internal/filelock"
@@ -30,9 +29,7 @@ type agentDir struct {
 // and those that this controller's sandboxes have mounted so: links stay when
 // the sandbox is gone.
 func (h *Host) agentDirs(ctx context.Context) ([]agentDir, error) {
-	containers, err := safely(ctx, "listing the containers", func() ([]container.Summary, error) {
-		return h.engine.ContainerList(ctx, container.ListOptions{All: true})
-	})
+	containers, err := h.list(ctx, "listing the containers")
 	if err != nil {
 		return nil, err
 	}

@@ -63,16 +63,11 @@ func (h *Host) complete(ctx context.Context, spec *sandbox.Spec) error {
 }
 
 func (h *Host) create(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
-	unlock, err := h.lockName(ctx, spec.Name)
+	unlockName, err := h.lockName(ctx, spec.Name)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	return h.createNamed(ctx, spec, c)
-}
-
-// createNamed is create with the lock of the name held.
-func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, c creation) (*instance, error) {
+	defer unlockName()
 	c.id = sandbox.ID(c.key)
 	h.config.Progress(c.id, sandbox.Pending, "another creation of the same sandbox")
 	unlock, err := h.state.lock(ctx, c.id)
@@ -104,6 +99,19 @@ func (h *Host) createNamed(ctx context.Context, spec *sandbox.Spec, c creation) 
 	}
 }
 
+// lockName waits until no other creation, in this process or another, uses the
+// name. An empty name needs no lock. Callers take it before the lock of an id.
+func (h *Host) lockName(ctx context.Context, name string) (unlock func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	unlock, err = h.state.lock(ctx, "name-"+name)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for another creation of the name %s: %w", name, err)
+	}
+	return unlock, nil
+}
+
 // The engine finishes the creation of a client that died: for some tenths of a second
 // a container that cannot be seen yet has the name.
 const (
@@ -118,9 +126,7 @@ var errTaken = fmt.Errorf("%w: the engine has a container of this name already",
 // creator that died is removed.
 func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*instance, error) {
 	name := h.config.Prefix + id
-	info, err := safely(ctx, "looking for container "+name, func() (container.InspectResponse, error) {
-		return h.engine.ContainerInspect(ctx, name)
-	})
+	info, err := h.inspect(ctx, "looking for container "+name, name)
 	if isNotFound(err) {
 		return nil, nil //nolint:nilnil // nothing is what was looked for
 	}

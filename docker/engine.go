@@ -110,12 +110,8 @@ func unreachable(err error) bool {
 		errors.As(err, &network) || cerrdefs.IsUnavailable(err)
 }
 
-func isNotFound(err error) bool { return cerrdefs.IsNotFound(err) }
-
 // isInvalid reports whether the engine refused the request as invalid.
-func isInvalid(err error) bool { return cerrdefs.IsInvalidArgument(err) }
-
-func isConflict(err error) bool { return cerrdefs.IsConflict(err) }
+var isNotFound, isInvalid, isConflict = cerrdefs.IsNotFound, cerrdefs.IsInvalidArgument, cerrdefs.IsConflict
 
 // safely repeats a call that may be repeated without harm (a look, or
 // something whose second time changes nothing) as long as the engine cannot be

@@ -20,9 +20,7 @@ import (
 // Inspect asks the engine about a sandbox. It fails with ErrNotFound if that is
 // gone.
 func (h *Host) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Details, error) {
-	info, err := safely(ctx, "looking at sandbox "+s.ID, func() (container.InspectResponse, error) {
-		return h.engine.ContainerInspect(ctx, s.Instance)
-	})
+	info, err := h.inspect(ctx, "looking at sandbox "+s.ID, s.Instance)
 	if isNotFound(err) {
 		return nil, fmt.Errorf("sandbox %s: %w", s.ID, sandbox.ErrNotFound)
 	}

@@ -115,9 +115,7 @@ func (h *Host) start(ctx context.Context, s *instance, mounts []sandbox.Mount) (
 		return nil, err
 	}
 	if err := h.checkMounts(ctx, s, held, learned.serverUID); err != nil {
-		now := 0
-		stopCtx := context.WithoutCancel(ctx)
-		return nil, errors.Join(err, h.engine.ContainerStop(stopCtx, s.Instance, container.StopOptions{Timeout: &now}))
+		return nil, errors.Join(err, h.kill(ctx, s))
 	}
 	if _, err := fifo.Write([]byte{'\n'}); err != nil {
 		return nil, fmt.Errorf("letting the server start: %w", err)

@@ -2,9 +2,7 @@ package docker
 
 import (
 	"cmp"
-	"crypto/sha256"
 	_ "embed" // the seccomp profile
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,26 +155,16 @@ func arguments(s *sandbox.Spec, c creation) []string {
 	}
 	// Other containers of its network reach a port too. Only the hash is where
 	// other users of the engine can see it.
-	ticket := sha256.Sum256([]byte(c.ticket))
+	hash := sandbox.TicketHash(c.ticket)
 	ttl, idle := limits(s, c)
 	if c.pool == "" { // until the claim, which brings the sandbox's own: its creator may die before
 		ttl = unclaimedTime
 	}
-	args := []string{
-		"--addr", addr, "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(c.userID), "--state-dir", insideState, "--claim", "--claim-hash", hex.EncodeToString(ticket[:]),
-		"--ttl", ttl.String(),
-	}
+	claim := []string{"--claim-hash", hash, "--ttl", ttl.String()}
 	if c.runDir != "" && len(s.Mounts) > 0 { // see Host.start
-		args = append(args, "--start-fifo", insideStart)
+		claim = append(claim, "--start-fifo", insideStart)
 	}
-	if idle > 0 {
-		args = append(args, "--idle-limit", idle.String())
-	}
-	if s.AllowRoot {
-		args = append(args, "--allow-root")
-	}
-	return append(args, s.Flags...)
+	return s.ServerArguments(addr, insideState, c.userID, idle, claim...)
 }
 
 // limits are those that a sandbox is created with. What waits in a pool gets its

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/volume"
 
@@ -163,10 +162,7 @@ func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*san
 		return nil, err
 	}
 	defer unlock()
-	options := container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelID+"="+id))}
-	found, err := safely(ctx, "looking for the container of sandbox "+id, func() ([]container.Summary, error) {
-		return h.engine.ContainerList(ctx, options)
-	})
+	found, err := h.list(ctx, "looking for the container of sandbox "+id, labelID+"="+id)
 	if len(found) > 0 || err != nil {
 		return nil, err
 	}

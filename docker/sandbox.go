@@ -143,9 +143,7 @@ func (h *Host) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
 		s.settle(c.State)
 		all = append(all, s.Sandbox)
 	}
-	slices.SortFunc(all, func(a, b *sandbox.Sandbox) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(all, (*sandbox.Sandbox).Compare)
 	return all, nil
 }
 
@@ -157,12 +155,26 @@ func nameOf(c container.Summary) string {
 }
 
 func (h *Host) containers(ctx context.Context, kind string) ([]container.Summary, error) {
-	options := container.ListOptions{All: true, Filters: filters.NewArgs(
-		filters.Arg("label", labelManaged+"="+kind), filters.Arg("label", labelController+"="+h.controller),
-	)}
-	return safely(ctx, "listing the sandboxes", func() ([]container.Summary, error) {
-		return h.engine.ContainerList(ctx, options)
-	})
+	return h.list(ctx, "listing the sandboxes", labelManaged+"="+kind, labelController+"="+h.controller)
+}
+
+// list returns the containers of the engine that have all the labels.
+func (h *Host) list(ctx context.Context, what string, labels ...string) ([]container.Summary, error) {
+	options := container.ListOptions{All: true, Filters: filters.NewArgs()}
+	for _, label := range labels {
+		options.Filters.Add("label", label)
+	}
+	return safely(ctx, what, func() ([]container.Summary, error) { return h.engine.ContainerList(ctx, options) })
+}
+
+// inspect looks at a container.
+func (h *Host) inspect(ctx context.Context, what, id string) (container.InspectResponse, error) {
+	return safely(ctx, what, func() (container.InspectResponse, error) { return h.engine.ContainerInspect(ctx, id) })
+}
+
+// kill stops a sandbox at once, even if ctx is over.
+func (h *Host) kill(ctx context.Context, s *instance) error {
+	return h.engine.ContainerStop(context.WithoutCancel(ctx), s.Instance, container.StopOptions{Timeout: new(0)})
 }
 
 // Get finds a sandbox by its id, its name, or the beginning of its id. It fails
@@ -237,8 +249,7 @@ func (h *Host) destroy(ctx context.Context, s *instance) error {
 // to end by themselves, in whole seconds.
 func (h *Host) Stop(ctx context.Context, box *sandbox.Sandbox, grace time.Duration) error {
 	return h.change(ctx, box, "stopping", []sandbox.State{sandbox.Starting, sandbox.Ready, sandbox.Busy, sandbox.Idle, sandbox.Stopped}, func(s *instance) error {
-		seconds := int(grace / time.Second)
-		return h.engine.ContainerStop(ctx, s.Instance, container.StopOptions{Timeout: &seconds})
+		return h.engine.ContainerStop(ctx, s.Instance, container.StopOptions{Timeout: new(int(grace / time.Second))})
 	})
 }
 
@@ -268,9 +279,7 @@ func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 	if err == nil || !stopped {
 		return err
 	}
-	now := 0
-	stopErr := h.engine.ContainerStop(context.WithoutCancel(ctx), s.Instance, container.StopOptions{Timeout: &now})
-	return errors.Join(err, engineError(context.WithoutCancel(ctx), "stopping sandbox "+s.ID+" again", stopErr))
+	return errors.Join(err, engineError(context.WithoutCancel(ctx), "stopping sandbox "+s.ID+" again", h.kill(ctx, s)))
 }
 
 // Pause freezes the sandbox's processes.
@@ -364,9 +373,7 @@ func (h *Host) change(ctx context.Context, box *sandbox.Sandbox, what string, fr
 
 // refresh looks at the sandbox again. It fails with ErrNotFound if it is gone.
 func (h *Host) refresh(ctx context.Context, s *instance) error {
-	info, err := safely(ctx, "looking at sandbox "+s.ID, func() (container.InspectResponse, error) {
-		return h.engine.ContainerInspect(ctx, s.Instance)
-	})
+	info, err := h.inspect(ctx, "looking at sandbox "+s.ID, s.Instance)
 	if isNotFound(err) {
 		s.State = sandbox.Gone
 		return fmt.Errorf("sandbox %s: %w", s.ID, sandbox.ErrNotFound)

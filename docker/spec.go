@@ -13,8 +13,8 @@ const mountUserID = 1000
 // complete fills in the defaults and checks everything that can be checked
 // without looking at the host.
 func complete(s *sandbox.Spec) error {
-	if asked := s.PodOptions(); len(asked) > 0 {
-		return sandbox.Invalid("the Docker engine cannot honour %s", strings.Join(asked, ", "))
+	if err := sandbox.CannotHonour((*Host)(nil), s.PodOptions()); err != nil {
+		return err
 	}
 	s.Network = cmp.Or(s.Network, "bridge")
 	if err := s.Complete(); err != nil {

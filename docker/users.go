@@ -9,9 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -89,10 +86,7 @@ func (r IDRange) pick(used map[int]int) (int, error) {
 // usedUserIDs counts the sandboxes of each user id: those that the engine has, of
 // any controller, and those of this one that are still being made.
 func (h *Host) usedUserIDs(ctx context.Context) (map[int]int, error) {
-	options := container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelManaged+"=sandbox"))}
-	containers, err := safely(ctx, "listing the sandboxes", func() ([]container.Summary, error) {
-		return h.engine.ContainerList(ctx, options)
-	})
+	containers, err := h.list(ctx, "listing the sandboxes", labelManaged+"=sandbox")
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,9 +117,7 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,
 		"programs as root": spec.AllowRoot,
 	}
-	for _, name := range spec.PodOptions() {
-		options[name] = true
-	}
+	maps.Copy(options, spec.PodOptions())
 	if err := sandbox.CannotHonour(d, options); err != nil {
 		return "", err
 	}

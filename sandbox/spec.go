@@ -10,6 +10,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -217,24 +218,20 @@ func IsName(text string) bool { return namePattern.MatchString(text) }
 // ownFlags are the server's flags that drivers set.
 var ownFlags = []string{"addr", "working-dir", "username", "user-id", "state-dir", "session-key-file", "claim", "claim-hash", "claim-key", "claim-name", "memory-fd", "start-fifo", "ttl", "idle-limit", "allow-root"}
 
-// PodOptions returns the names of the options of the specification that only Pods of
-// Kubernetes have, sorted.
-func (s *Spec) PodOptions() []string {
-	return chosen(map[string]bool{
+// PodOptions returns for the options that only Pods of Kubernetes have whether the
+// specification has them.
+func (s *Spec) PodOptions() map[string]bool {
+	return map[string]bool{
 		"image pull secrets": len(s.PullSecrets) > 0, "a node selector": len(s.NodeSelector) > 0, "tolerations": len(s.Tolerations) > 0,
 		"a user namespace": s.UserNamespace,
-	})
-}
-
-// chosen returns the names whose value is true, sorted.
-func chosen(options map[string]bool) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(options)), func(name string) bool { return !options[name] })
+	}
 }
 
 // CannotHonour refuses a specification with options that a driver does not have. The value
 // for the name of an option is true if the specification has the option.
 func CannotHonour(d Driver, options map[string]bool) error {
-	if asked := chosen(options); len(asked) > 0 {
+	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(options)), func(name string) bool { return !options[name] })
+	if len(asked) > 0 {
 		return Invalid("%s cannot honour %s", d.Platform(), strings.Join(asked, ", "))
 	}
 	return nil
@@ -266,17 +263,9 @@ func (s *Spec) Hash() string {
 		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace,
 	}
 	// Empty and nil are equal.
-	if len(s.Mounts) == 0 {
-		canonical.Mounts = nil
-	}
+	canonical.Mounts, canonical.SecurityOpts, canonical.Flags = orNil(s.Mounts), orNil(s.SecurityOpts), orNil(s.Flags)
 	if len(s.Labels) == 0 {
 		canonical.Labels = nil
-	}
-	if len(s.SecurityOpts) == 0 {
-		canonical.SecurityOpts = nil
-	}
-	if len(s.Flags) == 0 {
-		canonical.Flags = nil
 	}
 	data, err := json.Marshal(canonical) // maps are written in order
 	if err != nil {
@@ -284,6 +273,30 @@ func (s *Spec) Hash() string {
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
+}
+
+// orNil returns a copy, nil for an empty slice.
+func orNil[T any](s []T) []T { return append([]T(nil), s...) }
+
+// ServerArguments returns the arguments of the server in a sandbox that must be claimed. claim
+// are those about the claim.
+func (s *Spec) ServerArguments(addr, stateDir string, userID int, idle time.Duration, claim ...string) []string {
+	args := append([]string{
+		"--addr", addr, "--working-dir", s.WorkDir, "--username", s.User, "--user-id", strconv.Itoa(userID), "--state-dir", stateDir, "--claim",
+	}, claim...)
+	if idle > 0 {
+		args = append(args, "--idle-limit", idle.String())
+	}
+	if s.AllowRoot {
+		args = append(args, "--allow-root")
+	}
+	return append(args, s.Flags...)
+}
+
+// TicketHash returns the hash of a ticket, which other users of the platform may see.
+func TicketHash(ticket string) string {
+	sum := sha256.Sum256([]byte(ticket))
+	return hex.EncodeToString(sum[:])
 }
 
 // NanoCPUs returns a number of processors in billionths.
