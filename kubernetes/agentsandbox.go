@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -165,16 +164,13 @@ func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.
 	r := &record{Template: templateSeed(hash), claimKey: hex.EncodeToString(key)}
 	pod := podFor(&spec, r, &d.config)
 	pod.Spec.Hostname = ""
-	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; c.Name == containerName {
-			c.Env = append(c.Env, corev1.EnvVar{Name: podVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
-			// The controller prefers Pods that are ready, and a startup probe costs nothing
-			// after the start.
-			c.StartupProbe = &corev1.Probe{
-				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
-				PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(max(d.config.ReadyTimeout.Seconds(), 1)),
-			}
-		}
+	c := containerOf(pod)
+	c.Env = append(c.Env, corev1.EnvVar{Name: podVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
+	// The controller prefers Pods that are ready, and a startup probe costs nothing
+	// after the start.
+	c.StartupProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
+		PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: int32(max(d.config.ReadyTimeout.Seconds(), 1)),
 	}
 	made, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
 	if err != nil {
@@ -189,11 +185,7 @@ func (d *Driver) poolTemplate(pool, hash string, spec sandbox.Spec, key ed25519.
 		}
 	}
 	template = map[string]any{"metadata": map[string]any{"labels": labels}, "spec": made}
-	data, err := json.Marshal(template)
-	if err != nil {
-		return "", nil, fmt.Errorf("writing the template of pool %s: %w", pool, err)
-	}
-	sum := sha256.Sum256(append([]byte(pool+"\x00"), data...))
+	sum := sha256.Sum256(append([]byte(pool+"\x00"), encode(template)...))
 	return "actiond-" + hex.EncodeToString(sum[:8]), template, nil
 }
 
@@ -605,10 +597,7 @@ func (d *Driver) renewClaim(ctx context.Context, id string, uid types.UID, deadl
 	if !deadline.IsZero() {
 		end = lifecycle(d.clock.of(deadline))
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"lifecycle": end}})
-	if err != nil {
-		return fmt.Errorf("encoding the end of sandbox %s: %w", id, err)
-	}
+	patch := encode(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"lifecycle": end}})
 	_, err = api.claims.Patch(ctx, secretPrefix+id, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return fmt.Errorf("%q: %w", id, sandbox.ErrNotFound)

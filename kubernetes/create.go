@@ -222,12 +222,18 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 	return nil, d.startError(ctx, r, step, err)
 }
 
+// encode returns the JSON of maps of texts and numbers.
+func encode(object map[string]any) []byte {
+	data, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // texts and numbers can be encoded
+	}
+	return data
+}
+
 // note sets annotations of a Pod, and removes those whose value is nil.
 func (d *Driver) note(ctx context.Context, pod *corev1.Pod, notes map[string]any) (*corev1.Pod, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": notes}})
-	if err != nil {
-		return nil, fmt.Errorf("writing the annotations of the Pod %s: %w", pod.Name, err)
-	}
+	patch := encode(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": notes}})
 	changed, err := d.pods().Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("the Pod %s: %w", pod.Name, sandbox.ErrNotFound)
@@ -265,20 +271,14 @@ func (d *Driver) lastWarning(ctx context.Context, pod string) string {
 }
 
 func eventTime(e *corev1.Event) time.Time {
-	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return e.CreationTimestamp.Time
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
 // lastWords returns the last lines of the server's log, or of the init container's if the
 // server did not start.
 func (d *Driver) lastWords(ctx context.Context, pod string) string {
 	for _, container := range []string{containerName, initName} {
-		lines := int64(20)
-		log, err := d.pods().GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+		log, err := d.pods().GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: new(int64(20))}).Stream(ctx)
 		if err != nil {
 			continue
 		}

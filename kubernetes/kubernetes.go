@@ -303,7 +303,7 @@ func removal(pod *corev1.Pod) string {
 
 // endedIn describes the end of the sandbox's container, in the cluster's terms.
 func endedIn(pod *corev1.Pod) string {
-	if end := containerState(pod).Terminated; end != nil {
+	if end := statusOf(pod).State.Terminated; end != nil {
 		text := fmt.Sprintf("its server ended with status %d", end.ExitCode)
 		switch {
 		case end.Reason == "OOMKilled":

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -176,8 +177,7 @@ func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOpti
 	}
 	options := &corev1.PodLogOptions{Container: containerName, Follow: o.Follow, Timestamps: o.Timestamps}
 	if o.Tail > 0 {
-		lines := int64(o.Tail)
-		options.TailLines = &lines
+		options.TailLines = new(int64(o.Tail))
 	}
 	if !o.Since.IsZero() {
 		options.SinceTime = &metav1.Time{Time: o.Since}
@@ -198,16 +198,9 @@ func (d *Driver) Logs(ctx context.Context, s *sandbox.Sandbox, o sandbox.LogOpti
 
 // Inspect is [sandbox.Inspector]'s.
 func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Details, error) {
-	of, err := instanceOf(s)
+	_, pod, err := d.podOf(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && pod.UID != of.uid {
-		return nil, fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
-	}
-	if err != nil {
-		return nil, apiError(ctx, "looking at sandbox "+s.ID, err)
 	}
 	details := &sandbox.Details{
 		Instance: string(pod.UID), Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
@@ -219,36 +212,25 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 	if pod.Spec.RuntimeClassName != nil {
 		details.Runtime = *pod.Spec.RuntimeClassName
 	}
-	for _, c := range pod.Spec.Containers {
-		if c.Name == containerName {
-			details.Memory = c.Resources.Limits.Memory().Value()
-			details.CPUs = c.Resources.Limits.Cpu().AsApproximateFloat64()
-		}
+	limits := containerOf(pod).Resources.Limits
+	details.Memory, details.CPUs = limits.Memory().Value(), limits.Cpu().AsApproximateFloat64()
+	status := statusOf(pod)
+	details.ImageID = status.ImageID
+	if status.State.Running != nil {
+		details.Started = status.State.Running.StartedAt.Time
 	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name != containerName {
-			continue
-		}
-		details.ImageID = c.ImageID
-		if c.State.Running != nil {
-			details.Started = c.State.Running.StartedAt.Time
-		}
-		if end := c.State.Terminated; end != nil {
-			details.Started, details.Ended = end.StartedAt.Time, end.FinishedAt.Time
-			details.ExitCode, details.OutOfMemory = int(end.ExitCode), end.Reason == "OOMKilled"
-		}
+	if end := status.State.Terminated; end != nil {
+		details.Started, details.Ended = end.StartedAt.Time, end.FinishedAt.Time
+		details.ExitCode, details.OutOfMemory = int(end.ExitCode), end.Reason == "OOMKilled"
 	}
 	return details, nil
 }
 
 // argument returns the value of a flag of the server in a Pod.
 func argument(pod *corev1.Pod, flag string) string {
-	for _, c := range pod.Spec.Containers {
-		for i, word := range c.Command {
-			if c.Name == containerName && word == flag && i+1 < len(c.Command) {
-				return c.Command[i+1]
-			}
-		}
+	words := containerOf(pod).Command
+	if i := slices.Index(words, flag); i >= 0 && i+1 < len(words) {
+		return words[i+1]
 	}
 	return ""
 }
@@ -274,14 +256,11 @@ func lost(pod *corev1.Pod) []string {
 // podEvent returns the event for the current state of a Pod.
 func podEvent(pod *corev1.Pod, destroyed bool) sandbox.Event {
 	e := sandbox.Event{Time: time.Now(), ID: pod.Labels[labelID], Name: pod.Annotations[noteName], What: "create"}
-	for _, c := range pod.Status.ContainerStatuses {
-		switch {
-		case c.Name != containerName:
-		case c.State.Terminated != nil:
-			e.What, e.Code = "die", strconv.Itoa(int(c.State.Terminated.ExitCode))
-		case c.State.Running != nil:
-			e.What = "start"
-		}
+	switch state := statusOf(pod).State; {
+	case state.Terminated != nil:
+		e.What, e.Code = "die", strconv.Itoa(int(state.Terminated.ExitCode))
+	case state.Running != nil:
+		e.What = "start"
 	}
 	if pod.Status.Phase == corev1.PodFailed && e.What != "die" {
 		e.What = "die"

@@ -2,8 +2,6 @@ package kubernetes
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -203,7 +201,7 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 	// Not for the whole Pod: a runtime takes 10 to 20 ms for each process that it starts with a profile.
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	return corev1.Container{
-		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicy(s.Pull),
+		Name: containerName, Image: s.Image, ImagePullPolicy: pullPolicies[s.Pull],
 		Command:         append([]string{serverPath, "init"}, arguments(s, r, config)...),
 		WorkingDir:      "/",
 		SecurityContext: confined,
@@ -231,44 +229,25 @@ func security(add []corev1.Capability) *corev1.SecurityContext {
 	}
 }
 
-func pullPolicy(p sandbox.Pull) corev1.PullPolicy {
-	switch p {
-	case sandbox.PullAlways:
-		return corev1.PullAlways
-	case sandbox.PullNever:
-		return corev1.PullNever
-	}
-	return corev1.PullIfNotPresent
+var pullPolicies = map[sandbox.Pull]corev1.PullPolicy{
+	sandbox.PullAlways: corev1.PullAlways, sandbox.PullNever: corev1.PullNever, sandbox.PullMissing: corev1.PullIfNotPresent,
 }
 
 // arguments returns the arguments of the server. Other Pods may reach its port and other
 // users of the cluster may read the arguments, so they have only the hash of the ticket.
 func arguments(s *sandbox.Spec, r *record, config *Config) []string {
-	args := []string{
-		"--addr", "0.0.0.0:" + strconv.Itoa(port), "--working-dir", s.WorkDir,
-		"--username", s.User, "--user-id", strconv.Itoa(userID(s, r.seed())), "--state-dir", stateDir,
-		"--claim",
-	}
-	if r.claimKey != "" {
-		args = append(args, "--claim-key", r.claimKey, "--claim-name", "$("+podVariable+")")
-	} else {
-		ticket := sha256.Sum256([]byte(r.Ticket))
-		args = append(args, "--claim-hash", hex.EncodeToString(ticket[:]))
+	claim := []string{"--claim-key", r.claimKey, "--claim-name", "$(" + podVariable + ")"}
+	if r.claimKey == "" {
+		claim = []string{"--claim-hash", sandbox.TicketHash(r.Ticket)}
 	}
 	ttl := s.TTL
 	if r.Pool == "" && r.Template == "" { // until the claim, which sets the sandbox's own: its creator may die before
 		ttl = config.ReadyTimeout + recordTime
 	}
 	if ttl > 0 {
-		args = append(args, "--ttl", ttl.String())
+		claim = append(claim, "--ttl", ttl.String())
 	}
-	if s.Idle > 0 {
-		args = append(args, "--idle-limit", s.Idle.String())
-	}
-	if s.AllowRoot {
-		args = append(args, "--allow-root")
-	}
-	return append(args, s.Flags...)
+	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, claim...)
 }
 
 // notesOf returns the annotations of a Pod of an age, with the data of its sandbox.

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -156,12 +155,9 @@ func (d *Driver) adopt(ctx context.Context, r *record, spec *sandbox.Spec) (*cor
 		for name, value := range notesOf(spec, r, r.begun().Sub(pod.CreationTimestamp.Time)) {
 			notes[name] = value
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		patch := encode(map[string]any{"metadata": map[string]any{
 			"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "labels": map[string]any{labelManaged: "sandbox", labelID: r.ID}, "annotations": notes,
 		}})
-		if err != nil {
-			return nil, fmt.Errorf("writing the claim of the Pod %s: %w", pod.Name, err)
-		}
 		claimed, err := d.pods().Patch(ctx, r.Pod, types.MergePatchType, patch, metav1.PatchOptions{})
 		switch {
 		case apierrors.IsConflict(err): // by another claimer, or by the node, which reports on the Pod

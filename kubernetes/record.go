@@ -200,14 +200,11 @@ func (d *Driver) forget(ctx context.Context, r *record) error {
 
 // own makes the Pod the owner of the Secret, which Kubernetes then removes with the Pod.
 func (d *Driver) own(ctx context.Context, r *record, pod *corev1.Pod) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	patch := encode(map[string]any{"metadata": map[string]any{
 		"uid":             r.uid, // a Secret of the same name that was made later is another record
 		"ownerReferences": []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 	}})
-	if err != nil {
-		return fmt.Errorf("giving the record of sandbox %s to its Pod: %w", r.ID, err)
-	}
-	_, err = d.secrets().Patch(ctx, secretPrefix+r.ID, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := d.secrets().Patch(ctx, secretPrefix+r.ID, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return errUndone
 	}

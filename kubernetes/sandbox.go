@@ -192,6 +192,19 @@ func instanceOf(s *sandbox.Sandbox) (*instance, error) {
 	return of, nil
 }
 
+// podOf reads the Pod of a sandbox. It fails with ErrNotFound if the Pod is gone or replaced.
+func (d *Driver) podOf(ctx context.Context, s *sandbox.Sandbox) (*instance, *corev1.Pod, error) {
+	of, err := instanceOf(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != of.uid {
+		return nil, nil, fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
+	}
+	return of, pod, apiError(ctx, "looking at sandbox "+s.ID, err)
+}
+
 // Delete is [sandbox.Driver]'s. It returns when the API server has accepted it; the node
 // then ends the processes within a second or two.
 func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
@@ -244,16 +257,9 @@ func (d *Driver) deletePod(ctx context.Context, name string, uid types.UID, grac
 
 // Renew is [sandbox.Renewer]'s.
 func (d *Driver) Renew(ctx context.Context, s *sandbox.Sandbox, deadline time.Time) error {
-	of, err := instanceOf(s)
+	of, pod, err := d.podOf(ctx, s)
 	if err != nil {
 		return err
-	}
-	pod, err := d.pods().Get(ctx, of.pod, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && pod.UID != of.uid {
-		return fmt.Errorf("%q: %w", s.ID, sandbox.ErrNotFound)
-	}
-	if err != nil {
-		return apiError(ctx, "looking at sandbox "+s.ID, err)
 	}
 	key, err := of.readKey(ctx)
 	if err != nil {

@@ -162,7 +162,7 @@ var refusedServers = []string{"PostStartHookError", "CrashLoopBackOff"}
 // error means that it will not run.
 func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 	// The sidecar ends after the sandbox's container, and the phase changes then.
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded || containerState(pod).Terminated != nil {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded || statusOf(pod).State.Terminated != nil {
 		return sandbox.Gone, "", errors.New(endedIn(pod))
 	}
 	statuses := pod.Status.ContainerStatuses
@@ -199,14 +199,24 @@ func look(pod *corev1.Pod) (state sandbox.State, waiting string, err error) {
 }
 
 // begun reports whether the sandbox's container runs.
-func begun(pod *corev1.Pod) bool { return containerState(pod).Running != nil }
+func begun(pod *corev1.Pod) bool { return statusOf(pod).State.Running != nil }
 
-// containerState returns the state of the sandbox's container.
-func containerState(pod *corev1.Pod) corev1.ContainerState {
+// statusOf returns the status of the sandbox's container.
+func statusOf(pod *corev1.Pod) (none corev1.ContainerStatus) {
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == containerName {
-			return c.State
+			return c
 		}
 	}
-	return corev1.ContainerState{}
+	return none
+}
+
+// containerOf returns the sandbox's container, which every Pod of this driver has.
+func containerOf(pod *corev1.Pod) *corev1.Container {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == containerName {
+			return &pod.Spec.Containers[i]
+		}
+	}
+	return &corev1.Container{}
 }
