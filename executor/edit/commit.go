@@ -7,19 +7,22 @@ import (
 	"io/fs"
 )
 
-// apply writes changes to a file, records them and returns the new view. The
-// caller chooses the form of the diff.
-func (e *Editor) apply(p place, f *file, t *text, changes []change, diff func(path, before, after string) string) (Result, string, error) {
+// apply writes changes to a file and records them. The caller chooses the form of the diff, and tell returns the text for
+// the agent from the diff and the new view.
+func (e *Editor) apply(
+	p place, f *file, t *text, changes []change, diff func(path, before, after string) string, tell func(diff, view string) string,
+) (Result, error) {
 	raw, view, err := e.splice(p, t, changes)
 	if err != nil {
-		return Result{}, "", err
+		return Result{}, err
 	}
 	r, err := e.replaceFile(p, f, raw, f.info.Mode())
 	if err != nil {
-		return Result{}, "", err
+		return Result{}, err
 	}
 	r.Diff = diff(p.shown, t.view, view)
-	return r, view, nil
+	r.Text = tell(r.Diff, view)
+	return r, nil
 }
 
 // splice calls [text.splice] and refuses a result that is too large.
@@ -113,24 +116,15 @@ func (e *Editor) record(p place, en *entry) error {
 
 // loadAny loads a regular file of any content, with the view that diffs show: "" for binary files.
 func (e *Editor) loadAny(p place) (*file, string, error) {
-	f, err := e.load(p, e.maxRead)
-	switch {
-	case errors.Is(err, errTooLarge):
-		return nil, "", tooLarge(p, e.maxRead)
-	case errors.Is(err, errNotRegular):
-		return nil, "", notRegular(p)
-	case err != nil:
-		return nil, "", unreadable(p.shown, err)
-	}
-	return f, viewOf(f.data), nil
-}
-
-func viewOf(data []byte) string {
-	t, err := decode(data)
+	f, err := e.loadPlain(p)
 	if err != nil {
-		return ""
+		return nil, "", err
 	}
-	return t.view
+	t, err := decode(f.data)
+	if err != nil {
+		return f, "", nil //nolint:nilerr // it is binary
+	}
+	return f, t.view, nil
 }
 
 func tooLarge(p place, limit int64) *Error {

@@ -34,7 +34,14 @@ type Replacement struct {
 }
 
 // counts reports whether a replacement may have another number of places than one.
-func (r Replacement) counts() bool { return r.AllowMultiple || r.Expected != nil && *r.Expected != 1 }
+func (r Replacement) counts() bool { return r.AllowMultiple || r.expected() != 1 }
+
+func (r Replacement) expected() int {
+	if r.Expected == nil {
+		return 1
+	}
+	return *r.Expected
+}
 
 // limit is the size in bytes of the largest file that a dialect views and edits.
 func (e *Editor) limit(d Dialect) int64 {

@@ -119,12 +119,15 @@ func (e *Editor) mergeInto(c Command, d Draft, content string) (Merged, error) {
 	if err != nil {
 		return Merged{}, err
 	}
-	r, view, err := e.apply(p, f, t, changes, lineDiff)
+	m := Merged{Before: t.view}
+	m.Result, err = e.apply(p, f, t, changes, lineDiff, func(diff, view string) string {
+		m.After = view
+		return cmp.Or(diff, "(no changes detected. Please make sure your edits change the content of the existing file.)")
+	})
 	if err != nil {
 		return Merged{}, err
 	}
-	r.Text = cmp.Or(r.Diff, "(no changes detected. Please make sure your edits change the content of the existing file.)")
-	return Merged{Result: r, Before: t.view, After: view}, nil
+	return m, nil
 }
 
 // ended adds a final line end to a text that is not empty.

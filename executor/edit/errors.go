@@ -53,10 +53,9 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.cause }
 
 var (
-	errNotRegular = errors.New("not a regular file")
-	errChanged    = errors.New("changed by another process while it was being edited")
-	errBinary     = errors.New("binary content")
-	errTooLarge   = errors.New("file too large")
+	errChanged  = errors.New("changed by another process while it was being edited")
+	errBinary   = errors.New("binary content")
+	errTooLarge = errors.New("file too large")
 )
 
 func refuse(code Code, format string, args ...any) *Error {

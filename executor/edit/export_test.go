@@ -15,9 +15,6 @@ var IsPlaceholder = isPlaceholder
 // Drain is drain.
 var Drain = drain
 
-// ErrNotRegular is errNotRegular.
-var ErrNotRegular = errNotRegular
-
 // UnifiedDiff is unifiedDiff.
 var UnifiedDiff = unifiedDiff
 

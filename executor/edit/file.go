@@ -27,11 +27,11 @@ func (f *file) keepsInode() bool { return f.stat.Nlink > 1 || f.named }
 
 // load reads the file at a place. It never blocks on a file that is not regular: it checks the type before opening, because
 // opening alone can have effects, and again on the descriptor, because the name can change in between.
-// It fails with errNotRegular, with errTooLarge above limit bytes, with CodeConflict if the file does not have the wanted
+// It fails with files.ErrNotRegular, with errTooLarge above limit bytes, with CodeConflict if the file does not have the wanted
 // hash, and with errors of the system.
 func (e *Editor) load(p place, limit int64) (f *file, err error) {
 	if p.info != nil && !p.info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w", kindOf(p.info.Mode()), errNotRegular)
+		return nil, fmt.Errorf("%s: %w", kindOf(p.info.Mode()), files.ErrNotRegular)
 	}
 	err = e.as(func() error {
 		f, err = readFile(p.real, limit)
@@ -68,7 +68,7 @@ func readFile(path string, limit int64) (*file, error) {
 	return f, nil
 }
 
-// drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with errNotRegular if reading
+// drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with files.ErrNotRegular if reading
 // would block.
 func drain(r *os.File, size, limit int64) ([]byte, error) {
 	in, err := files.NonBlockingReader(r)
@@ -81,7 +81,7 @@ func drain(r *os.File, size, limit int64) ([]byte, error) {
 		n, err := in.Read(data[len(data):cap(data)])
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			return nil, fmt.Errorf("a file that waits for more: %w", errNotRegular)
+			return nil, fmt.Errorf("a file that waits for more: %w", files.ErrNotRegular)
 		case errors.Is(err, io.EOF):
 			return data, nil
 		case err != nil:
@@ -105,7 +105,7 @@ func (f *file) look(r *os.File) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: %w", kindOf(info.Mode()), errNotRegular)
+		return fmt.Errorf("%s: %w", kindOf(info.Mode()), files.ErrNotRegular)
 	}
 	f.info, f.stat, f.named = info, stat, files.HasAttributes(r)
 	return nil

@@ -65,12 +65,9 @@ func findGemini(p place, view string, r Replacement, fuzzy bool) (match, error) 
 
 // countGemini refuses a number of matches that the replacement does not expect.
 func countGemini(p place, view, old string, r Replacement, found []change) error {
-	count, expected, noun := len(found), 1, "occurrence"
+	count, expected, noun := len(found), r.expected(), "occurrence"
 	if count > maxReplacements {
 		count = max(count, strings.Count(view, old))
-	}
-	if r.Expected != nil {
-		expected = *r.Expected
 	}
 	if expected > 1 {
 		noun = "occurrences"

@@ -69,13 +69,10 @@ func (e *Editor) gemini(p place, c Command) (Result, error) {
 		return Result{}, err
 	}
 	at, then := linesOf(t.view, m.changes), afterwards(t.view, m.changes)
-	r, view, err := e.apply(p, f, t, m.changes, lineDiff)
-	if err != nil {
-		return Result{}, err
-	}
-	r.Text = fmt.Sprintf("Successfully modified file: %s (%d replacements). Applied %s match at %s. Here is the updated code:\n%s",
-		p.shown, len(at), m.strategy, lineRanges(at), excerpt(view, then))
-	return r, nil
+	return e.apply(p, f, t, m.changes, lineDiff, func(_, view string) string {
+		return fmt.Sprintf("Successfully modified file: %s (%d replacements). Applied %s match at %s. Here is the updated code:\n%s",
+			p.shown, len(at), m.strategy, lineRanges(at), excerpt(view, then))
+	})
 }
 
 // checkGemini validates a replacement without looking at the file.
@@ -225,7 +222,7 @@ func (e *Editor) overwriteAll(c Command) (Result, error) {
 		r.Text = fmt.Sprintf("Successfully created and wrote to new file: %s. Here is the updated code:\n%s", p.shown, clipped(content))
 		return r, err
 	}
-	f, err := e.loadPlain(p, p.shown)
+	f, err := e.loadPlain(p)
 	if err != nil {
 		return Result{}, err
 	}
@@ -308,7 +305,7 @@ func (e *Editor) readLines(path string, l Lines) (Result, error) {
 	case p.info.Size() > maxGeminiRead:
 		return Result{}, refuse(CodeTooLarge, "File size exceeds the 20MB limit: %s", path)
 	}
-	f, err := e.loadPlain(p, path)
+	f, err := e.loadPlain(p)
 	if err != nil {
 		return Result{}, err
 	}

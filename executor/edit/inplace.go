@@ -149,25 +149,19 @@ func (e *Editor) putBackAll(report func(path string, err error)) {
 	if h.kept == nil {
 		return
 	}
-	for {
-		names, err := h.kept.Readdirnames(portion)
-		for _, name := range names {
-			if !strings.HasSuffix(name, noteSuffix) {
-				continue
-			}
-			var path string
-			err := e.as(func() (err error) {
-				path, err = e.putBackNoted(name)
-				return err
-			})
-			if report != nil {
-				report(path, err)
-			}
+	_ = eachNameIn(h.kept, func(name string) {
+		if !strings.HasSuffix(name, noteSuffix) {
+			return
 		}
-		if err != nil { // io.EOF
-			break
+		var path string
+		err := e.as(func() (err error) {
+			path, err = e.putBackNoted(name)
+			return err
+		})
+		if report != nil {
+			report(path, err)
 		}
-	}
+	})
 	_, _ = h.kept.Seek(0, io.SeekStart) // for findKept
 }
 

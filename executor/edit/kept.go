@@ -34,19 +34,13 @@ func (h *history) findKept() {
 			entries[entryName(key, s)] = s
 		}
 	}
-	for {
-		names, err := h.kept.Readdirnames(portion)
-		for _, name := range names {
-			if s := entries[name]; s != nil {
-				s.kept = true
-			} else {
-				_ = h.root.Remove(keptDir + "/" + name) // harmless if it stays
-			}
+	_ = eachNameIn(h.kept, func(name string) { // it is tried at the next start, otherwise
+		if s := entries[name]; s != nil {
+			s.kept = true
+		} else {
+			_ = h.root.Remove(keptDir + "/" + name) // harmless if it stays
 		}
-		if err != nil { // io.EOF, or it is tried at the next start
-			return
-		}
-	}
+	})
 }
 
 // keep puts the bytes of a file into the directory of kept files and notes in the entry where.

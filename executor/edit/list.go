@@ -207,6 +207,10 @@ func eachName(dir string, do func(string)) error {
 		return err
 	}
 	defer d.Close()
+	return eachNameIn(d, do)
+}
+
+func eachNameIn(d *os.File, do func(string)) error {
 	for {
 		names, err := d.Readdirnames(portion)
 		for _, name := range names {

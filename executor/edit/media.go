@@ -1,49 +1,28 @@
 package edit
 
 import (
+	"cmp"
 	"encoding/base64"
 	"path/filepath"
 	"strings"
 )
 
-// mediaType returns the media type of files that [Editor.Read] returns as a data URL, by file extension; "" for all others.
-func mediaType(path string) string {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".png":
-		return "image/png"
-	case ".jpg", ".jpeg":
-		return "image/jpeg"
-	case ".bmp":
-		return "image/bmp"
-	case ".gif":
-		return "image/gif"
-	case ".pdf":
-		return "application/pdf"
-	case ".mp4":
-		return "video/mp4"
-	case ".webm":
-		return "video/webm"
-	case ".ogg":
-		return "video/ogg"
+// readMedia are the media types of files that [Editor.Read] returns as a data URL, by file extension, and dialectMedia those
+// of the others that dialects return so.
+var (
+	readMedia = map[string]string{
+		".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".bmp": "image/bmp", ".gif": "image/gif",
+		".pdf": "application/pdf", ".mp4": "video/mp4", ".webm": "video/webm", ".ogg": "video/ogg",
 	}
-	return ""
-}
+	dialectMedia = map[string]string{
+		".webp": "image/webp", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".m4a": "audio/mp4", ".flac": "audio/flac",
+	}
+)
 
-// inlineType returns the media type of files that dialects return as a data URL; "" for all others.
+func mediaType(path string) string { return readMedia[strings.ToLower(filepath.Ext(path))] }
+
 func inlineType(path string) string {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".webp":
-		return "image/webp"
-	case ".mp3":
-		return "audio/mpeg"
-	case ".wav":
-		return "audio/wav"
-	case ".m4a":
-		return "audio/mp4"
-	case ".flac":
-		return "audio/flac"
-	}
-	return mediaType(path)
+	return cmp.Or(mediaType(path), dialectMedia[strings.ToLower(filepath.Ext(path))])
 }
 
 func dataURL(mediaType string, data []byte) string {

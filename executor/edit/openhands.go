@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/files"
 )
 
 // Command is one editor command, as the client sent it. A nil pointer is a missing parameter.
@@ -266,7 +268,7 @@ func (e *Editor) open(p place) (*file, *text, error) {
 		size := p.info.Size()
 		return nil, nil, refuse(CodeTooLarge, "File validation failed for %s: File is too large (%.1fMB). Maximum allowed size is %dMB.",
 			p.shown, float64(size)/(1<<20), limit>>20)
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, files.ErrNotRegular):
 		return nil, nil, refuse(CodeNotRegular, "File validation failed for %s: It is a %s and not a regular file, "+
 			"so it cannot be read or edited by this tool.", p.shown, kindOf(p.info.Mode()))
 	case err != nil:
@@ -301,7 +303,7 @@ func (e *Editor) view(p place, c Command) (Result, error) {
 		return e.viewDocument(p, lines)
 	}
 	if media := inlineType(p.shown); (c.Markdown || p.dialect == OpenHandsV1) && strings.HasPrefix(media, "image/") {
-		f, err := e.loadPlain(p, p.shown)
+		f, err := e.loadPlain(p)
 		if err != nil {
 			return Result{}, err
 		}
@@ -374,15 +376,15 @@ func (e *Editor) strReplace(p place, c Command) (Result, error) {
 	}
 	at, replacement := changes[0].start, changes[0].text
 	line := 1 + strings.Count(t.view[:at], "\n")
-	r, view, err := e.apply(p, f, t, changes, unifiedDiff)
-	if err != nil {
-		return Result{}, err
-	}
+	return e.apply(p, f, t, changes, unifiedDiff, func(_, view string) string { return replacedAt(p, view, line, replacement) })
+}
+
+// replacedAt returns the answer that shows a text which replaced another one on a line.
+func replacedAt(p place, view string, line int, text string) string {
 	first := max(0, line-snippetContext) + 1
-	last := line + snippetContext + strings.Count(lineFeeds(replacement), "\n")
-	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
+	last := line + snippetContext + strings.Count(lineFeeds(text), "\n")
+	return fmt.Sprintf("The file %s has been edited. ", p.shown) +
 		p.dialect.numbered("a snippet of "+p.shown, snippet(view, first, last), first) + reviewReplace
-	return r, nil
 }
 
 // replacements returns Edits, or OldStr and NewStr as the only replacement.
@@ -520,12 +522,9 @@ func (e *Editor) insert(p place, c Command, after int) (Result, error) {
 	if at > 0 && t.view[at-1] != '\n' {
 		added = "\n" + added // the last line has no line end yet
 	}
-	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, unifiedDiff)
-	if err != nil {
-		return Result{}, err
-	}
-	r.Text = edited(p, view, after, strings.Count(lineFeeds(*c.NewStr), "\n")+1)
-	return r, nil
+	return e.apply(p, f, t, []change{{at, at, added}}, unifiedDiff, func(_, view string) string {
+		return edited(p, view, after, strings.Count(lineFeeds(*c.NewStr), "\n")+1)
+	})
 }
 
 // edited returns the answer that shows the lines inserted after a line.
@@ -568,20 +567,14 @@ func (e *Editor) replace(p place, c Command) (Result, error) {
 		return Result{}, err
 	}
 	count := len(changes)
-	r, _, err := e.apply(p, f, t, changes, unifiedDiff)
-	if err != nil {
-		return Result{}, err
-	}
-	r.Text = fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count, p.shown)
-	return r, nil
+	return e.apply(p, f, t, changes, unifiedDiff, func(string, string) string {
+		return fmt.Sprintf("Replaced %d occurrence(s) in %s.\nReview the changes and ensure they are as expected.", count, p.shown)
+	})
 }
 
 // counted finds the expected number of places of a replacement.
 func counted(view string, r Replacement) ([]change, error) {
-	old, expected := lineFeeds(r.Old), 1
-	if r.Expected != nil {
-		expected = *r.Expected
-	}
+	old, expected := lineFeeds(r.Old), r.expected()
 	changes := replaceEach(view, old, r.New)
 	switch count := strings.Count(view, old); {
 	case count == 0:
@@ -623,12 +616,7 @@ func (e *Editor) writeLines(p place, c Command) (Result, error) {
 			content += "\n"
 		}
 	}
-	r, view, err := e.apply(p, f, t, []change{{start, end, content}}, unifiedDiff)
-	if err != nil {
-		return Result{}, err
-	}
-	r.Text = edited(p, view, first-1, added)
-	return r, nil
+	return e.apply(p, f, t, []change{{start, end, content}}, unifiedDiff, func(_, view string) string { return edited(p, view, first-1, added) })
 }
 
 // lineWindow returns the first line and the offsets of the range of write.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,12 +127,7 @@ func (e *Editor) enterPatch(dir string, files []patchFile) (steps []*patchStep, 
 }
 
 func (e *Editor) lockAll(unlocks []func(), keys map[string]bool) []func() {
-	sorted := make([]string, 0, len(keys))
-	for key := range keys {
-		sorted = append(sorted, key)
-	}
-	slices.Sort(sorted)
-	for _, key := range sorted {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		unlocks = append(unlocks, e.locks.lock(key))
 	}
 	return unlocks
@@ -172,6 +168,17 @@ func (s *patchStep) touched() []string {
 
 // link is a symbolic link: its path, which contains no other link, and its target.
 type link struct{ path, target string }
+
+func (l *link) remove() error {
+	if target, err := os.Readlink(l.path); err != nil || target != l.target {
+		return errors.Join(errChanged, err)
+	}
+	return os.Remove(l.path)
+}
+
+func (l *link) entry() *entry {
+	return &entry{before: hashOf([]byte(l.target)), mode: fs.ModeSymlink, data: []byte(l.target)}
+}
 
 // linkAt returns the symbolic link at an absolute path, nil without one. The link must be below root.
 func (e *Editor) linkAt(root, path string) (*link, error) {
@@ -264,10 +271,7 @@ func (s *patchStep) take() error {
 	if s.link == nil {
 		return s.f.remove(0)
 	}
-	if target, err := os.Readlink(s.link.path); err != nil || target != s.link.target {
-		return errors.Join(errChanged, err)
-	}
-	return os.Remove(s.link.path)
+	return s.link.remove()
 }
 
 // give restores it.
@@ -282,8 +286,7 @@ func (s *patchStep) give(e *Editor) error {
 // taken returns the version that give would restore, for the history.
 func (s *patchStep) taken() (path string, en *entry) {
 	if s.link != nil {
-		target := []byte(s.link.target)
-		return s.link.path, &entry{before: hashOf(target), mode: fs.ModeSymlink, data: target}
+		return s.link.path, s.link.entry()
 	}
 	return s.from.real, &entry{before: hashOf(s.f.data), mode: s.f.info.Mode(), data: s.f.data}
 }

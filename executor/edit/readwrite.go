@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/files"
 )
 
 // BinaryFile is the text by which clients recognise a binary file (docs/openhands.md, section 5.1).
@@ -33,7 +35,7 @@ func (e *Editor) read(shown, dir string, start, end int) (Result, error) {
 	case p.isDir():
 		return Result{}, refuse(CodeIsDirectory, "Path is a directory: %s. You can only read files", shown)
 	}
-	f, err := e.loadPlain(p, shown)
+	f, err := e.loadPlain(p)
 	if err != nil {
 		return Result{}, err
 	}
@@ -54,16 +56,16 @@ func (e *Editor) read(shown, dir string, start, end int) (Result, error) {
 	return r, nil
 }
 
-// loadPlain loads a file for the default read and write, whose messages name it as shown.
-func (e *Editor) loadPlain(p place, shown string) (*file, error) {
+// loadPlain loads a regular file of any content.
+func (e *Editor) loadPlain(p place) (*file, error) {
 	f, err := e.load(p, e.maxRead)
 	switch {
 	case errors.Is(err, errTooLarge):
 		return nil, tooLarge(p, e.maxRead)
-	case errors.Is(err, errNotRegular):
+	case errors.Is(err, files.ErrNotRegular):
 		return nil, notRegular(p)
 	case err != nil:
-		return nil, unreadable(shown, err)
+		return nil, unreadable(p.shown, err)
 	}
 	return f, nil
 }
@@ -155,7 +157,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		}
 		return r, nil
 	}
-	f, err := e.loadPlain(p, shown)
+	f, err := e.loadPlain(p)
 	if err != nil {
 		return Result{}, err
 	}
@@ -171,8 +173,7 @@ func (e *Editor) writeAt(c Command, content string, start, end int) (Result, err
 		content = strings.TrimPrefix(content, "\ufeff")
 	}
 	t := newText(f.data, mark, utf8Charset, textOf(f.data[mark:]))
-	r, _, err := e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff)
-	return r, err
+	return e.apply(p, f, t, []change{t.lineRange(start, end, content)}, writeDiff, func(string, string) string { return "" })
 }
 
 // writeExact replaces a range of lines, or everything, by content as it is.

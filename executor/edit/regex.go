@@ -45,28 +45,18 @@ func (e *Editor) regexReplace(p place, c Command, r Replacement) (Result, error)
 	if same {
 		return Result{}, refuse(CodeNoChange, "No replacement was performed. Each match of old_str `%s` in %s is already what new_str makes of it.", r.Old, in.name)
 	}
-	count, line := len(changes), 1+strings.Count(t.view[:changes[0].start], "\n")
-	added := strings.Count(lineFeeds(changes[0].text), "\n")
-	result, view, err := e.apply(p, f, t, changes, unifiedDiff)
-	if err != nil {
-		return Result{}, err
-	}
-	if count == 1 {
-		first := max(0, line-snippetContext) + 1
-		result.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
-			p.dialect.numbered("a snippet of "+p.shown, snippet(view, first, line+snippetContext+added), first) + reviewReplace
-		return result, nil
-	}
-	result.Text = fmt.Sprintf("Replaced %d matches in %s:\n%s\n%s", count, p.shown, clipped(result.Diff), reviewReplace)
-	return result, nil
+	line, text := 1+strings.Count(t.view[:changes[0].start], "\n"), changes[0].text // which apply trims
+	return e.apply(p, f, t, changes, unifiedDiff, func(diff, view string) string {
+		if len(changes) == 1 {
+			return replacedAt(p, view, line, text)
+		}
+		return fmt.Sprintf("Replaced %d matches in %s:\n%s\n%s", len(changes), p.shown, clipped(diff), reviewReplace)
+	})
 }
 
 // checkCount refuses a number of matches that was not expected.
 func (r Replacement) checkCount(in scope, found []change) error {
-	expected := 1
-	if r.Expected != nil {
-		expected = *r.Expected
-	}
+	expected := r.expected()
 	count := strconv.Itoa(len(found))
 	if len(found) > maxReplacements {
 		count = "more than " + strconv.Itoa(maxReplacements)

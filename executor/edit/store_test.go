@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/files"
 )
 
 func TestModeStays(t *testing.T) {
@@ -209,7 +210,7 @@ func TestFileThatWaits(t *testing.T) {
 	if _, err := w.WriteString("what there is"); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := edit.Drain(r, 0, 100); !errors.Is(err, edit.ErrNotRegular) {
+	if data, err := edit.Drain(r, 0, 100); !errors.Is(err, files.ErrNotRegular) {
 		t.Errorf("got %q, %v, want that it is no regular file", data, err)
 	}
 }

@@ -124,14 +124,11 @@ func (e *Editor) strandsReplace(p place, c Command) (Result, error) {
 	}
 	line := 1 + strings.Count(t.view[:changes[0].start], "\n")
 	added := strings.Count(edits[0].New, "\n")
-	r, view, err := e.apply(p, f, t, changes, lineDiff)
-	if err != nil {
-		return Result{}, err
-	}
 	first := max(1, line-snippetContext)
-	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
-		p.dialect.numbered("a snippet of "+p.shown, strandsSnippet(view, first, line+snippetContext+added), first) + reviewReplace
-	return r, nil
+	return e.apply(p, f, t, changes, lineDiff, func(_, view string) string {
+		return fmt.Sprintf("The file %s has been edited. ", p.shown) +
+			p.dialect.numbered("a snippet of "+p.shown, strandsSnippet(view, first, line+snippetContext+added), first) + reviewReplace
+	})
 }
 
 // onceExactly finds the only place of a replacement, without tolerance.
@@ -172,15 +169,12 @@ func (e *Editor) strandsInsert(p place, c Command, after int) (Result, error) {
 	default:
 		added += "\n"
 	}
-	r, view, err := e.apply(p, f, t, []change{{at, at, added}}, lineDiff)
-	if err != nil {
-		return Result{}, err
-	}
 	first := max(0, after-snippetContext) + 1
 	last := after + snippetContext + strings.Count(*c.NewStr, "\n") + 1
-	r.Text = fmt.Sprintf("The file %s has been edited. ", p.shown) +
-		p.dialect.numbered("a snippet of the edited file", strandsSnippet(view, first, last), first) + reviewInsert
-	return r, nil
+	return e.apply(p, f, t, []change{{at, at, added}}, lineDiff, func(_, view string) string {
+		return fmt.Sprintf("The file %s has been edited. ", p.shown) +
+			p.dialect.numbered("a snippet of the edited file", strandsSnippet(view, first, last), first) + reviewInsert
+	})
 }
 
 // strandsSnippet returns the lines first to last without the last line feed, so that an empty line at the end counts.

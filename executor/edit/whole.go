@@ -303,19 +303,10 @@ func (e *Editor) removeLink(path string, l *link, c Conditions) (Result, error) 
 	if c.NoneMatch != nil || c.Match != nil && !slices.Contains(c.Match, "*") {
 		return Result{}, ErrCondition
 	}
-	err := e.as(func() error {
-		if target, err := os.Readlink(l.path); err != nil || target != l.target {
-			return errors.Join(errChanged, err)
-		}
-		return os.Remove(l.path)
-	})
-	if err != nil {
+	if err := e.as(l.remove); err != nil {
 		return Result{}, systemError(path, "remove", err)
 	}
-	target := []byte(l.target)
-	r := Result{Path: path, Existed: true}
-	r.HistoryErr = e.history.push(l.path, &entry{before: hashOf(target), mode: fs.ModeSymlink, data: target})
-	return r, nil
+	return Result{Path: path, Existed: true, HistoryErr: e.history.push(l.path, l.entry())}, nil
 }
 
 // whole is the file at a place, open to be replaced or removed as a whole.
@@ -360,17 +351,13 @@ func (w *whole) close() {
 
 // check returns ErrCondition where the file does not meet the conditions. It reads the file where they name a hash.
 func (w *whole) check(c Conditions) error {
-	if c.Match != nil {
-		if ok, err := w.isOne(c.Match); err != nil {
-			return err
-		} else if !ok {
-			return ErrCondition
+	for i, hashes := range [][]string{c.Match, c.NoneMatch} {
+		if hashes == nil {
+			continue
 		}
-	}
-	if c.NoneMatch != nil {
-		if ok, err := w.isOne(c.NoneMatch); err != nil {
+		if ok, err := w.isOne(hashes); err != nil {
 			return err
-		} else if ok {
+		} else if ok != (i == 0) {
 			return ErrCondition
 		}
 	}
