@@ -1,8 +1,6 @@
 package api
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // Port is a TCP port that a process of the sandbox listens on.
 type Port struct {

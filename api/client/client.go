@@ -6,6 +6,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,11 +126,9 @@ func New(cfg Config) (*Client, error) {
 	case base.Scheme == "unix" && cfg.HTTPClient != nil:
 		return nil, fmt.Errorf("base URL %q: Config.HTTPClient dials for itself: use an http URL with it", cfg.BaseURL)
 	case base.Scheme == "unix" && base.Host == "" && strings.HasPrefix(base.Path, "/"):
-		socket := base.Path
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			return new(net.Dialer).DialContext(ctx, "unix", base.Path)
 		}
 		c.base = "http://sandbox"
 	case (base.Scheme == "http" || base.Scheme == "https") && base.Host != "" && base.RawQuery == "" && base.Fragment == "":
@@ -139,8 +138,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.http = &http.Client{Transport: transport}
 	if cfg.HTTPClient != nil {
-		own := *cfg.HTTPClient
-		c.http = &own
+		c.http = new(*cfg.HTTPClient)
 	}
 	// A redirect would send the action and the key to another server.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -188,10 +186,7 @@ func (c *Client) Do(ctx context.Context, r api.Request) (api.Observation, error)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return known(o)
+	return known(o, err)
 }
 
 // maxAnswer bounds the answer to an action.
@@ -286,12 +281,7 @@ func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error)
 // member "tools" of a request to a model API. An empty dialect or format is the
 // default one.
 func (c *Client) Tools(ctx context.Context, dialect, format string) (json.RawMessage, error) {
-	query := url.Values{}
-	for name, value := range map[string]string{"dialect": dialect, "format": format} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := queryOf(map[string]string{"dialect": dialect, "format": format})
 	var list struct {
 		Tools json.RawMessage `json:"tools"`
 	}
@@ -314,10 +304,7 @@ func (c *Client) CallTool(ctx context.Context, call api.ToolCall) (api.ToolAnswe
 		}
 		return err
 	})
-	if err != nil {
-		return api.ToolAnswer{}, err
-	}
-	_, err = known(a.Observation)
+	_, err = known(a.Observation, err)
 	return a, err
 }
 
@@ -415,10 +402,7 @@ func (c *Client) CloseSession(ctx context.Context, name string) error {
 }
 
 func sessionPath(name string) string {
-	if name == "" {
-		name = "default"
-	}
-	return "/v1/sessions/" + url.PathEscape(name)
+	return "/v1/sessions/" + url.PathEscape(cmp.Or(name, "default"))
 }
 
 // ListFiles returns the names in a directory, directories first and with a slash at their
@@ -542,6 +526,17 @@ func (c *Client) exchange(
 	return answer.whole(most)
 }
 
+// queryOf returns the parameters that are not empty.
+func queryOf(all map[string]string) url.Values {
+	query := url.Values{}
+	for name, value := range all {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
 func pathOnly(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	return path
@@ -574,7 +569,7 @@ func (c *Client) send(ctx context.Context, header http.Header, method, path, con
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), causeOf(ctx, err))
 	}
 	p.rest()
-	a := &answer{body: response.Body, path: pathOnly(path), header: response.Header, ctx: ctx, pace: p}
+	a := &answer{ReadCloser: response.Body, path: pathOnly(path), header: response.Header, ctx: ctx, pace: p}
 	if response.StatusCode/100 == 2 {
 		return a, nil
 	}

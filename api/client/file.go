@@ -126,10 +126,7 @@ func (c *Client) changeFile(ctx context.Context, conditions http.Header, send fu
 		}
 		return err
 	})
-	if err != nil {
-		return api.FileObservation{}, err
-	}
-	if o, err = known(o); err != nil {
+	if o, err = known(o, err); err != nil {
 		return api.FileObservation{}, err
 	}
 	file, ok := o.(api.FileObservation)

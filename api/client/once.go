@@ -128,13 +128,7 @@ func (c *Client) Actions(ctx context.Context, f ActionFilter) ([]api.RecordedAct
 	if left <= 0 || left > maxActions {
 		left = maxActions
 	}
-	query := url.Values{}
-	if f.Session != "" {
-		query.Set("session", f.Session)
-	}
-	if f.State != "" {
-		query.Set("state", f.State)
-	}
+	query := queryOf(map[string]string{"session": f.Session, "state": f.State})
 	list := []api.RecordedAction{}
 	for before := uint64(0); ; {
 		query.Set("limit", strconv.Itoa(min(left, actionsPage)))
@@ -293,8 +287,11 @@ func notSent(err error) bool {
 	return ok && failed.Op == "dial"
 }
 
-// known returns an observation, or ErrUnknown with it.
-func known(o api.Observation) (api.Observation, error) {
+// known returns the observation of an answer, or ErrUnknown with it; err is that of the call.
+func known(o api.Observation, err error) (api.Observation, error) {
+	if err != nil {
+		return nil, err
+	}
 	if e, ok := o.(api.ErrorObservation); ok && strings.HasPrefix(e.Content, unknownPrefix) {
 		return o, fmt.Errorf("%w%s", ErrUnknown, strings.TrimPrefix(e.Content, strings.TrimSuffix(unknownPrefix, ":")))
 	}

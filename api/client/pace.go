@@ -110,18 +110,17 @@ func causeOf(ctx context.Context, err error) error {
 // answer is the body of an answer. Read and Close are for streams and downloads, whose
 // bytes have no time limit.
 type answer struct {
-	body   io.ReadCloser
+	io.ReadCloser
+
 	path   string
 	header http.Header
 	ctx    context.Context //nolint:containedctx // of the call; it says why the body ended
 	pace   *pace
 }
 
-func (a *answer) Read(p []byte) (int, error) { return a.body.Read(p) }
-
 // Close ends the call.
 func (a *answer) Close() error {
-	err := a.body.Close()
+	err := a.ReadCloser.Close()
 	a.pace.end()
 	return err
 }
@@ -147,7 +146,7 @@ func (a *answer) whole(most int64) ([]byte, error) {
 type paced struct{ *answer }
 
 func (p paced) Read(b []byte) (int, error) {
-	n, err := p.body.Read(b)
+	n, err := p.answer.Read(b)
 	p.pace.count(n)
 	return n, err
 }

@@ -30,10 +30,7 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 		o, err = c.follow(ctx, identity, body, &at, c.maxAnswer(r), output)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return known(o)
+	return known(o, err)
 }
 
 // Start sends one action and returns at once with its idempotency key, for Follow, Wait and
@@ -93,10 +90,7 @@ func (c *Client) Follow(ctx context.Context, id string, output func(api.Output) 
 		o, err = answer.events(&at, c.maxResponse, output)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return known(o)
+	return known(o, err)
 }
 
 // events reads the events of an action from a position to the last, and closes the answer.

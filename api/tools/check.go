@@ -2,6 +2,7 @@ package tools
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -113,13 +114,7 @@ func (c *checker) unknown(members map[string]any) *complaint {
 		return complain(UnknownArgument, "%s; allowed are %s", text, c.allowed())
 	}
 	for i := range c.params {
-		var came []string
-		for _, name := range append([]string{c.params[i].name}, c.params[i].aliases...) {
-			if _, ok := members[name]; ok {
-				came = append(came, name)
-			}
-		}
-		if len(came) > 1 {
+		if came := c.params[i].sent(members); len(came) > 1 {
 			return complain(InvalidArgument, "%s %q came a second time as %q; send one of them", c.label, came[0], came[1])
 		}
 	}
@@ -128,14 +123,9 @@ func (c *checker) unknown(members map[string]any) *complaint {
 
 // unknownNames returns the names that no parameter has, sorted.
 func (c *checker) unknownNames(members map[string]any) []string {
-	var names []string
-	for name := range members {
-		if !slices.ContainsFunc(c.params, func(p param) bool { return p.name == name || slices.Contains(p.aliases, name) }) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(members)), func(name string) bool {
+		return slices.ContainsFunc(c.params, func(p param) bool { return p.name == name || slices.Contains(p.aliases, name) })
+	})
 }
 
 // names returns the names that are offered to a model.
@@ -210,15 +200,20 @@ func (c *checker) value(p *param, v values, members map[string]any) *complaint {
 
 // find looks for the parameter under all its names.
 func (p *param) find(members map[string]any) (name string, ok bool) {
-	if _, ok := members[p.name]; ok {
-		return p.name, true
-	}
-	for _, name := range p.aliases {
-		if _, ok := members[name]; ok {
-			return name, true
-		}
+	if came := p.sent(members); len(came) > 0 {
+		return came[0], true
 	}
 	return p.name, false
+}
+
+// sent returns the names of the parameter that members has.
+func (p *param) sent(members map[string]any) (came []string) {
+	for _, name := range append([]string{p.name}, p.aliases...) {
+		if _, ok := members[name]; ok {
+			came = append(came, name)
+		}
+	}
+	return came
 }
 
 // excused reports whether the argument was sent that replaces the parameter.
@@ -265,12 +260,8 @@ func boolean(v any) (b, ok bool) {
 	case bool:
 		return v, true
 	case string:
-		switch strings.ToLower(strings.TrimSpace(v)) {
-		case "true":
-			return true, true
-		case "false":
-			return false, true
-		}
+		word := strings.ToLower(strings.TrimSpace(v))
+		return word == "true", word == "true" || word == "false"
 	}
 	return false, false
 }
