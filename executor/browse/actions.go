@@ -44,7 +44,8 @@ func (c *chromium) do(ctx context.Context, call call) error {
 	case "go_forward":
 		return t.travel(ctx, 1)
 	case "scroll":
-		return t.scroll(ctx, call.number(0), call.number(1))
+		turn := wheel{input.DispatchMouseEventTypeMouseWheel, width / 2, height / 2, call.number(0), call.number(1)}
+		return t.call(ctx, input.CommandDispatchMouseEvent, turn, nil)
 	case "tab_close":
 		return c.replace(ctx, t)
 	case "drag_and_drop":
@@ -94,12 +95,6 @@ func (c *chromium) focusTab(ctx context.Context, index float64) error {
 		return err
 	}
 	return tell(ctx, t, page.BringToFront, cdp.Empty{})
-}
-
-func (t *tab) committed() int {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	return t.commits
 }
 
 // expectLoad forgets earlier documents, and returns how many downloads have
@@ -181,17 +176,12 @@ func (t *tab) travel(ctx context.Context, by int) error {
 	if i < 0 || i >= len(history.Entries) {
 		return fail("Error", "there is no page %s this one", map[int]string{-1: "before", 1: "after"}[by])
 	}
-	before := t.committed()
+	before := locked(t.c, func() int { return t.commits })
 	entry := history.Entries[i]
 	if err := tell(ctx, t, page.NavigateToHistoryEntry, page.NavigateToHistoryEntryParams{EntryID: entry.ID}); err != nil {
 		return err
 	}
 	return t.stopLoading(t.awaitLoad(ctx, func() bool { return t.commits > before }), entry.URL)
-}
-
-// scroll turns the mouse wheel in the middle of the page.
-func (t *tab) scroll(ctx context.Context, dx, dy float64) error {
-	return t.call(ctx, input.CommandDispatchMouseEvent, wheel{input.DispatchMouseEventTypeMouseWheel, width / 2, height / 2, dx, dy}, nil)
 }
 
 // wheel are the parameters of a mouseWheel event. Chromium requires both deltas, and
@@ -325,7 +315,9 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 	if err := tell(ctx, t, input.SetInterceptDrags, input.SetInterceptDragsParams{Enabled: true}); err != nil {
 		return err
 	}
-	t.setDrag(nil)
+	t.c.mu.Lock()
+	t.drag = nil
+	t.c.mu.Unlock()
 	start, err := source.moveTo(ctx, 0)
 	if err != nil {
 		return err
@@ -339,9 +331,10 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 		_ = t.mouse(ctx, input.DispatchMouseEventTypeMouseReleased, start, left)
 		return err
 	}
+	dragged := func() *input.DragData { return locked(t.c, func() *input.DragData { return t.drag }) }
 	halfway := point{(start.x + end.x) / 2, (start.y + end.y) / 2}
 	for _, at := range []point{{start.x + 5, start.y + 5}, halfway, end, end} {
-		data := t.dragged()
+		data := dragged()
 		if data == nil {
 			err = t.mouse(ctx, input.DispatchMouseEventTypeMouseMoved, at, left)
 		} else {
@@ -351,7 +344,7 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 			return err
 		}
 	}
-	if data := t.dragged(); data != nil {
+	if data := dragged(); data != nil {
 		for _, kind := range []input.DispatchDragEventType{
 			input.DispatchDragEventTypeDragEnter, input.DispatchDragEventTypeDragOver, input.DispatchDragEventTypeDrop,
 		} {
@@ -365,18 +358,6 @@ func (t *tab) dragAndDrop(ctx context.Context, from, to string) error {
 
 func (t *tab) dragTo(ctx context.Context, kind input.DispatchDragEventType, at point, data *input.DragData) error {
 	return tell(ctx, t, input.DispatchDragEvent, input.DispatchDragEventParams{Type: kind, X: at.x, Y: at.y, Data: data})
-}
-
-func (t *tab) setDrag(data *input.DragData) {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	t.drag = data
-}
-
-func (t *tab) dragged() *input.DragData {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	return t.drag
 }
 
 const focusScript = `function() {

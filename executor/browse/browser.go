@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
 
 	"github.com/actiond/actiond/executor/internal/keeper"
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/identity"
 )
@@ -133,9 +135,11 @@ func (b *Browser) SetEnv(env []string) { b.kept.SetEnv(env) }
 // Program returns the path of the browser; "" if it does not exist. It starts
 // no process.
 func (b *Browser) Program() (program string) {
-	env := b.kept.Env()
+	path := proc.EnvPath(b.kept.Env(), "")
 	_ = b.cfg.User.Do(func() error {
-		program = find(env)
+		for i := 0; i < len(names) && program == ""; i++ {
+			program = proc.LookPath(names[i], path)
+		}
 		return nil
 	})
 	return program
@@ -183,8 +187,9 @@ func (c *chromium) take(ctx context.Context, s Step) Page {
 
 // check returns how the browser ended, "" if it answers.
 func (c *chromium) check() (lost string) {
-	err := c.beat(context.Background())
-	switch {
+	ctx, cancel := context.WithTimeout(context.Background(), beatTime)
+	defer cancel()
+	switch _, err := ask(ctx, c, browser.GetVersion, cdp.Empty{}); {
 	case err == nil:
 		return ""
 	case errors.Is(err, errEnded):
@@ -267,9 +272,7 @@ func (c *chromium) step(ctx context.Context, s Step, calls []call) Page {
 	}
 	var page Page
 	if t != nil {
-		c.mu.Lock()
-		page.URL = t.url
-		c.mu.Unlock()
+		page.URL = locked(c, func() string { return t.url })
 	}
 	page.Download, page.Notes = c.fetched(acting)
 	if err == nil {
@@ -312,9 +315,7 @@ func (c *chromium) recover(ctx context.Context, t *tab, err error) string {
 	if errors.Is(err, errStepTime) || errors.Is(err, errBlind) {
 		why = "the page does not answer"
 	}
-	c.mu.Lock()
-	url := t.url
-	c.mu.Unlock()
+	url := locked(c, func() string { return t.url })
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	if c.replace(ctx, t) != nil {

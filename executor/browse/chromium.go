@@ -53,17 +53,6 @@ const (
 // names are the names of the program, best first.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chromium-headless-shell"}
 
-// find returns the browser on the PATH of env; "" if it does not exist.
-func find(env []string) string {
-	path := proc.EnvPath(env, "")
-	for _, name := range names {
-		if program := proc.LookPath(name, path); program != "" {
-			return program
-		}
-	}
-	return ""
-}
-
 // flags returns the command line: no port, no shared memory in /dev/shm, which
 // is small in containers, no connections to the maker, and few processes: pages
 // of different sites share them, so that a frame is part of its page.
@@ -245,14 +234,6 @@ func (c *chromium) call(ctx context.Context, method string, params, result any) 
 	return c.callIn(ctx, "", method, params, result)
 }
 
-// beat checks that the browser answers.
-func (c *chromium) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, beatTime)
-	defer cancel()
-	_, err := ask(ctx, c, browser.GetVersion, cdp.Empty{})
-	return err
-}
-
 // ended reports whether the browser can no longer be used.
 func (c *chromium) ended() bool {
 	c.pipe.mu.Lock()
@@ -275,6 +256,13 @@ func (c *chromium) stop(graceful bool) {
 	}
 	c.tree.Kill()
 	<-c.gone
+}
+
+// locked calls a function with mu held.
+func locked[T any](c *chromium, read func() T) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return read()
 }
 
 // await waits until holds returns true. It calls holds with mu held, after each
@@ -347,7 +335,11 @@ func (c *chromium) attached(e target.EventAttachedToTarget) {
 	case len(c.tabs) >= maxTabs:
 		_ = post(c.pipe, "", target.CloseTarget, target.CloseTargetParams{TargetID: e.TargetInfo.TargetID})
 	default:
-		c.active = newTab(c, e.TargetInfo.TargetID, e.SessionID, clip(e.TargetInfo.URL, maxURL))
+		id := e.TargetInfo.TargetID
+		c.active = &tab{
+			c: c, target: id, frame: cdp.FrameID(id), session: e.SessionID, url: clip(e.TargetInfo.URL, maxURL), parsed: true,
+			loaders: map[cdp.LoaderID]bool{}, bids: map[cdp.BackendNodeID]string{}, nodes: map[string]cdp.BackendNodeID{},
+		}
 		c.tabs = append(c.tabs, c.active)
 	}
 }
@@ -424,10 +416,7 @@ func (c *chromium) forget(t *tab) {
 
 // open opens a blank tab, which becomes the active one.
 func (c *chromium) open(ctx context.Context) error {
-	c.mu.Lock()
-	full := len(c.tabs) >= maxTabs
-	c.mu.Unlock()
-	if full {
+	if locked(c, func() bool { return len(c.tabs) >= maxTabs }) {
 		return fail("Error", "there are %d tabs already: close one with tab_close()", maxTabs)
 	}
 	made, err := ask(ctx, c, target.CreateTarget, target.CreateTargetParams{URL: "about:blank"})
@@ -451,17 +440,13 @@ func (c *chromium) open(ctx context.Context) error {
 
 // current returns the active tab after setUp. It opens a tab if there is none.
 func (c *chromium) current(ctx context.Context) (*tab, error) {
-	c.mu.Lock()
-	t := c.active
-	c.mu.Unlock()
+	active := func() *tab { return c.active }
+	t := locked(c, active)
 	if t == nil {
 		if err := c.open(ctx); err != nil {
 			return nil, err
 		}
-		c.mu.Lock()
-		t = c.active
-		c.mu.Unlock()
-		if t == nil {
+		if t = locked(c, active); t == nil {
 			return nil, errTabGone
 		}
 	}

@@ -69,19 +69,9 @@ type tab struct {
 	nodes map[string]cdp.BackendNodeID
 }
 
-func newTab(c *chromium, id target.ID, session target.SessionID, url string) *tab {
-	return &tab{
-		c: c, target: id, frame: cdp.FrameID(id), session: session, url: url, parsed: true,
-		loaders: map[cdp.LoaderID]bool{}, bids: map[cdp.BackendNodeID]string{}, nodes: map[string]cdp.BackendNodeID{},
-	}
-}
-
 // setUp enables the events of the tab. The document before counts as loaded.
 func (t *tab) setUp(ctx context.Context) error {
-	t.c.mu.Lock()
-	ready := t.ready
-	t.c.mu.Unlock()
-	if ready {
+	if locked(t.c, func() bool { return t.ready }) {
 		return nil
 	}
 	if err := tell(ctx, t, inspector.Enable, cdp.Empty{}); err != nil {
@@ -149,10 +139,7 @@ func (t *tab) answerDialog(e page.EventJavascriptDialogOpening) {
 
 // call carries out a command in the tab. A tab that crashed answers no command.
 func (t *tab) call(ctx context.Context, method string, params, result any) error {
-	t.c.mu.Lock()
-	crashed := t.crashed
-	t.c.mu.Unlock()
-	if crashed {
+	if locked(t.c, func() bool { return t.crashed }) {
 		return errCrashed
 	}
 	return t.c.callIn(ctx, t.session, method, params, result)
@@ -298,7 +285,9 @@ func (e element) fail(problem string) error {
 // awaitLoad waits until the document that shown reports has its text, and up to
 // loadGrace for the rest. It calls shown with mu held.
 func (t *tab) awaitLoad(ctx context.Context, shown func() bool) error {
-	t.setRestless(false)
+	t.c.mu.Lock()
+	t.restless = false
+	t.c.mu.Unlock()
 	if err := t.c.await(ctx, func() bool { return t.crashed || shown() && t.parsed }); err != nil {
 		return err
 	}
@@ -320,12 +309,6 @@ func (t *tab) awaitRest(ctx context.Context) error {
 	}
 	t.restless = t.restless || err != nil
 	return nil
-}
-
-func (t *tab) setRestless(restless bool) {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	t.restless = restless
 }
 
 // settle waits for the visible effects of the calls.
