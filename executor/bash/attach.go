@@ -281,7 +281,8 @@ func (a *Attachment) edit(ctx context.Context, p []byte) int {
 			a.endLine("^C")
 			a.line, a.before, redraw = editor{history: a.line.history}, "", false
 		case key == 'D'-'@' && len(a.line.text) == 0 && a.before == "":
-			a.leave()
+			a.endLine("exit")
+			a.left = true // and the shell goes on
 		case key == 'L'-'@':
 			a.out = append(a.out, "\x1b[H\x1b[2J"...)
 			a.prompted, a.fresh, a.row, a.below = false, true, 0, false
@@ -319,12 +320,6 @@ func (a *Attachment) endLine(mark string) {
 		a.out = append(a.out, mark...)
 		a.prompted, a.fresh, a.row, a.below, a.full = false, true, 0, false, false
 	}
-}
-
-// leave ends the attachment and not the shell. The caller holds mu.
-func (a *Attachment) leave() {
-	a.endLine("exit")
-	a.left = true
 }
 
 // enter gives the line to the session, and reports whether that did not have to wait for a
@@ -441,7 +436,10 @@ func (s *Session) typeAhead(ctx context.Context, a *Attachment, keys []byte, pas
 	end := bytes.IndexAny(keys, signalKeys)
 	if end == 0 {
 		if s.pressKey(cur, sh, keys[:1]) != nil {
-			a.ring()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			a.out = append(a.out, '\a')
+			s.changed()
 		}
 		return 1
 	}
@@ -469,11 +467,3 @@ const (
 	firstOffer = time.Millisecond
 	maxOffer   = time.Second
 )
-
-// ring rings the bell.
-func (a *Attachment) ring() {
-	a.s.mu.Lock()
-	defer a.s.mu.Unlock()
-	a.out = append(a.out, '\a')
-	a.s.changed()
-}

@@ -1,6 +1,7 @@
 package bash
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -27,6 +28,19 @@ const (
 	keyOther        // without a meaning here
 )
 
+// altKeys are the keys after an escape, and sequences those after an escape and "[" or "O".
+var (
+	altKeys = map[byte]rune{
+		'b': keyWordLeft, 'B': keyWordLeft, 'f': keyWordRight, 'F': keyWordRight,
+		'd': keyCutWord, 'D': keyCutWord, 0x7f: keyCutWordStart, '\b': keyCutWordStart,
+	}
+	sequences = map[string]rune{
+		"A": keyUp, "B": keyDown, "C": keyRight, "D": keyLeft, "H": keyHome, "1~": keyHome, "7~": keyHome,
+		"F": keyEnd, "4~": keyEnd, "8~": keyEnd, "3~": keyDelete,
+		"1;3C": keyWordRight, "1;5C": keyWordRight, "1;3D": keyWordLeft, "1;5D": keyWordLeft,
+	}
+)
+
 // nextKey returns the first key in b and how many bytes it has, 0 where b holds
 // only the beginning of one.
 func nextKey(b []byte) (key rune, size int) {
@@ -40,17 +54,7 @@ func nextKey(b []byte) (key rune, size int) {
 		if len(b) < 2 || len(b) == 2 && (b[1] == '[' || b[1] == 'O') {
 			return 0, 0
 		}
-		switch b[1] {
-		case 'b', 'B':
-			return keyWordLeft, 2
-		case 'f', 'F':
-			return keyWordRight, 2
-		case 'd', 'D':
-			return keyCutWord, 2
-		case 0x7f, '\b':
-			return keyCutWordStart, 2
-		}
-		return keyOther, 2
+		return cmp.Or(altKeys[b[1]], keyOther), 2
 	}
 	end := 2
 	for b[1] == '[' && b[end] < 0x40 {
@@ -61,27 +65,7 @@ func nextKey(b []byte) (key rune, size int) {
 			return 0, 0
 		}
 	}
-	switch string(b[2 : end+1]) {
-	case "A":
-		return keyUp, end + 1
-	case "B":
-		return keyDown, end + 1
-	case "C":
-		return keyRight, end + 1
-	case "D":
-		return keyLeft, end + 1
-	case "H", "1~", "7~":
-		return keyHome, end + 1
-	case "F", "4~", "8~":
-		return keyEnd, end + 1
-	case "3~":
-		return keyDelete, end + 1
-	case "1;3C", "1;5C":
-		return keyWordRight, end + 1
-	case "1;3D", "1;5D":
-		return keyWordLeft, end + 1
-	}
-	return keyOther, end + 1
+	return cmp.Or(sequences[string(b[2:end+1])], keyOther), end + 1
 }
 
 // maxKey is longer than any key's bytes.
@@ -125,7 +109,7 @@ func (l *editor) press(key rune) bool {
 	case keyEnd, 'E' - '@':
 		l.pos = len(l.text)
 	case keyWordLeft:
-		l.pos = l.wordLeft()
+		l.pos = l.startOf(isWord)
 	case keyWordRight:
 		l.pos = l.wordRight()
 	case 0x7f, '\b':
@@ -135,13 +119,13 @@ func (l *editor) press(key rune) bool {
 	case keyCutWord:
 		l.cut(l.pos, l.wordRight())
 	case keyCutWordStart:
-		l.cut(l.wordLeft(), l.pos)
+		l.cut(l.startOf(isWord), l.pos)
 	case 'U' - '@':
 		l.cut(0, l.pos)
 	case 'K' - '@':
 		l.cut(l.pos, len(l.text))
 	case 'W' - '@':
-		l.cut(l.wordStart(), l.pos)
+		l.cut(l.startOf(func(r rune) bool { return r != ' ' }), l.pos)
 	case keyUp, 'P' - '@':
 		return l.recallLine(l.recall + 1)
 	case keyDown, 'N' - '@':
@@ -215,13 +199,13 @@ func (l *editor) find(n int) bool {
 // isWord reports whether Alt-b and Alt-f stop beside a character and not at it.
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// wordLeft returns where the word before the cursor starts.
-func (l *editor) wordLeft() int {
+// startOf returns where the word before the cursor starts, of characters that in reports.
+func (l *editor) startOf(in func(rune) bool) int {
 	at := l.pos
-	for at > 0 && !isWord(l.text[at-1]) {
+	for at > 0 && !in(l.text[at-1]) {
 		at--
 	}
-	for at > 0 && isWord(l.text[at-1]) {
+	for at > 0 && in(l.text[at-1]) {
 		at--
 	}
 	return at
@@ -242,18 +226,6 @@ func (l *editor) wordRight() int {
 func (l *editor) cut(from, to int) {
 	l.text = slices.Delete(l.text, from, to)
 	l.pos = from
-}
-
-// wordStart returns where the text between blanks before the cursor starts.
-func (l *editor) wordStart() int {
-	at := l.pos
-	for at > 0 && l.text[at-1] == ' ' {
-		at--
-	}
-	for at > 0 && l.text[at-1] != ' ' {
-		at--
-	}
-	return at
 }
 
 // recallLine goes to the line that was typed n lines ago, 0 for the one that is
