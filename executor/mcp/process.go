@@ -226,24 +226,10 @@ func (p *process) stop() {
 }
 
 // served reports whether the server ever became ready.
-func (p *process) served() bool {
-	select {
-	case <-p.ready:
-		return p.session != nil
-	default:
-		return false
-	}
-}
+func (p *process) served() bool { return channel.Closed(p.ready) && p.session != nil }
 
 // gone reports whether the process has ended.
-func (p *process) gone() bool {
-	select {
-	case <-p.over:
-		return true
-	default:
-		return false
-	}
-}
+func (p *process) gone() bool { return channel.Closed(p.over) }
 
 // failure returns why the server ended, with the end of its output.
 func (p *process) failure() error {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -301,14 +303,11 @@ func (p *Proxy) Call(ctx context.Context, name string, arguments map[string]any,
 		return Result{}, err
 	}
 	r := Result{IsError: answer.IsError}
-	r.Meta, err = encode(answer.Meta)
-	if err == nil {
-		r.Content, err = encode(answer.Content)
-	}
-	if err == nil {
-		r.Structured, err = encode(answer.StructuredContent)
-	}
-	if err != nil {
+	var errs [3]error
+	r.Meta, errs[0] = encode(answer.Meta)
+	r.Content, errs[1] = encode(answer.Content)
+	r.Structured, errs[2] = encode(answer.StructuredContent)
+	if err := cmp.Or(errs[:]...); err != nil {
 		return Result{}, fmt.Errorf("the result of the tool %q cannot be encoded: %w", name, err)
 	}
 	return r, nil
@@ -319,30 +318,11 @@ func (p *Proxy) Call(ctx context.Context, name string, arguments map[string]any,
 // model.
 func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
-	plain := text[:0]
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			plain = append(plain, text[i])
-			continue
-		}
-		skip := 5
-		var c byte
-		switch string(text[i:min(len(text), i+6)]) {
-		case `\u003c`:
-			c = '<'
-		case `\u003e`:
-			c = '>'
-		case `\u0026`:
-			c = '&'
-		default: // two characters; a backslash is never the last
-			plain = append(plain, '\\')
-			c, skip = text[i+1], 1
-		}
-		plain = append(plain, c)
-		i += skip
-	}
-	return plain, err
+	return []byte(plainHTML.Replace(string(text))), err
 }
+
+// plainHTML leaves an escaped backslash as it is, whatever comes after it.
+var plainHTML = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 // Servers returns the servers of the last Update.
 func (p *Proxy) Servers() (list []Server) {
@@ -464,13 +444,11 @@ func ask[T any](ctx context.Context, r *runner, limit time.Duration, what string
 	case p == nil || !p.served():
 		return answer, r.explain(err)
 	}
-	select {
-	case <-p.broken:
-		<-p.over
-		return answer, p.failure()
-	default:
+	if !channel.Closed(p.broken) {
 		return answer, r.explain(err)
 	}
+	<-p.over
+	return answer, p.failure()
 }
 
 // explain adds the name of the server to an error.

@@ -309,14 +309,7 @@ func (k *kernel) end() string {
 }
 
 // over tells whether the process has ended.
-func (k *kernel) over() bool {
-	select {
-	case <-k.dead:
-		return true
-	default:
-		return false
-	}
-}
+func (k *kernel) over() bool { return channel.Closed(k.dead) }
 
 // homeless reports whether the directory that the kernel is in was removed. Another
 // one of the same name does not fix that.
