@@ -4,12 +4,14 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -89,17 +91,10 @@ type file struct {
 
 // newer orders files: the newest first, files of the same age by name.
 func newer(a, b file) int {
-	switch {
-	case a.mtime > b.mtime:
-		return -1
-	case a.mtime < b.mtime:
-		return 1
-	case a.path < b.path:
-		return -1
-	case a.path > b.path:
-		return 1
+	if a.mtime != b.mtime {
+		return cmp.Compare(b.mtime, a.mtime)
 	}
-	return 0
+	return strings.Compare(a.path, b.path)
 }
 
 // directory checks that a path is a directory that can be opened.

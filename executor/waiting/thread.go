@@ -192,6 +192,14 @@ func (t thread) guarded() state {
 	return state{reason: Unknown, on: "the kernel does not let the sandbox's user see it", denied: true}
 }
 
+// callStates are the states of system calls whose arguments do not matter.
+var callStates = map[callKind]state{
+	callSleep: {reason: Sleeping}, callWait: {reason: Child},
+	callFutex:  {reason: Mutex, on: "another thread or process (futex)"},
+	callSignal: {reason: Other, on: "a signal"}, callOpen: {reason: Other, on: "the opening of a file"},
+	callQueue: {reason: Other, on: "a message or a semaphore of another process"},
+}
+
 // explain says what a system call waits for.
 func (t thread) explain(c call) state {
 	switch {
@@ -201,12 +209,11 @@ func (t thread) explain(c call) state {
 		return state{reason: Unknown, on: "it is a program of 32 bits"}
 	}
 	fd := int32(c.args[0]) //nolint:gosec // as the kernel takes it
-	switch kindOf(c.number) {
+	kind := kindOf(c.number)
+	switch kind {
 	case callRead:
 		return t.descriptor(fd, unix.POLLIN)
-	case callWrite:
-		return t.descriptor(fd, unix.POLLOUT)
-	case callConnect:
+	case callWrite, callConnect:
 		return t.descriptor(fd, unix.POLLOUT)
 	case callPoll:
 		return t.poll(c.args[0], c.args[1], int64(c.args[2]) >= 0 && int32(c.args[2]) >= 0) //nolint:gosec // as the kernel takes it
@@ -218,32 +225,23 @@ func (t thread) explain(c call) state {
 		return t.epoll(fd, int32(c.args[3]) >= 0) //nolint:gosec // as the kernel takes it
 	case callEpoll2:
 		return t.epoll(fd, c.args[3] != 0)
-	case callSleep:
-		return state{reason: Sleeping}
-	case callWait:
-		return state{reason: Child}
 	case callFlock:
 		return t.lock(t.link(fd), state{reason: Lock})
 	case callFcntl:
 		if c.args[1] == unix.F_SETLKW || c.args[1] == unix.F_OFD_SETLKW {
 			return t.lock(t.link(fd), state{reason: Lock})
 		}
-	case callFutex:
-		return state{reason: Mutex, on: "another thread or process (futex)"}
-	case callSignal:
-		return state{reason: Other, on: "a signal"}
 	case callDisk:
 		return state{reason: Disk, on: t.function()}
-	case callOpen:
-		return state{reason: Other, on: "the opening of a file"}
-	case callQueue:
-		return state{reason: Other, on: "a message or a semaphore of another process"}
 	case callRestart:
 		if t.function() == "hrtimer_nanosleep" {
 			return state{reason: Sleeping}
 		}
 		return state{reason: Unknown, on: "it was stopped meanwhile, and the kernel no longer says in which system call it is"}
-	case callUnknown:
 	}
-	return state{reason: Unknown, on: fmt.Sprintf("system call %d", c.number)}
+	now, known := callStates[kind]
+	if !known {
+		return state{reason: Unknown, on: fmt.Sprintf("system call %d", c.number)}
+	}
+	return now
 }

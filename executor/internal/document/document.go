@@ -46,11 +46,11 @@ type Page struct {
 
 // Kind returns the kind of a document that [Convert] reads, by its name; "" for any other file.
 func Kind(path string) string {
-	switch ext := strings.ToLower(filepath.Ext(path)); ext {
-	case ".pdf", ".docx", ".xlsx", ".pptx", ".csv", ".tsv", ".ipynb":
-		return ext
+	ext := strings.ToLower(filepath.Ext(path))
+	if readers[ext] == nil {
+		return ""
 	}
-	return ""
+	return ext
 }
 
 // Describe says what a file is by its first bytes, "" where they are not known.
@@ -101,26 +101,20 @@ func Describe(head []byte) string {
 	return ""
 }
 
+// readers read a document of size bytes, by its kind.
+var readers = map[string]func(in io.ReaderAt, size int64, o *output) error{
+	".pdf": readPDF, ".docx": readDOCX, ".xlsx": readXLSX, ".pptx": readPPTX,
+	".csv": readCSV, ".tsv": readCSV, ".ipynb": readNotebook,
+}
+
 // Convert reads a document of size bytes.
 func Convert(in io.ReaderAt, size int64, r Request) (Page, error) {
 	o := &output{Request: r}
-	var err error
-	switch r.Kind {
-	case ".pdf":
-		err = readPDF(in, size, o)
-	case ".docx":
-		err = readDOCX(in, size, o)
-	case ".xlsx":
-		err = readXLSX(in, size, o)
-	case ".pptx":
-		err = readPPTX(in, size, o)
-	case ".csv", ".tsv":
-		err = readCSV(io.NewSectionReader(in, 0, size), r.Kind == ".tsv", o)
-	case ".ipynb":
-		err = readNotebook(io.NewSectionReader(in, 0, size), o)
-	default:
-		err = errors.New("documents of this kind are not converted")
+	read := readers[r.Kind]
+	if read == nil {
+		return Page{}, errors.New("documents of this kind are not converted")
 	}
+	err := read(in, size, o)
 	page := Page{Text: strings.TrimSuffix(o.text.String(), "\n")}
 	switch {
 	case errors.Is(err, errEnough):

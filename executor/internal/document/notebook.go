@@ -44,8 +44,8 @@ type cell struct {
 	}
 }
 
-func readNotebook(in io.Reader, o *output) error {
-	data, err := io.ReadAll(in)
+func readNotebook(in io.ReaderAt, size int64, o *output) error {
+	data, err := io.ReadAll(io.NewSectionReader(in, 0, size))
 	if err != nil {
 		return err
 	}

@@ -48,15 +48,15 @@ func readSheet(f *excelize.File, name string, o *output) error {
 	return errors.Join(rows.Error(), rows.Close())
 }
 
-func readCSV(in io.Reader, tabs bool, o *output) error {
-	buffered := bufio.NewReaderSize(in, 64<<10)
+func readCSV(in io.ReaderAt, size int64, o *output) error {
+	buffered := bufio.NewReaderSize(io.NewSectionReader(in, 0, size), 64<<10)
 	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
 	}
 	r := csv.NewReader(buffered)
 	r.LazyQuotes, r.FieldsPerRecord, r.ReuseRecord = true, -1, true
 	head, _ := buffered.Peek(4096)
-	r.Comma = separator(string(head), tabs)
+	r.Comma = separator(string(head), o.Kind == ".tsv")
 	t := table{o: o}
 	for {
 		cells, err := r.Read()
