@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
@@ -108,7 +107,7 @@ func splitRemote(word string) (ref, path string, remote bool) {
 
 // copyOut copies out of a sandbox.
 func (p *program) copyOut(ctx context.Context, ref, given, dest string) error {
-	if file, ok := p.Stdout.(*os.File); dest == "-" && ok && term.IsTerminal(int(file.Fd())) {
+	if _, ok := output.Terminal(p.Stdout); dest == "-" && ok {
 		return errors.New("an archive is not for a terminal: redirect standard output")
 	}
 	return p.OnFiles(ctx, ref, func(files sandbox.Files, s *sandbox.Sandbox) error {

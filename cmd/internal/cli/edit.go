@@ -3,6 +3,7 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,11 +90,6 @@ func fetch(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, given s
 	return f, err
 }
 
-// same tells whether both are the same file with the same content.
-func (f remoteFile) same(g remoteFile) bool {
-	return f.path == g.path && f.found == g.found && bytes.Equal(f.data, g.data)
-}
-
 // keepsOwner refuses a file of another user than the commands', whose it would become:
 // the sandbox's server writes it with that user's rights.
 func (f remoteFile) keepsOwner(ctx context.Context, s *sandbox.Sandbox) error {
@@ -178,7 +174,7 @@ func (p *program) editFile(ctx context.Context, files sandbox.Files, s *sandbox.
 		return nil
 	}
 	now, err := fetch(ctx, files, s, given)
-	if err == nil && !now.same(before) {
+	if err == nil && (now.path != before.path || now.found != before.found || !bytes.Equal(now.data, before.data)) {
 		err = command.Conflict("%s changed in the sandbox meanwhile", before.path)
 	}
 	if err == nil {
@@ -203,13 +199,7 @@ func editName(name string) string {
 
 // startEditor starts the person's editor on a file and waits for it.
 func (p *program) startEditor(ctx context.Context, file string) error {
-	editor := p.Getenv("VISUAL")
-	if editor == "" {
-		editor = p.Getenv("EDITOR")
-	}
-	if editor == "" {
-		editor = "vi"
-	}
+	editor := cmp.Or(p.Getenv("VISUAL"), p.Getenv("EDITOR"), "vi")
 	// By a shell, because the variable may hold arguments. Not bound by ctx: a
 	// Ctrl-C on the terminal is the editor's.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", editor+` "$1"`, editor, file)

@@ -272,7 +272,7 @@ func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o a
 	run, isRun := o.(api.RunObservation)
 	program, isProgram := o.(api.ExecObservation)
 	ended := isRun || isProgram
-	hint := followHint(name, s.id)
+	hint := fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, s.id)
 	why := fmt.Sprintf("the command timed out after %v", opts.timeout)
 	switch {
 	case errors.Is(err, errLeft) && opts.ephemeral:
@@ -301,9 +301,4 @@ func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o a
 		return &command.ExitError{Code: command.ExitTimeout, Why: why}
 	}
 	return runEnd(run)
-}
-
-// followHint says how to go on with an action whose connection is lost.
-func followHint(name, id string) string {
-	return fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, id)
 }

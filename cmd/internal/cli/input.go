@@ -23,7 +23,7 @@ type spool struct{ file *os.File }
 // spool reads standard input to its end where it is the command's and that runs in a
 // session, and nil where not.
 func (p *program) spool(cmd *cobra.Command, opts execFlags) (*spool, error) {
-	_, typed := terminalFile(p.Stdin)
+	_, typed := output.Terminal(p.Stdin)
 	switch {
 	case opts.tty && opts.session != "":
 		return nil, command.Usage(cmd, fmt.Errorf("--tty: the session has a terminal already; to type into it use 'runtimectl sh --session %s'", opts.session))

@@ -14,6 +14,7 @@ import (
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/keys"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -47,9 +48,10 @@ terminal as it is, with all its escape sequences.`,
 		if err != nil {
 			return command.Usage(cmd, fmt.Errorf("--detach-keys: %w", err))
 		}
-		in, out, err := p.terminals()
-		if err != nil {
-			return command.Usage(cmd, err)
+		in, isIn := output.Terminal(p.Stdin)
+		out, isOut := output.Terminal(p.Stdout)
+		if !isIn || !isOut {
+			return command.Usage(cmd, errors.New("sh is for a terminal: without one, use exec"))
 		}
 		return p.On(cmd.Context(), args[0], func(_ sandbox.Driver, s *sandbox.Sandbox) error {
 			c, err := platform.Client(s)
@@ -72,16 +74,6 @@ terminal as it is, with all its escape sequences.`,
 type shFlags struct {
 	session, keys string
 	readOnly      bool
-}
-
-// terminals are standard input and output, if they are a terminal.
-func (p *program) terminals() (in, out *os.File, err error) {
-	in, isIn := terminalFile(p.Stdin)
-	out, isOut := terminalFile(p.Stdout)
-	if !isIn || !isOut {
-		return nil, nil, errors.New("sh is for a terminal: without one, use exec")
-	}
-	return in, out, nil
 }
 
 // attach connects a terminal of this machine with one of a session until either

@@ -16,6 +16,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/cmd/internal/cli/keys"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
 // ownTerminal connects our terminal with that of a program or a session in the sandbox. Ours is raw meanwhile
@@ -35,8 +36,8 @@ type ownTerminal struct {
 // terminal.
 func (p *program) newTerminal(input bool, resize func(rows, cols int) error) *ownTerminal {
 	t := &ownTerminal{size: &windowSize{resize: resize}, leave: leaveKeys, stop: func() {}}
-	in, isIn := terminalFile(p.Stdin)
-	out, isOut := terminalFile(p.Stdout)
+	in, isIn := output.Terminal(p.Stdin)
+	out, isOut := output.Terminal(p.Stdout)
 	if isIn && input {
 		t.in = in
 	}
@@ -147,12 +148,6 @@ func (t *typing) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return n, t.err
-}
-
-// terminalFile returns the file of a stream that is a terminal.
-func terminalFile(stream any) (*os.File, bool) {
-	f, ok := stream.(*os.File)
-	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
 // errLeft ends an attachment whose keys were typed.

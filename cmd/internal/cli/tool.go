@@ -158,8 +158,7 @@ It exits with 0 when is_error is false and nothing goes on, and otherwise as act
 		}
 		call := api.ToolCall{Dialect: dialect, Name: args[1], Arguments: string(bytes.TrimSpace(arguments)), Session: session}
 		if cmd.Flags().Changed("timeout") {
-			seconds := timeout.Seconds()
-			call.Timeout = &seconds
+			call.Timeout = new(timeout.Seconds())
 		}
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
 			answer, err := c.CallTool(cmd.Context(), call)

@@ -4,7 +4,6 @@ package output
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"unicode"
@@ -55,8 +54,8 @@ type Style struct {
 // Style finds out whether standard output shows colours. Where it does not, plain
 // says why.
 func (s *Streams) Style() (style Style, plain string) {
-	file, ok := s.Stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	file, ok := Terminal(s.Stdout)
+	if !ok {
 		return style, "standard output is not a terminal"
 	}
 	if width, _, err := term.GetSize(int(file.Fd())); err == nil {

@@ -3,7 +3,6 @@ package output
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -30,8 +29,8 @@ const patience = 300 * time.Millisecond
 
 // Progress begins a line.
 func (s *Streams) Progress() *Progress {
-	file, ok := s.Stderr.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || s.Getenv("TERM") == "dumb" {
+	file, ok := Terminal(s.Stderr)
+	if !ok || s.Getenv("TERM") == "dumb" {
 		return &Progress{}
 	}
 	width, _, err := term.GetSize(int(file.Fd()))

@@ -17,8 +17,8 @@ type Screen struct {
 
 // Repaint returns nil where standard output cannot be painted over.
 func (s *Streams) Repaint() *Screen {
-	file, ok := s.Stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || s.Getenv("TERM") == "" || s.Getenv("TERM") == "dumb" {
+	file, ok := Terminal(s.Stdout)
+	if !ok || s.Getenv("TERM") == "" || s.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return &Screen{out: file}

@@ -19,19 +19,30 @@ type Streams struct {
 	Getenv         func(string) string
 }
 
+// Terminal returns the file of a stream that is a terminal.
+func Terminal(stream any) (*os.File, bool) {
+	f, ok := stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
 // Complain writes an error message. The text may quote output of a sandbox.
 func (s *Streams) Complain(text string) {
+	_, _ = fmt.Fprintf(s.Stderr, "runtimectl: %s\n", cleanLines(text))
+}
+
+// cleanLines is Clean for each of several lines.
+func cleanLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
 		lines[i] = Clean(lines[i])
 	}
-	_, _ = fmt.Fprintf(s.Stderr, "runtimectl: %s\n", strings.Join(lines, "\n"))
+	return strings.Join(lines, "\n")
 }
 
 // Harmless is standard output, whose control characters are written out where it
 // is a terminal.
 func (s *Streams) Harmless() io.Writer {
-	if file, ok := s.Stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if _, ok := Terminal(s.Stdout); ok {
 		return cleaner{s.Stdout}
 	}
 	return s.Stdout
@@ -42,11 +53,7 @@ type cleaner struct{ out io.Writer }
 
 // Write writes whole lines or parts of them.
 func (c cleaner) Write(text []byte) (int, error) {
-	lines := strings.Split(string(text), "\n")
-	for i := range lines {
-		lines[i] = Clean(lines[i])
-	}
-	if _, err := fmt.Fprint(c.out, strings.Join(lines, "\n")); err != nil {
+	if _, err := fmt.Fprint(c.out, cleanLines(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil

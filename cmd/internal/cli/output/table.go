@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -115,8 +116,7 @@ const columnGap = 3
 // than most columns of a terminal; 0 means any width. What is in a cell may come from a
 // sandbox: nothing in it moves a cursor.
 func WriteTable(w io.Writer, rows [][]string, most int) error {
-	var t table
-	return t.write(w, rows, most)
+	return new(table).write(w, rows, most)
 }
 
 // table remembers how wide its columns are, for rows that come later.
@@ -254,12 +254,7 @@ func Span(d time.Duration) string { return units.HumanDuration(max(d, 0)) }
 func Size[N int | int64 | uint64](bytes N) string { return units.HumanSize(float64(bytes)) }
 
 // OrDash is text, or a dash for an empty one.
-func OrDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
+func OrDash(text string) string { return cmp.Or(text, "-") }
 
 // Line is something of which one after another is printed.
 type Line interface {
