@@ -89,8 +89,6 @@ func (e *Engine) events(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) image(w http.ResponseWriter, r *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	name := strings.TrimSuffix(r.PathValue("name"), "/json")
 	if e.Images != nil && !e.Images[name] {
 		refuse(w, fmt.Errorf("no such image: %s: %w", name, cerrdefs.ErrNotFound))
@@ -100,8 +98,6 @@ func (e *Engine) image(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) network(w http.ResponseWriter, r *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	name := r.PathValue("name")
 	if e.Networks != nil && !e.Networks[name] {
 		refuse(w, fmt.Errorf("network %s not found: %w", name, cerrdefs.ErrNotFound))
@@ -111,8 +107,6 @@ func (e *Engine) network(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	list := []image.Summary{{RepoTags: []string{"<none>:<none>"}}}
 	for name := range e.Images {
 		list = append(list, image.Summary{RepoTags: []string{name}})
@@ -121,8 +115,6 @@ func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *Engine) pull(w http.ResponseWriter, r *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	if name := strings.TrimPrefix(r.FormValue("fromImage"), "docker.io/library/"); e.Images != nil {
 		if !e.Pulls {
 			refuse(w, fmt.Errorf("pull access denied for %s, repository does not exist: %w", name, cerrdefs.ErrNotFound))
@@ -165,8 +157,6 @@ func (e *Engine) build(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) volumes(w http.ResponseWriter, _ *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	var all volume.ListResponse
 	for _, v := range e.Volumes {
 		all.Volumes = append(all.Volumes, v)
@@ -189,8 +179,6 @@ func (e *Engine) newVolume(name string, labels map[string]string) *volume.Volume
 }
 
 func (e *Engine) volume(w http.ResponseWriter, r *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	v := e.Volumes[r.PathValue("name")]
 	if v == nil {
 		refuse(w, fmt.Errorf("no such volume: %w", cerrdefs.ErrNotFound))
@@ -200,8 +188,6 @@ func (e *Engine) volume(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) volumeRemove(w http.ResponseWriter, r *http.Request) {
-	e.Lock()
-	defer e.Unlock()
 	name := r.PathValue("name")
 	if e.Volumes[name] == nil {
 		refuse(w, fmt.Errorf("no such volume: %w", cerrdefs.ErrNotFound))
@@ -290,17 +276,24 @@ func (e *Engine) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, all)
 }
 
-// on is a call for one container.
-func (e *Engine) on(do func(w http.ResponseWriter, r *http.Request, c *Container)) http.HandlerFunc {
+// locked is a call with the mutex held.
+func (e *Engine) locked(do http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		e.Lock()
 		defer e.Unlock()
+		do(w, r)
+	}
+}
+
+// on is a call for one container.
+func (e *Engine) on(do func(w http.ResponseWriter, r *http.Request, c *Container)) http.HandlerFunc {
+	return e.locked(func(w http.ResponseWriter, r *http.Request) {
 		if c := e.find(r.PathValue("id")); c != nil {
 			do(w, r, c)
 			return
 		}
 		refuse(w, fmt.Errorf("no such container: %s: %w", r.PathValue("id"), cerrdefs.ErrNotFound))
-	}
+	})
 }
 
 func (e *Engine) start(w http.ResponseWriter, _ *http.Request, c *Container) { done(w, e.run(c)) }
@@ -311,16 +304,13 @@ func (e *Engine) stop(w http.ResponseWriter, _ *http.Request, c *Container) {
 	done(w, nil)
 }
 
-func (e *Engine) pause(w http.ResponseWriter, _ *http.Request, c *Container) {
-	c.State = container.StatePaused
-	e.tell(c, events.ActionPause)
-	done(w, nil)
-}
-
-func (e *Engine) unpause(w http.ResponseWriter, _ *http.Request, c *Container) {
-	c.State = container.StateRunning
-	e.tell(c, events.ActionUnPause)
-	done(w, nil)
+// become is a call that brings a container into a state.
+func (e *Engine) become(state container.ContainerState, action events.Action) http.HandlerFunc {
+	return e.on(func(w http.ResponseWriter, _ *http.Request, c *Container) {
+		c.State = state
+		e.tell(c, action)
+		done(w, nil)
+	})
 }
 
 func (e *Engine) rename(w http.ResponseWriter, r *http.Request, c *Container) {
