@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/editdistance"
 )
 
 // values are checked arguments by the names of their parameters: string, bool,
@@ -332,7 +333,7 @@ func closest(came string, words []string) string {
 	}
 	for _, w := range words {
 		b := normalizeName(w)
-		d := distance(a, b)
+		d := editdistance.Bounded([]byte(a), []byte(b), 64) // no name is that far from another one
 		if a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a)) {
 			d = min(d, 1)
 		}
@@ -347,26 +348,4 @@ func closest(came string, words []string) string {
 // are equal.
 func normalizeName(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
-}
-
-// distance counts the bytes to insert, delete or replace between a and b
-// (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/internal/editdistance"
 )
 
 const (
@@ -330,50 +332,14 @@ func (p phrase) distance(q phrase) (float64, bool) {
 		return 0, false
 	}
 	most := fuzzyThreshold * length // of spaceWeight·raw + (1 − spaceWeight)·bare
-	bare := levenshtein(p.bare, q.bare, int(most/(1-spaceWeight)))
+	bare := editdistance.Bounded(p.bare, q.bare, int(most/(1-spaceWeight)))
 	rest := most - (1-spaceWeight)*float64(bare)
 	if rest < 0 {
 		return 0, false
 	}
 	// Inserting and deleting all white space costs no more than this.
 	spaces := len(p.raw) - len(p.bare) + len(q.raw) - len(q.bare)
-	raw := levenshtein(p.raw, q.raw, min(int(rest/spaceWeight), bare+spaces))
+	raw := editdistance.Bounded(p.raw, q.raw, min(int(rest/spaceWeight), bare+spaces))
 	score := (float64(bare) + spaceWeight*float64(raw-bare)) / length
 	return score, score <= fuzzyThreshold
-}
-
-// levenshtein returns the edit distance of a and b, or most+1 if it is greater than most. It examines a band of that width.
-func levenshtein(a, b []rune, most int) int {
-	if len(a)-len(b) > most || len(b)-len(a) > most {
-		return most + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		first, last := max(1, i-most), min(len(b), i+most)
-		diagonal := row[first-1]
-		row[first-1] = most + 1
-		if first == 1 {
-			row[0] = i
-		}
-		best := row[first-1]
-		for j := first; j <= last; j++ {
-			above := most + 1
-			if j < i+most {
-				above = row[j]
-			}
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost = 1 + min(diagonal, above, row[j-1])
-			}
-			diagonal, row[j] = row[j], cost
-			best = min(best, cost)
-		}
-		if best > most {
-			return most + 1
-		}
-	}
-	return min(row[len(b)], most+1)
 }
