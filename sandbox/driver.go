@@ -184,51 +184,40 @@ func Needs[T any](d Driver, task string) (T, error) {
 	return able, nil
 }
 
-// Renew changes the deadline of a sandbox; the zero time removes it. Like the functions
-// below, it fails as [Needs] does if the driver lacks the ability.
-func Renew(ctx context.Context, d Driver, s *Sandbox, deadline time.Time) error {
-	renewer, err := Needs[Renewer](d, "change deadlines")
+// With lets do use an ability of a driver.
+func With[T any](d Driver, task string, do func(able T) error) error {
+	able, err := Needs[T](d, task)
 	if err != nil {
 		return err
 	}
-	return renewer.Renew(ctx, s, deadline)
+	return do(able)
+}
+
+// Renew changes the deadline of a sandbox; the zero time removes it. Like the functions
+// below, it fails as [Needs] does if the driver lacks the ability.
+func Renew(ctx context.Context, d Driver, s *Sandbox, deadline time.Time) error {
+	return With(d, "change deadlines", func(able Renewer) error { return able.Renew(ctx, s, deadline) })
 }
 
 // Stop ends the processes of a sandbox; grace is how long they may take to end by
 // themselves.
 func Stop(ctx context.Context, d Driver, s *Sandbox, grace time.Duration) error {
-	starter, err := Needs[Starter](d, "stop sandboxes")
-	if err != nil {
-		return err
-	}
-	return starter.Stop(ctx, s, grace)
+	return With(d, "stop sandboxes", func(able Starter) error { return able.Stop(ctx, s, grace) })
 }
 
 // Start starts a stopped sandbox, and returns when a command ran in its shell.
 func Start(ctx context.Context, d Driver, s *Sandbox) error {
-	starter, err := Needs[Starter](d, "start sandboxes")
-	if err != nil {
-		return err
-	}
-	return starter.Start(ctx, s)
+	return With(d, "start sandboxes", func(able Starter) error { return able.Start(ctx, s) })
 }
 
 // Pause freezes a sandbox in memory.
 func Pause(ctx context.Context, d Driver, s *Sandbox) error {
-	pauser, err := Needs[Pauser](d, "pause sandboxes")
-	if err != nil {
-		return err
-	}
-	return pauser.Pause(ctx, s)
+	return With(d, "pause sandboxes", func(able Pauser) error { return able.Pause(ctx, s) })
 }
 
 // Resume continues a paused sandbox.
 func Resume(ctx context.Context, d Driver, s *Sandbox) error {
-	pauser, err := Needs[Pauser](d, "resume sandboxes")
-	if err != nil {
-		return err
-	}
-	return pauser.Resume(ctx, s)
+	return With(d, "resume sandboxes", func(able Pauser) error { return able.Resume(ctx, s) })
 }
 
 // NameIsFree fails with ErrConflict if another sandbox of the driver has the name or

@@ -77,11 +77,7 @@ func (p *Platform) On(ctx context.Context, ref string, work func(driver sandbox.
 // OnFiles is On for work on the files of the sandbox.
 func (p *Platform) OnFiles(ctx context.Context, ref string, work func(files sandbox.Files, s *sandbox.Sandbox) error) error {
 	return p.On(ctx, ref, func(driver sandbox.Driver, s *sandbox.Sandbox) error {
-		files, err := sandbox.Needs[sandbox.Files](driver, "reach files")
-		if err != nil {
-			return err
-		}
-		return work(files, s)
+		return sandbox.With(driver, "reach files", func(files sandbox.Files) error { return work(files, s) })
 	})
 }
 
