@@ -59,12 +59,10 @@ type source struct {
 
 func (d *Driver) podSource() source {
 	return source{
-		kind: &corev1.Pod{},
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return d.pods().List(ctx, o) },
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return d.pods().Watch(ctx, o)
-		},
-		trim: d.listed,
+		kind:  &corev1.Pod{},
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return d.pods().List(ctx, o) },
+		watch: d.pods().Watch,
+		trim:  d.listed,
 	}
 }
 
@@ -74,10 +72,8 @@ func (d *Driver) recordSource() source {
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return d.secrets().List(ctx, o)
 		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return d.secrets().Watch(ctx, o)
-		},
-		trim: trimSecret,
+		watch: d.secrets().Watch,
+		trim:  trimSecret,
 	}
 }
 

@@ -193,13 +193,9 @@ func (s *set) prompt(ctx context.Context, p *Proxy, params *sdk.GetPromptParams)
 // resources lists the resources of all servers that have some.
 func (s *set) resources(ctx context.Context, p *Proxy) ([]*sdk.Resource, error) {
 	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.Resource, error) {
-		list, err := list(ctx, r, "resources/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
-			page, err := session.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
-			if err != nil {
-				return nil, "", err
-			}
-			return page.Resources, page.NextCursor, nil
-		})
+		list, err := list(ctx, r, "resources/list", hasResources, (*sdk.ClientSession).ListResources,
+			func(cursor string) *sdk.ListResourcesParams { return &sdk.ListResourcesParams{Cursor: cursor} },
+			func(page *sdk.ListResourcesResult) ([]*sdk.Resource, string) { return page.Resources, page.NextCursor })
 		return located(s, r, list, func(r *sdk.Resource) *string { return &r.URI }), err
 	})
 }
@@ -207,13 +203,13 @@ func (s *set) resources(ctx context.Context, p *Proxy) ([]*sdk.Resource, error) 
 // templates lists the resources whose addresses are patterns.
 func (s *set) templates(ctx context.Context, p *Proxy) ([]*sdk.ResourceTemplate, error) {
 	return gather(ctx, p, s, func(ctx context.Context, r *runner) ([]*sdk.ResourceTemplate, error) {
-		list, err := list(ctx, r, "resources/templates/list", hasResources, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
-			page, err := session.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
-			if err != nil {
-				return nil, "", err
-			}
-			return page.ResourceTemplates, page.NextCursor, nil
-		})
+		list, err := list(ctx, r, "resources/templates/list", hasResources, (*sdk.ClientSession).ListResourceTemplates,
+			func(cursor string) *sdk.ListResourceTemplatesParams {
+				return &sdk.ListResourceTemplatesParams{Cursor: cursor}
+			},
+			func(page *sdk.ListResourceTemplatesResult) ([]*sdk.ResourceTemplate, string) {
+				return page.ResourceTemplates, page.NextCursor
+			})
 		return located(s, r, list, func(t *sdk.ResourceTemplate) *string { return &t.URITemplate }), err
 	})
 }
@@ -368,23 +364,15 @@ func hasResources(c *sdk.ServerCapabilities) bool { return c.Resources != nil }
 
 // tools lists the tools of a server, by its own names.
 func (r *runner) tools(ctx context.Context) ([]*sdk.Tool, error) {
-	return list(ctx, r, "tools/list", hasTools, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Tool, string, error) {
-		page, err := session.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.Tools, page.NextCursor, nil
-	})
+	return list(ctx, r, "tools/list", hasTools, (*sdk.ClientSession).ListTools,
+		func(cursor string) *sdk.ListToolsParams { return &sdk.ListToolsParams{Cursor: cursor} },
+		func(page *sdk.ListToolsResult) ([]*sdk.Tool, string) { return page.Tools, page.NextCursor })
 }
 
 func (r *runner) prompts(ctx context.Context) ([]*sdk.Prompt, error) {
-	return list(ctx, r, "prompts/list", hasPrompts, func(ctx context.Context, session *sdk.ClientSession, cursor string) ([]*sdk.Prompt, string, error) {
-		page, err := session.ListPrompts(ctx, &sdk.ListPromptsParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.Prompts, page.NextCursor, nil
-	})
+	return list(ctx, r, "prompts/list", hasPrompts, (*sdk.ClientSession).ListPrompts,
+		func(cursor string) *sdk.ListPromptsParams { return &sdk.ListPromptsParams{Cursor: cursor} },
+		func(page *sdk.ListPromptsResult) ([]*sdk.Prompt, string) { return page.Prompts, page.NextCursor })
 }
 
 // maxListed and maxPages bound the list of a server.
@@ -417,8 +405,8 @@ func (s *listSize) add(items any) error {
 }
 
 // list reads all pages of a list, if the server has such a list.
-func list[T any](ctx context.Context, r *runner, what string, has func(*sdk.ServerCapabilities) bool,
-	page func(ctx context.Context, session *sdk.ClientSession, cursor string) (items []*T, next string, err error),
+func list[T, P, R any](ctx context.Context, r *runner, what string, has func(*sdk.ServerCapabilities) bool,
+	read func(*sdk.ClientSession, context.Context, P) (R, error), from func(cursor string) P, items func(R) (of []*T, next string),
 ) ([]*T, error) {
 	return ask(ctx, r, r.proxy.listTime, what, func(ctx context.Context, p *process) ([]*T, error) {
 		if can := p.session.InitializeResult().Capabilities; can == nil || !has(can) {
@@ -428,14 +416,15 @@ func list[T any](ctx context.Context, r *runner, what string, has func(*sdk.Serv
 		var size listSize
 		cursor := ""
 		for range maxPages {
-			items, next, err := page(ctx, p.session, cursor)
-			if err == nil {
-				err = size.add(items)
-			}
+			page, err := read(p.session, ctx, from(cursor))
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, slices.DeleteFunc(items, func(item *T) bool { return item == nil })...)
+			of, next := items(page)
+			if err := size.add(of); err != nil {
+				return nil, err
+			}
+			all = append(all, slices.DeleteFunc(of, func(item *T) bool { return item == nil })...)
 			if cursor = next; cursor == "" || len(all) >= maxListed {
 				break
 			}
