@@ -130,27 +130,18 @@ func startShell(program, dir string, cfg *Config, l listener) (*shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	sh := newShell(program, term, random.Hex(8), cfg, l)
+	sh := &shell{
+		dialect: dialectOf(program), program: program, user: cfg.User, term: term, token: random.Hex(8),
+		listener: l, silent: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
+	}
 	if err := sh.start(dir, cfg); err != nil {
 		sh.closeFiles()
 		return nil, fmt.Errorf("starting %s in %s: %w", program, dir, err)
 	}
-	sh.attend()
-	return sh, nil
-}
-
-func newShell(program string, term *pty, token string, cfg *Config, l listener) *shell {
-	return &shell{
-		dialect: dialectOf(program), program: program, user: cfg.User, term: term, token: token,
-		listener: l, silent: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
-	}
-}
-
-// attend starts the goroutines of a shell that runs.
-func (sh *shell) attend() {
 	sh.readers.Go(sh.readTerminal)
 	sh.readers.Go(sh.readReports)
 	go sh.wait()
+	return sh, nil
 }
 
 func (sh *shell) start(dir string, cfg *Config) error {
@@ -508,7 +499,7 @@ func (sh *shell) readReports() {
 		case reportHeader + sh.token:
 			field, err = sh.readMessage(in, reportFields, sh.deliverReport)
 		case stateHeader + sh.token:
-			field, err = sh.readMessage(in, stateFields, sh.deliverState)
+			field, err = sh.readMessage(in, stateFields, func(f []string) { sh.listener.saved(sh, strings.Join(f, "\n")) })
 		default: // the rest of a message that a signal cut short
 			field, err = sh.nextMessage(in)
 		}
@@ -645,10 +636,6 @@ func (sh *shell) deliverReport(f []string) {
 		}
 	}
 	sh.listener.reported(sh, r)
-}
-
-func (sh *shell) deliverState(f []string) {
-	sh.listener.saved(sh, strings.Join(f, "\n"))
 }
 
 var errFieldTooLong = errors.New("a field of the shell's report is too long")

@@ -416,7 +416,8 @@ func (c Command) searched(p place, view string) (scope, error) {
 		return scope{}, err
 	}
 	if total := strings.Count(view, "\n") + 1; first > total || last > total {
-		return scope{}, noSuchLines(first, last, total)
+		return scope{}, refuse(CodeInvalidRange, "Invalid range for searching: start=%d, end=%d. The file has %d lines.",
+			first, last, total)
 	}
 	in := scope{view, lineStart(view, first-1), len(view), rangeName(first, last, p.shown)}
 	if last != -1 {
@@ -433,10 +434,6 @@ func (c Command) lines() (first, last int, err error) {
 			"and end at least start, or -1 for the end of the file.", first, last)
 	}
 	return first, last, err
-}
-
-func noSuchLines(first, last, total int) *Error {
-	return refuse(CodeInvalidRange, "Invalid range for searching: start=%d, end=%d. The file has %d lines.", first, last, total)
 }
 
 func rangeName(first, last int, path string) string {

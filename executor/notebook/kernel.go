@@ -157,12 +157,6 @@ func (k *kernel) startProcess(program string) error {
 	return nil
 }
 
-// attend starts the goroutines of a process that runs.
-func (k *kernel) attend() {
-	k.readers.Go(func() { _, _ = io.Copy(k.complaint, k.errors) }) // the end of a pipe is no error
-	go k.wait()
-}
-
 // socketPair returns two connected sockets, the first of which knows deadlines.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -181,7 +175,8 @@ func socketPair() (ours, theirs *os.File, err error) {
 func (k *kernel) awaitReady(ctx context.Context, program string) error {
 	ready := make(chan error, 1)
 	k.readers.Go(func() { ready <- k.connect(program) })
-	k.attend()
+	k.readers.Go(func() { _, _ = io.Copy(k.complaint, k.errors) }) // the end of a pipe is no error
+	go k.wait()
 	limit := time.NewTimer(startTime)
 	defer limit.Stop()
 	var err error
