@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"sync/atomic"
@@ -12,6 +13,9 @@ const (
 	largeHeap = 20 << 20
 	// reclaimPause is between the end of a large request and giving its memory back.
 	reclaimPause = 250 * time.Millisecond
+	// longestPause is between two times, however long the first one took: the memory of a
+	// request that ended just after it is back within a second.
+	longestPause = 500 * time.Millisecond
 )
 
 // SandboxMemory is how many bytes of memory the sandbox may use; 0 without a limit.
@@ -22,8 +26,8 @@ func SandboxMemory() uint64 { return controlGroup(controlGroupDir).limit() }
 // what is free for minutes.
 type reclaimer struct{ active, missed atomic.Bool }
 
-// after is called at the end of requests and actions. Giving back takes at most a fiftieth
-// of one processor's time.
+// after is called at the end of requests and actions. Giving back takes a fiftieth of one
+// processor's time, and more only where that is less than twice a second.
 func (r *reclaimer) after() {
 	if heldMemory() <= largeHeap {
 		return
@@ -35,8 +39,9 @@ func (r *reclaimer) after() {
 	time.AfterFunc(reclaimPause, func() {
 		r.missed.Store(false)
 		begun := time.Now()
+		runtime.GC() // what a sync.Pool holds outlasts one collection
 		debug.FreeOSMemory()
-		time.AfterFunc(max(reclaimPause, 50*time.Since(begun)), func() {
+		time.AfterFunc(min(max(reclaimPause, 50*time.Since(begun)), longestPause), func() {
 			r.active.Store(false)
 			if r.missed.Load() {
 				r.after()
