@@ -10,6 +10,7 @@
 package edit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -46,6 +47,8 @@ type Config struct {
 	// MaxReadSize bounds the files that Read, Write and undo_edit take, and those that edits make; 0 means
 	// DefaultMaxReadSize.
 	MaxReadSize int64
+	// MaxMemory bounds the undo history in memory, in bytes; 0 means 64 MiB.
+	MaxMemory int64
 }
 
 // Editor edits files. Its methods may be called concurrently: edits of one path take turns, edits of different paths do not
@@ -95,7 +98,7 @@ func New(c Config) (*Editor, error) {
 	if e.maxRead <= 0 {
 		e.maxRead = DefaultMaxReadSize
 	}
-	h, err := openHistory(c.StateDir)
+	h, err := openHistory(c.StateDir, cmp.Or(c.MaxMemory, memoryBudget))
 	if err != nil {
 		return nil, fmt.Errorf("opening the edit history in %q: %w; give another --state-dir", c.StateDir, err)
 	}

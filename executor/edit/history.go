@@ -24,7 +24,7 @@ import (
 const (
 	// historyDepth is how many edits of one path can be undone.
 	historyDepth = 10
-	// diskBudget, or half of a smaller file system, and memoryBudget bound what all snapshots together take; the oldest go first.
+	// diskBudget, or half of a smaller file system, and by default memoryBudget bound what all snapshots together take; the oldest go first.
 	diskBudget   = 256 << 20
 	memoryBudget = 64 << 20
 	// entryOverhead is what an entry counts beside its bytes: the block that even the smallest file takes. It bounds the
@@ -103,9 +103,9 @@ type saved struct {
 	kept   bool
 }
 
-// openHistory opens a history that is to be scanned.
-func openHistory(dir string) (*history, error) {
-	h := &history{paths: make(map[string][]*saved), budget: memoryBudget}
+// openHistory opens a history that is to be scanned; one in memory has at most so many bytes.
+func openHistory(dir string, inMemory int64) (*history, error) {
+	h := &history{paths: make(map[string][]*saved), budget: inMemory}
 	if dir == "" {
 		return h, nil
 	}
