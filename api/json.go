@@ -628,6 +628,25 @@ func appendEscaped(dst []byte, text string) []byte {
 	return dst
 }
 
+// escapedLen returns how many bytes appendEscaped appends for a text that is valid UTF-8.
+func escapedLen(text string) int {
+	n := len(text)
+	for text != "" {
+		text = text[plainLen(text):]
+		for text != "" && !isPlain(text[0]) {
+			switch c := text[0]; {
+			case c >= utf8.RuneSelf:
+			case c == '\n', c == '\t', c == '\r', c == '\b', c == '\f', c == '"', c == '\\':
+				n++
+			default: // \u00XX
+				n += 5
+			}
+			text = text[1:]
+		}
+	}
+	return n
+}
+
 // isPlain reports whether a byte is a character that needs no escape.
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
 

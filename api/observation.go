@@ -107,9 +107,37 @@ func (w wire) encode(o Observation) ([]byte, error) {
 		return nil, fmt.Errorf("encoding %s observation: %w", o.Kind(), err)
 	}
 	before, after, _ := bytes.Cut(data, []byte(`"content":"`)) // which a text before it would have with backslashes
-	all := make([]byte, 0, len(data)+len(content)+len(content)/16)
+	length := len(content) + len(content)/16
+	if length >= LargeSize { // growing a large one takes more than twice its memory
+		length = escapedLen(content)
+	}
+	all := make([]byte, 0, len(data)+length)
 	all = append(all, data[:len(before)+len(`"content":"`)]...)
 	return append(appendEscaped(all, content), after...), nil
+}
+
+// AnswerSize returns the size of the answer with an observation, as large ones are counted that
+// wait for memory: half of the bytes of its JSON, as far as they may be many.
+func AnswerSize(o Observation) int64 {
+	n := escapedLen(Content(o))
+	switch o := o.(type) {
+	case IPythonObservation:
+		for _, image := range o.ImageURLs {
+			n += len(image)
+		}
+	case BrowseObservation:
+		n += len(o.Screenshot) + len(o.SetOfMarks)
+	case EditObservation:
+		n += len(o.Diff)
+		if o.NewContent != nil {
+			n += len(*o.NewContent)
+		}
+		if o.OldContent != nil {
+			n += len(*o.OldContent)
+		}
+	default:
+	}
+	return int64(n / 2)
 }
 
 func wireOf(o Observation) (wire, error) {

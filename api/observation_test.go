@@ -464,3 +464,46 @@ func decoded(t *testing.T, body []byte) api.Observation {
 	}
 	return o
 }
+
+// The outcome is found in an answer as it is in the decoded one, also where it has none.
+func TestOutcomeIn(t *testing.T) {
+	t.Parallel()
+	for _, o := range []api.Observation{
+		api.ReadObservation{Content: `{"outcome":"failed"}`}, api.ReadObservation{Code: "file_not_found"}, api.WriteObservation{},
+		api.ErrorObservation{Outcome: api.OutcomeUnknown}, api.ErrorObservation{Code: "x"}, api.RunObservation{Outcome: api.OutcomeCancelled},
+	} {
+		encoded, err := api.EncodeObservation(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		legacy, err := api.EncodeLegacy(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range [][]byte{encoded, legacy} {
+			decoded, err := api.DecodeObservation(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, wantCode := api.OutcomeOf(decoded)
+			if outcome, code := api.OutcomeIn(body); outcome != want || code != wantCode {
+				t.Errorf("%s: got %q %q, want %q %q", body, outcome, code, want, wantCode)
+			}
+		}
+	}
+}
+
+// AnswerSize is half of the bytes of the JSON.
+func TestAnswerSize(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "plain", "\"\\\n\t\r\b\f", "\x01\x1f\x7f", "äöü\U0001F600"} {
+		o := api.ReadObservation{Content: strings.Repeat(text, 1<<20)}
+		encoded, err := api.EncodeObservation(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := 2 * api.AnswerSize(o); got > int64(len(encoded)) || got < int64(len(encoded))-1000 {
+			t.Errorf("%q: got %d, want about %d", text, got, len(encoded))
+		}
+	}
+}

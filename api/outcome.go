@@ -129,6 +129,32 @@ func ToolFailure(o Observation) (isError bool, errorCode string) {
 	}
 }
 
+// OutcomeIn returns the outcome and the code of an encoded observation, without decoding its
+// text where it has an outcome.
+func OutcomeIn(observation []byte) (outcome Outcome, code string) {
+	var seen observed
+	scan, err := newScanner(observation, unlimited)
+	if err == nil {
+		sent := members{}
+		err = scan.object("an object", func(name string) error {
+			if name != "outcome" && name != "code" {
+				return scan.skip()
+			}
+			return sent.read(scan, name)
+		})
+		v, _ := decode(observedShape, "member", sent, false)
+		seen = v.(observed)
+	}
+	if err == nil && seen.Outcome != "" && seen.Outcome != legacyFinished {
+		return seen.Outcome, seen.Code
+	}
+	o, err := DecodeObservation(observation) // of a record that is older than outcomes
+	if err != nil {
+		return "", ""
+	}
+	return OutcomeOf(o)
+}
+
 // WithOutcome returns an observation of the legacy protocol, in which the outcome is incomplete,
 // with the outcome that was recorded.
 func WithOutcome(o Observation, outcome Outcome) Observation {

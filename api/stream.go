@@ -57,6 +57,9 @@ type Watch struct {
 	// Begin is called before the action does anything. If it returns an error, the
 	// action does nothing and fails with it.
 	Begin func() error
+	// Take is called before the action takes so many bytes of memory, and waits for them. If it
+	// returns an error, the action does nothing and fails with it.
+	Take func(bytes int64) error
 	// Output receives the output as it arrives. The command waits for it, and Data is only
 	// valid during the call.
 	Output func(Output)
@@ -108,6 +111,18 @@ func (w Watch) Begins() error {
 		return nil
 	}
 	return w.Begin()
+}
+
+// LargeSize is how many bytes of a body, a file or an answer are so many that they wait for
+// memory: those below it are small beside what every action takes.
+const LargeSize = 1 << 20
+
+// Takes calls Take.
+func (w Watch) Takes(bytes int64) error {
+	if w.Take == nil {
+		return nil
+	}
+	return w.Take(bytes)
 }
 
 // Heartbeat reports that the action is still running.
@@ -167,12 +182,23 @@ var (
 	failedShape    = openShapeOf(Failed{Status: http.StatusInternalServerError})
 )
 
-// EncodeFinished is EncodeEvent of a Finished with the encoded observation of an answer.
-func EncodeFinished(seq uint64, observation []byte) ([]byte, error) {
-	return Encode(struct {
+// EncodeFinished is EncodeEvent of a Finished whose encoded observation comes between head and tail.
+func EncodeFinished(seq uint64) (head, tail []byte, err error) {
+	return EncodeAround(struct {
 		wireEvent
 		Observation jsontext.Value `json:"observation"`
-	}{wireEvent{Event: Finished{}.Kind(), Seq: seq}, observation})
+	}{wireEvent: wireEvent{Event: Finished{}.Kind(), Seq: seq}})
+}
+
+// EncodeAround returns the JSON before and behind a last member that is null: the
+// caller has its JSON, which may be large.
+func EncodeAround(v any) (head, tail []byte, err error) {
+	data, err := Encode(v)
+	head, ok := bytes.CutSuffix(data, []byte("null}"))
+	if err == nil && !ok {
+		err = errors.New("encoding around a member: it is not the last one, or not null")
+	}
+	return head, []byte("}"), err
 }
 
 // EncodeEvent returns the JSON of an event, on one line and without a newline

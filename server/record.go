@@ -13,6 +13,7 @@ import (
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 const (
@@ -167,20 +168,30 @@ var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), 
 
 // writeRecord answers with the record of an action.
 func (s *Server) writeRecord(w http.ResponseWriter, status int, run *actions.Run) error {
-	answer := recordedAction(run.Info())
+	info := run.Info()
+	answer := recordedAction(info)
 	answer.Waiting = run.Waiting()
-	if slices.Contains(states[2:], answer.State) {
-		recorded, err := run.Recorded()
-		body, err := inForm(run, recorded, err, form(run.Info().Form).listed())
-		if err != nil {
-			return err
-		}
-		answer.Observation = body
-		if o, err := api.DecodeObservation(body); err == nil {
-			answer.Outcome, answer.Code = api.OutcomeOf(o) // also where the record is older than outcomes
-		}
+	if !slices.Contains(states[2:], answer.State) {
+		return writeJSON(w, status, answer)
 	}
-	return writeJSON(w, status, answer)
+	recorded, err := run.Recorded()
+	body, err := inForm(run, recorded, err, form(info.Form).listed())
+	if err != nil {
+		return err
+	}
+	if outcome, code := api.OutcomeIn(body); outcome != "" {
+		answer.Outcome, answer.Code = outcome, code
+	}
+	answer.Observation = []byte("null")
+	head, tail, err := api.EncodeAround(answer)
+	if err == nil {
+		h := w.Header()
+		h.Set("Content-Type", httpserver.JSON)
+		h.Set("Content-Length", strconv.Itoa(len(head)+len(body)+len(tail)))
+		w.WriteHeader(status)
+		_ = writeParts(w, head, body, tail) // an error says that the client has left
+	}
+	return err
 }
 
 // actionEvents answers with the events of an action, behind one of them.

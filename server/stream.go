@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -63,7 +64,9 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run
 	}
 	body, err := s.answerIn(ctx, run, formAction)
 	if err == nil {
-		_ = out.write(api.Finished{}.Kind(), last+1, func() ([]byte, error) { return api.EncodeFinished(last+1, body) })
+		if head, tail, err := api.EncodeFinished(last + 1); err == nil {
+			_ = out.write(api.Finished{}.Kind(), last+1, head, body, tail)
+		}
 		return
 	}
 	refusal, id := s.verdict(r, err)
@@ -118,28 +121,29 @@ func (e *events) send(event api.Event) error {
 		seq = event.Seq
 	case api.Heartbeat:
 	}
-	return e.write(event.Kind(), seq, func() ([]byte, error) { return api.EncodeEvent(event) })
-}
-
-// write is send for an event that is encoded by a function. A number of 0 is not told.
-func (e *events) write(kind string, seq uint64, encode func() ([]byte, error)) error {
-	line, err := encode()
+	line, err := api.EncodeEvent(event)
 	if err != nil {
 		return err
 	}
+	return e.write(event.Kind(), seq, line)
+}
+
+// write is send for an encoded event, which may come in parts. A number of 0 is not told.
+func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
 		return e.err
 	}
+	end := "\n"
 	if e.form == eventStreamType {
 		head := "event: " + kind + "\ndata: "
 		if seq > 0 {
 			head = "id: " + strconv.FormatUint(seq, 10) + "\n" + head
 		}
-		line = append([]byte(head), append(line, '\n')...)
+		line, end = append([][]byte{[]byte(head)}, line...), "\n\n"
 	}
-	_, err = e.w.Write(append(line, '\n'))
+	err := writeParts(e.w, append(line, []byte(end))...)
 	e.last = time.Now()
 	if err == nil {
 		err = e.flush()
@@ -149,6 +153,17 @@ func (e *events) write(kind string, seq uint64, encode func() ([]byte, error)) e
 		e.giveUp(errReaderGone)
 	}
 	return e.err
+}
+
+// writeParts writes parts one after the other: a copy of them together would take the memory of
+// a large one twice.
+func writeParts(w io.Writer, parts ...[]byte) error {
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flush sends what was written.
