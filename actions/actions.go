@@ -42,6 +42,8 @@ type Executor interface {
 type Config struct {
 	Journal  *journal.Journal
 	Executor Executor
+	// Memory bounds what large actions in flight take.
+	Memory *Memory
 	// Ended is called once for each action that ended, with the error of [Call.Do] and the
 	// time that it took, before the end is recorded.
 	Ended func(ctx context.Context, c *Call, err error, took time.Duration)
@@ -63,6 +65,8 @@ type Call struct {
 	Detached bool
 	// Operator reports whether an operator sent the request, see [api.Watch].
 	Operator bool
+	// Held is how many bytes of the Memory the request has, until the release of Do.
+	Held int64
 	// Flow is the back-pressure of the caller that reads the output; nil for none.
 	Flow *Flow
 	// Do carries out the action; nil means by the executor.
@@ -190,6 +194,9 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	run.record()
 	m.mu.Lock()
 	delete(m.runs, run.action.N())
+	if run.ended = true; run.waiters == 0 {
+		run.keep(0)
+	}
 	m.mu.Unlock()
 	if run.turn != nil {
 		run.turn.Leave()
@@ -214,6 +221,7 @@ func (r *Run) guarded(ctx context.Context) (answer Answer, err error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	_ = r.take(ctx, api.AnswerSize(o)) // what was done is recorded in any case
 	answer.Form = r.call.Form
 	answer.Outcome, _ = api.OutcomeOf(o)
 	answer.Body, err = r.call.Encode(o)

@@ -31,11 +31,17 @@ func (f fake) Turn(api.Request) api.Turn { return nil } //nolint:ireturn // of t
 // manager returns a manager whose actions do what a function says.
 func manager(t *testing.T, do func(ctx context.Context, w api.Watch) (api.Observation, error)) *actions.Manager {
 	t.Helper()
+	return managerWith(t, actions.NewMemory(64<<20), do)
+}
+
+// managerWith is manager with a memory.
+func managerWith(t *testing.T, memory *actions.Memory, do func(ctx context.Context, w api.Watch) (api.Observation, error)) *actions.Manager {
+	t.Helper()
 	j, err := journal.Open(journal.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return actions.New(actions.Config{Journal: j, Executor: fake{do}, Ended: func(context.Context, *actions.Call, error, time.Duration) {}})
+	return actions.New(actions.Config{Journal: j, Executor: fake{do}, Memory: memory, Ended: func(context.Context, *actions.Call, error, time.Duration) {}})
 }
 
 // call is a detached action with the id "a".

@@ -26,6 +26,8 @@ type Run struct {
 	waiters int                     // callers of Start that did not leave
 	giveUp  context.CancelCauseFunc // ends the wait for the executor; nil before it begins
 	writer  context.CancelCauseFunc // ends the call that writes its input
+	taken   int64                   // bytes of the memory; changed by Do, and once it ended
+	ended   bool                    // Do is about to return
 
 	cancelled chan struct{}                       // closed once it is cancelled
 	started   chan struct{}                       // closed once its program was started
@@ -56,7 +58,9 @@ func (r *Run) UnderWay() bool { return !channel.Closed(r.done) }
 func (r *Run) Leave() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	r.waiters--
+	if r.waiters--; r.waiters == 0 {
+		r.keep(0)
+	}
 }
 
 // Queue records that the action waits for its turn.
@@ -95,6 +99,7 @@ func (r *Run) watch(ctx context.Context) api.Watch {
 		},
 		Queue: a.Queue,
 		Begin: a.Begin,
+		Take:  func(bytes int64) error { return r.take(ctx, bytes) },
 		Looks: func(look func() *api.Waiting) { r.look.Store(&look) },
 		Output: func(o api.Output) {
 			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three
@@ -159,19 +164,36 @@ type Answer struct {
 // was refused, and left no record. Other errors are [journal.ErrForgotten], [ErrStopping], the
 // cause of the end of ctx, and that of an executor that broke.
 func (r *Run) Answer(ctx context.Context) (Answer, error) {
+	if err := r.Await(ctx); err != nil {
+		return Answer{}, err
+	}
+	if r.err != nil || r.answer.Body != nil {
+		return r.answer, r.err
+	}
+	return r.Recorded()
+}
+
+// Await waits for the end of the action. The error is the cause of the end of ctx.
+func (r *Run) Await(ctx context.Context) error {
 	select {
 	case <-r.done: // also where ctx is over
 	default:
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			return Answer{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	if r.err != nil || r.answer.Body != nil {
-		return r.answer, r.err
+	return nil
+}
+
+// Size is how many bytes the answer has that is read from the journal; 0 where the action was
+// under way, and its answer is at hand.
+func (r *Run) Size() int64 {
+	if r.call != nil {
+		return 0
 	}
-	return r.Recorded()
+	return r.action.Info().Result
 }
 
 // Recorded returns the recorded answer of an action that ended; the error is [journal.ErrForgotten]. It differs

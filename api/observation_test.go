@@ -469,8 +469,12 @@ func decoded(t *testing.T, body []byte) api.Observation {
 func TestOutcomeIn(t *testing.T) {
 	t.Parallel()
 	for _, o := range []api.Observation{
-		api.ReadObservation{Content: `{"outcome":"failed"}`}, api.ReadObservation{Code: "file_not_found"}, api.WriteObservation{},
-		api.ErrorObservation{Outcome: api.OutcomeUnknown}, api.ErrorObservation{Code: "x"}, api.RunObservation{Outcome: api.OutcomeCancelled},
+		api.ReadObservation{Content: `{"outcome":"failed"}`},
+		api.ReadObservation{Code: "file_not_found"},
+		api.WriteObservation{},
+		api.ErrorObservation{Outcome: api.OutcomeUnknown},
+		api.ErrorObservation{Code: "x"},
+		api.RunObservation{Outcome: api.OutcomeCancelled},
 	} {
 		encoded, err := api.EncodeObservation(o)
 		if err != nil {

@@ -121,13 +121,15 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 		run.Queue()
 		s.identified(w, r, run)
 		w.Header().Set("Preference-Applied", "respond-async")
-		return false, s.writeRecord(w, http.StatusAccepted, run)
+		return false, s.writeRecord(w, r, http.StatusAccepted, run)
 	}
-	body, err := s.answerIn(r.Context(), run, c.form)
+	body, written, err := s.answerIn(r.Context(), run, c.form)
 	if err != nil {
 		_, refused := errors.AsType[*api.Error](err)
 		return refused && arrival == actions.During, err
 	}
+	defer written()
+	run.Sending()
 	s.identified(w, r, run)
 	if arrival == actions.After {
 		s.metrics.replays.Inc()
@@ -162,10 +164,22 @@ func (s *Server) start(ctx context.Context, c *call, leave func()) (run *actions
 	return run, arrival, func() { stop(); run.Leave() }, nil
 }
 
-// answerIn waits for the end of a run, and returns its answer in a form.
-func (s *Server) answerIn(ctx context.Context, run *actions.Run, want form) ([]byte, error) {
+// answerIn waits for the end of a run, and returns its answer in a form. A large one that is
+// read from the journal takes its part of the memory before, until it is written.
+func (s *Server) answerIn(ctx context.Context, run *actions.Run, want form) (body []byte, written func(), err error) {
+	if err := run.Await(ctx); err != nil {
+		return nil, nil, err
+	}
+	taken, err := s.shares.Take(ctx, run.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	written = func() { s.shares.Give(taken) }
 	answer, err := run.Answer(ctx)
-	return inForm(run, answer, err, want)
+	if body, err = inForm(run, answer, err, want); err != nil {
+		written()
+	}
+	return body, written, err
 }
 
 // inForm returns the answer of a run in a form.

@@ -6,14 +6,13 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/actiond/actiond/api"
 )
 
-// largeBody is the size from which on a body that is read whole waits until those that are being
-// worked on leave it its part of the memory, and bodyTime how long it waits.
-const (
-	largeBody = 1 << 20
-	bodyTime  = 5 * time.Second
-)
+// bodyTime is how long a large body that is read whole waits until those that are being worked
+// on, and large answers, leave it its part of the memory.
+const bodyTime = 5 * time.Second
 
 // enterWhole is enterWith for requests whose bodies are read whole: together, the large ones
 // in flight have at most MaxBody bytes.
@@ -25,6 +24,7 @@ func (s *Server) enterWhole(r *http.Request, read func(begun time.Time) (*call, 
 		release()
 		return nil, nil, err
 	}
+	c.Held = body.held
 	return c, sync.OnceFunc(func() { left(); release() }), nil
 }
 
@@ -32,7 +32,7 @@ func (s *Server) enterWhole(r *http.Request, read func(begun time.Time) (*call, 
 // release gives it back, once.
 func (s *Server) large(r *http.Request) (body *wholeBody, release func()) {
 	body = &wholeBody{ReadCloser: r.Body, ctx: r.Context(), s: s, size: r.ContentLength}
-	return body, func() { s.bodies.Release(body.held) }
+	return body, func() { s.shares.Give(body.held) }
 }
 
 // wholeBody is the body of a request that is read whole.
@@ -42,26 +42,26 @@ type wholeBody struct {
 	s    *Server
 	size int64 // -1 if the client did not say
 	n    int64 // that were read
-	held int64 // of Server.bodies
+	held int64 // of Server.shares
 }
 
 func (b *wholeBody) Read(p []byte) (int, error) {
-	if b.held == 0 && max(b.size, b.n) >= largeBody {
+	if b.held == 0 && max(b.size, b.n) >= api.LargeSize {
 		most := b.s.cfg.MaxBody
 		if b.size >= 0 {
 			most = min(most, b.size)
 		}
 		ctx, cancel := context.WithTimeout(b.ctx, bodyTime)
 		defer cancel()
-		if b.s.bodies.Acquire(ctx, most) != nil {
-			return 0, refuse(http.StatusTooManyRequests, "Other large requests are in flight, of at most %d bytes together; nothing was done, try again", b.s.cfg.MaxBody)
+		var err error
+		if b.held, err = b.s.shares.Take(ctx, max(most, api.LargeSize)); err != nil {
+			return 0, refuse(http.StatusTooManyRequests, "Other large requests and answers are in flight, of at most %d bytes together; nothing was done, try again", b.s.cfg.MaxBody)
 		}
-		b.held = most
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.n += int64(n)
 	if err == io.EOF && b.held > b.n { // its size was not announced
-		b.s.bodies.Release(b.held - b.n)
+		b.s.shares.Give(b.held - b.n)
 		b.held = b.n
 	}
 	return n, err

@@ -90,3 +90,68 @@ func TestUnannouncedBodyHoldsItsSize(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// slowReader is a client that reads the body of its answer when it may.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	may <-chan struct{}
+}
+
+func (w slowReader) Write(p []byte) (int, error) {
+	<-w.may
+	return w.ResponseRecorder.Write(p)
+}
+
+// A large answer that is read from the journal waits until those before it leave it its part of
+// the memory, whatever asks for it. Small ones do not wait.
+func TestLargeAnswersWait(t *testing.T) {
+	t.Parallel()
+	body := func(id, path string) request {
+		return request{
+			method: http.MethodPost, path: path, contentType: jsonType, header: map[string]string{"Idempotency-Key": id},
+			body: `{"action":{"action":"read","args":{"path":"` + id + `"}}}`,
+		}
+	}
+	for name, q := range map[string]request{
+		"record": get("/v1/actions/large"),
+		"events": get("/v1/actions/large/events"),
+		"replay": body("large", "/v1/actions"),
+		"legacy": body("large", "/execute_action"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := server.New(server.Config{MaxBody: 3 << 20, Executor: &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
+				if req.Action.(api.ReadAction).Path == "small" {
+					return api.ReadObservation{Content: "x"}, nil
+				}
+				return api.ReadObservation{Content: strings.Repeat("x", 2<<20)}, nil
+			}}})
+			for _, id := range []string{"large", "small"} {
+				if w := body(id, "/v1/actions").send(s); w.Code != http.StatusOK {
+					t.Fatalf("got %d", w.Code)
+				}
+			}
+			may := make(chan struct{})
+			first, second := make(chan int, 1), make(chan int, 1)
+			go func() {
+				w := slowReader{httptest.NewRecorder(), may}
+				s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/actions/large", http.NoBody))
+				first <- w.Code
+			}()
+			synctest.Wait()
+			go func() { second <- q.send(s).Code }()
+			synctest.Wait()
+			if len(second) > 0 {
+				t.Errorf("%s: it is answered while another large answer is read", name)
+			}
+			for _, path := range []string{"/v1/actions/small", "/v1/actions/small/events"} {
+				if w := get(path).send(s); w.Code != http.StatusOK {
+					t.Errorf("%s: got %d", path, w.Code)
+				}
+			}
+			close(may)
+			if a, b := <-first, <-second; a != http.StatusOK || b != http.StatusOK {
+				t.Errorf("%s: got %d and %d, want 200", name, a, b)
+			}
+		})
+	}
+}

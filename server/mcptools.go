@@ -29,6 +29,17 @@ type offered struct {
 	request          *http.Request
 	dialect, session string
 	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
+	held             int64                  // bytes of Server.shares
+
+	mu   sync.Mutex
+	sent []func() // called once the answer is written: until then the library copies what it is made of
+}
+
+// whenSent has a function called once the answer is written.
+func (o *offered) whenSent(do func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent = append(o.sent, do)
 }
 
 // offeredKey finds an offered in a context.
@@ -62,6 +73,12 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	o.held = large.held
+	defer func() {
+		for _, do := range o.sent {
+			do()
+		}
+	}()
 	handler := s.mcpTools().one
 	if bytes.Contains(body, []byte(`"progressToken"`)) {
 		handler = s.mcpTools().events
@@ -172,13 +189,14 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, c.ID, err
 	}
-	defer end()
+	o.whenSent(end)
 	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
 	request := o.request.Context()
-	body, err := s.answerIn(request, run, formTool) //nolint:contextcheck // the library's does not end with the request
+	body, written, err := s.answerIn(request, run, formTool) //nolint:contextcheck // the library's does not end with the request
 	if err == nil {
+		o.whenSent(written)
 		answer, err = api.DecodeToolAnswer(body)
 		return answer, run.ID(), err
 	}
@@ -213,6 +231,7 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 		return nil, api.BadRequest(err.Error())
 	}
 	c := s.toolCall(sent)
+	c.Held = o.held
 	if value, ok := params.Meta[api.MCPIdentity]; ok {
 		key, _ := value.(string)
 		if err := api.CheckKey(key); err != nil {

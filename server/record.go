@@ -103,7 +103,7 @@ func (s *Server) getAction(w http.ResponseWriter, r *http.Request) error {
 		defer stop()
 		run.Wait(r.Context(), time.Duration(wait)*time.Second) //nolint:gosec // at most maxWait
 	}
-	return s.writeRecord(w, http.StatusOK, run)
+	return s.writeRecord(w, r, http.StatusOK, run)
 }
 
 // cancelTime is how long a cancelled action is waited for, unless the request says: all
@@ -126,7 +126,7 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		if hint := stillRunningHint(run); hint != "" {
 			return refuse(http.StatusConflict, "The action was answered while its command went on: to end that, %s", hint)
 		}
-		return s.writeRecord(w, http.StatusOK, run)
+		return s.writeRecord(w, r, http.StatusOK, run)
 	}
 	s.actions.Cancel(run)
 	if run.Wait(r.Context(), time.Duration(wait)*time.Second) { //nolint:gosec // at most maxWait
@@ -134,12 +134,12 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 		if refusal, ok := errors.AsType[*api.Error](err); ok {
 			return refusal // it left no record
 		}
-		return s.writeRecord(w, http.StatusOK, run)
+		return s.writeRecord(w, r, http.StatusOK, run)
 	}
 	if info := run.Info(); slices.Contains(uncancellable, info.Kind) {
 		return refuse(http.StatusConflict, "A running %s cannot be cancelled; it finishes by itself", info.Kind)
 	}
-	return s.writeRecord(w, http.StatusAccepted, run)
+	return s.writeRecord(w, r, http.StatusAccepted, run)
 }
 
 // stillRunningHint returns how to end the command that an action left running with its answer;
@@ -166,13 +166,21 @@ func stillRunningHint(run *actions.Run) string {
 // uncancellable are the actions that do not end halfway.
 var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), api.EditAction{}.Kind()}
 
-// writeRecord answers with the record of an action.
-func (s *Server) writeRecord(w http.ResponseWriter, status int, run *actions.Run) error {
+// writeRecord answers with the record of an action, whose answer takes its part of the memory
+// where it is large. An action that the caller waits for has it already: status is not 200.
+func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int, run *actions.Run) error {
 	info := run.Info()
 	answer := recordedAction(info)
 	answer.Waiting = run.Waiting()
 	if !slices.Contains(states[2:], answer.State) {
 		return writeJSON(w, status, answer)
+	}
+	if status == http.StatusOK {
+		taken, err := s.shares.Take(r.Context(), info.Result)
+		if err != nil {
+			return err
+		}
+		defer s.shares.Give(taken)
 	}
 	recorded, err := run.Recorded()
 	body, err := inForm(run, recorded, err, form(info.Form).listed())

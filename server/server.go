@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
@@ -145,8 +143,8 @@ type Config struct {
 	// Owner is the sandbox's user, where this process may write files that As may
 	// not; nil otherwise. Only requests with a key write such files.
 	Owner *Owner
-	// MaxBody bounds the body of execute_action in bytes, and those of all large ones that
-	// are worked on at a time; 0 means 64 MiB: the
+	// MaxBody bounds the body of execute_action in bytes, and those of all large ones,
+	// and of large answers, that are worked on at a time; 0 means 64 MiB: the
 	// largest honest action carries a whole file as text, and one that is
 	// larger belongs into an upload.
 	MaxBody int64
@@ -214,7 +212,7 @@ type Server struct {
 	heartbeat time.Duration
 	release   *time.Timer // gives memory back once actions have been over for a while
 	reclaim   reclaimer
-	bodies    *semaphore.Weighted // bytes of large bodies that are read whole
+	shares    *actions.Memory // of large bodies and answers
 }
 
 // New returns a server that is ready to serve.
@@ -258,7 +256,7 @@ func New(cfg Config) *Server {
 		tunnels:   newTunnels(),
 		hungUp:    make(chan struct{}),
 		heartbeat: heartbeatTime,
-		bodies:    semaphore.NewWeighted(cfg.MaxBody),
+		shares:    actions.NewMemory(cfg.MaxBody),
 	}
 	if cfg.Key != "" {
 		s.owner.set(cfg.Key, "")
@@ -270,7 +268,7 @@ func New(cfg Config) *Server {
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
 	s.actions = actions.New(actions.Config{
-		Journal: cfg.Journal, Executor: cfg.Executor,
+		Journal: cfg.Journal, Executor: cfg.Executor, Memory: s.shares,
 		Ended: func(ctx context.Context, c *actions.Call, err error, took time.Duration) {
 			s.metrics.action(ctx, c.Kind, err, took)
 		},

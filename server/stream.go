@@ -62,8 +62,10 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run
 	if err != nil {
 		return // there is no reader
 	}
-	body, err := s.answerIn(ctx, run, formAction)
+	body, written, err := s.answerIn(ctx, run, formAction)
 	if err == nil {
+		defer written()
+		run.Sending()
 		if head, tail, err := api.EncodeFinished(last + 1); err == nil {
 			_ = out.write(api.Finished{}.Kind(), last+1, head, body, tail)
 		}

@@ -21,6 +21,7 @@ type Action struct {
 	lost       bool  // something could not be recorded
 	result     place
 	hasResult  bool
+	resultSize int64       // of the result in bytes
 	held       []*segment  // files of the log with records of this action
 	firstHeld  [1]*segment // what held lies in while it is one file
 	inline     []place     // records of output in the log
@@ -62,6 +63,8 @@ type Info struct {
 	Output    int64
 	Streams   [streams]int64
 	Stretches uint64
+	// Result counts the bytes of the result.
+	Result int64
 	// Lost says that a part of the action could not be recorded.
 	Lost bool
 }
@@ -74,7 +77,7 @@ func (a *Action) Info() Info {
 }
 
 func (a *Action) info() Info {
-	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Lost: a.lost}
+	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Lost: a.lost}
 	if a.end > 0 {
 		info.End = time.Unix(0, a.end)
 	}
@@ -214,7 +217,7 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	if state == Refused && a.state == Running {
 		state = Unknown
 	}
-	a.end, a.outcome = time.Now().UnixNano(), outcome
+	a.end, a.outcome, a.resultSize = time.Now().UnixNano(), outcome, int64(len(result))
 	a.move(state)
 	p := a.j.buf[:0]
 	if !a.recorded {

@@ -243,6 +243,7 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 			a.state, a.outcome = state, r.detail>>outcomeShift
 		}
 		a.end, a.result, a.hasResult = r.at, place{segment: s, at: at}, r.length > 0
+		a.resultSize = int64(r.length)
 		a.out.end, a.out.seq = max(a.out.end, r.inner), max(a.out.seq, r.seq)
 	case kindDropped:
 		delete(j.byID, a.in.ID)

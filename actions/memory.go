@@ -1,0 +1,145 @@
+package actions
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/channel"
+)
+
+// takeTime is how long an action waits for the memory that it needs before it begins.
+const takeTime = 30 * time.Second
+
+// Memory is how many bytes large bodies, files and answers have together, so that all actions
+// in flight fit into a sandbox: the work on them takes up to six times their bytes. Its
+// methods may be called concurrently. It differs from a semaphore.Weighted in that an action
+// that has some bytes goes before those that have none: they wait for its bytes.
+type Memory struct {
+	size    int64
+	growing sync.Mutex // held by the action that waits for more than its request has
+
+	mu      sync.Mutex
+	free    int64
+	waiting list.List // of *waiter, the next one first
+}
+
+// waiter is a caller that waits for bytes.
+type waiter struct {
+	n     int64
+	ready chan struct{} // closed once it has them
+}
+
+// NewMemory returns a Memory of so many bytes.
+func NewMemory(size int64) *Memory { return &Memory{size: size, free: size} }
+
+// Take waits until n bytes are free, or all where n is more, and returns how many it took,
+// for [Memory.Give]. It takes nothing for less than [api.LargeSize]. A caller that has some
+// already must not wait. The error is the cause of the end of ctx.
+func (m *Memory) Take(ctx context.Context, n int64) (taken int64, err error) {
+	if n < api.LargeSize {
+		return 0, nil
+	}
+	n = min(n, m.size)
+	if err := m.take(ctx, n, false); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// take waits for n bytes, before all that wait already if first is set.
+func (m *Memory) take(ctx context.Context, n int64, first bool) error {
+	m.mu.Lock()
+	w := &waiter{n, make(chan struct{})}
+	place := m.waiting.PushBack(w)
+	if first {
+		m.waiting.MoveToFront(place)
+	}
+	m.serve()
+	m.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if channel.Closed(w.ready) {
+		m.free += n
+	} else {
+		m.waiting.Remove(place)
+	}
+	m.serve()
+	return context.Cause(ctx)
+}
+
+// serve gives those that wait their bytes, as far as they go. The caller holds mu.
+func (m *Memory) serve() {
+	for next := m.waiting.Front(); next != nil; next = m.waiting.Front() {
+		w := next.Value.(*waiter) //nolint:forcetypeassert // it has no others
+		if w.n > m.free {
+			return
+		}
+		m.free -= w.n
+		m.waiting.Remove(next)
+		close(w.ready)
+	}
+}
+
+// Give gives back what was taken.
+func (m *Memory) Give(taken int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free += taken
+	m.serve()
+}
+
+// errMemory refuses an action for which there was no memory.
+var errMemory = api.TooMany("Other large requests and answers are in flight and leave no memory for this one; nothing was done, try again")
+
+// take takes n bytes of the memory for the action, until its last caller leaves: those that it
+// had before are part of them, and so are those of its request. The caller uses none of the
+// former while it waits. The error is an *api.Error.
+func (r *Run) take(ctx context.Context, n int64) error {
+	m := r.m.cfg.Memory
+	if n < api.LargeSize {
+		return nil
+	}
+	if n = min(n, m.size) - r.call.Held; n <= r.taken {
+		return nil
+	}
+	m.Give(r.taken)
+	r.taken = 0
+	if r.call.Held > 0 { // two that wait for what the other one's request has would wait in vain
+		if !m.growing.TryLock() {
+			return errMemory
+		}
+		defer m.growing.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	if m.take(ctx, n, r.call.Held > 0) != nil {
+		return errMemory
+	}
+	r.taken = n
+	return nil
+}
+
+// Sending gives most of the memory of an action that ended back: the rest is for its answer,
+// which is encoded and may be read slowly.
+func (r *Run) Sending() {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.keep(r.taken / 6)
+}
+
+// keep gives back what is beyond so many bytes, once the action has ended. The caller holds the
+// lock of the manager.
+func (r *Run) keep(most int64) {
+	if r.ended && r.taken > most {
+		r.m.cfg.Memory.Give(r.taken - most)
+		r.taken = most
+	}
+}
