@@ -63,6 +63,10 @@ type Config struct {
 	// Temps records the temporary files that edits make in StateDir; nil records
 	// nothing.
 	Temps *files.Ledger
+	// MaxFile bounds the files that are read and written whole, in bytes; 0 means 64 MiB.
+	MaxFile int64
+	// MaxUndo bounds the undo history where that is in memory, in bytes; 0 means 64 MiB.
+	MaxUndo int64
 	// Plugins are the parts that the launcher asked for, by their names in the
 	// reference. nil means all; a list without "jupyter" switches run_ipython off,
 	// and one with "agent_skills" imports these into each kernel.
@@ -109,6 +113,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.MaxFile == 0 {
+		cfg.MaxFile = edit.DefaultMaxReadSize
+	}
 	if cfg.SoftTimeout == 0 {
 		cfg.SoftTimeout = defaultSoftTimeout
 	}
@@ -122,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	cfg.Env = append(slices.DeleteFunc(slices.Clone(cfg.Env), ours), own, sessionsMark(own))
 	editor, err := edit.New(edit.Config{
-		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User,
+		Root: cfg.WorkingDir, StateDir: cfg.StateDir, Temps: cfg.Temps, User: cfg.User, MaxReadSize: cfg.MaxFile, MaxMemory: cfg.MaxUndo,
 		PutBack: func(path string, err error) {
 			if err != nil {
 				cfg.Logger.WarnContext(ctx, "a file that was being written when the server ended may be torn", slog.String("path", path), slog.Any("error", err))
@@ -226,14 +233,14 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 	case api.ExecAction:
 		return e.exec(ctx, a, req, w)
 	case api.ReadAction:
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.read(a, req), nil })
+		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.read(a, req) })
 	case api.WriteAction:
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.write(ctx, a, req), nil })
+		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.write(ctx, a, req) })
 	case api.EditAction:
 		if a.ImplSource == implDraft && e.cfg.DraftModel != nil { // it waits for the model most of the time
 			return e.edit(ctx, a, req), nil
 		}
-		return onFiles(ctx, e.files, func() (api.Observation, error) { return e.edit(ctx, a, req), nil })
+		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.edit(ctx, a, req) })
 	case api.GlobAction:
 		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) {
 			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.glob(ctx, a, req) })

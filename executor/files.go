@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -53,7 +54,13 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 	if err != nil {
 		return complaint(err)
 	}
-	return api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+	o := api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+	if n := api.AnswerSize(o); n > e.cfg.MaxFile {
+		return complaint(&edit.Error{Code: edit.CodeTooLarge, Message: fmt.Sprintf(
+			"The text of %s has so many control characters, quotes or backslashes that it takes %d bytes in an answer, and at most %d fit. Read a part of it by its lines, or download it.",
+			r.Path, 2*n, 2*e.cfg.MaxFile)})
+	}
+	return o
 }
 
 // viewed puts what the editor showed into words.

@@ -3,6 +3,8 @@ package executor
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -72,6 +74,39 @@ func onFiles[T any](ctx context.Context, f fileWork, work func() (T, error)) (re
 	case <-ctx.Done():
 		return result, context.Cause(ctx)
 	}
+}
+
+// onFile does file work with one file. Where that is so large that it may not fit into memory
+// beside others, it waits for its part first; where the answer is even larger, again.
+func (e *Executor) onFile(ctx context.Context, w api.Watch, path string, req api.Request, work func() api.Observation) (api.Observation, error) {
+	var size int64
+	o, err := onFiles(ctx, e.files, func() (api.Observation, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(e.workingDir(req.Session), path)
+		}
+		info, err := os.Stat(path)
+		if ctx.Err() != nil { // the file system did not answer in time
+			return nil, context.Cause(ctx)
+		}
+		if err == nil && info.Mode().IsRegular() && info.Size() >= api.LargeSize && info.Size() <= e.cfg.MaxFile { // beyond it is not loaded
+			size = info.Size()
+			return nil, nil
+		}
+		return work(), nil
+	})
+	for again := range 2 {
+		if o != nil || err != nil {
+			break
+		}
+		if err := w.Takes(size); err != nil {
+			return nil, err
+		}
+		o, err = onFiles(ctx, e.files, func() (api.Observation, error) { return work(), nil })
+		if _, reads := o.(api.ReadObservation); reads && again == 0 && api.AnswerSize(o) > size {
+			size, o = api.AnswerSize(o), nil
+		}
+	}
+	return o, err
 }
 
 // As does the file work of a server with the rights of the sandbox's user. The

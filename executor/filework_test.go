@@ -3,6 +3,10 @@ package executor_test
 import (
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -48,5 +52,53 @@ func TestFilePanic(t *testing.T) {
 			}()
 			_, _ = executor.OnFiles(t.Context(), work, func() (int, error) { panic("broken") })
 		}()
+	}
+}
+
+// A large file is read and written once there is memory for it: the size of the file, and for
+// the answer half of its JSON. Otherwise nothing is done.
+func TestFileMemory(t *testing.T) {
+	t.Parallel()
+	e, dir := start(t, executor.Config{MaxFile: 8 << 20})
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const line = "\x01\x01\x01\x01a\n" // 27 bytes of JSON
+	small, plain := write("small", "x"), write("plain", strings.Repeat("x", 2<<20))
+	control := write("control", strings.Repeat(line, 1<<18))
+	refused := api.TooMany("no memory")
+	for name, c := range map[string]struct {
+		action api.Action
+		want   []int64
+	}{
+		"small":   {api.ReadAction{Path: small, End: -1}, nil},
+		"plain":   {api.ReadAction{Path: "plain", End: -1}, []int64{2 << 20}},
+		"control": {api.ReadAction{Path: control, End: -1}, []int64{6 << 18, 27 << 17}},
+		"write":   {api.WriteAction{Path: plain, Content: "y", End: -1}, []int64{2 << 20}},
+	} {
+		var taken []int64
+		watch := api.Watch{Take: func(n int64) error {
+			if taken = append(taken, n); len(taken) == len(c.want) {
+				return refused
+			}
+			return nil
+		}}
+		if _, err := e.Watch(t.Context(), api.Request{Action: c.action}, watch); len(c.want) > 0 && !errors.Is(err, refused) {
+			t.Errorf("%s: got %v, want the refusal", name, err)
+		}
+		if !slices.Equal(taken, c.want) {
+			t.Errorf("%s: got %d, want %d", name, taken, c.want)
+		}
+	}
+	if data, err := os.ReadFile(plain); err != nil || len(data) != 2<<20 {
+		t.Errorf("got %d bytes, %v: it was written without memory", len(data), err)
+	}
+	o, err := e.Do(t.Context(), api.Request{Action: api.ReadAction{Path: write("much", strings.Repeat(line, 1<<20)), End: -1}})
+	if failed, ok := o.(api.ErrorObservation); err != nil || !ok || failed.Code != "file_too_large" {
+		t.Errorf("got %.200v, %v: want a refusal of an answer that is too large", o, err)
 	}
 }

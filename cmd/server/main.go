@@ -148,7 +148,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		Marks:      marks,
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
-		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot,
+		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot, MaxFile: portion(8), MaxUndo: portion(16),
 	})
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	cfg := server.Config{
 		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir,
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
-		MaxBody:    maxBody(),
+		MaxBody:    portion(10),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
 		StageFile: func(ctx context.Context, path string) (server.Incoming, error) {
 			in, err := exec.StageFile(ctx, path)
@@ -276,10 +276,10 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	return errors.Join(failed, err)
 }
 
-// maxBody is 0, the default, or less in a small sandbox: the work on a body takes up to six
-// times its memory.
-func maxBody() int64 {
-	if most := server.SandboxMemory() / 10; most < 64<<20 {
+// portion is 0, for a default of 64 MiB, or in a small sandbox that part of its memory: the work
+// on a body takes up to six times its memory, and on a file up to five times.
+func portion(part uint64) int64 {
+	if most := server.SandboxMemory() / part; most < 64<<20 {
 		return int64(most)
 	}
 	return 0
