@@ -155,3 +155,30 @@ func TestLargeAnswersWait(t *testing.T) {
 		})
 	}
 }
+
+// A download of many files waits for the memory of its list.
+func TestLargeDownloadsWait(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	huge(t, dir, 6000, 10)
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(server.Config{MaxBody: 2 << 20, Executor: &fake{}})
+		download := get("/download_files?path=" + dir)
+		may, first, second := make(chan struct{}), make(chan int, 1), make(chan int, 1)
+		go func() {
+			w := slowReader{httptest.NewRecorder(), may}
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, download.path, http.NoBody))
+			first <- w.Code
+		}()
+		synctest.Wait()
+		go func() { second <- download.send(s).Code }()
+		synctest.Wait()
+		if len(second) > 0 {
+			t.Error("it is answered while another one is sent")
+		}
+		close(may)
+		if a, b := <-first, <-second; a != http.StatusOK || b != http.StatusOK {
+			t.Errorf("got %d and %d, want 200", a, b)
+		}
+	})
+}

@@ -31,6 +31,12 @@ func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
 		return fileError(err, name, http.StatusNotFound)
 	}
 	defer f.Close()
+	taken, err := s.shares.Take(r.Context(), p.listSize())
+	if err != nil {
+		return err
+	}
+	defer s.shares.Give(taken)
+	p.members, p.named = 0, 0
 	h := w.Header()
 	h.Set("Content-Type", "application/zip")
 	h.Set("Content-Disposition", disposition(name))
@@ -99,8 +105,7 @@ func (p *packer) check(ctx context.Context, name string) (f *os.File, info fs.Fi
 		if err := kind(); err != nil || !info.IsDir() {
 			return err
 		}
-		var counted packer
-		if err := counted.count(ctx, f, "", 1); err != nil {
+		if err := p.count(ctx, f, "", 1); err != nil {
 			return err
 		}
 		_, err = f.Seek(0, io.SeekStart)
@@ -111,6 +116,10 @@ func (p *packer) check(ctx context.Context, name string) (f *os.File, info fs.Fi
 	}
 	return f, info, err
 }
+
+// listSize returns the size of the list of the members, as large bodies count: the library has
+// six times as much of each, and twice while it writes the list.
+func (p *packer) listSize() int64 { return int64(p.members*200 + p.named) }
 
 // count fails where the files below a directory are beyond the bounds.
 func (p *packer) count(ctx context.Context, dir *os.File, prefix string, depth int) error {
