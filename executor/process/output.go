@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/tail"
@@ -101,7 +102,7 @@ func (p *Process) take(stream Stream, data []byte) {
 	chunk := Chunk{Stream: stream, Offset: p.kept[stream].total, Data: data}
 	p.kept[stream].add(data)
 	p.kept[both].add(data)
-	p.lastOutput.Store(time.Now().UnixNano())
+	p.lastOutput.Store(int64(proc.Uptime()))
 	if p.output != nil {
 		p.output(chunk)
 	}
@@ -111,7 +112,7 @@ func (p *Process) take(stream Stream, data []byte) {
 func (p *Process) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lastOutput.Store(time.Now().UnixNano())
+	p.lastOutput.Store(int64(proc.Uptime()))
 	if !p.left && p.output != nil {
 		p.output(Chunk{PID: p.PID()})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/proc"
 	"github.com/actiond/actiond/executor/internal/terminal"
 	"github.com/actiond/actiond/internal/channel"
 )
@@ -49,8 +50,8 @@ func (p *Process) Place() (at Place, running bool) {
 			at.Stdin = fmt.Sprintf("pipe:[%d]", stat.Ino)
 		}
 	}
-	at.LastOutput = time.Unix(0, p.lastOutput.Load())
-	if p.mu.TryLock() { // otherwise a listener that is slow has it
+	at.LastOutput = time.Now().Add(time.Duration(p.lastOutput.Load()) - proc.Uptime()) // by a clock that is not set
+	if p.mu.TryLock() {                                                                // otherwise a listener that is slow has it
 		at.Line = p.lastLine()
 		p.mu.Unlock()
 	}

@@ -63,7 +63,7 @@ type Process struct {
 	running    sync.WaitGroup // all goroutines but the one that waits
 	sources    []*source
 	input      *input        // nil where it has none
-	lastOutput atomic.Int64  // when that came, in nanoseconds of Unix time
+	lastOutput atomic.Int64  // when that came, as [proc.Uptime] returns it
 	terminal   string        // the path of its terminal, "" where it has none
 	killAt     time.Duration // when its time is over, as [proc.Uptime] returns it; 0 for never
 

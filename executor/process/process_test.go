@@ -712,3 +712,13 @@ func TestClosedTerminal(t *testing.T) {
 		t.Errorf("got exit code %d, signal %q, %q", r.ExitCode, r.Signal, all(t, r.Stdout))
 	}
 }
+
+// The time of the last output is by a clock that nobody sets.
+func TestLastOutputIsMonotonic(t *testing.T) {
+	t.Parallel()
+	p := start(t, engine(t), process.Command{Argv: sh("sleep 60")})
+	at, running := p.Place()
+	if !running || !strings.Contains(at.LastOutput.String(), " m=") {
+		t.Errorf("got %v, running %v: want a time with a reading of the monotonic clock", at.LastOutput, running)
+	}
+}
