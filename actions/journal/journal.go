@@ -24,8 +24,8 @@ type Config struct {
 	Sync bool
 	// NoText keeps texts, output and results in memory only.
 	NoText bool
-	// MaxBytes bounds the journal; 0 means 256 MiB, and 32 MiB in memory. The records of
-	// running actions are kept even beyond it.
+	// MaxBytes bounds what is kept in all; 0 means 256 MiB, and 32 MiB where texts are in memory. What
+	// runs is kept even beyond it.
 	MaxBytes int64
 	// MaxActions bounds the actions that are kept; 0 means 10,000.
 	MaxActions int
@@ -139,7 +139,7 @@ func Open(cfg Config) (*Journal, error) {
 // journal is not used before load, the second half, has read the files and returned nil.
 func Begin(cfg Config) (j *Journal, load func() error, err error) {
 	inMemory := cfg.Dir == ""
-	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, map[bool]int64{false: 256 << 20, true: 32 << 20}[inMemory])
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, map[bool]int64{false: 256 << 20, true: 32 << 20}[inMemory || cfg.NoText])
 	cfg.MaxActions = cmp.Or(cfg.MaxActions, 10_000)
 	cfg.MaxAge = cmp.Or(cfg.MaxAge, 7*24*time.Hour)
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, 16<<20)

@@ -609,6 +609,21 @@ func TestNoText(t *testing.T) {
 	}
 }
 
+// Texts in memory have the bound of a journal in memory.
+func TestNoTextBound(t *testing.T) {
+	t.Parallel()
+	j := open(t, journal.Config{Dir: t.TempDir(), NoText: true})
+	result := make([]byte, 8<<20)
+	for i := range 6 {
+		a := reserve(t, j, fmt.Sprint(i))
+		a.Begin()
+		a.End(journal.Done, result)
+	}
+	if got := j.Stats().Bytes; got > 32<<20 {
+		t.Errorf("%d bytes are kept", got)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
 	j := open(f, journal.Config{Dir: dir})

@@ -20,7 +20,7 @@ import (
 // journal is in memory, and /readyz says so. The marks, which lie beside it, are nil then.
 func beginJournal(opts *options, env func(string) string, logger *slog.Logger) (opened func() (*journal.Journal, error), marks *mark.Ledger, err error) {
 	cfg := opts.journal
-	if cfg.Dir = journalDir(opts, env); cfg.Dir == "" {
+	if cfg.Dir = journalDir(opts, env); cfg.Dir == "" || cfg.NoText {
 		cfg.MaxBytes = 0
 	}
 	inMemory := func(err error) (*journal.Journal, error) {
