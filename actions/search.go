@@ -12,8 +12,8 @@ import (
 const (
 	// MaxContext bounds the lines around a match.
 	MaxContext = 50
-	// maxLine bounds a line that is matched whole, in bytes: a longer one is matched in parts.
-	maxLine = 32 << 10
+	// MaxLine bounds a line that is matched whole, in bytes: a longer one is matched in parts.
+	MaxLine = 32 << 10
 	// searchTime bounds one search.
 	searchTime = time.Minute
 )
@@ -56,13 +56,13 @@ func (s *search) run(o Output) {
 			s.begin, s.before, s.after = at, nil, 0
 		}
 		for len(data) > 0 && s.err == nil {
-			n := min(bytes.IndexByte(data, '\n')+1, maxLine-len(s.line))
+			n := min(bytes.IndexByte(data, '\n')+1, MaxLine-len(s.line))
 			if n <= 0 {
-				n = min(len(data), maxLine-len(s.line))
+				n = min(len(data), MaxLine-len(s.line))
 			}
 			s.line = append(s.line, data[:n]...)
 			data = data[n:]
-			if s.line[len(s.line)-1] == '\n' || len(s.line) == maxLine {
+			if s.line[len(s.line)-1] == '\n' || len(s.line) == MaxLine {
 				s.endLine()
 			}
 		}

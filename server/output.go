@@ -59,6 +59,11 @@ func (s *Server) actionOutput(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if re != nil {
+		taken, err := s.shares.Take(r.Context(), int64(around)*actions.MaxLine) //nolint:gosec // at most MaxContext
+		if err != nil {
+			return err
+		}
+		defer s.shares.Give(taken)
 		h.Set(api.OutputOffsetHeader, strconv.FormatInt(out.From, 10))
 		out.Search(w, re, int(around), int64(limit)) //nolint:gosec // at most MaxContext and MaxInt64
 		return nil
