@@ -233,14 +233,18 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 	case api.ExecAction:
 		return e.exec(ctx, a, req, w)
 	case api.ReadAction:
-		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.read(a, req) })
+		return e.withFiles(ctx, w, []string{a.Path}, req, func() api.Observation { return e.read(a, req) })
 	case api.WriteAction:
-		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.write(ctx, a, req) })
+		return e.withFiles(ctx, w, []string{a.Path}, req, func() api.Observation { return e.write(ctx, a, req) })
 	case api.EditAction:
 		if a.ImplSource == implDraft && e.cfg.DraftModel != nil { // it waits for the model most of the time
 			return e.edit(ctx, a, req), nil
 		}
-		return e.onFile(ctx, w, a.Path, req, func() api.Observation { return e.edit(ctx, a, req) })
+		paths := []string{a.Path}
+		if a.Patch != nil {
+			paths = edit.PatchedFiles(*a.Patch)
+		}
+		return e.withFiles(ctx, w, paths, req, func() api.Observation { return e.edit(ctx, a, req) })
 	case api.GlobAction:
 		return cancellable(ctx, w, func(ctx context.Context) (api.Observation, error) {
 			return onFiles(ctx, e.files, func() (api.Observation, error) { return e.glob(ctx, a, req) })

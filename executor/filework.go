@@ -76,20 +76,24 @@ func onFiles[T any](ctx context.Context, f fileWork, work func() (T, error)) (re
 	}
 }
 
-// onFile does file work with one file. Where that is so large that it may not fit into memory
+// withFiles does work with files. Where these are so large that they may not fit into memory
 // beside others, it waits for its part first; where the answer is even larger, again.
-func (e *Executor) onFile(ctx context.Context, w api.Watch, path string, req api.Request, work func() api.Observation) (api.Observation, error) {
+func (e *Executor) withFiles(ctx context.Context, w api.Watch, paths []string, req api.Request, work func() api.Observation) (api.Observation, error) {
 	var size int64
 	o, err := onFiles(ctx, e.files, func() (api.Observation, error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(e.workingDir(req.Session), path)
+		for _, path := range paths {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(e.workingDir(req.Session), path)
+			}
+			info, err := os.Stat(path)
+			if ctx.Err() != nil { // the file system did not answer in time
+				return nil, context.Cause(ctx)
+			}
+			if err == nil && info.Mode().IsRegular() && info.Size() <= e.cfg.MaxFile { // beyond it is not loaded
+				size += info.Size()
+			}
 		}
-		info, err := os.Stat(path)
-		if ctx.Err() != nil { // the file system did not answer in time
-			return nil, context.Cause(ctx)
-		}
-		if err == nil && info.Mode().IsRegular() && info.Size() >= api.LargeSize && info.Size() <= e.cfg.MaxFile { // beyond it is not loaded
-			size = info.Size()
+		if size >= api.LargeSize {
 			return nil, nil
 		}
 		return work(), nil

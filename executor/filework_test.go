@@ -78,7 +78,9 @@ func TestFileMemory(t *testing.T) {
 		"small":   {api.ReadAction{Path: small, End: -1}, nil},
 		"plain":   {api.ReadAction{Path: "plain", End: -1}, []int64{2 << 20}},
 		"control": {api.ReadAction{Path: control, End: -1}, []int64{6 << 18, 27 << 17}},
-		"write":   {api.WriteAction{Path: plain, Content: "y", End: -1}, []int64{2 << 20}},
+		"patch": {api.EditAction{Command: "apply_patch", ImplSource: "oh_aci", Patch: new(
+			"*** Begin Patch\n*** Delete File: " + plain + "\n*** Update File: small\n@@\n-x\n+y\n*** End Patch\n")}, []int64{2<<20 + 1}},
+		"write": {api.WriteAction{Path: plain, Content: "y", End: -1}, []int64{2 << 20}},
 	} {
 		var taken []int64
 		watch := api.Watch{Take: func(n int64) error {

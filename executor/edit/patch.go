@@ -78,6 +78,21 @@ func parsePatch(text string) ([]patchFile, error) {
 	return files, nil
 }
 
+// PatchedFiles returns the paths of the existing files in a patch, as it names them and as far as
+// it may have them.
+func PatchedFiles(patch string) (paths []string) {
+	for line := range strings.Lines(patch) {
+		path, ok := strings.CutPrefix(line, updateFile)
+		if !ok {
+			path, ok = strings.CutPrefix(line, deleteFile)
+		}
+		if ok && len(paths) < maxPatchFiles {
+			paths = append(paths, strings.TrimSpace(path))
+		}
+	}
+	return paths
+}
+
 // line returns the next line. The last one is always endPatch.
 func (r *patchReader) line() string { return r.lines[r.at] }
 
