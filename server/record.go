@@ -197,7 +197,7 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int,
 		h.Set("Content-Type", httpserver.JSON)
 		h.Set("Content-Length", strconv.Itoa(len(head)+len(body)+len(tail)))
 		w.WriteHeader(status)
-		_ = writeParts(w, head, body, tail) // an error says that the client has left
+		_ = httpserver.WriteParts(w, head, body, tail) // an error says that the client has left
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // The forms of a streamed answer.
@@ -145,7 +145,7 @@ func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 		}
 		line, end = append([][]byte{[]byte(head)}, line...), "\n\n"
 	}
-	err := writeParts(e.w, append(line, []byte(end))...)
+	err := httpserver.WriteParts(e.w, append(line, []byte(end))...)
 	e.last = time.Now()
 	if err == nil {
 		err = e.flush()
@@ -155,17 +155,6 @@ func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 		e.giveUp(errReaderGone)
 	}
 	return e.err
-}
-
-// writeParts writes parts one after the other: a copy of them together would take the memory of
-// a large one twice.
-func writeParts(w io.Writer, parts ...[]byte) error {
-	for _, part := range parts {
-		if _, err := w.Write(part); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // flush sends what was written.

@@ -203,13 +203,23 @@ type taken struct {
 	stall atomic.Int64 // is added to StallTime
 }
 
+// portion is how much is written with one deadline: all of a large response would have one of
+// many minutes, for which a client that reads nothing would hold its memory.
+const portion = 256 << 10
+
 // Write fails if the other side does not read p in time.
-func (c *taken) Write(p []byte) (int, error) {
-	limit := StallTime + time.Duration(c.stall.Load()) + allowance(int64(len(p)))
-	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
-		return 0, err
+func (c *taken) Write(p []byte) (n int, err error) {
+	for rest := p; ; rest = p[n:] {
+		rest = rest[:min(len(rest), portion)]
+		limit := StallTime + time.Duration(c.stall.Load()) + allowance(int64(len(rest)))
+		if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+			return n, err
+		}
+		written, err := c.Conn.Write(rest)
+		if n += written; err != nil || n == len(p) {
+			return n, err
+		}
 	}
-	return c.Conn.Write(p)
 }
 
 // boundConn is a connection of a listener.

@@ -1,6 +1,7 @@
 package httpserver_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/actiond/actiond/internal/httpserver"
@@ -46,4 +48,29 @@ func TestReadAfterDeadline(t *testing.T) {
 	if _, err := io.CopyBuffer(struct{ io.Writer }{&got}, struct{ io.Reader }{conn}, part); !errors.Is(err, os.ErrDeadlineExceeded) || got.String() != sent {
 		t.Errorf("got %q, %v", got.String(), err)
 	}
+}
+
+// A write ends soon where nothing of it is read, however long it is, and one that is read in time is
+// whole.
+func TestLongWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		body := bytes.Repeat([]byte("0123456789"), 2<<20)
+		ours, theirs := net.Pipe()
+		conn := httpserver.DeadlineConn(ours)
+		begun := time.Now()
+		if n, err := conn.Write(body); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) > time.Minute {
+			t.Errorf("got %d, %v after %v", n, err, time.Since(begun))
+		}
+		go func() {
+			n, err := conn.Write(body)
+			if n != len(body) || err != nil {
+				t.Errorf("got %d, %v", n, err)
+			}
+			_ = conn.Close()
+		}()
+		if got, err := io.ReadAll(theirs); err != nil || !bytes.Equal(got, body) {
+			t.Errorf("got %d bytes, %v", len(got), err)
+		}
+	})
 }

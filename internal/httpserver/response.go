@@ -34,6 +34,17 @@ func WriteBody(w http.ResponseWriter, status int, contentType string, body []byt
 	_, _ = w.Write(body)
 }
 
+// WriteParts writes parts one after the other: a copy of them together would take the memory of
+// a large one twice.
+func WriteParts(w io.Writer, parts ...[]byte) error {
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // WriteJSON sends a value that encode turns into JSON. If the value cannot be encoded,
 // WriteJSON returns the error and sends nothing.
 func WriteJSON(w http.ResponseWriter, status int, v any, encode func(any) ([]byte, error)) error {
