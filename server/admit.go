@@ -32,7 +32,7 @@ func (s *Server) enterWhole(r *http.Request, read func(begun time.Time) (*call, 
 // release gives it back, once.
 func (s *Server) large(r *http.Request) (body *wholeBody, release func()) {
 	body = &wholeBody{ReadCloser: r.Body, ctx: r.Context(), s: s, size: r.ContentLength}
-	return body, func() { s.shares.Give(body.held) }
+	return body, sync.OnceFunc(func() { s.shares.Give(body.held) })
 }
 
 // wholeBody is the body of a request that is read whole.

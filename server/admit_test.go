@@ -2,11 +2,13 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
@@ -179,6 +181,44 @@ func TestLargeDownloadsWait(t *testing.T) {
 		close(may)
 		if a, b := <-first, <-second; a != http.StatusOK || b != http.StatusOK {
 			t.Errorf("got %d and %d, want 200", a, b)
+		}
+	})
+}
+
+// The calls of a batch do not wait for the memory that the others have until all are answered.
+func TestBatchMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(server.Config{MaxBody: 2 << 20, Executor: &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+			return api.ReadObservation{Content: strings.Repeat("x", 4<<20)}, nil
+		}}})
+		call := `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_file","arguments":{"file_path":"/f"},"_meta":{"actiond/id":"%d"}}}`
+		batch := post("/mcp?dialect=gemini", "["+fmt.Sprintf(call, 1, 1)+","+fmt.Sprintf(call, 2, 2)+"]")
+		batch.header = map[string]string{"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-03-26"}
+		begun := time.Now()
+		for range 2 {
+			w := batch.send(s)
+			if w.Code != http.StatusOK || w.Body.Len() < 8<<20 || time.Since(begun) > time.Second {
+				t.Errorf("got %d, %d bytes after %v: %.200s", w.Code, w.Body.Len(), time.Since(begun), w.Body)
+			}
+		}
+	})
+}
+
+// A tool call that is repeated with a large body does not wait for the memory of its own body.
+func TestRepeatedCallMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := server.New(server.Config{MaxBody: 3 << 20, Executor: &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+			return api.ReadObservation{Content: strings.Repeat("x", 2<<20)}, nil
+		}}})
+		q := post("/mcp?dialect=gemini", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"file_path":"/f"},"_meta":{"actiond/id":"1"}}}`+
+			strings.Repeat(" ", 2<<20))
+		q.header = map[string]string{"Accept": "application/json, text/event-stream"}
+		for range 2 {
+			if w := q.send(s); w.Code != http.StatusOK || w.Body.Len() < 2<<20 {
+				t.Errorf("got %d, %d bytes: %.200s", w.Code, w.Body.Len(), w.Body)
+			}
 		}
 	})
 }

@@ -30,16 +30,33 @@ type offered struct {
 	dialect, session string
 	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
 	held             int64                  // bytes of Server.shares
+	giveBack         func()                 // gives these back
 
-	mu   sync.Mutex
-	sent []func() // called once the answer is written: until then the library copies what it is made of
+	mu    sync.Mutex
+	sent  []func() // called once the answer is written: until then the library copies what it is made of
+	batch bool     // there are more calls, for whose memory the others must not wait until then
 }
 
-// whenSent has a function called once the answer is written.
+// whenSent has a function called once the answer is written, or at once in a batch.
 func (o *offered) whenSent(do func()) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sent = append(o.sent, do)
+	if !o.batch {
+		o.sent = append(o.sent, do)
+		do = func() {}
+	}
+	o.mu.Unlock()
+	do()
+}
+
+// release calls what whenSent was given.
+func (o *offered) release(batch bool) {
+	o.mu.Lock()
+	sent := o.sent
+	o.sent, o.batch = nil, batch
+	o.mu.Unlock()
+	for _, do := range sent {
+		do()
+	}
 }
 
 // offeredKey finds an offered in a context.
@@ -73,12 +90,8 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o.held = large.held
-	defer func() {
-		for _, do := range o.sent {
-			do()
-		}
-	}()
+	o.held, o.giveBack = large.held, release
+	defer o.release(false)
 	handler := s.mcpTools().one
 	if bytes.Contains(body, []byte(`"progressToken"`)) {
 		handler = s.mcpTools().events
@@ -189,7 +202,10 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, c.ID, err
 	}
-	o.whenSent(end)
+	defer o.whenSent(end)
+	if arrival != actions.First {
+		o.giveBack() // the answer waits for its own part
+	}
 	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
@@ -213,8 +229,11 @@ func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolP
 	s.last.Store(int64(begun.Sub(s.started)))
 	if place := o.leave.Swap(nil); place != nil {
 		leave = *place
-	} else if leave, err = s.enter(); err != nil { // of a batch
-		return nil, nil, err
+	} else { // of a batch
+		o.release(true)
+		if leave, err = s.enter(); err != nil {
+			return nil, nil, err
+		}
 	}
 	if c, err = s.readMCPCall(o, params); err != nil {
 		leave()
