@@ -169,7 +169,7 @@ func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
 	if err != nil {
 		return fmt.Errorf("looking for programs in the sandbox: %w", err)
 	}
-	found := strings.Split(output.Content(o), "\n")
+	found := strings.Split(api.Content(o), "\n")
 	d.dir = found[0]
 	for _, name := range []string{"python3", "go"} {
 		if !slices.Contains(found, name) {
@@ -267,7 +267,7 @@ func (d *demo) play(ctx context.Context, number int, s step) error {
 		return err
 	}
 	if err == nil {
-		text, diff := output.Content(o), ""
+		text, diff := api.Content(o), ""
 		if edit, ok := o.(api.EditObservation); ok {
 			diff = edit.Diff
 		}

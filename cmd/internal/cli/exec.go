@@ -290,7 +290,7 @@ func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o a
 	case err != nil:
 		return err
 	case !ended:
-		return fmt.Errorf("the command was not run: %s", output.Clean(output.Content(o)))
+		return fmt.Errorf("the command was not run: %s", output.Clean(api.Content(o)))
 	case isProgram && channel.Closed(s.late) && program.EndedBy != nil && *program.EndedBy == byCancel:
 		return &command.ExitError{Code: command.ExitTimeout, Why: why}
 	case isProgram:

@@ -100,7 +100,7 @@ func helper(ctx context.Context, c *client.Client, words ...string) error {
 		return err
 	}
 	if ended, ok := o.(api.ExecObservation); !ok || ended.ExitCode == nil || *ended.ExitCode != 0 {
-		return errors.New(output.Clean(output.Content(o)))
+		return errors.New(output.Clean(api.Content(o)))
 	}
 	return nil
 }

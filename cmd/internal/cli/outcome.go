@@ -22,7 +22,7 @@ func actionEnd(o api.Observation) error {
 	case api.RunObservation:
 		ended = runEnd(o)
 	default:
-		ended = fmt.Errorf("the action failed: %s", output.Clean(output.Content(o)))
+		ended = fmt.Errorf("the action failed: %s", output.Clean(api.Content(o)))
 	}
 	switch own, _ := errors.AsType[*command.ExitError](ended); {
 	case outcome == api.OutcomeSucceeded:

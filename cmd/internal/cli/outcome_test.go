@@ -54,3 +54,17 @@ func TestActionEnd(t *testing.T) {
 		}
 	}
 }
+
+// A failure names its reason, whatever the kind of the action.
+func TestActionEndReason(t *testing.T) {
+	t.Parallel()
+	for _, o := range []api.Observation{
+		api.IPythonObservation{Content: "NameError", Failure: api.CodeFailed},
+		api.BrowseObservation{Content: "refused", Error: true},
+		api.ErrorObservation{Content: "refused", Outcome: api.OutcomeNotStarted},
+	} {
+		if got := actionEnd(o); got == nil || got.Error() != "the action failed: "+api.Content(o) {
+			t.Errorf("%s: got %v", o.Kind(), got)
+		}
+	}
+}

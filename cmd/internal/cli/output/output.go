@@ -11,8 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"github.com/actiond/actiond/api"
 )
 
 // Format is the value of an --output flag: one of a few words.
@@ -188,20 +186,4 @@ func Shorten(lines []string, most int) (head []string, left int, tail []string) 
 	ends := most / 3
 	starts := most - ends - 1 // one line says what is missing
 	return lines[:starts], len(lines) - starts - ends, lines[len(lines)-ends:]
-}
-
-// Content is the text of an observation.
-func Content(o api.Observation) string {
-	switch o := o.(type) {
-	case api.RunObservation:
-		return o.Content
-	case api.ReadObservation:
-		return o.Content
-	case api.EditObservation:
-		return o.Content
-	case api.ErrorObservation:
-		return o.Content
-	default:
-		return ""
-	}
 }
