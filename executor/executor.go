@@ -242,7 +242,7 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 		}
 		paths := []string{a.Path}
 		if a.Patch != nil {
-			paths = edit.PatchedFiles(*a.Patch)
+			paths = append(paths, edit.PatchedFiles(*a.Patch)...)
 		}
 		return e.withFiles(ctx, w, paths, req, func() api.Observation { return e.edit(ctx, a, req) })
 	case api.GlobAction:
