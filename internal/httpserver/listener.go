@@ -209,10 +209,15 @@ const portion = 256 << 10
 
 // Write fails if the other side does not read p in time.
 func (c *taken) Write(p []byte) (n int, err error) {
+	limit := func(n int) time.Duration { return StallTime + time.Duration(c.stall.Load()) + allowance(int64(n)) }
+	latest := time.Now().Add(limit(len(p)))
 	for rest := p; ; rest = p[n:] {
 		rest = rest[:min(len(rest), portion)]
-		limit := StallTime + time.Duration(c.stall.Load()) + allowance(int64(len(rest)))
-		if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		deadline := time.Now().Add(limit(len(rest)))
+		if latest.Before(deadline) {
+			deadline = latest
+		}
+		if err := c.SetWriteDeadline(deadline); err != nil {
 			return n, err
 		}
 		written, err := c.Conn.Write(rest)
