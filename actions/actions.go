@@ -221,7 +221,7 @@ func (r *Run) guarded(ctx context.Context) (answer Answer, err error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	_ = r.take(ctx, api.AnswerSize(o)) // what was done is recorded in any case
+	r.takeFree(api.AnswerSize(o))
 	answer.Form = r.call.Form
 	answer.Outcome, _ = api.OutcomeOf(o)
 	answer.Body, err = r.call.Encode(o)

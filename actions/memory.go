@@ -13,8 +13,8 @@ import (
 // takeTime is how long an action waits for the memory that it needs before it begins.
 const takeTime = 30 * time.Second
 
-// Memory is how many bytes large bodies, files and answers have together, so that all actions
-// in flight fit into a sandbox: the work on them takes up to six times their bytes. Its
+// Memory bounds the bytes that large bodies, files and answers hold together, so that all
+// actions in flight fit into a sandbox: the work on them takes up to six times their bytes. Its
 // methods may be called concurrently. It differs from a semaphore.Weighted in that an action
 // that has some bytes goes before those that have none: they wait for its bytes.
 type Memory struct {
@@ -53,9 +53,9 @@ func (m *Memory) Take(ctx context.Context, n int64) (taken int64, err error) {
 func (m *Memory) take(ctx context.Context, n int64, first bool) error {
 	m.mu.Lock()
 	w := &waiter{n, make(chan struct{})}
-	place := m.waiting.PushBack(w)
+	element := m.waiting.PushBack(w)
 	if first {
-		m.waiting.MoveToFront(place)
+		m.waiting.MoveToFront(element)
 	}
 	m.serve()
 	m.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *Memory) take(ctx context.Context, n int64, first bool) error {
 	if channel.Closed(w.ready) {
 		m.free += n
 	} else {
-		m.waiting.Remove(place)
+		m.waiting.Remove(element)
 	}
 	m.serve()
 	return context.Cause(ctx)
@@ -97,7 +97,7 @@ func (m *Memory) Give(taken int64) {
 }
 
 // errMemory refuses an action for which there was no memory.
-var errMemory = api.TooMany("Other large requests and answers are in flight and leave no memory for this one; nothing was done, try again")
+var errMemory = api.TooMany("Other large requests and answers leave no memory for this one; nothing was done, try again")
 
 // take takes n bytes of the memory for the action, until its last caller leaves: those that it
 // had before are part of them, and so are those of its request. The caller uses none of the
@@ -127,13 +127,32 @@ func (r *Run) take(ctx context.Context, n int64) error {
 	return nil
 }
 
+// takeFree takes n bytes of the memory for the answer of the action, as far as they are free: it
+// has its result, which is recorded in any case.
+func (r *Run) takeFree(n int64) {
+	m := r.m.cfg.Memory
+	if n < api.LargeSize {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	more := min(max(n-r.taken, 0), m.free)
+	m.free -= more
+	r.taken += more
+}
+
 // Sending gives most of the memory of an action that ended back: the rest is for its answer,
 // which is encoded and may be read slowly.
 func (r *Run) Sending() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	r.keep(r.taken / 6)
+	if r.ended {
+		r.keep(int64(len(r.answer.Body)) / EncodedPart)
+	}
 }
+
+// EncodedPart divides the bytes of an encoded answer that is sent: the work on it is done.
+const EncodedPart = 6
 
 // keep gives back what is beyond so many bytes, once the action has ended. The caller holds the
 // lock of the manager.

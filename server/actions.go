@@ -89,6 +89,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, c *call, leave 
 		if again, err := s.answer(w, r, c, run, arrival, leave); !again {
 			return err
 		}
+		c.Held = 0 // its body gave its memory back
 		if leave, err = s.enter(); err != nil {
 			return err
 		}
@@ -174,12 +175,14 @@ func (s *Server) answerIn(ctx context.Context, run *actions.Run, want form) (bod
 	if err != nil {
 		return nil, nil, err
 	}
-	written = func() { s.shares.Give(taken) }
 	answer, err := run.Answer(ctx)
 	if body, err = inForm(run, answer, err, want); err != nil {
-		written()
+		s.shares.Give(taken)
+		return nil, nil, err
 	}
-	return body, written, err
+	kept := min(taken, int64(len(body))/actions.EncodedPart)
+	s.shares.Give(taken - kept)
+	return body, func() { s.shares.Give(kept) }, nil
 }
 
 // inForm returns the answer of a run in a form.

@@ -29,8 +29,7 @@ type offered struct {
 	request          *http.Request
 	dialect, session string
 	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
-	held             int64                  // bytes of Server.shares
-	giveBack         func()                 // gives these back
+	held             int64                  // bytes of Server.shares, which leave gives back too
 
 	mu    sync.Mutex
 	sent  []func() // called once the answer is written: until then the library copies what it is made of
@@ -71,7 +70,10 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	query := r.URL.Query()
 	o := &offered{request: r, dialect: query.Get("dialect"), session: query.Get("session")}
-	o.leave.Store(&leave)
+	large, release := s.large(r)
+	r.Body = large
+	leaveWhole := func() { leave(); release() }
+	o.leave.Store(&leaveWhole)
 	defer func() {
 		if leave := o.leave.Swap(nil); leave != nil {
 			(*leave)()
@@ -83,14 +85,11 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	if err := api.CheckSession(o.session); err != nil {
 		return err
 	}
-	large, release := s.large(r)
-	defer release()
-	r.Body = large
 	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
 		return err
 	}
-	o.held, o.giveBack = large.held, release
+	o.held = large.held
 	defer o.release(false)
 	handler := s.mcpTools().one
 	if bytes.Contains(body, []byte(`"progressToken"`)) {
@@ -203,9 +202,6 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 		return answer, c.ID, err
 	}
 	defer o.whenSent(end)
-	if arrival != actions.First {
-		o.giveBack() // the answer waits for its own part
-	}
 	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
 		defer s.notifyProgress(ctx, req.Session, token, run)()
 	}
@@ -227,8 +223,9 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolParamsRaw) (c *call, leave func(), err error) {
 	begun := time.Now()
 	s.last.Store(int64(begun.Sub(s.started)))
+	held := int64(0)
 	if place := o.leave.Swap(nil); place != nil {
-		leave = *place
+		leave, held = *place, o.held
 	} else { // of a batch
 		o.release(true)
 		if leave, err = s.enter(); err != nil {
@@ -238,8 +235,10 @@ func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolP
 	if c, err = s.readMCPCall(o, params); err != nil {
 		leave()
 		s.metrics.action(ctx, unread, err, time.Since(begun))
+		return nil, nil, err
 	}
-	return c, leave, err
+	c.Held = held
+	return c, leave, nil
 }
 
 // readMCPCall understands a call, whose id may be in its _meta or in a header.
@@ -250,7 +249,6 @@ func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, 
 		return nil, api.BadRequest(err.Error())
 	}
 	c := s.toolCall(sent)
-	c.Held = o.held
 	if value, ok := params.Meta[api.MCPIdentity]; ok {
 		key, _ := value.(string)
 		if err := api.CheckKey(key); err != nil {

@@ -146,8 +146,12 @@ func (s *Server) cancelAction(w http.ResponseWriter, r *http.Request) error {
 // "" where it left none, or its answer is not kept.
 func stillRunningHint(run *actions.Run) string {
 	info := run.Info()
+	commands := []string{api.RunAction{}.Kind(), api.ExecAction{}.Kind()}
+	if info.State != journal.Done || !slices.Contains(commands, info.Kind) {
+		return "" // others may have a large answer
+	}
 	answer, err := run.Recorded()
-	if err != nil || info.State != journal.Done {
+	if err != nil {
 		return ""
 	}
 	o, err := api.DecodeObservation(answer.Body)
