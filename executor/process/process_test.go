@@ -713,7 +713,7 @@ func TestClosedTerminal(t *testing.T) {
 	}
 }
 
-// The time of the last output is by a clock that nobody sets.
+// The time of the last output comes from a monotonic clock.
 func TestLastOutputIsMonotonic(t *testing.T) {
 	t.Parallel()
 	p := start(t, engine(t), process.Command{Argv: sh("sleep 60")})
