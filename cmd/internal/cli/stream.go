@@ -146,6 +146,9 @@ func (s *actionStream) connect(ctx context.Context, fail context.CancelCauseFunc
 	return nil
 }
 
+// hangUpTime is how long a program on a terminal has to end after SIGHUP, before it is cancelled.
+const hangUpTime = time.Second
+
 // interrupt ends the command, also one that waits for its turn: in a session by Ctrl-C, and a program by
 // cancelling its action. It returns whether the server was reached, which it tries until over is closed.
 func (s *actionStream) interrupt(ctx context.Context, over <-chan struct{}) (reached bool) {
@@ -159,6 +162,10 @@ func (s *actionStream) interrupt(ctx context.Context, over <-chan struct{}) (rea
 	defer cancel()
 	if s.tty != nil && channel.Closed(s.begun) {
 		_ = s.c.Signal(ctx, s.id, "SIGHUP") // a shell ignores SIGINT
+		// A bash that is interrupted before it has acted on the hang-up may forget it.
+		if channel.ClosedWithin(over, hangUpTime) {
+			return true
+		}
 	}
 	return cancelAction(ctx, s.c, s.id, over)
 }
