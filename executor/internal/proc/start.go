@@ -84,24 +84,36 @@ func rewrite(cmd *exec.Cmd, say *os.File) {
 	if cmd.Env == nil {
 		cmd.Env = cmd.Environ() // which names the directory
 	}
-	cmd.Env = veil(cmd.Env)
+	var ids []uint32
+	if c := credential(cmd); c != nil {
+		ids = append([]uint32{c.Uid, c.Gid}, c.Groups...)
+	}
+	args := []string{reexec.Name, strconv.Itoa(3 + len(cmd.ExtraFiles)), cmd.Dir, strconv.Itoa(len(ids))}
+	for _, id := range ids {
+		args = append(args, strconv.FormatUint(uint64(id), 10))
+	}
+	interpose(cmd, self, append(append(args, cmd.Path), cmd.Args...), veil(cmd.Env), say)
+}
+
+// credential returns the user's rights, nil for those of this process.
+func credential(cmd *exec.Cmd) *syscall.Credential {
+	if cmd.SysProcAttr == nil {
+		return nil
+	}
+	return cmd.SysProcAttr.Credential
+}
+
+// interpose makes cmd start another program first, with the rights of this process and with
+// files behind those of cmd. That takes on the user's rights and changes the directory.
+func interpose(cmd *exec.Cmd, path string, args, env []string, files ...*os.File) {
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	var ids []uint32
-	if c := attr.Credential; c != nil {
-		ids = append([]uint32{c.Uid, c.Gid}, c.Groups...)
-	}
 	attr.Credential = nil
 	cmd.SysProcAttr = &attr
-	cmd.ExtraFiles = append(slices.Clone(cmd.ExtraFiles), say)
-	args := []string{reexec.Name, strconv.Itoa(2 + len(cmd.ExtraFiles)), cmd.Dir, strconv.Itoa(len(ids))}
-	for _, id := range ids {
-		args = append(args, strconv.FormatUint(uint64(id), 10))
-	}
-	cmd.Args = append(append(args, cmd.Path), cmd.Args...)
-	cmd.Path = self
+	cmd.ExtraFiles = append(slices.Clone(cmd.ExtraFiles), files...)
+	cmd.Path, cmd.Args, cmd.Env = path, args, env
 	if cmd.Dir != "" {
 		cmd.Dir = "/"
 	}

@@ -102,10 +102,6 @@ func useStub(cmd *exec.Cmd, say *os.File) (file *os.File, err error) {
 			return nil, syscall.E2BIG
 		}
 	}
-	attr := syscall.SysProcAttr{}
-	if cmd.SysProcAttr != nil {
-		attr = *cmd.SysProcAttr
-	}
 	report := uintptr(3 + len(cmd.ExtraFiles))
 	free := report + 1 // that of the stub itself, once it is closed
 	if hole := slices.Index(cmd.ExtraFiles, nil); hole >= 0 {
@@ -121,7 +117,7 @@ func useStub(cmd *exec.Cmd, say *os.File) (file *os.File, err error) {
 	s.do(0, unix.SYS_OPENAT, 0, s.bytes([]byte("/proc/self/oom_score_adj\x00")), unix.O_WRONLY)
 	s.do(0, unix.SYS_WRITE, free, s.bytes([]byte(reexec.OOMScore)), uintptr(len(reexec.OOMScore)))
 	s.do(0, unix.SYS_CLOSE, free)
-	if c := attr.Credential; c != nil {
+	if c := credential(cmd); c != nil {
 		var groups []byte
 		for _, group := range c.Groups {
 			groups = binary.LittleEndian.AppendUint32(groups, group)
@@ -137,13 +133,7 @@ func useStub(cmd *exec.Cmd, say *os.File) (file *os.File, err error) {
 	if file, err = s.file(); err != nil {
 		return nil, err
 	}
-	attr.Credential = nil
-	cmd.SysProcAttr = &attr
-	cmd.ExtraFiles = append(slices.Clone(cmd.ExtraFiles), say, file)
-	cmd.Path, cmd.Args, cmd.Env = stubPath(int(report)+1), []string{reexec.Name}, []string{}
-	if cmd.Dir != "" {
-		cmd.Dir = "/"
-	}
+	interpose(cmd, stubPath(int(report)+1), []string{reexec.Name}, []string{}, say, file)
 	return file, nil
 }
 
