@@ -24,8 +24,8 @@ type Config struct {
 	Sync bool
 	// NoText keeps texts, output and results in memory only.
 	NoText bool
-	// MaxBytes bounds what is kept in all; 0 means 256 MiB, and 32 MiB where texts are in memory. What
-	// runs is kept even beyond it.
+	// MaxBytes bounds the journal; 0 means 256 MiB, and 32 MiB where texts are in memory. The
+	// records of running actions are kept even beyond it.
 	MaxBytes int64
 	// MaxActions bounds the actions that are kept; 0 means 10,000.
 	MaxActions int
