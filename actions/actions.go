@@ -146,13 +146,23 @@ func (m *Manager) find(a *journal.Action) *Run {
 // Find returns the action with an id, nil where there never was one. The error is
 // [journal.ErrForgotten].
 func (m *Manager) Find(id string) (*Run, error) {
+	run, leave, err := m.Join(id)
+	leave()
+	return run, err
+}
+
+// Join is Find for a caller that gets the answer of an action under way: it holds the memory of
+// that until leave.
+func (m *Manager) Join(id string) (run *Run, leave func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, err := m.cfg.Journal.Lookup(id)
 	if a == nil || err != nil {
-		return nil, err
+		return nil, func() {}, err
 	}
-	return m.find(a), nil
+	run = m.find(a)
+	run.readers++
+	return run, func() { run.leave(&run.readers) }, nil
 }
 
 // List returns at most limit actions with smaller numbers than before (0: all), the newest
@@ -172,7 +182,8 @@ func SessionOf(info journal.Info) string {
 }
 
 // Do carries out the action of a run and returns after its end. ctx bounds the wait for an
-// action that is not detached. release is called before waiting callers learn of the end.
+// action that is not detached. release is called before waiting callers learn of the end, or once
+// the work of [api.Watch.Hold] has ended.
 func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:contextcheck // a detached action outlasts its caller
 	c, begun := run.call, time.Now()
 	if c.Detached {
@@ -194,8 +205,11 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	run.record()
 	m.mu.Lock()
 	delete(m.runs, run.action.N())
-	if run.ended = true; run.waiters == 0 {
+	if run.ended = true; !run.held() {
 		run.keep(0)
+	}
+	if run.working > 0 {
+		run.release, release = release, func() {} // the work has the request, too
 	}
 	m.mu.Unlock()
 	if run.turn != nil {

@@ -3,9 +3,11 @@ package actions
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
 )
@@ -43,14 +45,15 @@ func (m *Memory) Take(ctx context.Context, n int64) (taken int64, err error) {
 		return 0, nil
 	}
 	n = min(n, m.size)
-	if err := m.take(ctx, n, false); err != nil {
+	if err := m.take(ctx, n, false, nil); err != nil {
 		return 0, err
 	}
 	return n, nil
 }
 
-// take waits for n bytes, before all that wait already if first is set.
-func (m *Memory) take(ctx context.Context, n int64, first bool) error {
+// take waits for n bytes, before all that wait already if first is set. The error is the cause of
+// the end of ctx, or [journal.ErrCancelled].
+func (m *Memory) take(ctx context.Context, n int64, first bool, cancelled <-chan struct{}) (err error) {
 	m.mu.Lock()
 	w := &waiter{n, make(chan struct{})}
 	element := m.waiting.PushBack(w)
@@ -63,6 +66,9 @@ func (m *Memory) take(ctx context.Context, n int64, first bool) error {
 	case <-w.ready:
 		return nil
 	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-cancelled:
+		err = journal.ErrCancelled
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +78,7 @@ func (m *Memory) take(ctx context.Context, n int64, first bool) error {
 		m.waiting.Remove(element)
 	}
 	m.serve()
-	return context.Cause(ctx)
+	return err
 }
 
 // serve gives those that wait their bytes, as far as they go. The caller holds mu.
@@ -99,9 +105,10 @@ func (m *Memory) Give(taken int64) {
 // errMemory refuses an action for which there was no memory.
 var errMemory = api.TooMany("Other large requests and answers leave no memory for this one; nothing was done, try again")
 
-// take takes n bytes of the memory for the action, until its last caller leaves: those that it
-// had before are part of them, and so are those of its request. The caller uses none of the
-// former while it waits. The error is an *api.Error.
+// take takes n bytes of the memory for the action, until its last caller has left and the work of
+// [api.Watch.Hold] has ended: those that it had before are part of them, and so are those of its
+// request. The caller uses none of the former while it waits, which ends when the action is
+// cancelled. The error is an *api.Error or [journal.ErrCancelled].
 func (r *Run) take(ctx context.Context, n int64) error {
 	m := r.m.cfg.Memory
 	if n < api.LargeSize {
@@ -120,12 +127,46 @@ func (r *Run) take(ctx context.Context, n int64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeTime)
 	defer cancel()
-	if m.take(ctx, n, r.call.Held > 0) != nil {
-		return errMemory
+	err := m.take(ctx, n, r.call.Held > 0, r.cancelled)
+	if err != nil && !errors.Is(err, journal.ErrCancelled) {
+		err = errMemory
+	}
+	if err != nil {
+		return err
 	}
 	r.taken = n
 	return nil
 }
+
+// hold is [api.Watch.Hold].
+func (r *Run) hold() (release func()) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.working++
+	return func() {
+		r.leave(&r.working)
+		r.m.mu.Lock()
+		done := r.release
+		r.m.mu.Unlock()
+		if done != nil {
+			done()
+		}
+	}
+}
+
+// leave decrements the number of those that hold the memory of the action, and gives that back after
+// the last one.
+func (r *Run) leave(holders *int) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if *holders--; !r.held() {
+		r.keep(0)
+	}
+}
+
+// held reports whether a caller or work holds the memory of the action. The caller holds the lock
+// of the manager.
+func (r *Run) held() bool { return r.waiters+r.readers+r.working > 0 }
 
 // takeFree takes n bytes of the memory for the answer of the action, as far as they are free: it
 // has its result, which is recorded in any case.

@@ -24,6 +24,9 @@ type Run struct {
 
 	// The lock of the manager guards these.
 	waiters int                     // callers of Start that did not leave
+	readers int                     // callers of Join that did not leave
+	working int                     // work of api.Watch.Hold that has not ended
+	release func()                  // that of Do, where work goes on; otherwise nil
 	giveUp  context.CancelCauseFunc // ends the wait for the executor; nil before it begins
 	writer  context.CancelCauseFunc // ends the call that writes its input
 	taken   int64                   // bytes of the memory; changed by Do, and once it ended
@@ -55,13 +58,7 @@ func (r *Run) Info() journal.Info { return r.action.Info() }
 func (r *Run) UnderWay() bool { return !channel.Closed(r.done) }
 
 // Leave tells the manager that a caller of [Manager.Start] no longer waits.
-func (r *Run) Leave() {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	if r.waiters--; r.waiters == 0 {
-		r.keep(0)
-	}
-}
+func (r *Run) Leave() { r.leave(&r.waiters) }
 
 // Queue records that the action waits for its turn.
 func (r *Run) Queue() { r.action.Queue() }
@@ -100,6 +97,7 @@ func (r *Run) watch(ctx context.Context) api.Watch {
 		Queue: a.Queue,
 		Begin: a.Begin,
 		Take:  func(bytes int64) error { return r.take(ctx, bytes) },
+		Hold:  r.hold,
 		Looks: func(look func() *api.Waiting) { r.look.Store(&look) },
 		Output: func(o api.Output) {
 			stream := journal.Stream(max(slices.Index(streamNames[:], o.Stream), 0)) //nolint:gosec // there are three

@@ -60,6 +60,9 @@ type Watch struct {
 	// Take is called before the action takes so many bytes of memory, and waits for them. If it
 	// returns an error, the action does nothing and fails with it.
 	Take func(bytes int64) error
+	// Hold keeps the memory that Take took until release, which may be called later: of work that goes on
+	// once the action was answered. It is called again only after release.
+	Hold func() (release func())
 	// Output receives the output as it arrives. The command waits for it, and Data is only
 	// valid during the call.
 	Output func(Output)
@@ -115,7 +118,7 @@ func (w Watch) Begins() error {
 
 // LargeSize is how many bytes of a body, a file or an answer are so many that they wait for
 // memory: those below it are small beside what every action takes.
-const LargeSize = 1 << 20
+const LargeSize = 128 << 10
 
 // Takes calls Take.
 func (w Watch) Takes(bytes int64) error {
@@ -123,6 +126,14 @@ func (w Watch) Takes(bytes int64) error {
 		return nil
 	}
 	return w.Take(bytes)
+}
+
+// Holds calls Hold.
+func (w Watch) Holds() (release func()) {
+	if w.Hold == nil {
+		return func() {}
+	}
+	return w.Hold()
 }
 
 // Heartbeat reports that the action is still running.

@@ -71,18 +71,25 @@ func recordedAction(info journal.Info) api.RecordedAction {
 
 // findAction returns the action in the path.
 func (s *Server) findAction(r *http.Request) (*actions.Run, error) {
+	run, leave, err := s.joinAction(r)
+	leave()
+	return run, err
+}
+
+// joinAction returns the action in the path, whose answer is held until leave.
+func (s *Server) joinAction(r *http.Request) (run *actions.Run, leave func(), err error) {
 	id, err := pathValue(r, "id")
 	if err != nil {
-		return nil, err
+		return nil, func() {}, err
 	}
-	run, err := s.actions.Find(id)
+	run, leave, err = s.actions.Join(id)
 	switch {
 	case errors.Is(err, journal.ErrForgotten):
-		return nil, errForgotten(id)
+		err = errForgotten(id)
 	case err == nil && run == nil:
-		return nil, refuse(http.StatusNotFound, "There is no action %s", api.Excerpt(id))
+		err = refuse(http.StatusNotFound, "There is no action %s", api.Excerpt(id))
 	}
-	return run, err
+	return run, leave, err
 }
 
 // getAction answers with the record of an action. It waits for the end if it is asked to.
@@ -208,7 +215,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int,
 
 // actionEvents answers with the events of an action, behind one of them.
 func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
-	run, err := s.findAction(r)
+	run, leave, err := s.joinAction(r)
+	defer leave()
 	if err != nil {
 		return err
 	}
