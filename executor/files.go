@@ -55,6 +55,9 @@ func (e *Executor) read(a api.ReadAction, req api.Request) api.Observation {
 		return complaint(err)
 	}
 	o := api.ReadObservation{Content: r.Text, Path: r.Path, ImplSource: implDefault, SHA256: r.SHA256}
+	if n := int64(len(r.Text)); mostCounted*n <= e.cfg.MaxFile {
+		return o
+	}
 	if n := api.AnswerSize(o); n > e.cfg.MaxFile {
 		return complaint(&edit.Error{Code: edit.CodeTooLarge, Message: fmt.Sprintf(
 			"The text of %s has so many control characters, quotes or backslashes that it takes %d bytes in an answer, and at most %d fit. Read a part of it by its lines, or download it.",

@@ -50,6 +50,11 @@ func onFiles[T any](ctx context.Context, f fileWork, work func() (T, error)) (re
 	if err != nil {
 		return result, err
 	}
+	return goesOn(ctx, release, work)
+}
+
+// goesOn waits for work until ctx ends. release is called after the work.
+func goesOn[T any](ctx context.Context, release func(), work func() (T, error)) (result T, err error) {
 	type outcome struct {
 		result   T
 		err      error
@@ -76,41 +81,78 @@ func onFiles[T any](ctx context.Context, f fileWork, work func() (T, error)) (re
 	}
 }
 
-// withFiles does work with files. Where these are so large that they may not fit into memory
-// beside others, it waits for its part first; where the answer is even larger, again.
+// withFiles does work with files. Where these or the answer are so large that they may not fit into
+// memory beside others, it waits for its part first, which it holds until the work has ended.
 func (e *Executor) withFiles(ctx context.Context, w api.Watch, paths []string, req api.Request, work func() api.Observation) (api.Observation, error) {
 	var size int64
 	o, err := onFiles(ctx, e.files, func() (api.Observation, error) {
-		for _, path := range paths {
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(e.workingDir(req.Session), path)
-			}
-			info, err := os.Stat(path)
-			if ctx.Err() != nil { // the file system did not answer in time
-				return nil, context.Cause(ctx)
-			}
-			if err == nil && info.Mode().IsRegular() && info.Size() <= e.cfg.MaxFile { // beyond it is not loaded
-				size += info.Size()
-			}
-		}
-		if size >= api.LargeSize {
+		size = e.sizeOf(paths, req.Session)
+		switch {
+		case ctx.Err() != nil: // the file system did not answer in time
+			return nil, context.Cause(ctx)
+		case size >= api.LargeSize:
 			return nil, nil
 		}
 		return work(), nil
 	})
-	for again := range 2 {
-		if o != nil || err != nil {
+	const tries = 3 // the size of the file, that of its text in an answer, and once more for a file that grew
+	for taken, again := int64(0), 0; err == nil && again < tries; again++ {
+		if o != nil {
+			size = readSize(o)
+		}
+		if size <= taken {
 			break
 		}
 		if err := w.Takes(size); err != nil {
 			return nil, err
 		}
-		o, err = onFiles(ctx, e.files, func() (api.Observation, error) { return work(), nil })
-		if _, reads := o.(api.ReadObservation); reads && again == 0 && api.AnswerSize(o) > size {
-			size, o = api.AnswerSize(o), nil
-		}
+		taken = size
+		o, err = e.holding(ctx, w, work)
 	}
 	return o, err
+}
+
+// holding does work with files that holds the memory of its action until it has ended.
+func (e *Executor) holding(ctx context.Context, w api.Watch, work func() api.Observation) (api.Observation, error) {
+	release, err := e.files.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free := w.Holds()
+	return goesOn(ctx, func() { free(); release() }, func() (api.Observation, error) { return work(), nil })
+}
+
+// sizeOf returns how many bytes of files are loaded, as far as the user may know.
+func (e *Executor) sizeOf(paths []string, session string) (size int64) {
+	dir := e.workingDir(session)
+	_ = e.cfg.User.Do(func() error { // where that fails, so does the work
+		for _, path := range paths {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(dir, path)
+			}
+			info, err := os.Stat(path)
+			if err == nil && info.Mode().IsRegular() && info.Size() <= e.cfg.MaxFile { // beyond it is not loaded
+				size += info.Size()
+			}
+		}
+		return nil
+	})
+	return size
+}
+
+// mostCounted is how many bytes [api.AnswerSize] counts at most for one of a text.
+const mostCounted = 3
+
+// readSize returns the size of the answer to a read, as large ones are counted; 0 for one that is not large, and
+// for other answers, whose work had its effect.
+func readSize(o api.Observation) int64 {
+	if _, reads := o.(api.ReadObservation); !reads || mostCounted*len(api.Content(o)) < api.LargeSize {
+		return 0
+	}
+	if size := api.AnswerSize(o); size >= api.LargeSize {
+		return size
+	}
+	return 0
 }
 
 // As does the file work of a server with the rights of the sandbox's user. The
