@@ -158,29 +158,35 @@ func TestLargeAnswersWait(t *testing.T) {
 	}
 }
 
-// A download of many files waits for the memory of its list.
+// A download of many files waits for the memory of its list, of which it takes no more than it needs: 6,000 * (50 + 10/3) bytes.
 func TestLargeDownloadsWait(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	huge(t, dir, 6000, 10)
 	synctest.Test(t, func(t *testing.T) {
-		s := server.New(server.Config{MaxBody: 2 << 20, Executor: &fake{}})
+		s := server.New(server.Config{MaxBody: 800 << 10, Executor: &fake{}})
 		download := get("/download_files?path=" + dir)
-		may, first, second := make(chan struct{}), make(chan int, 1), make(chan int, 1)
-		go func() {
+		may, first, second := make(chan struct{}), make(chan int, 2), make(chan int, 1)
+		slow := func() {
 			w := slowReader{httptest.NewRecorder(), may}
 			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, download.path, http.NoBody))
 			first <- w.Code
-		}()
+		}
+		go slow()
+		synctest.Wait()
+		if code := download.send(s).Code; code != http.StatusOK {
+			t.Errorf("got %d while there is memory for two", code)
+		}
+		go slow()
 		synctest.Wait()
 		go func() { second <- download.send(s).Code }()
 		synctest.Wait()
 		if len(second) > 0 {
-			t.Error("it is answered while another one is sent")
+			t.Error("it is answered while two others are sent")
 		}
 		close(may)
-		if a, b := <-first, <-second; a != http.StatusOK || b != http.StatusOK {
-			t.Errorf("got %d and %d, want 200", a, b)
+		if a, b, c := <-first, <-first, <-second; a != http.StatusOK || b != http.StatusOK || c != http.StatusOK {
+			t.Errorf("got %d, %d and %d, want 200", a, b, c)
 		}
 	})
 }
