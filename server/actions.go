@@ -157,6 +157,9 @@ func (s *Server) start(ctx context.Context, c *call, leave func()) (run *actions
 	if err != nil {
 		return nil, arrival, nil, conflict(c, err)
 	}
+	if arrival == actions.After {
+		return run, arrival, run.Leave, nil
+	}
 	stop, err := s.joinLimit()
 	if err != nil {
 		run.Leave()

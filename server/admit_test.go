@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,4 +228,66 @@ func TestRepeatedCallMemory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where as many requests as may wait for running actions do so, further ones are refused, and a replay, which
+// waits for none, is answered on every route.
+func TestReplayBesideFollowers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		s := server.New(server.Config{Executor: &fake{do: func(_ context.Context, req api.Request) (api.Observation, error) {
+			if req.Action.(api.ReadAction).Path == "slow" {
+				<-end
+			}
+			return api.ReadObservation{Content: "x"}, nil
+		}}})
+		action := func(id, accept string) request {
+			return request{
+				method: http.MethodPost, path: "/v1/actions", contentType: jsonType, header: map[string]string{"Idempotency-Key": id, "Accept": accept},
+				body: `{"action":{"action":"read","args":{"path":"` + id + `"}}}`,
+			}
+		}
+		tool := post("/mcp?dialect=gemini", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"file_path":"/f"},"_meta":{"actiond/id":"tool"}}}`)
+		tool.header = map[string]string{"Accept": "application/json, text/event-stream"}
+		replays := []request{action("quick", jsonType), action("quick", "application/x-ndjson"), tool}
+		for _, q := range replays {
+			q.send(s)
+		}
+		go action("slow", jsonType).send(s)
+		synctest.Wait()
+		var followers sync.WaitGroup
+		for range server.MaxFollowers {
+			followers.Go(func() { get("/v1/actions/slow?wait=60").send(s) })
+		}
+		synctest.Wait()
+		for _, accept := range []string{jsonType, "application/x-ndjson"} {
+			if w := action("slow", accept).send(s); w.Code != http.StatusTooManyRequests {
+				t.Errorf("%s: got %d for one more that waits, want 429", accept, w.Code)
+			}
+		}
+		for i, q := range replays {
+			if w := q.send(s); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "already wait") {
+				t.Errorf("replay %d: got %d %s", i, w.Code, w.Body)
+			}
+		}
+		close(end)
+		followers.Wait()
+	})
+}
+
+// A call of a tool that was refused names no id that the server made, which leads nowhere, and names its own.
+func TestRefusedCallNamesNoID(t *testing.T) {
+	t.Parallel()
+	s := server.New(server.Config{Executor: &fake{do: func(context.Context, api.Request) (api.Observation, error) {
+		return nil, api.TooMany("no")
+	}}})
+	for meta, want := range map[string]bool{`{}`: false, `{"actiond/id":"mine"}`: true} {
+		q := post("/mcp?dialect=gemini", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"file_path":"/f"},"_meta":`+meta+`}}`)
+		q.header = map[string]string{"Accept": "application/json, text/event-stream"}
+		w := q.send(s)
+		if !strings.Contains(w.Body.String(), `"isError":true`) || strings.Contains(w.Body.String(), api.MCPIdentity) != want {
+			t.Errorf("%s: got %s", meta, w.Body)
+		}
+	}
 }

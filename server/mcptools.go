@@ -197,6 +197,11 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err != nil {
 		return answer, "", err
 	}
+	defer func() {
+		if _, refused := errors.AsType[*api.Error](err); refused && !c.clientKey {
+			id = "" // it leads nowhere
+		}
+	}()
 	run, arrival, end, err := s.start(ctx, c, leave)
 	if err != nil {
 		return answer, c.ID, err
