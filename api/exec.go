@@ -31,17 +31,31 @@ type ExecAction struct {
 	// Env are variables over those of the sandbox, or with ClearEnv instead of them.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
-	// Stdin is StdinNone, StdinText or StdinStream. The default is StdinText with an Input,
-	// otherwise StdinNone.
+	// Stdin is StdinNone, StdinText or StdinStream; [ExecAction.Source] returns the default.
 	Stdin string `json:"stdin,omitzero"`
-	// Input is the standard input for StdinText.
-	Input string `json:"input,omitzero"`
+	// Input, or InputBytes where it is not UTF-8, is the standard input for StdinText.
+	Input      string `json:"input,omitzero"`
+	InputBytes []byte `json:"input_base64,omitzero"`
 	// TTY gives the program a terminal; nil gives it pipes.
 	TTY *TTY `json:"tty,omitzero"`
 	// KillAfter bounds the life of the program and its children in seconds; 0 sets no bound.
 	// The timeout of the request only bounds the wait.
 	KillAfter float64 `json:"kill_after,omitzero"`
 	Common
+}
+
+// Source returns Stdin, or where that is empty its default: StdinText with an input, otherwise
+// StdinStream on a terminal, and StdinNone without one.
+func (a ExecAction) Source() string {
+	switch {
+	case a.Stdin != "":
+		return a.Stdin
+	case a.Input != "" || len(a.InputBytes) > 0:
+		return StdinText
+	case a.TTY != nil:
+		return StdinStream
+	}
+	return StdinNone
 }
 
 // maxTTY bounds the lines and the columns of a terminal.
@@ -121,15 +135,16 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 	if a.KillAfter < 0 || math.IsInf(a.KillAfter, 0) {
 		d.refuse("kill_after", "a number of seconds that is not negative")
 	}
+	a.Stdin = a.Source()
 	switch {
-	case a.Stdin == "" && a.Input != "":
-		a.Stdin = StdinText
-	case a.Stdin == "":
-		a.Stdin = StdinNone
+	case a.Input != "" && len(a.InputBytes) > 0:
+		d.note("input_base64", `absent where there is an "input"`)
 	case a.Stdin != StdinNone && a.Stdin != StdinText && a.Stdin != StdinStream:
 		d.refuse("stdin", `"none", "text" or "stream"`)
 	case a.Stdin != StdinText && a.Input != "":
 		d.refuse("stdin", `"text" where there is an "input"`)
+	case a.Stdin != StdinText && len(a.InputBytes) > 0:
+		d.refuse("stdin", `"text" where there is an "input_base64"`)
 	}
 	return a, d.check()
 }

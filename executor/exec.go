@@ -134,10 +134,12 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 	if !filepath.IsAbs(c.Dir) {
 		c.Dir = filepath.Join(e.cfg.WorkingDir, c.Dir)
 	}
-	if a.Stdin == api.StdinText || a.Input != "" {
-		c.Input = []byte(a.Input) // not nil, also where it is empty
+	switch a.Source() {
+	case api.StdinText:
+		c.Input = append([]byte(a.Input), a.InputBytes...) // not nil, also where it is empty
+	case api.StdinStream:
+		c.Stream = true
 	}
-	c.Stream = a.Stdin == api.StdinStream
 	if a.TTY != nil {
 		c.Terminal = &process.Size{Rows: uint16(a.TTY.Rows), Cols: uint16(a.TTY.Cols)} //nolint:gosec // at most 1000
 	}

@@ -236,7 +236,10 @@ func (s *suite) programs(t *testing.T) {
 	if o := exec(api.ExecAction{Argv: []string{"no-such-program"}}, 60); o.ExitCode == nil || *o.ExitCode != 127 || o.PID != nil || o.Content != "no-such-program: not found" {
 		t.Errorf("no program: got %+v", o)
 	}
-	if o := exec(api.ExecAction{Command: "test -t 1 && echo terminal", TTY: &api.TTY{Rows: 24, Cols: 80}}, 60); o.Stdout != "terminal\r\n" {
+	if o := exec(api.ExecAction{Argv: []string{"cat"}, InputBytes: []byte{'a', 0xff, 0}}, 60); !bytes.Equal(o.StdoutBytes, []byte{'a', 0xff, 0}) {
+		t.Errorf("bytes: got %+v", o)
+	}
+	if o := exec(api.ExecAction{Command: "test -t 0 && test -t 1 && echo terminal", TTY: &api.TTY{Rows: 24, Cols: 80}}, 60); o.Stdout != "terminal\r\n" {
 		t.Errorf("on a terminal: got %+v", o)
 	}
 	if o := exec(api.ExecAction{Command: "echo on; sleep 1000", KillAfter: 1}, 0.3); o.ExitCode != nil || o.Signal != nil || o.CPUSeconds != nil || o.PID == nil {
