@@ -1,0 +1,4 @@
+package identity
+
+// FindIn is Find with another directory in place of /etc.
+var FindIn = findIn
