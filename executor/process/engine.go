@@ -58,6 +58,9 @@ type Command struct {
 	Argv []string
 	// Dir is the absolute path of the directory that it begins in.
 	Dir string
+	// User runs the program in place of the engine's user, which is root then, with AnyUser; nil means
+	// that one.
+	User *identity.User
 	// Env are variables over those of the engine, or with ClearEnv instead of them.
 	// ACTIOND_TREE, by which the engine finds the processes of the program, comes in any case.
 	Env      map[string]string
@@ -147,6 +150,14 @@ func (e *Engine) admit(p *Process) (env []string, err error) {
 	}
 	e.live[p] = true
 	return e.env, nil
+}
+
+// user is the one that runs the program.
+func (p *Process) user() *identity.User {
+	if p.command.User != nil {
+		return p.command.User
+	}
+	return p.engine.cfg.User
 }
 
 // Name returns the beginning of the program's command line.

@@ -23,14 +23,13 @@ func (p *Process) launch(c Command, env []string) error {
 		env = nil
 	}
 	env = append(proc.Environ(env, c.Env), p.mark)
-	user := p.engine.cfg.User
 	program, err := p.find(c, env)
 	if err != nil {
 		return err
 	}
 	cmd := &exec.Cmd{
 		Path: program, Args: c.Argv, Dir: c.Dir, Env: env,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: user.Credential()},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: p.user().Credential()},
 	}
 	theirs, err := p.connect(c, cmd)
 	if err == nil {
@@ -75,7 +74,7 @@ func (p *Process) find(c Command, env []string) (path string, err error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	err = p.engine.cfg.User.Do(func() error {
+	err = p.user().Do(func() error {
 		path = proc.LookPath(name, proc.EnvPath(env, defaultPath))
 		return nil
 	})
@@ -140,7 +139,7 @@ func (p *Process) connect(c Command, cmd *exec.Cmd) (theirs []*os.File, err erro
 
 // connectTerminal is connect where all streams are one.
 func (p *Process) connectTerminal(c Command, cmd *exec.Cmd) (theirs []*os.File, err error) {
-	master, slave, err := terminal.Open(p.engine.cfg.User)
+	master, slave, err := terminal.Open(p.user())
 	if err != nil {
 		return nil, err
 	}
