@@ -85,6 +85,11 @@ func Challenge(e *Error) string {
 // BadRequest refuses a wrong request.
 func BadRequest(detail string) *Error { return &Error{Status: http.StatusBadRequest, Detail: detail} }
 
+// Unprocessable refuses a request that is well formed and names a thing that does not exist.
+func Unprocessable(detail string) *Error {
+	return &Error{Status: http.StatusUnprocessableEntity, Detail: detail}
+}
+
 // NotFound refuses a request for a thing that does not exist.
 func NotFound(detail string) *Error { return &Error{Status: http.StatusNotFound, Detail: detail} }
 

@@ -13,7 +13,7 @@ const (
 	StdinStream = "stream" // bytes that the client sends while the program runs
 )
 
-// UserRoot is the user that an operator may run programs as besides the sandbox's own.
+// UserRoot is the user with the id 0, whatever its name in the sandbox's /etc/passwd.
 const UserRoot = "root"
 
 // ExecAction starts a program without a persistent shell. It does not belong to a session.
@@ -25,10 +25,12 @@ type ExecAction struct {
 	// Cwd is the program's directory, absolute or relative to the sandbox's working directory,
 	// which is the default.
 	Cwd Directory `json:"cwd"`
-	// User is UserRoot, or empty for the sandbox's user. Root begins in "/" with a fixed
-	// environment, and needs [Watch.Operator].
+	// User is the name of a user of the sandbox, or a number in decimal; empty is the sandbox's own.
+	// A program of another user has a fixed environment, begins in "/" unless there is a Cwd, and
+	// needs [Watch.Operator].
 	User string `json:"user,omitzero"`
-	// Env are variables over those of the sandbox, or with ClearEnv instead of them.
+	// Env are variables over those of the sandbox, or with ClearEnv instead of them. Of the variables
+	// that another User has, PATH stays.
 	Env      Variables `json:"env,omitzero"`
 	ClearEnv bool      `json:"clear_env"`
 	// Stdin is StdinNone, StdinText or StdinStream; [ExecAction.Source] returns the default.
@@ -124,13 +126,6 @@ func (a ExecAction) settle(d *decoding) (Action, error) {
 	}
 	if strings.ContainsRune(string(a.Cwd), 0) {
 		d.refuse("cwd", "without a NUL character")
-	}
-	switch {
-	case a.User == "":
-	case a.User != UserRoot:
-		d.refuse("user", `"root", or absent for the sandbox's user`)
-	case a.Cwd != "" || a.ClearEnv:
-		return nil, fmt.Errorf(`%s "user": a program of root begins in "/" with a fixed environment: leave out "cwd" and "clear_env"`, d.label)
 	}
 	if a.KillAfter < 0 || math.IsInf(a.KillAfter, 0) {
 		d.refuse("kill_after", "a number of seconds that is not negative")

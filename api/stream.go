@@ -76,7 +76,7 @@ type Watch struct {
 	// command.
 	Looks func(look func() *Waiting)
 	// Operator is true if an operator sent the action, and not an agent: its program may run
-	// as root if the sandbox allows that.
+	// as another user than the sandbox's if that allows it.
 	Operator bool
 }
 

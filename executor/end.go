@@ -42,10 +42,10 @@ func (e *Executor) Running() (names []string) {
 }
 
 func (e *Executor) engines() []*process.Engine {
-	if e.asRoot == nil {
+	if e.others == nil {
 		return []*process.Engine{e.programs}
 	}
-	return []*process.Engine{e.programs, e.asRoot}
+	return []*process.Engine{e.programs, e.others}
 }
 
 // EndAll ends all sessions, programs, MCP servers and the browser, and the processes that bear their

@@ -24,21 +24,24 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	if l, ok := limit(req); ok {
 		until = proc.Deadline(l)
 	}
-	command := e.programOf(a)
-	command.Output = programOutput(w)
-	engine, err := e.engineFor(a, w)
+	// A file system may hold up this and the start.
+	p, err := onFiles(ctx, e.files, func() (*process.Process, error) {
+		command, engine := e.programOf(a), e.programs
+		command.Output = programOutput(w)
+		u, err := e.programUser(a, w)
+		if err != nil {
+			return nil, err
+		}
+		if u != nil {
+			command, engine = asUser(command, u, a), e.others
+		}
+		return engine.Prepare(command), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	p := engine.Prepare(command)
 	defer p.Leave()
-	// A file system may hold up the start.
-	_, err = onFiles(ctx, e.files, func() (struct{}, error) {
-		if engine == e.asRoot {
-			engine.SetEnv(rootEnvironment()) // directories may have other owners by now
-		}
-		return struct{}{}, p.Start()
-	})
+	_, err = onFiles(ctx, e.files, func() (struct{}, error) { return struct{}{}, p.Start() })
 	if failed, ok := errors.AsType[*process.StartError](err); ok {
 		return api.ExecObservation{Content: failed.Reason, Stderr: failed.Reason, ExitCode: &failed.Code}, nil
 	}
@@ -127,9 +130,6 @@ func (e *Executor) programOf(a api.ExecAction) process.Command {
 	}
 	if a.Command != "" {
 		c.Argv = []string{"/bin/sh", "-c", a.Command}
-	}
-	if a.User != "" {
-		c.Dir = "/"
 	}
 	if !filepath.IsAbs(c.Dir) {
 		c.Dir = filepath.Join(e.cfg.WorkingDir, c.Dir)

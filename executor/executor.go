@@ -73,7 +73,7 @@ type Config struct {
 	Plugins []string
 	// Browser says that pages may be browsed.
 	Browser bool
-	// AllowRoot lets an operator run programs as root. It needs a process of root's.
+	// AllowRoot lets an operator run programs as root and other users. It needs a process of root's.
 	AllowRoot bool
 	// Marks records the marks of processes that would outlive a crash of this one. New ends the processes
 	// with marks that another process recorded; nil records nothing.
@@ -93,7 +93,7 @@ type Executor struct {
 	searcher *search.Searcher
 	mcp      *mcp.Proxy
 	programs *process.Engine
-	asRoot   *process.Engine // nil where programs must not run as root
+	others   *process.Engine // of programs of other users; nil where all run as the sandbox's
 	files    fileWork
 	python   *proc.Finder
 	ports    *ports.Finder
@@ -153,7 +153,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		listing: waiting.NewBound(waiting.MaxLooks, waiting.LookTime), mark: own,
 	}
 	if cfg.AllowRoot {
-		e.asRoot = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
+		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
@@ -191,8 +191,8 @@ func (e *Executor) Close() error {
 	}
 	others.Go(e.mcp.Close)
 	others.Go(e.programs.Close)
-	if e.asRoot != nil {
-		others.Go(e.asRoot.Close)
+	if e.others != nil {
+		others.Go(e.others.Close)
 	}
 	e.sessions.closeAll()
 	others.Wait()

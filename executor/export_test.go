@@ -15,8 +15,8 @@ var NewFileWork = newFileWork
 // OnFiles is file work with a number for a result.
 var OnFiles = onFiles[int]
 
-// OwnedByRoot returns a directory that may be on root's PATH, without links, or "".
-var OwnedByRoot = ownedByRoot
+// OwnedBy returns a directory that may be in the environment of a user's programs, without links, or "".
+var OwnedBy = ownedBy
 
 // WithFiles does work with files.
 func (e *Executor) WithFiles(ctx context.Context, w api.Watch, path string, work func() api.Observation) (api.Observation, error) {

@@ -15,10 +15,16 @@ import (
 	"github.com/actiond/actiond/internal/testhelp"
 )
 
-// asRoot runs a program as an operator does.
+// asRoot runs a program of root's as an operator does.
 func asRoot(t *testing.T, e *executor.Executor, a api.ExecAction) api.ExecObservation {
 	t.Helper()
 	a.User = api.UserRoot
+	return operate(t, e, a)
+}
+
+// operate runs a program as an operator does.
+func operate(t *testing.T, e *executor.Executor, a api.ExecAction) api.ExecObservation {
+	t.Helper()
 	o, err := e.Watch(t.Context(), api.Request{Action: a, Timeout: new(60.0)}, api.Watch{Operator: true})
 	if err != nil {
 		t.Fatalf("%+v: %v", a, err)
@@ -26,31 +32,97 @@ func asRoot(t *testing.T, e *executor.Executor, a api.ExecAction) api.ExecObserv
 	return o.(api.ExecObservation)
 }
 
-// Only an operator's request runs a program as root, and only where the sandbox allows it.
-func TestExecRootRefused(t *testing.T) {
+// Only an operator's request runs a program as another user, and only where the sandbox allows it.
+func TestExecUserRefused(t *testing.T) {
 	t.Parallel()
 	u := other(t)
 	dir := testhelp.PublicDir(t)
 	closed, _ := start(t, executor.Config{User: u, WorkingDir: dir})
 	open, _ := start(t, executor.Config{User: u, WorkingDir: dir, AllowRoot: true})
 	marker := filepath.Join(dir, "ran")
-	for _, tt := range []struct {
-		name     string
-		executor *executor.Executor
-		operator bool
-		want     string
-	}{
-		{"an agent", open, false, "only POST /v1/actions"},
-		{"an agent of another sandbox", closed, false, "only POST /v1/actions"},
-		{"an operator of another sandbox", closed, true, "--allow-root"},
-	} {
-		_, err := tt.executor.Watch(t.Context(), api.Request{Action: api.ExecAction{Argv: []string{"touch", marker}, User: api.UserRoot}}, api.Watch{Operator: tt.operator})
-		if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != 400 || !strings.Contains(refusal.Detail, tt.want) {
-			t.Errorf("%s: got %v, want a refusal with %q", tt.name, err, tt.want)
+	refused := func(name string, e *executor.Executor, user string, operator bool, status int, want string) {
+		t.Helper()
+		_, err := e.Watch(t.Context(), api.Request{Action: api.ExecAction{Argv: []string{"touch", marker}, User: user}}, api.Watch{Operator: operator})
+		if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != status || !strings.Contains(refusal.Detail, want) {
+			t.Errorf("%s as %.20q: got %v, want %d with %q", name, user, err, status, want)
 		}
+	}
+	for _, user := range []string{"root", "0", "00", "daemon", "1", "65521"} {
+		refused("an agent", open, user, false, 400, "only POST /v1/actions")
+		refused("an agent of another sandbox", closed, user, false, 400, "only POST /v1/actions")
+		refused("an operator of another sandbox", closed, user, true, 400, "--allow-root")
+	}
+	for _, user := range []string{
+		"root\n", "Root", " root", "root:x", " 0x0", "0x0", "-1", "+0", "0 ", "1.0", "4294967295", "4294967296", "18446744073709551616", "no-such-user", "\x00", "../etc/passwd",
+		strings.Repeat("9", 1<<20), strings.Repeat("x", 1<<20),
+	} {
+		refused("an operator", open, user, true, 422, "has no user")
+		refused("an agent", open, user, false, 422, "has no user")
 	}
 	if _, err := os.Lstat(marker); err == nil {
 		t.Error("it ran")
+	}
+}
+
+// The sandbox's own user may be named by everyone, and changes nothing.
+func TestExecAsOneself(t *testing.T) {
+	t.Parallel()
+	u := other(t)
+	dir := testhelp.PublicDir(t)
+	theirs, _ := start(t, executor.Config{User: u, WorkingDir: dir, Env: []string{"KEPT=yes"}})
+	roots, _ := start(t, executor.Config{WorkingDir: dir, Env: []string{"KEPT=yes"}})
+	allowed, _ := start(t, executor.Config{WorkingDir: dir, Env: []string{"KEPT=yes"}, AllowRoot: true})
+	for _, tt := range []struct {
+		executor *executor.Executor
+		uid      int
+		names    []string
+	}{
+		{theirs, int(u.UID), []string{"", u.Name, fmt.Sprint(u.UID), fmt.Sprintf("0%d", u.UID)}},
+		{roots, 0, []string{"", "root", "0"}},
+		{allowed, 0, []string{"", "root", "0"}},
+	} {
+		for _, name := range tt.names {
+			o := execute(t, tt.executor, api.ExecAction{Command: "id -u; pwd; echo $KEPT", User: name})
+			if want := fmt.Sprintf("%d\n%s\nyes\n", tt.uid, dir); o.Content != want {
+				t.Errorf("%q: got %q, want %q", name, o.Content, want)
+			}
+		}
+	}
+}
+
+// A program of another user has that user's rights, with nothing of the agent's and nothing of root's.
+func TestExecUser(t *testing.T) {
+	t.Parallel()
+	u := other(t)
+	dir := testhelp.PublicDir(t)
+	e, _ := start(t, executor.Config{User: u, WorkingDir: dir, AllowRoot: true, Env: []string{"KEPT=no", "LD_PRELOAD=" + dir + "/x.so"}})
+	const server = `[ $(cat /proc/self/oom_score_adj) -gt $(cat /proc/%d/oom_score_adj) ]; echo $?`
+	for _, tt := range []struct {
+		name string
+		a    api.ExecAction
+		want string
+	}{
+		{"a name", api.ExecAction{Command: "id -un; id -gn; id -Gn; pwd; echo $HOME $USER $LOGNAME $KEPT$LD_PRELOAD", User: "daemon"}, "daemon\ndaemon\ndaemon\n/\n/usr/sbin daemon daemon\n"},
+		{"its number", api.ExecAction{Command: "echo $HOME $USER $LOGNAME", User: "1"}, "/usr/sbin daemon daemon\n"},
+		{"a number without an account", api.ExecAction{Command: "id -u; id -g; id -G; echo $HOME $USER", User: "65521"}, "65521\n0\n0\n/ 65521\n"},
+		{"a user without a home", api.ExecAction{Argv: []string{"sh", "-c", "echo $HOME"}, User: "_apt"}, "/\n"},
+		{"a directory", api.ExecAction{Argv: []string{"pwd"}, User: "daemon", Cwd: api.Directory(dir)}, dir + "\n"},
+		{"a relative directory", api.ExecAction{Argv: []string{"pwd"}, User: "daemon", Cwd: "."}, dir + "\n"},
+		{"a directory that is root's alone", api.ExecAction{Argv: []string{"pwd"}, User: "daemon", Cwd: "/root"}, "pwd: cannot begin in /root: permission denied"},
+		{"a directory for root", api.ExecAction{Argv: []string{"pwd"}, User: "root", Cwd: "/root"}, "/root\n"},
+		{"variables", api.ExecAction{Command: "echo $A $HOME", User: "daemon", Env: api.Variables{"A": "1", "HOME": "/a"}}, "1 /a\n"},
+		{"no variables", api.ExecAction{Command: "env | sed s/=.*// | sort", User: "daemon", ClearEnv: true, Env: api.Variables{"A": "1"}}, "A\nACTIOND_TREE\nPATH\nPWD\n"},
+		{"capabilities", api.ExecAction{Command: "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | grep -v '0000000000000000$'; true", User: "daemon"}, ""},
+		{"the server's environment", api.ExecAction{Command: fmt.Sprintf("cat /proc/%d/environ 2>/dev/null | wc -c", os.Getpid()), User: "daemon"}, "0\n"},
+		{"before the server", api.ExecAction{Command: fmt.Sprintf(server, os.Getpid()), User: "daemon"}, "0\n"},
+		{"a terminal", api.ExecAction{Command: "stat -c %U $(readlink /proc/$$/fd/1); test -t 0; echo $?", User: "daemon", TTY: &api.TTY{Rows: 2, Cols: 2}}, "daemon\r\n0\r\n"},
+		{"input", api.ExecAction{Argv: []string{"cat"}, User: "daemon", Input: "in"}, "in"},
+		{"no such program", api.ExecAction{Argv: []string{"no-such-program"}, User: "daemon"}, "no-such-program: not found"},
+		{"a program of root's alone", api.ExecAction{Argv: []string{"/etc/shadow"}, User: "daemon"}, "/etc/shadow: permission denied"},
+	} {
+		if o := operate(t, e, tt.a); o.Content != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, o.Content, tt.want)
+		}
 	}
 }
 
@@ -104,8 +176,9 @@ func TestExecRootInheritsNothing(t *testing.T) {
 	}
 }
 
-// A directory is on root's PATH if root alone may write to it and to all above it.
-func TestOwnedByRoot(t *testing.T) {
+// A directory is in the environment of a user's programs if root and that user alone may write to it and
+// to all above it.
+func TestOwnedBy(t *testing.T) {
 	t.Parallel()
 	u := other(t)
 	base, err := os.MkdirTemp("/var/lib", "actiond-test-") //nolint:usetesting // all above it is root's, as above /usr/bin
@@ -140,51 +213,69 @@ func TestOwnedByRoot(t *testing.T) {
 		if want != "" {
 			want = at(want)
 		}
-		if got := executor.OwnedByRoot(at(name)); got != want {
+		if got := executor.OwnedBy(0, at(name)); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{"bin": "bin", "agents": "agents", "above/bin": "above/bin", "to-agents": "agents", "all": "", "group": ""} {
+		if want != "" {
+			want = at(want)
+		}
+		if got := executor.OwnedBy(u.UID, at(name)); got != want {
+			t.Errorf("%s of the user: got %q, want %q", name, got, want)
+		}
+	}
+	for _, home := range []string{"", ".", "bin", "bin/\x00", "/\x00", "/proc/self/fd/0", strings.Repeat("/.", 1<<20), strings.Repeat("/usr/..", 1<<20)} {
+		if got := executor.OwnedBy(u.UID, home); got != "" {
+			t.Errorf("%.20q: got %q", home, got)
 		}
 	}
 }
 
-// The end of a program of root's is the end of all that it started, also of an orphan that
-// left its session and became another user.
-func TestExecRootEnds(t *testing.T) {
+// The end of a program of another user is the end of all that it started, also of an orphan that
+// left its session, and where it is root's became another user.
+func TestExecUserEnds(t *testing.T) {
 	t.Parallel()
 	u := other(t)
 	e, _ := start(t, executor.Config{User: u, WorkingDir: testhelp.PublicDir(t), AllowRoot: true})
-	const line = `(setsid setpriv --reuid 65533 --regid 65533 --clear-groups sh -c 'echo $$; exec sleep 1000' &); sleep 1000`
-	gone := func(what string, o api.ExecObservation) {
+	gone := func(t *testing.T, o api.ExecObservation, by string) {
 		t.Helper()
+		if o.EndedBy == nil || *o.EndedBy != by {
+			t.Errorf("got %+v, want an end by %s", o, by)
+		}
 		var hidden int
 		if _, err := fmt.Sscan(o.Stdout, &hidden); err != nil {
-			t.Fatalf("%s: got %q", what, o.Content)
+			t.Fatalf("%s: got %q", by, o.Content)
 		}
 		testhelp.Eventually(t, func() bool { // it is a zombie until init reaps it
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", hidden))
 			return err != nil || strings.Contains(string(stat), ") Z ")
-		}, "%s: process %d ends", what, hidden)
+		}, "%s: process %d ends", by, hidden)
 	}
-	o := asRoot(t, e, api.ExecAction{Command: line, KillAfter: 1})
-	if o.EndedBy == nil || *o.EndedBy != "kill_after" {
-		t.Errorf("got %+v", o)
-	}
-	gone("what it left after its time", o)
-
-	cancelled := make(chan struct{})
-	cancel := sync.OnceFunc(func() { close(cancelled) })
-	got, err := e.Watch(context.Background(), api.Request{Action: api.ExecAction{Command: "trap '' INT; " + line, User: api.UserRoot}}, api.Watch{
-		Operator: true, Cancelled: cancelled, Output: func(o api.Output) {
-			if len(o.Data) > 0 {
-				cancel()
+	for user, line := range map[string]string{
+		"root":   `(setsid setpriv --reuid 65533 --regid 65533 --clear-groups sh -c 'echo $$; exec sleep 1000' &); sleep 1000`,
+		"daemon": `(setsid sh -c 'echo $$; exec sleep 1000' &); sleep 1000`,
+		"65522":  `(setsid sh -c 'trap "" TERM; echo $$; while :; do sleep .1; done' &); sleep 1000`,
+	} {
+		t.Run(user+" by kill_after", func(t *testing.T) {
+			t.Parallel()
+			gone(t, operate(t, e, api.ExecAction{Command: line, User: user, KillAfter: 1}), "kill_after")
+		})
+		t.Run(user+" by cancel", func(t *testing.T) {
+			t.Parallel()
+			cancelled := make(chan struct{})
+			cancel := sync.OnceFunc(func() { close(cancelled) })
+			o, err := e.Watch(context.Background(), api.Request{Action: api.ExecAction{Command: "trap '' INT; " + line, User: user}}, api.Watch{
+				Operator: true, Cancelled: cancelled, Output: func(o api.Output) {
+					if len(o.Data) > 0 {
+						cancel()
+					}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
+			gone(t, o.(api.ExecObservation), "cancel")
+		})
 	}
-	o = got.(api.ExecObservation)
-	if o.EndedBy == nil || *o.EndedBy != "cancel" {
-		t.Errorf("got %+v", o)
-	}
-	gone("what it left once cancelled", o)
 }

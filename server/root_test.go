@@ -61,8 +61,9 @@ func TestOperator(t *testing.T) {
 		{"MCP", offered(`{"command":"id"}`), 200, "agent"},
 		{"MCP with a user", offered(`{"command":"id","user":"root"}`), 200, ""},
 		{"without the key", post("/v1/actions", root), 403, ""},
-		{"as another user", keyed("/v1/actions", strings.Replace(root, `"root"`, `"daemon"`, 1)), 400, ""},
-		{"with a directory", keyed("/v1/actions", strings.Replace(root, `"user"`, `"cwd":"/workspace","user"`, 1)), 400, ""},
+		{"as another user", keyed("/v1/actions", strings.Replace(root, `"root"`, `"daemon"`, 1)), 200, "operator as daemon"},
+		{"legacy as another user", keyed("/execute_action", strings.Replace(root, `"root"`, `"daemon"`, 1)), 200, "agent as daemon"},
+		{"with a directory", keyed("/v1/actions", strings.Replace(root, `"user"`, `"cwd":"/workspace","user"`, 1)), 200, "operator as root"},
 	} {
 		e.seen = nil
 		w := tt.request.send(s)

@@ -84,8 +84,8 @@ the address can run commands.
   --username NAME           run commands and open files as this user; needs root
                             (default: the user who runs the server)
   --user-id N               the user's id if the account has to be made (default 1000)
-  --allow-root              let clients of /v1/actions run programs as root
-                            ("user": "root" of exec); needs root and a key
+  --allow-root              let clients of /v1/actions run programs as root and
+                            other users ("user" of exec); needs root and a key
   --session-key-file FILE   ask clients for the key in this file
   --claim                   have no key: the first call to /v1/claim brings it
   --claim-hash SHA256       take a claim only with the ticket of that hash
