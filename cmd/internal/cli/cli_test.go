@@ -244,16 +244,8 @@ func TestCommandLine(t *testing.T) {
 			stderr: "runtimectl: --allow-root cannot be honoured without an engine: leave it out with --on local\nRun 'runtimectl create --help' for usage.\n",
 		},
 		{
-			args: "exec --user daemon box id", code: 125,
-			stderr: "runtimectl: --user: \"daemon\": commands run as the user that the sandbox was created with, or as root\nRun 'runtimectl exec --help' for usage.\n",
-		},
-		{
 			args: "exec --user root --session s box id", code: 125,
 			stderr: "runtimectl: --user: a persistent shell keeps the user of its sandbox: leave --session out\nRun 'runtimectl exec --help' for usage.\n",
-		},
-		{
-			args: "exec -u root -w /tmp box id", code: 125,
-			stderr: "runtimectl: --workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'\nRun 'runtimectl exec --help' for usage.\n",
 		},
 		{
 			args: "--on local pause box", code: 2,

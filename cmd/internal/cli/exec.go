@@ -51,8 +51,10 @@ SIGTERM, and after two more SIGKILL. With --session it gets Ctrl-C alone. What a
 command leaves behind when it ends by itself lives on. Where the connection breaks
 and does not come back, the command goes on, and the message says how to follow it.
 
-With --user root, in a sandbox created with --allow-root, the command runs as root,
-in / and with nothing in its environment but what --env gives and what root needs.
+With --user root, or another name or number of a user, in a sandbox created with
+--allow-root, the command runs as that user, in / or in --workdir, and with nothing in
+its environment but what --env gives and what every user needs. A --workdir of the
+agent's is a risk: it has the files that the command may run.
 
 The exit code is the command's, or 128 and the number of the signal that ended it;
 124 after --timeout, 125 when the command could not be brought to run, 126 when it
@@ -69,7 +71,7 @@ cannot be run and 127 when it is not there.`,
 	opts.add(c)
 	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
 	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
-	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`: root, where the sandbox was created with --allow-root")
+	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`, a name or a number, where the sandbox was created with --allow-root")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
 	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `DIRECTORY` of the sandbox")
@@ -154,14 +156,8 @@ func (f *execFlags) prepare(getenv func(string) string) error {
 			return fmt.Errorf("--env: %w", err)
 		}
 	}
-	switch {
-	case f.user == "":
-	case f.user != api.UserRoot:
-		return fmt.Errorf("--user: %q: commands run as the user that the sandbox was created with, or as root", f.user)
-	case f.session != "":
+	if f.user != "" && f.session != "" {
 		return errors.New("--user: a persistent shell keeps the user of its sandbox: leave --session out")
-	case f.workDir != "":
-		return errors.New("--workdir: a command of root begins in /: write sh -c 'cd DIRECTORY && ...'")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.variables)) {
 		if !variableName.MatchString(name) {
@@ -203,8 +199,9 @@ func (f *execFlags) line(words []string) string {
 // perform runs a command in a sandbox, shows its output, and returns its exit code
 // as a [command.ExitError] unless that is 0.
 func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []string, opts execFlags, input *spool) error {
-	if opts.user != "" && !s.AllowRoot {
-		return fmt.Errorf("sandbox %s was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one", s.Name)
+	name, id, container := strings.Cut(s.User, ":")
+	if opts.user != "" && container && !s.AllowRoot && opts.user != name && opts.user != id {
+		return fmt.Errorf("sandbox %s was not created with --allow-root, so no command runs as another user in it: 'runtimectl create --allow-root' makes one", s.Name)
 	}
 	c, err := platform.Client(s)
 	if err != nil {

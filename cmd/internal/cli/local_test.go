@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,9 @@ func TestExec(t *testing.T) {
 		{name: "variable", args: []string{"-e", "A=b c", "box", "--", "sh", "-c", "echo $A"}, stdout: "b c\n"},
 		{name: "timeout", args: []string{"--timeout", "4s", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 4s\n"},
 		{name: "no time to start", args: []string{"--timeout", "1us", "box", "--", "sleep", "1000"}, code: 124, stderr: "runtimectl: the command timed out after 1µs\n"},
-		{name: "as root", args: []string{"--user", "root", "box", "--", "id"}, code: 125, stderr: "runtimectl: sandbox box was not created with --allow-root, so no command runs as root in it: 'runtimectl create --allow-root' makes one\n"},
+		{name: "as another user", args: []string{"--user", "4242", "box", "--", "id"}, code: 125, stderr: "runtimectl: 400 Bad Request: action \"exec\": argument \"user\": this sandbox was not created with --allow-root, so all programs run as its own user\n"},
+		{name: "as no user", args: []string{"--user", "no-such-user", "box", "--", "id"}, code: 125, stderr: "runtimectl: 422 Unprocessable Entity: action \"exec\": argument \"user\": this sandbox has no user \"no-such-user\"\n"},
+		{name: "as oneself", args: []string{"--user", strconv.Itoa(os.Geteuid()), "-w", "/", "box", "--", "sh", "-c", "id -u; pwd"}, stdout: fmt.Sprintf("%d\n/\n", os.Geteuid())},
 		{name: "no sandbox", args: []string{"nope", "--", "true"}, code: 125, stderr: "runtimectl: \"nope\": no such sandbox\n"},
 	}
 	for _, tt := range tests {
