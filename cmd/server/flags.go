@@ -20,6 +20,7 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/llm"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // options is what the command line and the environment ask for.
@@ -289,7 +290,7 @@ func (o *options) complete(positional []string, keyFile string) error {
 		o.addr = net.JoinHostPort("0.0.0.0", positional[0])
 	case o.addr == "":
 		o.addr = defaultAddr
-	case !isAddress(o.addr):
+	case !httpserver.IsAddress(o.addr):
 		return usagef("--addr %s: write HOST:PORT or unix:PATH", o.addr)
 	}
 	if o.evalEnv != "" && !o.browser {
@@ -331,14 +332,6 @@ func (o *options) complete(positional []string, keyFile string) error {
 	}
 	o.workingDir = dir
 	return nil
-}
-
-func isAddress(addr string) bool {
-	if path, isSocket := strings.CutPrefix(addr, "unix:"); isSocket {
-		return path != ""
-	}
-	_, _, err := net.SplitHostPort(addr)
-	return err == nil
 }
 
 func (o *options) setJournalText(text string) error {

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,6 +27,7 @@ import (
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/internal/memfile"
 	"github.com/actiond/actiond/server"
@@ -138,7 +137,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 	// Before the first shell reads files that an agent may have written: what they start
 	// must not answer in the place of the server, whose clients send it the key.
 	if listener == nil {
-		listener, err = listen(ctx, opts.addr)
+		listener, err = httpserver.Listen(ctx, opts.addr)
 	}
 	if err != nil {
 		return err
@@ -283,34 +282,6 @@ func portion(part uint64) int64 {
 		return int64(most)
 	}
 	return 0
-}
-
-// listen listens on HOST:PORT or unix:PATH. A socket on which no server answers is
-// replaced; only this process's user may connect to the new one.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
-	var config net.ListenConfig
-	path, isSocket := strings.CutPrefix(addr, "unix:")
-	if !isSocket {
-		return config.Listen(ctx, "tcp", addr)
-	}
-	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
-		return nil, fmt.Errorf("listening on %s: the path of a socket has at most %d bytes and this has %d: take a shorter one", path, limit, len(path))
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-		var dialer net.Dialer
-		if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("listening on %s: another server answers there", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("replacing the socket of a server that is gone: %w", err)
-		}
-	}
-	config.Control = func(_, _ string, conn syscall.RawConn) (err error) { // the file gets the mode of the socket
-		failed := conn.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o700) })
-		return cmp.Or(failed, err)
-	}
-	return config.Listen(ctx, "unix", path)
 }
 
 func newLogger(w io.Writer, opts *options) *slog.Logger {
