@@ -22,6 +22,7 @@ type facts struct {
 	Owner    string            `json:"owner,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
+	WorkDir  string            `json:"work_dir,omitempty"` // default: work, in the sandbox's directory
 	Created  time.Time         `json:"created"`
 	Deadline time.Time         `json:"deadline,omitzero"`
 	Idle     time.Duration     `json:"idle,omitempty"`
@@ -79,6 +80,9 @@ func (d *Driver) load(id string) (facts, error) {
 	}
 	return f, nil
 }
+
+// workDir returns the directory in which the commands of a sandbox start.
+func (d *Driver) workDir(id string, f facts) string { return cmp.Or(f.WorkDir, d.path(id, "work")) }
 
 // lock prevents other changes of a sandbox until unlock. ctx bounds the wait.
 func (d *Driver) lock(ctx context.Context, id string) (unlock func(), err error) {

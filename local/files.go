@@ -85,7 +85,8 @@ func (d *Driver) CopyIn(_ context.Context, _ *sandbox.Sandbox, dir string, data 
 
 // WorkDir returns the working directory of the shells of a sandbox.
 func (d *Driver) WorkDir(_ context.Context, s *sandbox.Sandbox) (string, error) {
-	return d.path(s.ID, "work"), nil
+	f, err := d.load(s.ID)
+	return d.workDir(s.ID, f), err
 }
 
 // Logs writes the log of the server. It supports the options Follow and Tail; the lines

@@ -9,7 +9,7 @@
 //	alive    locked by the server as long as it lives
 //	log      of the server
 //	state/   of the server
-//	work/    working directory of shells
+//	work/    working directory of shells, unless the specification names another
 package local
 
 import (
@@ -111,7 +111,7 @@ const (
 // Check is [sandbox.Driver]'s. A process of this machine has no image and no limits.
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
 	options := map[string]bool{
-		"mounts": len(spec.Mounts) > 0, "a working directory": spec.WorkDir != "", "a memory limit": spec.Memory != 0,
+		"an image": spec.Image != "", "mounts": len(spec.Mounts) > 0, "a memory limit": spec.Memory != 0,
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,
 		"a network": spec.Network != "", "another user": spec.User != "" || spec.UserID != 0, "read-only files": spec.ReadOnly,
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,
@@ -203,7 +203,8 @@ func (d *Driver) make(ctx context.Context, id, hash string, spec sandbox.Spec) (
 	}
 	defer unlock()
 	f := facts{
-		Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Labels: spec.Labels, Env: spec.Env, Created: time.Now(), Idle: spec.Idle, Spec: hash,
+		Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Labels: spec.Labels, Env: spec.Env, WorkDir: spec.WorkDir,
+		Created: time.Now(), Idle: spec.Idle, Spec: hash,
 	}
 	if spec.TTL > 0 {
 		f.Deadline = f.Created.Add(spec.TTL)

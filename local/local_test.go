@@ -62,6 +62,11 @@ func TestDriver(t *testing.T) {
 		d, dir := open(t)
 		testDaemons(t, d, dir)
 	})
+	t.Run("working directory", func(t *testing.T) {
+		t.Parallel()
+		d, _ := open(t)
+		testWorkDir(t, d)
+	})
 	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); d, _ := open(t); return d }}.Run(t)
 }
 
@@ -308,5 +313,63 @@ func TestStateIsClosedToOthers(t *testing.T) {
 		if info, err := os.Stat(dir); want == "" && (err != nil || info.Mode().Perm() != 0o700) {
 			t.Errorf("got %v, %v", info, err)
 		}
+	}
+}
+
+// What only an engine has is refused, with the way on.
+func TestRefusedOptions(t *testing.T) {
+	t.Parallel()
+	d, err := local.Open(local.Config{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	for want, spec := range map[string]sandbox.Spec{
+		"an image": {Image: "debian"}, "a memory limit": {Memory: 1 << 30}, "a network, a processor limit": {Network: "none", CPUs: 1},
+	} {
+		want = "the driver of local processes cannot honour " + want + "; leave that out"
+		if _, err := d.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := d.Create(t.Context(), sandbox.Spec{WorkDir: "here"}); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("a relative directory: got %v", err)
+	}
+}
+
+// A sandbox can work in a directory of this machine, which stays when the sandbox goes.
+func testWorkDir(t *testing.T, d *local.Driver) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "made")
+	s, err := d.Create(t.Context(), sandbox.Spec{WorkDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		key, err := s.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := agent.Client(s.Dial, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "pwd; echo x >> file", Blocking: true}})
+		c.Close()
+		if run, ok := o.(api.RunObservation); err != nil || !ok || strings.TrimSpace(run.Content) != dir {
+			t.Errorf("got %v, %v, want %s", o, err, dir)
+		}
+		if got, err := d.WorkDir(t.Context(), s); err != nil || got != dir {
+			t.Errorf("WorkDir: got %s, %v", got, err)
+		}
+		if err := errors.Join(d.Stop(t.Context(), s, time.Minute), d.Start(t.Context(), s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Delete(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "file")); string(data) != "x\nx\n" {
+		t.Errorf("got %q, %v", data, err)
 	}
 }

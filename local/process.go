@@ -37,7 +37,7 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	}
 	defer func() { _ = alive.Close() }() // the server has it too
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program,
-		"--addr", "unix:"+d.path(id, "socket"), "--working-dir", d.path(id, "work"),
+		"--addr", "unix:"+d.path(id, "socket"), "--working-dir", d.workDir(id, f),
 		"--session-key-file", d.path(id, "key"), "--state-dir", d.path(id, "state"))
 	if !f.Deadline.IsZero() {
 		cmd.Args = append(cmd.Args, "--ttl", max(time.Until(f.Deadline), time.Second).String())

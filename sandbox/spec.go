@@ -232,7 +232,7 @@ func (s *Spec) PodOptions() map[string]bool {
 func CannotHonour(d Driver, options map[string]bool) error {
 	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(options)), func(name string) bool { return !options[name] })
 	if len(asked) > 0 {
-		return Invalid("%s cannot honour %s", d.Platform(), strings.Join(asked, ", "))
+		return Invalid("%s cannot honour %s; leave that out", d.Platform(), strings.Join(asked, ", "))
 	}
 	return nil
 }

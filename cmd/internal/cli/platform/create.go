@@ -22,6 +22,7 @@ func (p *Platform) Make(ctx context.Context, spec sandbox.Spec, pool string, wor
 		p.WarnLocal()
 		if spec.Image != "" {
 			_, _ = fmt.Fprintf(p.Stderr, "note: there are no images with --on local: %s is not used\n", output.Clean(spec.Image))
+			spec.Image = ""
 		}
 	} else {
 		servers, err := p.WithServers()

@@ -80,7 +80,7 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "workdir", "memory", "cpus", "pids-limit", "nofile", "network", "user", "read-only", "runtime", "security-opt",
+	"volume", "memory", "cpus", "pids-limit", "nofile", "network", "user", "read-only", "runtime", "security-opt",
 	"server-flag", "allow-root",
 }
 
