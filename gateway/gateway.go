@@ -44,6 +44,8 @@ type Config struct {
 	// MaxSandboxes limits the sandboxes on this host, without those in the pool; 0
 	// sets no limit.
 	MaxSandboxes int
+	// RemoveMade has Serve remove, when it ends, the sandboxes that this gateway created.
+	RemoveMade bool
 	// PublicURL is the address by which callers reach this gateway through a reverse
 	// proxy. Default: the host of each request.
 	PublicURL string
@@ -99,6 +101,7 @@ type Gateway struct {
 	metrics  *metrics
 	known    *directory
 	builds   *builds
+	made     *made // nil: they stay
 
 	stopping  atomic.Bool
 	admission chan struct{} // held while it is counted how many sandboxes there are
@@ -143,6 +146,9 @@ func New(cfg Config) (*Gateway, error) {
 		known: newDirectory(cfg.Driver), builds: newBuilds(),
 		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
 	}
+	if cfg.RemoveMade {
+		g.made = &made{instances: map[string]string{}}
+	}
 	g.metrics = newMetrics(g)
 	g.proxy, g.previews = g.newServerProxy(), g.newPreviewProxy()
 	g.handler = g.router()
@@ -154,9 +160,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.
 
 // Serve answers the connections of l until ctx ends, keeps the pool full and
 // removes expired sandboxes. It then waits a few seconds for running requests and
-// rolls unfinished creations back; sandboxes keep running. It closes l and waits
-// for its goroutines. The error is nil after ctx ended.
+// rolls unfinished creations back; sandboxes keep running, but for those that
+// [Config.RemoveMade] names. It closes l and waits for its goroutines. The error is nil
+// after ctx ended.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	return errors.Join(g.serve(ctx, l), g.removeMade(ctx))
+}
+
+func (g *Gateway) serve(ctx context.Context, l net.Listener) error {
 	var background sync.WaitGroup
 	backgroundCtx, endBackground := context.WithCancel(ctx)
 	defer background.Wait()
@@ -178,7 +189,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(httpserver.LimitListener(l, maxConns)) }()
 	g.log.InfoContext(ctx, "serving", slog.String("address", l.Addr().String()), slog.String("platform", g.cfg.Driver.Platform()), slog.String("version", g.cfg.Version))
-	defer g.log.InfoContext(ctx, "stopped serving; sandboxes stay")
+	defer g.log.InfoContext(ctx, "stopped serving")
 	select {
 	case err := <-served:
 		_ = srv.Close() // the error that ended serving is the one to tell

@@ -139,6 +139,11 @@ func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, er
 	if g.stopping.Load() {
 		return c, errStopping
 	}
+	done, err := g.made.begin()
+	if err != nil {
+		return c, err
+	}
+	defer done()
 	id := sandbox.ID(spec.Key)
 	if g.cfg.MaxSandboxes > 0 || !strings.HasPrefix(spec.Key, onceKey) { // otherwise there is nothing to ask the engine
 		known, release, err := g.admit(ctx, id)
@@ -158,6 +163,9 @@ func (g *Gateway) create(ctx context.Context, spec sandbox.Spec) (c creation, er
 		return c, err
 	}
 	g.known.put(c.sandbox)
+	if !c.known {
+		g.made.put(c.sandbox)
+	}
 	return c, nil
 }
 
@@ -254,6 +262,7 @@ func (g *Gateway) remove(ctx context.Context, s *sandbox.Sandbox) error {
 		return err
 	}
 	g.known.forget(s.ID)
+	g.made.forget(s.ID)
 	g.log.InfoContext(ctx, "removed a sandbox", slog.String("sandbox", s.ID), slog.String("name", s.Name), slog.String("reason", "a client asked for it"))
 	return nil
 }
