@@ -121,6 +121,9 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 	if err := sandbox.CannotHonour(d, options); err != nil {
 		return "", err
 	}
+	if len(d.dir) > longestDir {
+		return "", sandbox.Invalid("the path %s is too long for a socket in it: choose a shorter one with --state-dir", d.dir)
+	}
 	full := *spec
 	full.Image = "(local)"
 	if err := full.Complete(); err != nil {
@@ -131,9 +134,6 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 
 // Create starts a server in a directory of its own.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-	if len(d.dir) > longestDir {
-		return nil, fmt.Errorf("the path %s is too long for a socket in it: choose a shorter one with --state-dir", d.dir)
-	}
 	hash, err := d.Check(ctx, &spec)
 	if err != nil {
 		return nil, err

@@ -169,7 +169,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			args: "serve --addr nope", code: 2,
-			stderr: "runtimectl: --addr \"nope\": must be HOST:PORT\nRun 'runtimectl serve --help' for usage.\n",
+			stderr: "runtimectl: --addr \"nope\": must be HOST:PORT or unix:PATH\nRun 'runtimectl serve --help' for usage.\n",
 		},
 		{args: "--on docker version", stdout: "actiond runtimectl "},
 		{args: "--on=local version", stdout: "actiond runtimectl "},

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log"
 	"log/slog"
@@ -13,12 +14,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
 	"github.com/actiond/actiond/gateway"
+	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -27,7 +30,7 @@ type serveFlags struct {
 	addr, metricsAddr, keyFile, keySecret, publicURL, previewDomain string
 	pool                                                            string
 	warm, most                                                      int
-	debug                                                           bool
+	debug, untilEOF, remove                                         bool
 }
 
 func (p *program) serve() *cobra.Command {
@@ -52,10 +55,20 @@ runtimes, security options, programs of root and, on Kubernetes, nodes and image
 pull secrets, only these flags give, to every sandbox.
 
 It listens on this machine alone. For others, put a proxy with TLS before it and
-name that with --public-url. Interrupted, it undoes creations that are under way
-and removes sandboxes that wait in the pool; all others stay.`,
+name that with --public-url. The first line that it prints is where it listens,
+http://HOST:PORT or unix:///PATH; nothing else follows. Interrupted, it undoes
+creations that are under way and removes sandboxes that wait in the pool; all others
+stay.
+
+A program that starts it as a child gives it --until-eof --remove and a pipe as
+standard input: when the program ends, however that happens, so does this, and the
+sandboxes that it made go with it. Others of the state directory stay.
+
+With --on local sandboxes are processes of this machine, which isolates nothing:
+who has the key has all rights of your user.`,
 		Example: `  runtimectl serve
   runtimectl serve --warm 4 --memory 1g --ttl 8h debian:bookworm
+  runtimectl serve --on local --addr unix:/tmp/actiond.sock --until-eof --remove
   key=$(sudo cat /var/lib/actiond/gateway-key)
   curl -H "X-API-Key: $key" localhost:8700/v1/sandboxes`,
 		Args:              command.ArgRange(0, 1),
@@ -63,7 +76,7 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key")
-	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `HOST:PORT`; port 0 takes any")
+	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `ADDRESS`: HOST:PORT, where port 0 takes any, or unix:PATH, a socket for your user alone")
 	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `FILE`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
 	c.Flags().StringVar(&f.keySecret, "key-secret", "", "on Kubernetes, take the key from the `SECRET` of the namespace, made if it is not there")
@@ -73,6 +86,8 @@ and removes sandboxes that wait in the pool; all others stay.`,
 	c.Flags().IntVar(&f.warm, "warm", 0, "keep `N` sandboxes ready")
 	c.Flags().StringVar(&f.pool, "pool", servePool, "call the pool of these `NAME`; on Kubernetes, agent-sandbox:NAME lets the cluster's\ncontroller of that name keep it")
 	c.Flags().IntVar(&f.most, "max-sandboxes", 0, "have at most `N` sandboxes, those that are kept ready aside (default: no limit)")
+	c.Flags().BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
+	c.Flags().BoolVar(&f.remove, "remove", false, "at the end, remove the sandboxes that were made here; should this be killed, they end\nafter --ttl (1h where none is given)")
 	c.Flags().BoolVar(&f.debug, "debug", false, "log each request")
 	p.AddServer(c)
 	p.AddUserIDs(c)
@@ -83,22 +98,32 @@ and removes sandboxes that wait in the pool; all others stay.`,
 		}
 		spec, err := flags.Spec(&p.Platform, image)
 		if err == nil {
-			err = f.check(spec)
+			err = f.check(spec, p.Local)
 		}
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
 		return p.serveHost(cmd.Context(), f, spec)
 	}
-	return p.EngineOnly(c)
+	return c
 }
 
-// servePool is the name of the pool of --warm.
-const servePool = "serve"
+const (
+	// servePool is the name of the pool of --warm.
+	servePool = "serve"
+	// removedTTL is the default of --ttl with --remove.
+	removedTTL = time.Hour
+)
 
-func (f *serveFlags) check(spec sandbox.Spec) error {
-	if _, _, err := net.SplitHostPort(f.addr); err != nil {
-		return fmt.Errorf("--addr %q: must be HOST:PORT", f.addr)
+func (f *serveFlags) check(spec sandbox.Spec, onLocal bool) error {
+	if !httpserver.IsAddress(f.addr) {
+		return fmt.Errorf("--addr %q: must be HOST:PORT or unix:PATH", f.addr)
+	}
+	switch {
+	case onLocal && spec.Image != "":
+		return fmt.Errorf("there are no images with --on local: leave %s out", spec.Image)
+	case onLocal && f.warm > 0:
+		return errors.New("--warm needs an engine: leave it out with --on local")
 	}
 	if _, _, err := net.SplitHostPort(f.metricsAddr); err != nil && f.metricsAddr != "" {
 		return fmt.Errorf("--metrics-addr %q: must be HOST:PORT", f.metricsAddr)
@@ -127,6 +152,13 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	phases := gateway.NewPhases()
 	o := platform.Options{Progress: phases.Progress, Logger: logger}
 	servers(&o)
+	if p.Local {
+		p.WarnLocal()
+	}
+	if f.remove && spec.TTL == 0 {
+		spec.TTL = removedTTL
+		_, _ = fmt.Fprintln(p.Stderr, "note: with --remove, sandboxes end an hour after they were made, unless --ttl or their creator says otherwise")
+	}
 	driver, err := p.Open(o)
 	if err != nil {
 		return err
@@ -136,7 +168,7 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if err != nil {
 		return err
 	}
-	if err := checkDefaults(ctx, driver, spec); err != nil {
+	if err := p.checkDefaults(ctx, driver, spec); err != nil {
 		return err
 	}
 	pool, err := p.warmPool(ctx, driver, spec, f, logger)
@@ -144,21 +176,21 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		return err
 	}
 	g, err := gateway.New(gateway.Config{
-		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
+		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, RemoveMade: f.remove,
+		PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
 		Version: p.Version, Phases: phases, Logger: logger,
 	})
 	if err != nil {
 		return err
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", f.addr)
+	listener, err := httpserver.Listen(ctx, f.addr)
 	if err != nil {
 		g.Close()
 		return fmt.Errorf("listening at --addr: %w", err)
 	}
 	stopMetrics := func() error { return nil }
 	if f.metricsAddr != "" {
-		metricsListener, err := config.Listen(ctx, "tcp", f.metricsAddr)
+		metricsListener, err := httpserver.Listen(ctx, f.metricsAddr)
 		if err != nil {
 			g.Close()
 			return errors.Join(fmt.Errorf("listening at --metrics-addr: %w", err), listener.Close())
@@ -167,11 +199,16 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 		_, _ = fmt.Fprintf(p.Stderr, "note: metrics are at http://%s/metrics\n", metricsListener.Addr())
 	}
 	defer func() { err = errors.Join(err, stopMetrics()) }()
-	if _, err := fmt.Fprintf(p.Stdout, "http://%s\n", listener.Addr()); err != nil {
+	if err := p.sayAddress(listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	if addr, ok := listener.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
 		_, _ = fmt.Fprintln(p.Stderr, "note: others on the network reach this, and keys and actions travel as they are: put a proxy with TLS before it")
+	}
+	if f.untilEOF {
+		var cancel context.CancelFunc
+		ctx, cancel = p.untilEOF(ctx, logger)
+		defer cancel()
 	}
 	err = g.Serve(ctx, listener)
 	if pool != nil {
@@ -182,9 +219,36 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	return err
 }
 
+// sayAddress prints where the gateway listens, for the program that started it.
+func (p *program) sayAddress(addr net.Addr) error {
+	url := "http://" + addr.String()
+	if addr.Network() == "unix" {
+		path, err := filepath.Abs(addr.String())
+		if err != nil {
+			return fmt.Errorf("finding the socket: %w", err)
+		}
+		url = "unix://" + path
+	}
+	_, err := fmt.Fprintln(p.Stdout, url)
+	return err
+}
+
+// untilEOF returns a context that also ends when standard input does.
+func (p *program) untilEOF(ctx context.Context, logger *slog.Logger) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with standard input, or with this program
+		_, _ = io.Copy(io.Discard, p.Stdin) // one that cannot be read has ended, too
+		logger.InfoContext(ctx, "standard input has ended")
+		cancel()
+	}()
+	return ctx, cancel
+}
+
 // checkDefaults refuses what no sandbox can have, whichever image its creator names.
-func checkDefaults(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec) error {
-	spec.Image = cmp.Or(spec.Image, "any")
+func (p *program) checkDefaults(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec) error {
+	if !p.Local {
+		spec.Image = cmp.Or(spec.Image, "any")
+	}
 	if _, err := driver.Check(ctx, &spec); !errors.Is(err, sandbox.ErrUnknown) {
 		return err
 	}
