@@ -39,6 +39,9 @@ type Sandbox struct {
 	// IdleLimitSeconds is how long it may be idle before it ends; 0 means no limit.
 	IdleLimitSeconds int               `json:"idle_limit_seconds"`
 	Labels           map[string]string `json:"labels"`
+	// User is the name of the account that runs the commands; "" where the gateway does not
+	// know it.
+	User string `json:"user,omitzero"`
 	// URL is where the sandbox's own paths begin.
 	URL string `json:"url"`
 	// SessionKey gives access to this sandbox and to nothing else, in the header

@@ -44,6 +44,11 @@ type ServerInfo struct {
 	Resources Resources `json:"resources"`
 	// Version is the server's.
 	Version string `json:"version"`
+	// WorkingDir is the absolute path at which relative ones begin.
+	WorkingDir string `json:"working_dir"`
+	// User is the name of the account that owns the files and runs the commands, or its id
+	// where it has no name.
+	User string `json:"user"`
 	// Capabilities lists the abilities of the sandbox by name, such as "run_ipython".
 	Capabilities map[string]Capability `json:"capabilities"`
 }

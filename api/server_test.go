@@ -34,11 +34,11 @@ func TestServerTypes(t *testing.T) {
 					Disk:       api.Disk{Total: 270553174016, Used: 23368282112, Free: 74425012224, Percent: 23.9},
 					IO:         api.IO{ReadBytes: 3076096, WriteBytes: 102400},
 				},
-				Version: "v1", Capabilities: map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}},
+				Version: "v1", WorkingDir: "/w", User: "agent", Capabilities: map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}},
 			},
 			`{"uptime":7.38,"idle_time":7.0,"resources":{"cpu_percent":0.0,"memory":{"rss":70238208,"vms":227377152,"percent":0.2778},` +
 				`"disk":{"total":270553174016,"used":23368282112,"free":74425012224,"percent":23.9},"io":{"read_bytes":3076096,"write_bytes":102400}},` +
-				`"version":"v1","capabilities":{"run":{"available":true,"detail":"/bin/bash"}}}`,
+				`"version":"v1","working_dir":"/w","user":"agent","capabilities":{"run":{"available":true,"detail":"/bin/bash"}}}`,
 		},
 		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},

@@ -274,7 +274,7 @@ func TestLife(t *testing.T) {
 	s := h.make(t, body, api.IdempotencyKeyHeader, "k")
 	at := "/v1/sandboxes/" + s.ID
 	if s.Name != "build" || s.Owner != "me" || s.State != "ready" || s.Deadline == nil || s.IdleLimitSeconds != 60 || s.Labels["x"] != "y" ||
-		s.URL != "http://example.com/sandboxes/"+s.ID || len(s.SessionKey) != 64 {
+		s.User != "agent" || s.URL != "http://example.com/sandboxes/"+s.ID || len(s.SessionKey) != 64 {
 		t.Errorf("got %+v", s)
 	}
 	plain := h.make(t, `{"image":"debian"}`)

@@ -26,6 +26,7 @@ func (g *Gateway) describe(r *http.Request, s *sandbox.Sandbox) api.Sandbox {
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Image: s.Image, State: string(s.State), Created: s.Created.UTC(),
 		IdleLimitSeconds: sandbox.WholeSeconds(s.IdleLimit), Labels: s.Labels, URL: g.urlOf(r, s.ID),
 	}
+	d.User, _, _ = strings.Cut(s.User, ":")
 	if !s.Deadline.IsZero() {
 		deadline := s.Deadline.UTC().Truncate(time.Second)
 		d.Deadline = &deadline

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -38,9 +39,8 @@ const (
 	maxHashed = 64 << 30
 )
 
-// filePath returns the path in the query of a request for a file. Of several the last
-// counts.
-func filePath(r *http.Request) (string, error) {
+// queryPath returns the path in the query of a request. Of several the last counts.
+func queryPath(r *http.Request) (string, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return "", invalid("query: %v", err)
@@ -49,13 +49,35 @@ func filePath(r *http.Request) (string, error) {
 	if len(values) == 0 {
 		return "", invalid("query.path: missing")
 	}
-	name := values[len(values)-1]
+	return values[len(values)-1], nil
+}
+
+// filePath returns the absolute path of a request for a file. A relative one is below the
+// working directory.
+func (s *Server) filePath(r *http.Request) (string, error) {
+	name, err := queryPath(r)
+	if err == nil && name == "" { // not the working directory: a client may have lost a name
+		err = refuse(http.StatusBadRequest, "Path must not be empty")
+	}
+	if err != nil {
+		return "", err
+	}
+	name = s.absolute(name)
 	return name, checkPath("Path", name)
+}
+
+// absolute returns a path that begins at the working directory where it is relative. It is not
+// cleaned: only the kernel knows what .. means.
+func (s *Server) absolute(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return s.cfg.WorkingDir + "/" + name
 }
 
 // readFile answers with the bytes of a file, or with ranges of them, or to HEAD without.
 func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
-	name, err := filePath(r)
+	name, err := s.filePath(r)
 	if err != nil {
 		return err
 	}
@@ -151,7 +173,7 @@ func (s *Server) fileChange(r *http.Request, begun time.Time) (name string, c ap
 	if s.cfg.StageFile == nil || s.cfg.RemoveFile == nil {
 		return "", c, refuse(http.StatusBadRequest, "This server changes no files by %s", r.URL.Path)
 	}
-	if name, err = filePath(r); err != nil {
+	if name, err = s.filePath(r); err != nil {
 		return "", c, err
 	}
 	s.last.Store(int64(begun.Sub(s.started)))

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,14 +28,14 @@ import (
 )
 
 // fileServer is a server with a real executor.
-func fileServer(t *testing.T) *server.Server {
+func fileServer(t *testing.T, change ...func(*server.Config)) *server.Server {
 	t.Helper()
 	exec, err := executor.New(t.Context(), executor.Config{WorkingDir: t.TempDir(), Shell: "/bin/sh", StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Close() })
-	return newServer(t, func(cfg *server.Config) {
+	return newServer(t, append(change, func(cfg *server.Config) {
 		cfg.Executor, cfg.RemoveFile, cfg.WriteInPlace = exec, exec.RemoveFile, exec.WriteInPlace
 		cfg.StageFile = func(ctx context.Context, path string) (server.Incoming, error) {
 			in, err := exec.StageFile(ctx, path)
@@ -42,7 +44,7 @@ func fileServer(t *testing.T) *server.Server {
 			}
 			return in, nil
 		}
-	})
+	})...)
 }
 
 func fileRequest(method, path, body string, header ...string) request {
@@ -98,7 +100,7 @@ func TestFileBytes(t *testing.T) {
 		{"undo the removal", post("/v1/actions", `{"action":{"action":"edit","args":{"path":"`+path+`","command":"undo_edit"}}}`), 200, "", ""},
 		{"it is back", fileRequest("GET", path, ""), 200, "one", sumOne},
 		{"no path", request{method: "PUT", path: "/v1/files", body: "x"}, 422, "", ""},
-		{"a relative path", fileRequest("PUT", "f", "x"), 400, "", ""},
+		{"an empty path", fileRequest("PUT", "", "x"), 400, "", ""},
 		{"a mode with set-uid", request{method: "PUT", path: "/v1/files?mode=4755&path=" + url.QueryEscape(path), body: "x"}, 422, "", ""},
 	} {
 		w := step.q.send(s)
@@ -121,6 +123,39 @@ func TestFileBytes(t *testing.T) {
 	must(t, json.Unmarshal(get("/v1/actions/a").send(s).Body.Bytes(), &recorded))
 	if recorded.Kind != "write_file" || recorded.Text != path || recorded.State != "done" || recorded.Observation.Extras.SHA256 != sumOne {
 		t.Errorf("recorded: %+v", recorded)
+	}
+}
+
+// A relative path begins at the working directory, which /server_info names.
+func TestRelativePaths(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := fileServer(t, func(cfg *server.Config) { cfg.WorkingDir, cfg.User = dir, "agent" })
+	for _, step := range []struct {
+		q      request
+		status int
+		body   string // "" for any
+	}{
+		{fileRequest("PUT", "sub/f", "one"), 201, ""},
+		{fileRequest("GET", "sub/../sub/f", ""), 200, "one"},
+		{fileRequest("GET", "/sub/f", ""), 404, ""},
+		{tarball("/v1/unpack?path=sub", tarOf(t, &tar.Header{Name: "g", Typeflag: tar.TypeReg, Size: 3, Mode: 0o644})), 200, `{"entries":1}`},
+		{fileRequest("GET", "sub/g", ""), 200, "xxx"},
+		{fileRequest("DELETE", "sub/f", ""), 200, ""},
+		{fileRequest("HEAD", "sub/f", ""), 404, ""},
+		{get("/download_files?path=sub"), 400, ""},
+	} {
+		if w := step.q.send(s); w.Code != step.status || step.body != "" && w.Body.String() != step.body {
+			t.Errorf("%s %s: got %d %s, want %d %s", step.q.method, step.q.path, w.Code, w.Body, step.status, step.body)
+		}
+	}
+	if status, members, _ := packed(t, s, "sub"); status != 200 || !slices.Equal(members, []string{"sub/", "sub/g=xxx"}) {
+		t.Errorf("packed: %d %q", status, members)
+	}
+	var info api.ServerInfo
+	must(t, json.Unmarshal(get("/server_info").send(s).Body.Bytes(), &info))
+	if info.WorkingDir != dir || info.User != "agent" {
+		t.Errorf("got the working directory %q and the user %q", info.WorkingDir, info.User)
 	}
 }
 

@@ -24,10 +24,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !filepath.IsAbs(path) {
-		path = s.cfg.WorkingDir + "/" + path // not cleaned: what .. means is for the kernel to say
-	}
-	names, err := s.names(path)
+	names, err := s.names(s.absolute(path))
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const maxLeftOut = 1000
 // archive. It opens each with the rights of the sandbox's user and follows no link
 // below the directory that has the first one.
 func (s *Server) packFiles(w http.ResponseWriter, r *http.Request) error {
-	name, err := filePath(r)
+	name, err := s.filePath(r)
 	if err != nil {
 		return err
 	}

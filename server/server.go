@@ -108,8 +108,10 @@ type Config struct {
 	// TTL and Idle end Serve: so long after New, and after so long a time
 	// without work. 0 means never. A claim brings its own.
 	TTL, Idle time.Duration
-	// WorkingDir is what relative paths of list_files are joined to.
+	// WorkingDir is the absolute path that relative paths of files are joined to, and User the
+	// name of the sandbox's user, or its id. Both are told in /server_info.
 	WorkingDir string
+	User       string
 	// As runs a function, which starts no goroutines, with the rights of the
 	// sandbox's user and returns its error; nil runs it as is. Every file that
 	// a caller names is opened inside it.

@@ -50,6 +50,8 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 		IdleTime:     api.Float(time.Since(lastAction).Seconds()),
 		Resources:    s.usage.resources(),
 		Version:      s.cfg.Version,
+		WorkingDir:   s.cfg.WorkingDir,
+		User:         s.cfg.User,
 		Capabilities: capabilities,
 	})
 }

@@ -19,7 +19,7 @@ import (
 // Each file is opened with the rights of the sandbox's user, never with others: the
 // archive may be for a path that an agent has made lead elsewhere.
 func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
-	name, err := filePath(r)
+	name, err := s.filePath(r)
 	if err != nil {
 		return err
 	}
