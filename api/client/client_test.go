@@ -73,11 +73,11 @@ func TestMethods(t *testing.T) {
 		},
 		{
 			"info", "GET", "/server_info", "/server_info", "", 200,
-			`{"uptime":1.5,"idle_time":0,"resources":{"cpu_percent":0,"memory":{"rss":1,"vms":2,"percent":0},"disk":{"total":3,"used":1,"free":2,"percent":33.3},"io":{"read_bytes":0,"write_bytes":0}},"version":"v1","capabilities":{"browse":{"available":false,"detail":"none"}}}`,
+			`{"uptime":1.5,"idle_time":0,"resources":{"cpu_percent":0,"memory":{"rss":1,"vms":2,"percent":0},"disk":{"total":3,"used":1,"free":2,"percent":33.3},"io":{"read_bytes":0,"write_bytes":0}},"version":"v1","working_dir":"/w","user":"agent","capabilities":{"browse":{"available":false,"detail":"none"}}}`,
 			func(ctx context.Context, c *client.Client) (any, error) { return c.ServerInfo(ctx) },
 			api.ServerInfo{
 				Uptime: 1.5, Resources: api.Resources{Memory: api.Memory{RSS: 1, VMS: 2}, Disk: api.Disk{Total: 3, Used: 1, Free: 2, Percent: 33.3}},
-				Version: "v1", Capabilities: map[string]api.Capability{"browse": {Detail: "none"}},
+				Version: "v1", WorkingDir: "/w", User: "agent", Capabilities: map[string]api.Capability{"browse": {Detail: "none"}},
 			},
 		},
 		{
