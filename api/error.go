@@ -15,6 +15,36 @@ type Error struct {
 	// Errors is the message where Detail is a fixed sentence (status 422); empty
 	// otherwise.
 	Errors string
+	// Fault is the file that the refusal is about; zero for other refusals.
+	Fault Fault
+}
+
+// Fault says what is wrong with a file.
+type Fault struct {
+	// Code is a word of ErrorCode in openapi.yaml.
+	Code string `json:"code"`
+	// Path is the absolute path of the file.
+	Path string `json:"path"`
+	// Errno is the name of the system's error, such as "ENOENT", or "".
+	Errno string `json:"errno,omitzero"`
+}
+
+// FileError refuses a request because of a file, with the status that fits the fault.
+func FileError(f Fault, detail string) *Error {
+	e := &Error{Status: http.StatusBadRequest, Detail: detail, Fault: f}
+	switch f.Code {
+	case "file_not_found":
+		e.Status = http.StatusNotFound
+	case "permission_denied":
+		e.Status = http.StatusForbidden
+	case "already_exists", "directory_not_empty", "conflict":
+		e.Status = http.StatusConflict
+	case "file_too_large":
+		e.Status = http.StatusRequestEntityTooLarge
+	case "no_space":
+		e.Status = http.StatusInsufficientStorage
+	}
+	return e
 }
 
 // Error returns the detail.
@@ -45,19 +75,22 @@ func EncodeError(e *Error) []byte {
 type Refusal struct {
 	// Detail is the message: the problem, the thing that has it, and the next step.
 	Detail string `json:"detail"`
-	// Errors lists the errors in the body or the query; it is empty, and not null,
-	// for other problems.
-	Errors []string `json:"errors"`
+	// Errors lists the errors in the body or the query, as texts, or what is wrong with a
+	// file, as a [Fault]; it is empty, and not null, for other problems.
+	Errors []any `json:"errors"`
 	// ID finds the failure in the server's log; "" for a refusal.
 	ID string `json:"id,omitzero"`
 }
 
 // NewRefusal returns the body for an error, and the id of its entry in the log.
 func NewRefusal(e *Error, id string) Refusal {
-	if e.Errors != "" {
-		return Refusal{Detail: e.Errors, Errors: []string{e.Errors}, ID: id}
+	switch {
+	case e.Errors != "":
+		return Refusal{Detail: e.Errors, Errors: []any{e.Errors}, ID: id}
+	case e.Fault != Fault{}:
+		return Refusal{Detail: e.Detail, Errors: []any{e.Fault}, ID: id}
 	}
-	return Refusal{Detail: e.Detail, Errors: []string{}, ID: id}
+	return Refusal{Detail: e.Detail, Errors: []any{}, ID: id}
 }
 
 // EncodeRefusal returns the JSON body of a refusal on a route at path, or of a failure that

@@ -210,6 +210,11 @@ func TestNewRefusal(t *testing.T) {
 	}{
 		{api.Error{Status: 404, Detail: "no such session"}, "", `{"detail":"no such session","errors":[]}`},
 		{api.Error{Status: 422, Detail: "Invalid request parameters", Errors: "body: x"}, "", `{"detail":"body: x","errors":["body: x"]}`},
+		{
+			*api.FileError(api.Fault{Code: "file_not_found", Path: "/f", Errno: "ENOENT"}, "no such file"), "",
+			`{"detail":"no such file","errors":[{"code":"file_not_found","path":"/f","errno":"ENOENT"}]}`,
+		},
+		{*api.FileError(api.Fault{Code: "is_directory", Path: "/"}, "no"), "", `{"detail":"no","errors":[{"code":"is_directory","path":"/"}]}`},
 		{api.Error{Status: 500, Detail: "broken"}, "7", `{"detail":"broken","errors":[],"id":"7"}`},
 	} {
 		if got, err := api.Encode(api.NewRefusal(&tt.err, tt.id)); err != nil || string(got) != tt.want {

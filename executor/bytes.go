@@ -11,13 +11,15 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/edit"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // IncomingFile is the new content of a whole file, which is received before it takes the
 // file's place. The caller must call Discard. It is not safe for concurrent use.
 type IncomingFile struct {
-	e  *Executor
-	in *edit.Incoming
+	e    *Executor
+	in   *edit.Incoming
+	path string
 }
 
 // WriteInPlace runs write inside [Executor.As], which writes over the open file w. The old
@@ -37,9 +39,9 @@ func (e *Executor) StageFile(ctx context.Context, path string) (*IncomingFile, e
 	defer release()
 	in, err := e.editor.Stage(path)
 	if err != nil {
-		return nil, fileRefusal(err)
+		return nil, fileRefusal(err, path)
 	}
-	return &IncomingFile{e, in}, nil
+	return &IncomingFile{e, in, path}, nil
 }
 
 // Fill reads the whole content and brings it to the disk. It returns its SHA-256 in
@@ -48,7 +50,7 @@ func (e *Executor) StageFile(ctx context.Context, path string) (*IncomingFile, e
 func (f *IncomingFile) Fill(content io.Reader) (sha256 string, size int64, err error) {
 	err = f.in.Fill(content)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		err = errNoSpace
+		err = noSpace(err, f.path)
 	}
 	return f.in.SHA256, f.in.Size, err
 }
@@ -57,7 +59,7 @@ func (f *IncomingFile) Fill(content io.Reader) (sha256 string, size int64, err e
 // *api.Error where nothing was changed: status 412 for a file that does not meet the
 // conditions.
 func (f *IncomingFile) Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error) {
-	return f.e.changeFile(ctx, func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }, f.in.Size)
+	return f.e.changeFile(ctx, f.path, func() (edit.Result, error) { return f.e.editor.Put(f.in, edit.Conditions(c), mode) }, f.in.Size)
 }
 
 // Discard removes the received content, unless it has replaced the file.
@@ -66,10 +68,10 @@ func (f *IncomingFile) Discard() { f.in.Discard() }
 // RemoveFile removes a file or a symbolic link, with the user's rights. The error is as
 // that of [IncomingFile.Put].
 func (e *Executor) RemoveFile(ctx context.Context, path string, c api.FileConditions) (api.Observation, error) {
-	return e.changeFile(ctx, func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }, 0)
+	return e.changeFile(ctx, path, func() (edit.Result, error) { return e.editor.Remove(path, edit.Conditions(c)) }, 0)
 }
 
-func (e *Executor) changeFile(ctx context.Context, change func() (edit.Result, error), size int64) (api.Observation, error) {
+func (e *Executor) changeFile(ctx context.Context, path string, change func() (edit.Result, error), size int64) (api.Observation, error) {
 	release, err := e.files.acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -77,31 +79,32 @@ func (e *Executor) changeFile(ctx context.Context, change func() (edit.Result, e
 	defer release()
 	r, err := change()
 	if err != nil {
-		return nil, fileRefusal(err)
+		return nil, fileRefusal(err, path)
 	}
 	undoable := r.HistoryErr == nil
 	e.noteHistory(ctx, &r)
 	return api.FileObservation{Content: r.Text, Path: r.Path, SHA256: r.SHA256, Size: size, Created: !r.Existed, Undoable: undoable}, nil
 }
 
-var errNoSpace = api.NoSpace("The file needs more space than is left on its file system")
+func noSpace(err error, path string) error {
+	return api.FileError(api.Fault{Code: files.Code(err), Path: path, Errno: files.Errno(err)},
+		"The file needs more space than is left on its file system")
+}
 
-// fileRefusal makes an error of the editor a refusal, or what broke.
-func fileRefusal(err error) error {
+// fileRefusal makes an error of the editor about the file at a path a refusal, or what broke.
+func fileRefusal(err error, path string) error {
 	complaint, known := errors.AsType[*edit.Error](err)
 	switch {
 	case errors.Is(err, edit.ErrCondition):
-		return api.Unmet("The file is not the one that If-Match or If-None-Match asks for; nothing was changed")
+		refusal := api.Unmet("The file is not the one that If-Match or If-None-Match asks for; nothing was changed")
+		refusal.Fault = api.Fault{Code: string(edit.CodeConflict), Path: path}
+		return refusal
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return errNoSpace
+		return noSpace(err, path)
 	case !known:
 		return err
-	case complaint.Code == edit.CodeFileNotFound:
-		return api.NotFound(complaint.Message)
-	case complaint.Code == edit.CodeConflict, complaint.Code == edit.CodeAlreadyExists:
-		return api.Conflict(complaint.Message)
-	case complaint.Code != edit.CodeCommandFailed, errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EFBIG):
-		return api.BadRequest(complaint.Message)
+	case complaint.Code != edit.CodeCommandFailed, errors.Is(err, syscall.ETXTBSY):
+		return api.FileError(api.Fault{Code: string(complaint.Code), Path: path, Errno: files.Errno(err)}, complaint.Message)
 	}
 	return fmt.Errorf("changing a file: %w", err)
 }

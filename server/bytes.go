@@ -83,14 +83,14 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, info, err := s.openRegular(name)
 	if err != nil {
-		return fileError(err, name, http.StatusNotFound)
+		return fileError(err, name)
 	}
 	defer f.Close()
 	h := w.Header()
 	if wantsTag(r, info.Size()) {
 		tag, err := files.SHA256(f, info.Size(), func() error { return context.Cause(r.Context()) })
 		if err != nil {
-			return fileError(err, name, http.StatusNotFound)
+			return fileError(err, name)
 		}
 		h.Set("Etag", `"`+tag+`"`)
 	}
@@ -120,7 +120,7 @@ func (s *Server) openRegular(name string) (f *os.File, info fs.FileInfo, err err
 		err = onlyRegular(name, info)
 	}
 	if err == nil && kernelFiles(f) {
-		err = refuse(http.StatusBadRequest, "%q is a file of the kernel: read it with a command", name)
+		err = refuseFile("not_regular_file", name, "%q is a file of the kernel: read it with a command", name)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
@@ -132,7 +132,11 @@ func onlyRegular(name string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "%q is not a file but %s", name, fileKind(info.Mode()))
+	code := "not_regular_file"
+	if info.IsDir() {
+		code = "is_directory"
+	}
+	return refuseFile(code, name, "%q is not a file but %s", name, fileKind(info.Mode()))
 }
 
 // wantsTag tells whether a file is to be hashed before it is sent.
@@ -220,7 +224,7 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	case r.Header.Get("Content-Range") != "" || r.Header.Get("Content-Encoding") != "":
 		return nil, refuse(http.StatusBadRequest, "A file is written as a whole and as it is: Content-Range and Content-Encoding are not understood")
 	case r.ContentLength > s.cfg.MaxUpload:
-		return nil, unreadBody(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload})
+		return nil, unreadFile(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload}, name)
 	}
 	in, err := s.cfg.StageFile(r.Context(), name)
 	if err != nil {
@@ -232,9 +236,9 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	if err != nil {
 		in.Discard()
 		if body.err != nil {
-			err = unreadBody(r, body.err)
+			err = unreadFile(r, body.err, name)
 		}
-		return nil, fileError(err, name, http.StatusNotFound)
+		return nil, fileError(err, name)
 	}
 	facts := fmt.Sprintf("%s %d %s", sum, size, r.URL.Query().Get("mode"))
 	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context) (api.Observation, error) {
@@ -251,6 +255,15 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 		return put(ctx, w)
 	}
 	return c, nil
+}
+
+// unreadFile is unreadBody for the content of a file.
+func unreadFile(r *http.Request, err error, name string) error {
+	err = unreadBody(r, err)
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Status == http.StatusRequestEntityTooLarge {
+		refusal.Fault = api.Fault{Code: "file_too_large", Path: name}
+	}
+	return err
 }
 
 // fileMode returns the mode in the query, nil without one.

@@ -71,7 +71,7 @@ func TestFileBytes(t *testing.T) {
 		body   string // "" for any
 		etag   string
 	}{
-		{"missing", fileRequest("GET", path, ""), 404, `{"detail":"File not found: \"` + path + `\"","errors":[]}`, ""},
+		{"missing", fileRequest("GET", path, ""), 404, `{"detail":"File not found: \"` + path + `\"","errors":[{"code":"file_not_found","path":"` + path + `","errno":"ENOENT"}]}`, ""},
 		{"replace nothing", fileRequest("PUT", path, "one", "If-Match", "*"), 412, "", ""},
 		{
 			"create", fileRequest("PUT", path, "one", "If-None-Match", "*", "Idempotency-Key", "a"), 201,
@@ -183,6 +183,50 @@ func TestFileBytesRefused(t *testing.T) {
 	for _, path := range []string{dir, fifo, "/dev/zero", "/proc/self/environ"} {
 		if w := fileRequest("DELETE", path, "").send(s); w.Code/100 != 4 {
 			t.Errorf("DELETE %s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// A refusal because of a file says in one word what is wrong, with the path and the system's error.
+func TestFileFaults(t *testing.T) {
+	t.Parallel()
+	s, spec, dir := fileServer(t), contract.NewSpec(t), t.TempDir()
+	file, none, fifo := filepath.Join(dir, "f"), filepath.Join(dir, "none"), filepath.Join(dir, "fifo")
+	must(t, errors.Join(os.WriteFile(file, []byte("text"), 0o600), syscall.Mkfifo(fifo, 0o600)))
+	pack := func(path string) request { return get("/v1/pack?path=" + url.QueryEscape(path)) }
+	unpack := func(path string) request { return tarball("/v1/unpack?path="+url.QueryEscape(path), "") }
+	for _, tt := range []struct {
+		q           request
+		status      int
+		code, errno string
+		path        string
+	}{
+		{fileRequest("GET", none, ""), 404, "file_not_found", "ENOENT", none},
+		{fileRequest("DELETE", none, ""), 404, "file_not_found", "", none},
+		{pack(none), 404, "file_not_found", "ENOENT", none},
+		{unpack(none), 404, "file_not_found", "ENOENT", none},
+		{fileRequest("GET", dir, ""), 400, "is_directory", "", dir},
+		{fileRequest("PUT", dir, "x"), 400, "is_directory", "", dir},
+		{fileRequest("DELETE", dir, ""), 400, "is_directory", "", dir},
+		{fileRequest("GET", fifo, ""), 400, "not_regular_file", "", fifo},
+		{fileRequest("PUT", fifo, "x"), 400, "not_regular_file", "", fifo},
+		{pack(fifo), 400, "not_regular_file", "", fifo},
+		{fileRequest("GET", file+"/x", ""), 400, "not_directory", "ENOTDIR", file + "/x"},
+		{fileRequest("PUT", file+"/x", "x"), 400, "not_directory", "ENOTDIR", file + "/x"},
+		{unpack(file), 400, "not_directory", "ENOTDIR", file},
+		{fileRequest("GET", "/proc/self/environ", ""), 403, "permission_denied", "EACCES", "/proc/self/environ"},
+		{fileRequest("PUT", file, "x", "If-None-Match", "*"), 412, "conflict", "", file},
+	} {
+		w := tt.q.send(s)
+		var said struct{ Errors []api.Fault }
+		err := json.Unmarshal(w.Body.Bytes(), &said)
+		want := []api.Fault{{Code: tt.code, Path: tt.path, Errno: tt.errno}}
+		if err != nil || w.Code != tt.status || !slices.Equal(said.Errors, want) {
+			t.Errorf("%s %s: got %d %s, want %d %+v", tt.q.method, tt.q.path, w.Code, w.Body, tt.status, want)
+		}
+		route, _, _ := strings.Cut(tt.q.path, "?")
+		if err := spec.CheckResponse(tt.q.method, route, w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+			t.Errorf("%s %s: %v", tt.q.method, tt.q.path, err)
 		}
 	}
 }

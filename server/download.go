@@ -32,7 +32,7 @@ func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
 	p := packer{as: s.cfg.As, zip: zip.NewWriter(w), buf: make([]byte, 128<<10)}
 	f, info, err := p.check(r.Context(), name)
 	if err != nil {
-		return fileError(err, name, http.StatusNotFound)
+		return legacyFileError(err, name, http.StatusNotFound)
 	}
 	defer f.Close()
 	taken, err := s.shares.Take(r.Context(), p.listSize())

@@ -21,7 +21,7 @@ var MemberName = memberName
 
 // FileError is fileError for an error of the system at a path.
 func FileError(errno syscall.Errno, path string) error {
-	return fileError(&fs.PathError{Op: "open", Path: path, Err: errno}, path, 404)
+	return fileError(&fs.PathError{Op: "open", Path: path, Err: errno}, path)
 }
 
 // Overwrite writes size bytes to a path.
@@ -30,7 +30,7 @@ func Overwrite(path string, content io.Reader, size int64) error {
 		name: filepath.Base(path), size: size, follow: true,
 		open: func() (io.ReadCloser, error) { return io.NopCloser(content), nil },
 	})
-	return fileError(err, path, 400)
+	return legacyFileError(err, path, 400)
 }
 
 // PutAsServer writes an empty file as the server does where the user may not; it calls

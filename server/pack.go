@@ -31,7 +31,7 @@ func (s *Server) packFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	parent, err := s.openParent(dir, base)
 	if err != nil {
-		return fileError(err, name, http.StatusNotFound)
+		return fileError(err, name)
 	}
 	defer parent.Close()
 	out := tar.NewWriter(w)
@@ -68,7 +68,7 @@ func (s *Server) openParent(dir, base string) (parent *os.File, err error) {
 		if parent, err = files.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 			return err
 		}
-		return checkPackable(parent, base)
+		return checkPackable(parent, base, path.Join(dir, base))
 	})
 	if err != nil && parent != nil {
 		_ = parent.Close()
@@ -77,7 +77,7 @@ func (s *Server) openParent(dir, base string) (parent *os.File, err error) {
 }
 
 // checkPackable refuses what an archive cannot have before the archive begins.
-func checkPackable(parent *os.File, base string) error {
+func checkPackable(parent *os.File, base, shown string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(parent.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -90,7 +90,7 @@ func checkPackable(parent *os.File, base string) error {
 		flags |= unix.O_DIRECTORY
 	case unix.S_IFREG:
 	default:
-		return refuse(http.StatusBadRequest, "%q is neither file nor directory nor link", base)
+		return refuseFile("not_regular_file", shown, "%q is neither file nor directory nor link", shown)
 	}
 	fd, err := unix.Openat(int(parent.Fd()), base, flags, 0)
 	if err != nil {
@@ -99,7 +99,7 @@ func checkPackable(parent *os.File, base string) error {
 	f := os.NewFile(uintptr(fd), base)
 	defer f.Close()
 	if flags&unix.O_DIRECTORY == 0 && kernelFiles(f) {
-		return refuse(http.StatusBadRequest, "%q is a file of the kernel: read it with a command", base)
+		return refuseFile("not_regular_file", shown, "%q is a file of the kernel: read it with a command", shown)
 	}
 	return nil
 }

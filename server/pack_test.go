@@ -78,8 +78,8 @@ func TestPack(t *testing.T) {
 		{dir + "/d/fifo", 400, nil},
 		{"/dev/null", 400, nil},
 		{"/proc/uptime", 400, nil},
-		{"/proc/self/environ", 400, nil},
-		{"/proc/self/fd/0", 400, nil},
+		{"/proc/self/environ", 403, nil},
+		{"/proc/self/fd/0", 403, nil},
 		{"/proc", 200, []string{"proc/"}},
 		{"d", 404, nil}, // relative to the working directory
 	} {
@@ -116,7 +116,7 @@ func TestPackAsUser(t *testing.T) {
 	user := &identity.User{Name: "agent", UID: uid, GID: gid, Groups: []uint32{gid}}
 	s := newServer(t, func(cfg *server.Config) { cfg.As = user.Do })
 	for _, name := range []string{"closed", "closed/secret", "work/dir/secret", "work/theirs"} {
-		if status, members, _ := packed(t, s, filepath.Join(dir, name)); status != http.StatusBadRequest {
+		if status, members, _ := packed(t, s, filepath.Join(dir, name)); status != http.StatusForbidden {
 			t.Errorf("%s: got %d %q", name, status, members)
 		}
 	}

@@ -56,7 +56,7 @@ func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) 
 		return err
 	}
 	if denied != nil && !s.mayOverrule(denied) {
-		return fileError(denied, directory, http.StatusBadRequest)
+		return legacyFileError(denied, directory, http.StatusBadRequest)
 	}
 	for _, a := range arrivals {
 		if ctx.Err() != nil {
@@ -72,7 +72,7 @@ func (s *Server) put(ctx context.Context, directory string, arrivals []arrival) 
 			refusal = s.putAsServer(directory, a)
 		}
 		if refusal != nil {
-			return fileError(refusal, directory+"/"+a.name, http.StatusBadRequest)
+			return legacyFileError(refusal, directory+"/"+a.name, http.StatusBadRequest)
 		}
 	}
 	return nil
@@ -349,10 +349,10 @@ func checkRoom(root *os.Root, arrivals []arrival) error {
 	}
 	dir, err := root.Open(".")
 	if err != nil {
-		return fileError(err, root.Name(), http.StatusBadRequest)
+		return legacyFileError(err, root.Name(), http.StatusBadRequest)
 	}
 	defer dir.Close()
-	return fileError(checkSpace(dir, need), root.Name(), http.StatusBadRequest)
+	return legacyFileError(checkSpace(dir, need), root.Name(), http.StatusBadRequest)
 }
 
 // checkParents looks at the directories above a member; seen holds those that
@@ -385,5 +385,5 @@ func inTheWay(root *os.Root, name string) (fs.FileInfo, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, err // put may know better
 	}
-	return info, fileError(err, name, http.StatusBadRequest)
+	return info, legacyFileError(err, name, http.StatusBadRequest)
 }

@@ -167,9 +167,9 @@ func TestOwnFilesAreRecovered(t *testing.T) {
 func TestFileErrors(t *testing.T) {
 	t.Parallel()
 	for errno, want := range map[syscall.Errno]int{
-		syscall.ENOENT: 404, syscall.ENOSPC: 507, syscall.EACCES: 400, syscall.EISDIR: 400,
+		syscall.ENOENT: 404, syscall.ENOSPC: 507, syscall.EACCES: 403, syscall.EISDIR: 400,
 		syscall.ENODEV:     400, // a device file without a driver
-		syscall.ENOTEMPTY:  400, // in the place of a file
+		syscall.ENOTEMPTY:  409, // in the place of a file
 		syscall.EBUSY:      400, // a mount point, such as /etc/hosts, or a swap file
 		syscall.EXDEV:      400, // a rename over a mount
 		syscall.EMLINK:     400, // a directory with the most entries its file system takes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -256,8 +257,8 @@ func invalid(format string, args ...any) error {
 
 // fileError says what is wrong with a file of the sandbox. What the caller or
 // the state of the sandbox is to blame for becomes a refusal that names the
-// file, with status missing where it does not exist.
-func fileError(err error, name string, missing int) error {
+// file and has its code.
+func fileError(err error, name string) error {
 	if _, ok := errors.AsType[*api.Error](err); ok || err == nil {
 		return err
 	}
@@ -269,15 +270,40 @@ func fileError(err error, name string, missing int) error {
 		}
 		return fmt.Errorf("file %q: %w", name, err)
 	}
+	fault := api.Fault{Code: files.Code(errno), Path: name, Errno: files.Errno(errno)}
 	switch errno {
 	case syscall.ENOENT:
-		return refuse(missing, "File not found: %q", name)
+		return api.FileError(fault, fmt.Sprintf("File not found: %q", name))
 	case syscall.ENOSPC, syscall.EDQUOT:
-		return refuse(http.StatusInsufficientStorage, "%q needs more space than is left on its file system", name)
+		return api.FileError(fault, fmt.Sprintf("%q needs more space than is left on its file system", name))
 	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
 		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG, syscall.ENODEV,
 		syscall.ENOTEMPTY, syscall.EBUSY, syscall.EXDEV, syscall.EMLINK, syscall.EILSEQ, syscall.EOPNOTSUPP, syscall.EOVERFLOW:
-		return refuse(http.StatusBadRequest, "%q: %v", name, errno)
+		return api.FileError(fault, fmt.Sprintf("%q: %v", name, errno))
 	}
 	return fmt.Errorf("file %q: %w", name, err)
+}
+
+// legacyFileError is fileError with the statuses of the legacy protocol: missing for a file that
+// does not exist, 507 for a full disk, and 400.
+func legacyFileError(err error, name string, missing int) error {
+	if _, ok := errors.AsType[*api.Error](err); ok {
+		return err
+	}
+	err = fileError(err, name)
+	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		switch refusal.Status {
+		case http.StatusNotFound:
+			refusal.Status = missing
+		case http.StatusInsufficientStorage:
+		default:
+			refusal.Status = http.StatusBadRequest
+		}
+	}
+	return err
+}
+
+// refuseFile refuses a request because of a file, without an error of the system.
+func refuseFile(code, path, format string, args ...any) error {
+	return api.FileError(api.Fault{Code: code, Path: path}, fmt.Sprintf(format, args...))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,7 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return fileError(err, name, http.StatusNotFound)
+		return fileError(err, name)
 	}
 	defer dir.Close()
 	// The archive may come from a pipe whose other side takes its time.
@@ -42,15 +43,28 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusOK, api.Unpacked{Entries: n})
 	case body.err != nil:
 		return unreadBody(r, body.err)
+	}
+	return unpackError(err, name)
+}
+
+// unpackError says what is wrong with an archive, or with the member that could not be unpacked.
+func unpackError(err error, dir string) error {
+	fault := api.Fault{Path: dir, Errno: files.Errno(err)}
+	if member, ok := errors.AsType[*archive.MemberError](err); ok {
+		fault.Path = path.Join(dir, member.Name)
+	}
+	switch {
 	case errors.Is(err, archive.ErrExists):
-		return refuse(http.StatusConflict, "%v", err)
+		fault.Code = "already_exists"
 	case errors.Is(err, archive.ErrFull):
-		return refuse(http.StatusInsufficientStorage, "%v", err)
+		fault.Code = "no_space"
 	case errors.Is(err, archive.ErrHostile), errors.Is(err, archive.ErrFormat):
-		return refuse(http.StatusBadRequest, "%v", err)
+		fault.Code = "invalid_argument"
+	default:
+		if _, ok := errors.AsType[*api.Error](fileError(err, dir)); !ok {
+			return fmt.Errorf("unpacking in %s: %w", dir, err)
+		}
+		fault.Code = files.Code(err)
 	}
-	if refusal, ok := errors.AsType[*api.Error](fileError(err, name, http.StatusNotFound)); ok {
-		return refuse(refusal.Status, "%v", err) // which names the member
-	}
-	return fmt.Errorf("unpacking in %s: %w", name, err)
+	return api.FileError(fault, err.Error()) // which names the member
 }

@@ -75,9 +75,9 @@ func TestUnpackAsUser(t *testing.T) {
 		{work, "file", 200}, // the link is replaced
 		{work, "dir/new", 409},
 		{work, "dir/passwd", 409},
-		{work + "/dir", "new", 400}, // that the agent may not make either
-		{work + "/dir", "passwd", 400},
-		{secret, "passwd", 400},
+		{work + "/dir", "new", 403}, // that the agent may not make either
+		{work + "/dir", "passwd", 403},
+		{secret, "passwd", 403},
 		{work, "new/suid", 200},
 	} {
 		h := &tar.Header{Name: tt.name, Mode: 0o6755, Size: 3, Uid: 0, Gid: 0}

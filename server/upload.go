@@ -188,7 +188,7 @@ func fill(r *http.Request, buffer *os.File, part io.Reader) (int64, error) {
 	case source.err != nil:
 		return 0, formError(r, source.err)
 	case err != nil:
-		return 0, fileError(err, "the buffer of the upload", http.StatusInternalServerError)
+		return 0, legacyFileError(err, "the buffer of the upload", http.StatusInternalServerError)
 	}
 	return n, nil
 }

@@ -214,7 +214,7 @@ func TestRefusals(t *testing.T) {
 		{"create NUL", edit.Command{Name: "create", Path: "D/a\x00b", FileText: new("")}, edit.CodeInvalidArgument, "Ran into embedded null byte while trying to write to D/a\x00b"},
 		{"link loop", edit.Command{Name: "view", Path: "D/loop"}, edit.CodeFileNotFound, "Invalid `path` parameter: D/loop. The path D/loop does not exist. Please provide a valid path."},
 		{"create link loop", edit.Command{Name: "create", Path: "D/loop", FileText: new("")}, edit.CodeInvalidArgument, "Ran into [Errno 40] Too many levels of symbolic links: 'D/loop' while trying to write to D/loop"},
-		{"create below a file", edit.Command{Name: "create", Path: "D/f/x", FileText: new("")}, edit.CodeInvalidArgument, "Ran into [Errno 20] Not a directory: 'D/f/x' while trying to write to D/f/x"},
+		{"create below a file", edit.Command{Name: "create", Path: "D/f/x", FileText: new("")}, edit.CodeNotDirectory, "Ran into [Errno 20] Not a directory: 'D/f/x' while trying to write to D/f/x"},
 		{"create up from nothing", edit.Command{Name: "create", Path: "D/no/../g", FileText: new("")}, edit.CodeFileNotFound, "Ran into [Errno 2] No such file or directory: 'D/no/../g' while trying to write to D/no/../g"},
 		{"long name", edit.Command{Name: "view", Path: "D/" + strings.Repeat("n", 300)}, edit.CodeInvalidArgument, "Ran into [Errno 36] File name too long: 'D/" + strings.Repeat("n", 300) + "' while trying to read D/" + strings.Repeat("n", 300)},
 		{"relative", edit.Command{Name: "view", Path: "./a//b/"}, edit.CodePathNotAllowed, "Invalid `path` parameter: a/b. The path should be an absolute path, starting with `/`."},

@@ -3,19 +3,18 @@ package edit
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"syscall"
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"github.com/actiond/actiond/internal/files"
 )
 
 // Code is the machine word of an error.
 type Code string
 
-// The codes of this package's errors.
+// The codes of this package's errors, beside those of [files.Code].
 const (
 	CodeMissingArgument Code = "missing_argument"
 	CodeInvalidArgument Code = "invalid_argument"
@@ -35,7 +34,9 @@ const (
 	CodeNotEncodable    Code = "not_encodable"
 	CodeInvalidRange    Code = "invalid_range"
 	CodeUnsupported     Code = "unsupported"
-	CodeCommandFailed   Code = "command_failed" // the system failed: disk full, input/output error
+	CodeNotDirectory    Code = "not_directory"
+	CodeNoSpace         Code = "no_space"
+	CodeCommandFailed   Code = "command_failed" // the system failed, such as by an input/output error
 )
 
 // Error is the reason why a command was refused or failed. The file is then unchanged. All methods of [Editor] except Close
@@ -99,23 +100,7 @@ func systemError(path, doing string, err error) *Error {
 			"View it and try again.", path), err}
 	}
 	message := fmt.Sprintf("Ran into %s while trying to %s %s", describe(path, err), doing, path)
-	return &Error{codeOf(err), message, err}
-}
-
-func codeOf(err error) Code {
-	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
-		return CodePermission
-	case errors.Is(err, unix.EISDIR):
-		return CodeIsDirectory
-	case errors.Is(err, fs.ErrNotExist):
-		return CodeFileNotFound
-	case errors.Is(err, fs.ErrExist):
-		return CodeAlreadyExists
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL):
-		return CodeInvalidArgument
-	}
-	return CodeCommandFailed
+	return &Error{Code(files.Code(err)), message, err}
 }
 
 func describe(path string, err error) string {

@@ -210,7 +210,7 @@ func TestWriteRefusals(t *testing.T) {
 		{"latin", "x", 0, -1, edit.CodeUnsupported, "File could not be decoded as utf-8: D/latin"},
 		{"large", "x", 0, -1, edit.CodeTooLarge, "File is too large (1.0MB): D/large. Maximum allowed size is 1MB."},
 		{"text", "x\xff", 0, -1, edit.CodeInvalidArgument, "Parameter `content` is not valid UTF-8."},
-		{"text/x", "x", 0, -1, edit.CodeInvalidArgument, "Ran into [Errno 20] Not a directory: 'D/text/x' while trying to write to D/text/x"},
+		{"text/x", "x", 0, -1, edit.CodeNotDirectory, "Ran into [Errno 20] Not a directory: 'D/text/x' while trying to write to D/text/x"},
 		{"a\x00b", "x", 0, -1, edit.CodeInvalidArgument, "Ran into embedded null byte while trying to write to D/a\x00b"},
 		{"text", "x", 2, 1, edit.CodeInvalidRange, "Invalid range for writing to D/text: start=2, end=1. Lines are counted from 0, start <= end, end is not included and -1 means to the end; start -1 appends."},
 		{"text", "x", -1, 1, edit.CodeInvalidRange, "Invalid range for writing to D/text: start=-1, end=1. Lines are counted from 0, start <= end, end is not included and -1 means to the end; start -1 appends."},

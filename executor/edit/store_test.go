@@ -362,7 +362,7 @@ func TestFlushFails(t *testing.T) {
 			{Name: "create", Path: path + ".d/e/new", FileText: new("x")},
 		} {
 			_, err := b.Do(c)
-			wantCode(t, err, edit.CodeCommandFailed)
+			wantCode(t, err, edit.CodeNoSpace)
 			if want := "Ran into [Errno 28] No space left on device: '" + c.Path + "' while trying to write to " + c.Path; err.Error() != want {
 				t.Errorf("got %q, want %q", err, want)
 			}

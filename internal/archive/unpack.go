@@ -185,12 +185,24 @@ func (u *Unpacker) entry(h *tar.Header, name string, content io.Reader) error {
 	return named(h.Name, err)
 }
 
+// MemberError is an error of the file system about a member.
+type MemberError struct {
+	Name string // in the archive
+	Err  error
+}
+
+// Error returns the name and the error.
+func (e *MemberError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap returns the error of the file system.
+func (e *MemberError) Unwrap() error { return e.Err }
+
 // named adds the name of the member to an error of the file system.
 func named(name string, err error) error {
 	if err == nil || errors.Is(err, ErrHostile) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	return &MemberError{name, err}
 }
 
 // isSparse reports whether a file has holes: a few bytes of archive could fill a disk.
