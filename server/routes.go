@@ -284,14 +284,15 @@ func fileError(err error, name string) error {
 	return fmt.Errorf("file %q: %w", name, err)
 }
 
-// legacyFileError is fileError with the statuses of the legacy protocol: missing for a file that
-// does not exist, 507 for a full disk, and 400.
+// legacyFileError is fileError with the statuses of the legacy protocol and without a fault: missing
+// for a file that does not exist, 507 for a full disk, and 400.
 func legacyFileError(err error, name string, missing int) error {
 	if _, ok := errors.AsType[*api.Error](err); ok {
 		return err
 	}
 	err = fileError(err, name)
 	if refusal, ok := errors.AsType[*api.Error](err); ok {
+		refusal.Fault = api.Fault{}
 		switch refusal.Status {
 		case http.StatusNotFound:
 			refusal.Status = missing

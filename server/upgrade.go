@@ -176,7 +176,7 @@ func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
 	case body.err != nil:
 		return "", unreadBody(r, body.err)
 	}
-	return "", fileError(err, "the program")
+	return "", legacyFileError(err, "the program", http.StatusInternalServerError)
 }
 
 // awaitWork waits so long at most until nothing runs, and returns the names of what still does.
