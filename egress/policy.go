@@ -1,0 +1,142 @@
+// Package egress decides what sandboxes reach over the network, and connects them. A sandbox
+// has no network of its own, but a Unix socket to the egress proxy, on which it asks by CONNECT
+// for one connection at a time. The proxy decides by the host's name, looks the name up once,
+// and dials what it found.
+//
+// Everything that a sandbox sends is hostile. The package knows policies and connections, and
+// no sandboxes: the controller gives it the policy of each by an id.
+package egress
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Mode is what a policy does with hosts that no rule names.
+type Mode string
+
+// The modes.
+const (
+	ModePublic    Mode = "public"     // every public address
+	ModeNoNetwork Mode = "no-network" // nothing, whatever the rules
+	ModeAllowlist Mode = "allowlist"  // nothing
+)
+
+// Limits of a policy.
+const (
+	MaxPolicy = 256 << 10 // bytes of JSON
+	MaxRules  = 1000      // of allow and deny together
+)
+
+// Policy is what a sandbox may reach.
+type Policy struct {
+	Mode Mode `json:"mode"`
+	// Allow are the hosts that mode allowlist admits.
+	Allow []Rule `json:"allow,omitzero"`
+	// Deny are refused in every mode, whatever Allow says: hosts, and the addresses to which
+	// names lead.
+	Deny []Rule `json:"deny,omitzero"`
+	// MaxBytes limits the bytes that the sandbox sends and receives together; 0: no limit.
+	MaxBytes int64 `json:"max_bytes,omitzero"`
+}
+
+// ParsePolicy decodes and checks a policy. It accepts Harbor's names of two members: network_mode
+// for mode, and allowed_hosts for allow.
+func ParsePolicy(data []byte) (Policy, error) {
+	if len(data) > MaxPolicy {
+		return Policy{}, fmt.Errorf("the policy is larger than %d bytes", MaxPolicy)
+	}
+	var sent struct {
+		Policy `json:",inline"`
+
+		NetworkMode  *Mode   `json:"network_mode"`
+		AllowedHosts *[]Rule `json:"allowed_hosts"`
+	}
+	if err := json.Unmarshal(data, &sent, json.RejectUnknownMembers(true)); err != nil {
+		return Policy{}, fmt.Errorf("decoding the policy: %w", err)
+	}
+	p := sent.Policy
+	if sent.NetworkMode != nil {
+		if p.Mode != "" {
+			return Policy{}, errors.New("mode and network_mode are the same member; give one")
+		}
+		p.Mode = *sent.NetworkMode
+	}
+	if sent.AllowedHosts != nil {
+		if p.Allow != nil {
+			return Policy{}, errors.New("allow and allowed_hosts are the same member; give one")
+		}
+		p.Allow = *sent.AllowedHosts
+	}
+	return p, p.Check()
+}
+
+// Check returns an error for a policy that [ParsePolicy] would refuse.
+func (p *Policy) Check() error {
+	switch p.Mode {
+	case ModePublic, ModeNoNetwork, ModeAllowlist:
+	default:
+		return fmt.Errorf("mode %q: use %s, %s or %s", p.Mode, ModePublic, ModeNoNetwork, ModeAllowlist)
+	}
+	if n := len(p.Allow) + len(p.Deny); n > MaxRules {
+		return fmt.Errorf("the policy has %d rules; %d can be", n, MaxRules)
+	}
+	for _, r := range p.Allow {
+		if r.name == "*" {
+			return fmt.Errorf("rule %q: only deny can have it; use mode %s", r, ModePublic)
+		}
+	}
+	if p.MaxBytes < 0 {
+		return errors.New("max_bytes is negative")
+	}
+	return nil
+}
+
+// Verdict says whether a policy admits a host, and why.
+type Verdict struct {
+	Allowed bool
+	// Reason is the rule or the mode that decided, in words. It is safe for logs and headers.
+	Reason string
+}
+
+// Reasons of denials. That of a deny rule has the rule behind it.
+const (
+	reasonNotAllowed = "not in the allow list"
+	reasonDeny       = "deny"
+	reasonNoNetwork  = "mode no-network"
+	reasonPrivate    = "private address"
+	reasonServerName = "other server name"
+	reasonHello      = "unreadable TLS hello"
+	reasonMaxBytes   = "max_bytes"
+)
+
+// Decide returns the verdict on a host at a port by its name, before any lookup.
+func (p *Policy) Decide(host Host, port uint16) Verdict {
+	if p.Mode == ModeNoNetwork {
+		return Verdict{Reason: reasonNoNetwork}
+	}
+	if reason := p.denied(host, port); reason != "" {
+		return Verdict{Reason: reason}
+	}
+	if p.Mode == ModePublic {
+		return Verdict{Allowed: true, Reason: "mode public"}
+	}
+	for _, r := range p.Allow {
+		if r.matches(host, port) {
+			return Verdict{Allowed: true, Reason: "allow " + r.String()}
+		}
+	}
+	return Verdict{Reason: reasonNotAllowed}
+}
+
+// denied returns the reason of the rule that denies a host, or "".
+func (p *Policy) denied(host Host, port uint16) string {
+	for _, r := range p.Deny {
+		if r.matches(host, port) {
+			return reasonDeny + " " + r.String()
+		}
+	}
+	return ""
+}
