@@ -1,0 +1,4 @@
+package egress
+
+// Usable is usable.
+var Usable = usable
