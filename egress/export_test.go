@@ -1,4 +1,27 @@
 package egress
 
+import (
+	"context"
+	"io"
+	"time"
+)
+
 // Usable is usable.
 var Usable = usable
+
+// Denials are denials.
+type Denials struct{ denials }
+
+// NewDenials returns denials without any.
+func NewDenials() *Denials { return &Denials{} }
+
+// Add is add.
+func (d *Denials) Add(one Denial) { d.add(one) }
+
+// Await is await.
+func (d *Denials) Await(ctx context.Context, after int64) []Denial { return d.await(ctx, after) }
+
+// HelloReader returns a helloReader without a deadline.
+func HelloReader(from io.Reader, check func(name string, readable bool) error) io.Reader {
+	return &helloReader{Reader: from, check: check, deadline: func(time.Time) error { return nil }}
+}

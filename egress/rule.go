@@ -27,6 +27,14 @@ func (h Host) String() string {
 	return h.name
 }
 
+// join returns HOST:PORT, with brackets where the host needs them.
+func (h Host) join(port uint16) string {
+	if h.addr.IsValid() {
+		return netip.AddrPortFrom(h.addr, port).String()
+	}
+	return h.name + ":" + strconv.Itoa(int(port))
+}
+
 const (
 	maxName  = 253 // RFC 1035 without the last dot
 	maxLabel = 63
