@@ -1,0 +1,304 @@
+package egress
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/relay"
+)
+
+// Headers between a sandbox and its proxy.
+const (
+	// HeaderConnection is the number by which the sandbox knows a connection.
+	HeaderConnection = "Actiond-Connection"
+	// HeaderDenied has the reason of a denial. No other refusal has it.
+	HeaderDenied = "Actiond-Denied"
+)
+
+// denialError says that the policy refuses a connection.
+type denialError struct{ reason string }
+
+func (e *denialError) Error() string { return e.reason }
+
+// failure is a connection that the policy does not refuse, and that there is not.
+type failure struct {
+	status int
+	text   string
+}
+
+func (e *failure) Error() string { return e.text }
+
+var (
+	errNotReady = &failure{http.StatusServiceUnavailable, "the proxy is not ready yet"}
+	errTooMany  = &failure{http.StatusServiceUnavailable, "there are too many connections"}
+	errTooFast  = &failure{http.StatusServiceUnavailable, "connections are opened too fast"}
+)
+
+// connect answers a CONNECT request, and carries the bytes of the connection.
+func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	metrics := b.server.metrics
+	// net/http would take a part of the target for a user's name, so it is read as it was sent.
+	host, port, err := ParseTarget(r.RequestURI)
+	if err != nil {
+		metrics.connections.WithLabelValues("bad request").Inc()
+		w.Header().Set("Connection", "close")
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, end := context.WithCancelCause(r.Context())
+	defer end(nil)
+	c := &connection{host: host, port: port, end: end, done: make(chan struct{})}
+	c.number, _ = strconv.ParseInt(r.Header.Get(HeaderConnection), 10, 64) // 0: it has none
+	defer close(c.done)
+
+	upstream, err := b.open(ctx, c)
+	if upstream != nil {
+		defer func() { _ = upstream.Close() }()
+	}
+	defer b.left(c)
+	if err != nil {
+		b.refuse(ctx, w, c, err)
+		return
+	}
+	httpserver.Trust(r)
+	httpserver.SetStall(r, idleTime) // a sandbox that reads late holds up its own connection
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return // the sandbox has gone
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		return
+	}
+	metrics.connections.WithLabelValues("connected").Inc()
+	metrics.seconds.Observe(time.Since(begun).Seconds())
+	err = b.relay(ctx, c, client, buffered.Reader, upstream)
+	if denial, ok := errors.AsType[*denialError](err); ok {
+		b.deny(ctx, c, denial.reason)
+	}
+}
+
+// open connects to what c asks for. The policy may change at any moment: it is asked once more when
+// the connection is there.
+func (b *sandbox) open(ctx context.Context, c *connection) (net.Conn, error) {
+	if err := b.admit(c); err != nil {
+		return nil, err
+	}
+	addrs, err := b.addresses(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	conn, addr, err := b.dial(ctx, c, addrs)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.addr = addr
+	return conn, b.check(c)
+}
+
+// admit counts a connection that the policy admits by its name.
+func (b *sandbox) admit(c *connection) error {
+	s := b.server
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case s.own.Load() == nil:
+		return errNotReady
+	case !b.limit.Allow():
+		return errTooFast
+	}
+	if err := b.check(c); err != nil {
+		return err
+	}
+	if len(b.conns) >= maxOpenSandbox {
+		return errTooMany
+	}
+	if s.open.Add(1) > maxOpen {
+		s.open.Add(-1)
+		return errTooMany
+	}
+	b.conns[c] = true
+	return nil
+}
+
+func (b *sandbox) left(c *connection) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conns[c] {
+		delete(b.conns, c)
+		b.server.open.Add(-1)
+	}
+}
+
+// addresses returns those that may be dialed, IPv4 first, which more networks have.
+func (b *sandbox) addresses(ctx context.Context, c *connection) ([]netip.Addr, error) {
+	all := []netip.Addr{c.host.addr}
+	if !c.host.addr.IsValid() {
+		var err error
+		ctx, cancel := context.WithTimeout(ctx, resolveTime)
+		defer cancel()
+		if all, err = b.server.cfg.Resolve(ctx, c.host.name); err != nil {
+			return nil, c.unreachable(ctx, err)
+		}
+	}
+	var refused error
+	var usable []netip.Addr
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, addr := range all {
+		if err := b.checkAddress(addr, c.port); err != nil {
+			refused = cmp.Or(refused, err)
+			continue
+		}
+		usable = append(usable, addr.Unmap())
+	}
+	slices.SortStableFunc(usable, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	if len(usable) == 0 {
+		return nil, cmp.Or(refused, c.unreachable(ctx, &net.DNSError{IsNotFound: true}))
+	}
+	return usable[:min(len(usable), maxAddresses)], nil
+}
+
+// dial connects to the first of the addresses that answers. Each has an equal part of the time.
+func (b *sandbox) dial(ctx context.Context, c *connection, addrs []netip.Addr) (conn net.Conn, addr netip.Addr, err error) {
+	dialer := &net.Dialer{Timeout: dialTime / time.Duration(len(addrs)), ControlContext: b.control}
+	for _, addr = range addrs {
+		if conn, err = b.server.cfg.Dial(ctx, dialer, netip.AddrPortFrom(addr, c.port)); err == nil {
+			return conn, addr, nil
+		}
+		if denial, ok := errors.AsType[*denialError](err); ok {
+			return nil, addr, denial
+		}
+	}
+	return nil, addr, c.unreachable(ctx, err)
+}
+
+// control checks the address that the kernel is about to connect to.
+func (b *sandbox) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.checkAddress(to.Addr(), to.Port())
+}
+
+// unreachable returns what a sandbox is told of an error, without addresses of the proxy's network.
+// A policy that changed meanwhile is the cause of ctx.
+func (c *connection) unreachable(ctx context.Context, err error) error {
+	if denial, ok := errors.AsType[*denialError](context.Cause(ctx)); ok {
+		return denial
+	}
+	status, text := http.StatusBadGateway, "the connection failed"
+	timeout, _ := errors.AsType[net.Error](err)
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	number, isNumber := errors.AsType[syscall.Errno](err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), timeout != nil && timeout.Timeout():
+		status, text = http.StatusGatewayTimeout, "it did not answer in time"
+	case isDNS && dns.IsNotFound:
+		text = "no such host"
+	case isDNS:
+		text = "the name servers failed"
+	case isNumber:
+		text = number.Error()
+	}
+	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.join(c.port), text)}
+}
+
+// relay carries bytes until the connection ends, and looks at a TLS hello on the way.
+func (b *sandbox) relay(ctx context.Context, c *connection, client net.Conn, buffered *bufio.Reader, upstream net.Conn) error {
+	sent := io.Reader(client)
+	if n := buffered.Buffered(); n > 0 {
+		early, _ := buffered.Peek(n) // what is buffered can be read
+		sent = io.MultiReader(strings.NewReader(string(early)), client)
+	}
+	r := relay.Relay{A: client, B: upstream, Idle: idleTime, Count: b.count}
+	r.FromA = &helloReader{Reader: sent, deadline: client.SetReadDeadline, check: func(name string, readable bool) error {
+		err := b.hello(c, name, readable)
+		if err != nil {
+			_, _ = client.Write(accessDenied) // it is told before the end
+		}
+		return err
+	}}
+	return r.Run(ctx)
+}
+
+// hello checks the server name of a TLS hello, which may be "".
+func (b *sandbox) hello(c *connection, name string, readable bool) error {
+	if !readable {
+		return &denialError{reasonHello}
+	}
+	if name == "" {
+		return nil
+	}
+	host, err := ParseHost(name)
+	if err != nil {
+		return &denialError{reasonServerName}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.name = host
+	return b.checkName(c)
+}
+
+// deny records a denial.
+func (b *sandbox) deny(ctx context.Context, c *connection, reason string) {
+	class, _, _ := strings.Cut(reason, " ")
+	if class != reasonDeny {
+		class = reason
+	}
+	b.server.metrics.connections.WithLabelValues("denied").Inc()
+	b.server.metrics.denied.WithLabelValues(class).Inc()
+	b.denials.add(Denial{Time: time.Now(), Host: c.host.String(), Port: c.port, Reason: reason, Connection: c.number})
+	if b.server.log.Allow() {
+		b.server.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "connection denied", slog.String("sandbox", b.id),
+			slog.String("host", c.host.String()), slog.Int("port", int(c.port)), slog.String("reason", reason))
+	}
+}
+
+// refuse answers a CONNECT request that opens no connection.
+func (b *sandbox) refuse(ctx context.Context, w http.ResponseWriter, c *connection, err error) {
+	w.Header().Set("Connection", "close")
+	if denial, ok := errors.AsType[*denialError](err); ok {
+		b.deny(ctx, c, denial.reason)
+		w.Header().Set(HeaderDenied, denial.reason)
+		http.Error(w, DeniedText(c.host.String(), c.port, denial.reason), http.StatusForbidden)
+		return
+	}
+	failed, ok := errors.AsType[*failure](err)
+	if !ok {
+		failed = &failure{http.StatusBadGateway, "the connection failed"}
+	}
+	if failed.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	b.server.metrics.connections.WithLabelValues(strings.ToLower(http.StatusText(failed.status))).Inc()
+	http.Error(w, failed.text, failed.status)
+}
+
+// DeniedText is what an agent is told of a denial. It does not say how a policy is widened, which
+// the agent cannot do.
+func DeniedText(host string, port uint16, reason string) string {
+	return fmt.Sprintf("Blocked by this sandbox's network policy: %s (%s). This is a rule, not a fault of the network: "+
+		"retrying, other tools or addresses will not help. Go on without it, or say that access to %s is needed.",
+		net.JoinHostPort(host, strconv.Itoa(int(port))), reason, host)
+}

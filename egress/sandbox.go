@@ -1,0 +1,222 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/time/rate"
+
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// sandbox is the policy and the connections of one sandbox. It owns the goroutine of its HTTP
+// server and those of its requests, which close waits for.
+type sandbox struct {
+	server         *Server
+	id             string
+	limit          *rate.Limiter
+	denials        denials
+	sent, received atomic.Int64
+
+	end     context.CancelFunc // of all requests and connections
+	http    *http.Server
+	running sync.WaitGroup // the HTTP server and its requests
+
+	mu     sync.Mutex
+	closed bool
+	conf   Conf
+	conns  map[*connection]bool
+}
+
+// connection is one that the sandbox asked for.
+type connection struct {
+	host   Host
+	port   uint16
+	number int64 // by which the sandbox knows it
+	end    context.CancelCauseFunc
+	done   chan struct{} // closed when it has ended
+
+	// The sandbox's mu guards these.
+	addr netip.Addr // that was dialed
+	name Host       // from the TLS hello
+}
+
+func newSandbox(s *Server, id string, c Conf) *sandbox {
+	b := &sandbox{server: s, id: id, conf: c, limit: rate.NewLimiter(openRate, maxOpenSandbox), conns: map[*connection]bool{}}
+	life, end := context.WithCancel(context.Background())
+	b.end, b.http = end, httpserver.NewServer(life, b, maxHeader, s.cfg.Log)
+	return b
+}
+
+// listen opens the socket under another name and renames it, so that it takes the place of one
+// that an earlier process left. The sandbox sees the directory, and cannot write to it.
+func (b *sandbox) listen(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // root of the sandbox may be another user here
+		return err
+	}
+	temporary := filepath.Join(dir, "new")
+	if err := os.RemoveAll(temporary); err != nil {
+		return err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false)
+	err = os.Chmod(temporary, 0o600)
+	if err == nil {
+		err = os.Rename(temporary, filepath.Join(dir, "s"))
+	}
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	limited := httpserver.LimitListener(l, maxOpenSandbox+maxWaiting)
+	b.running.Go(func() { _ = b.http.Serve(limited) }) // until close
+	return nil
+}
+
+func (b *sandbox) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.end()
+	_ = b.http.Close()
+	b.running.Wait()
+}
+
+// ServeHTTP answers the sandbox.
+func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return
+	}
+	b.running.Add(1)
+	b.mu.Unlock()
+	defer b.running.Done()
+	switch {
+	case r.Method == http.MethodConnect:
+		b.connect(w, r)
+	case r.Method == http.MethodGet && r.URL.Path == "/denied":
+		after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+		if err != nil {
+			after = 0
+		}
+		ended, end := context.WithCancel(r.Context())
+		end() // a sandbox does not wait
+		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{b.denials.await(ended, after)}, encode)
+	default:
+		w.Header().Set("Connection", "close")
+		http.Error(w, "This socket takes CONNECT alone", http.StatusMethodNotAllowed)
+	}
+}
+
+// deniedBody is the answer to GET /denied.
+type deniedBody struct {
+	Denied []Denial `json:"denied"`
+}
+
+func encode(v any) ([]byte, error) { return json.Marshal(v) }
+
+// apply sets the policy, and ends connections that it refuses.
+func (b *sandbox) apply(c Conf) error {
+	b.mu.Lock()
+	if c.Generation < b.conf.Generation {
+		b.mu.Unlock()
+		return ErrStale
+	}
+	b.conf = c
+	b.mu.Unlock()
+	b.recheck()
+	return nil
+}
+
+// recheck ends the connections that the policy refuses, and waits for their ends: no byte passes
+// afterwards.
+func (b *sandbox) recheck() {
+	b.mu.Lock()
+	var refused []*connection
+	for c := range b.conns {
+		if err := b.check(c); err != nil {
+			c.end(err)
+			refused = append(refused, c)
+		}
+	}
+	b.mu.Unlock()
+	for _, c := range refused {
+		<-c.done
+	}
+}
+
+// check returns the reason why the policy refuses a connection, as far as it has come. b.mu is held.
+func (b *sandbox) check(c *connection) error {
+	p := &b.conf.Policy
+	if v := p.Decide(c.host, c.port); !v.Allowed {
+		return &denialError{v.Reason}
+	}
+	if p.MaxBytes > 0 && b.sent.Load()+b.received.Load() >= p.MaxBytes {
+		return &denialError{reasonMaxBytes}
+	}
+	if c.addr.IsValid() {
+		if err := b.checkAddress(c.addr, c.port); err != nil {
+			return err
+		}
+	}
+	return b.checkName(c)
+}
+
+// checkAddress returns the reason why an address may not be dialed. b.mu is held.
+func (b *sandbox) checkAddress(addr netip.Addr, port uint16) error {
+	own := b.server.own.Load()
+	if own == nil {
+		return errNotReady
+	}
+	if reason := b.conf.Policy.denied(Host{addr: addr.Unmap()}, port); reason != "" {
+		return &denialError{reason}
+	}
+	if !usable(addr, *own, b.conf.Private) {
+		return &denialError{reasonPrivate}
+	}
+	return nil
+}
+
+// checkName compares the name in the TLS hello with the host that was asked for. An address that
+// a rule admits may have any name that is not denied. b.mu is held.
+func (b *sandbox) checkName(c *connection) error {
+	switch {
+	case c.name == Host{}, c.name == c.host:
+		return nil
+	case c.host.addr.IsValid():
+		if reason := b.conf.Policy.denied(c.name, c.port); reason != "" {
+			return &denialError{reason}
+		}
+		return nil
+	}
+	return &denialError{reasonServerName}
+}
+
+// count counts bytes before they are passed on.
+func (b *sandbox) count(sent bool, n int) error {
+	counter, bytes := &b.received, b.server.metrics.received
+	if sent {
+		counter, bytes = &b.sent, b.server.metrics.sent
+	}
+	counter.Add(int64(n))
+	bytes.Add(float64(n))
+	b.mu.Lock()
+	most := b.conf.Policy.MaxBytes
+	b.mu.Unlock()
+	if most > 0 && b.sent.Load()+b.received.Load() > most {
+		return &denialError{reasonMaxBytes}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/time/rate"
+)
+
+// Conf is the policy of one sandbox as the controller keeps it.
+type Conf struct {
+	// Generation grows with every change.
+	Generation int64  `json:"generation"`
+	Policy     Policy `json:"policy"`
+	// Private are the ranges of private addresses that the operator opens.
+	Private []netip.Prefix `json:"private,omitzero"`
+}
+
+// ParseConf decodes and checks a sandbox's file.
+func ParseConf(data []byte) (Conf, error) {
+	var c Conf
+	if err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true)); err != nil {
+		return Conf{}, fmt.Errorf("decoding: %w", err)
+	}
+	return c, c.Policy.Check()
+}
+
+// Config configures a [Server].
+type Config struct {
+	// RunDir has a directory for each sandbox, with its socket s.
+	RunDir string
+	// Log gets a line for each denial, at most 10 a second.
+	Log *slog.Logger
+	// Resolve looks a name up; nil: the system's name servers.
+	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Dial connects to an address by a dialer, whose checks it must call; nil: by TCP.
+	Dial func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
+}
+
+// Limits of a server.
+const (
+	maxOpen        = 1024 // connections of all sandboxes
+	maxOpenSandbox = 256
+	openRate       = 50 // connections a second of a sandbox, after the first maxOpenSandbox
+	maxWaiting     = 32 // connections of a sandbox that have not asked for one yet, or ask for denials
+	maxHeader      = 8 << 10
+	idleTime       = time.Hour
+	dialTime       = 10 * time.Second
+	resolveTime    = 5 * time.Second
+	maxAddresses   = 4 // of a name, that are dialed
+)
+
+// Server is the egress proxy. It owns a listener and the connections of each sandbox, which
+// [Server.Delete] and [Server.Close] end and wait for. Its methods may be called concurrently.
+type Server struct {
+	cfg     Config
+	metrics *metrics
+	open    atomic.Int64
+	log     *rate.Limiter
+	own     atomic.Pointer[[]netip.Addr] // nil: unknown so far
+
+	mu        sync.Mutex
+	sandboxes map[string]*sandbox
+}
+
+// New returns a server without sandboxes. It refuses all connections until [Server.SetHost].
+func New(cfg Config) *Server {
+	if cfg.Resolve == nil {
+		cfg.Resolve = lookup
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", to.String())
+		}
+	}
+	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}}
+	s.metrics = newMetrics(func() float64 { return float64(s.open.Load()) })
+	return s
+}
+
+// lookup asks for the name itself, and not for it below a search domain.
+func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+}
+
+// SetHost sets the addresses of the host, which are never reached. Connections to them end
+// before it returns.
+func (s *Server) SetHost(addrs []netip.Addr) error {
+	local, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("listing the addresses of this proxy: %w", err)
+	}
+	var own []netip.Addr
+	for _, a := range local {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, prefix.Addr().Unmap())
+		}
+	}
+	for _, a := range addrs {
+		own = append(own, a.Unmap())
+	}
+	s.own.Store(&own)
+	for _, b := range s.all() {
+		b.recheck()
+	}
+	return nil
+}
+
+func (s *Server) all() []*sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*sandbox, 0, len(s.sandboxes))
+	for _, b := range s.sandboxes {
+		all = append(all, b)
+	}
+	return all
+}
+
+// Errors of Apply, Delete and Status.
+var (
+	ErrUnknown = errors.New("no such sandbox")
+	ErrStale   = errors.New("a later generation was applied")
+	errID      = errors.New("an id has 8 to 64 digits and lower-case letters")
+)
+
+// The controller's other files have shorter names.
+var idPattern = regexp.MustCompile(`^[0-9a-z]{8,64}$`)
+
+// Apply sets the policy of a sandbox. The first one opens its socket; with a later one,
+// connections that it refuses have ended when Apply returns. The error wraps ErrStale for a
+// generation before the present one.
+func (s *Server) Apply(id string, c Conf) error {
+	if !idPattern.MatchString(id) {
+		return errID
+	}
+	s.mu.Lock()
+	b, known := s.sandboxes[id]
+	if !known {
+		b = newSandbox(s, id, c)
+		if err := b.listen(filepath.Join(s.cfg.RunDir, id)); err != nil {
+			s.mu.Unlock()
+			return fmt.Errorf("opening the socket of sandbox %s: %w", id, err)
+		}
+		s.sandboxes[id] = b
+	}
+	s.mu.Unlock()
+	return b.apply(c)
+}
+
+// Delete closes the socket and all connections of a sandbox, and forgets it.
+func (s *Server) Delete(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock() // a new sandbox with this id would lose its socket
+	b, ok := s.sandboxes[id]
+	if !ok {
+		return ErrUnknown
+	}
+	b.close()
+	delete(s.sandboxes, id)
+	return os.RemoveAll(filepath.Join(s.cfg.RunDir, id))
+}
+
+// Close ends all connections. The sockets stay, for the next server to replace.
+func (s *Server) Close() {
+	for _, b := range s.all() {
+		b.close()
+	}
+}
+
+// Status is the state of a sandbox's network.
+type Status struct {
+	Generation int64 `json:"generation"`
+	Open       int   `json:"open"`
+	Sent       int64 `json:"sent"`
+	Received   int64 `json:"received"`
+	Denied     int64 `json:"denied"` // the number of the last denial
+}
+
+// Status returns the state of a sandbox's network.
+func (s *Server) Status(id string) (Status, error) {
+	b, err := s.sandbox(id)
+	if err != nil {
+		return Status{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Status{b.conf.Generation, len(b.conns), b.sent.Load(), b.received.Load(), b.denials.last()}, nil
+}
+
+// Denied returns the denials of a sandbox after a number, the oldest first, once there are any
+// or ctx ends. The last 1,000 are kept.
+func (s *Server) Denied(ctx context.Context, id string, after int64) ([]Denial, error) {
+	b, err := s.sandbox(id)
+	if err != nil {
+		return nil, err
+	}
+	return b.denials.await(ctx, after), nil
+}
+
+func (s *Server) sandbox(id string) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b, ok := s.sandboxes[id]; ok {
+		return b, nil
+	}
+	return nil, ErrUnknown
+}
