@@ -1,0 +1,83 @@
+package egress_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/egress"
+)
+
+// TestControl: the proxy reads the files of the controller when it is told to, and all at its start.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	if err := f.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	conf := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handler := egress.NewControl(f.Server, conf, "v0").Handler()
+	ask := func(method, path string, want int, parts ...string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("%s %s: got %d %s, want %d", method, path, w.Code, w.Body, want)
+		}
+		for _, part := range parts {
+			if !strings.Contains(w.Body.String(), part) {
+				t.Errorf("%s %s: got %s, want %s", method, path, w.Body, part)
+			}
+		}
+	}
+	ask("POST", "/apply/"+id, http.StatusNotFound)
+	write("host.json", `{"addresses":["192.0.2.1"]}`)
+	ask("POST", "/apply/"+id, http.StatusNotFound)
+	ask("POST", "/apply/..%2fhost", http.StatusBadRequest)
+	ask("POST", "/apply/host", http.StatusBadRequest)
+	write(id+".json", `{"generation":2,"policy":{"mode":"allowlist","allow":["echo.example"]}}`)
+	ask("POST", "/apply/"+id, http.StatusOK, `"generation":2`)
+	if got := f.status(t, "echo.example:7"); got != http.StatusOK {
+		t.Errorf("got %d", got)
+	}
+	write(id+".json", `{"generation":1,"policy":{"mode":"public"}}`)
+	ask("POST", "/apply/"+id, http.StatusConflict)
+	write(id+".json", `{"generation":3,"policy":{"mode":"public","alow":[]}}`)
+	ask("POST", "/apply/"+id, http.StatusInternalServerError, "alow")
+	f.status(t, "evil.example:443")
+	ask("GET", "/"+id, http.StatusOK, `"generation":2`, `"denied":1`)
+	ask("GET", "/"+id+"/denied?after=0&wait=60", http.StatusOK, `"reason":"not in the allow list"`)
+	ask("GET", "/"+id+"/denied?after=1", http.StatusOK, `{"denied":[]}`)
+	ask("GET", "/metrics", http.StatusOK, `actiond_network_connections_total{outcome="denied"} 1`, `actiond_network_denied_total{reason="not in the allow list"} 1`)
+	ask("GET", "/"+otherID, http.StatusNotFound)
+
+	write("host.json", `{"addresses":["8.8.8.8"]}`)
+	ask("POST", "/host", http.StatusOK)
+	if got := f.status(t, "echo.example:7"); got != http.StatusForbidden {
+		t.Errorf("the host itself: got %d", got)
+	}
+	ask("DELETE", "/"+id, http.StatusOK)
+	ask("DELETE", "/"+id, http.StatusNotFound)
+
+	write("host.json", `{"addresses":[]}`)
+	write(otherID+".json", `{"generation":1,"policy":{"mode":"public"}}`)
+	err := egress.NewControl(f.Server, conf, "v0").Load()
+	if err == nil || !strings.Contains(err.Error(), id) || strings.Contains(err.Error(), otherID) {
+		t.Errorf("got %v, want an error about the broken file alone", err)
+	}
+	ask("GET", "/"+otherID, http.StatusOK)
+	ask("GET", "/"+id, http.StatusNotFound)
+
+	write(id+".json", string(bytes.Repeat([]byte(" "), 1<<20)))
+	ask("POST", "/apply/"+id, http.StatusInternalServerError, "larger than")
+}
