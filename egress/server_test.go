@@ -24,6 +24,8 @@ import (
 
 const id, otherID = "0123456789ab", "ba9876543210"
 
+var echoAddr = netip.MustParseAddrPort("8.8.8.8:7")
+
 // internet is a network of public addresses, which are listeners on the loopback interface. The
 // proxy's own checks see the public ones.
 type internet struct {
