@@ -1,0 +1,27 @@
+"""Sandboxes for AI agents: a client of Actiond's server and gateway, with asyncio and without.
+
+    import actiond
+
+    with actiond.local() as sandbox:
+        print(sandbox.run("echo hello").output)
+        print(sandbox.exec(["python3", "-c", "print(6 * 7)"], timeout=10).stdout)
+"""
+
+from ._async import AsyncClient, AsyncSandbox, async_docker, async_local
+from ._errors import (
+    ActiondError, Busy, Cut, ExecFailed, Failed, Forbidden, Gone, IsDirectory, Malformed, NotDirectory, NotFound, NotRun,
+    Refused, TooLarge, Unknown, Unreachable,
+)
+from ._sync import Client, Sandbox, docker, local
+from ._types import (
+    Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, Waiting,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ActiondError", "AsyncClient", "AsyncSandbox", "Busy", "Client", "Cut", "Entry", "ExecFailed", "ExecResult", "Failed",
+    "FileInfo", "Forbidden", "Gone", "IsDirectory", "Malformed", "NotDirectory", "NotFound", "NotRun", "Output", "Page",
+    "Port", "Preview", "Record", "Refused", "RunResult", "Sandbox", "SandboxInfo", "ToolResult", "TooLarge", "Unknown",
+    "Unreachable", "Waiting", "async_docker", "async_local", "docker", "local",
+]

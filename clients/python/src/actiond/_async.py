@@ -1,0 +1,783 @@
+"""The client: one sandbox, and a gateway with many."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import ssl
+import stat
+import tempfile
+import uuid
+from types import TracebackType
+from typing import (
+    Any, AsyncIterator, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union,
+)
+from urllib.parse import quote, urlencode
+
+from . import _archive, _io_async as _io, _launch
+from ._address import header_value, parse
+from ._errors import (
+    ActiondError, Broken, ExecFailed, Failed, IsDirectory, Malformed, NotFound, NotRun, Refused, TooLarge, Unknown,
+    refused,
+)
+from ._http_async import Body, Http, Pool, Tries, decode, encode, repeat
+from ._types import (
+    Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, maybe, pick,
+    unbase64,
+)
+
+MiB = 1 << 20
+WAIT = 20  # seconds after which the server answers a request in any case
+INLINE = 256 << 10  # bytes of input that are sent with the action
+CREATION = 900.0  # seconds: a gateway answers when the image is pulled
+LINES = "application/x-ndjson"
+Observation = Dict[str, Any]
+
+
+class AsyncSandbox:
+    """One sandbox. Use it from several threads or tasks at once, and as a context manager.
+
+    Leaving the context removes the sandbox that `create`, `local` or `docker` made; `close` only disconnects.
+    Each action has an identity, `action_id` or a random one, and runs at most once: after a broken connection it is
+    asked for again. Any method may raise Refused or one of its kinds, Unreachable, Cut and Malformed.
+    """
+
+    def __init__(self, url: str, key: str = "", *, tls: Optional[ssl.SSLContext] = None) -> None:
+        """Take the sandbox at a URL: unix:///path, http://host:port or https://host; connect with the first request.
+
+        ValueError: the URL or the key is none.
+        """
+        address = parse(url)
+        headers = {"User-Agent": "actiond-python"}
+        if key:
+            headers["X-Session-API-Key"] = header_value("the key", key)
+        self._http = Http(Pool(address, tls), "", headers, (key,) if key else ())
+        self._gateway: Optional[AsyncClient] = None
+        self._child: Optional[_launch.Child] = None
+        self._mine = False
+        self.id = ""
+        self.info: Optional[SandboxInfo] = None
+
+    @classmethod
+    def from_env(cls) -> AsyncSandbox:
+        """Take the sandbox that SANDBOX_URL and SESSION_API_KEY name. KeyError: the first is not set."""
+        return cls(os.environ["SANDBOX_URL"], os.environ.get("SESSION_API_KEY", ""))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._http.pool.address}{self._http.prefix}>"
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        if self._mine and self._gateway:
+            await self._gateway.delete(self.id)
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. A server that `local` started ends, for it is this program's child."""
+        if not self._gateway:
+            self._http.pool.close()
+        if self._child:
+            await _io.blocking(self._child.stop)
+
+    # Commands and programs.
+
+    async def run(self, command: str, *, session: str = "", wait: Optional[float] = None, keys: bool = False, reset: bool = False,
+                  action_id: Optional[str] = None, on_output: Optional[Callable[[Output], Any]] = None) -> RunResult:
+        """Run a command in a persistent shell, and return at its end.
+
+        It returns earlier when the command waits for input alone (`result.waiting`), or after `wait` seconds; the
+        command goes on then (`result.running`), and `run("")` asks for its further output. With `keys`, `command` is
+        input for what runs, such as "y" or "C-c". `reset` ends the session's shell first. `on_output` gets the raw
+        output as it comes. A cancelled task, Ctrl-C, or an exception of `on_output` cancels the command.
+
+        NotRun: another command of the session runs. Unknown: the server died meanwhile.
+        """
+        args = {"command": command, "blocking": True, "return_on_input": True, "is_input": keys, "reset": reset}
+        key, o = await self._carry_out("run", args, session, wait, action_id, on_output, None)
+        if o.get("outcome") == "not_started":
+            raise NotRun(pick(o, "code", str), pick(o, "content", str))
+        return RunResult.of(o, key)
+
+    async def exec(self, command: Union[str, Sequence[str]], *, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                   user: Union[str, int, None] = None, input: Union[str, bytes, BinaryIO, None] = None,
+                   timeout: Optional[float] = None, wait: Optional[float] = None, tty: Optional[Tuple[int, int]] = None,
+                   max_output: int = 10 * MiB, on_output: Optional[Callable[[Output], Any]] = None, check: bool = False,
+                   action_id: Optional[str] = None) -> ExecResult:
+        """Start a program without the shell of a session, and return at its end.
+
+        `command` is a line for /bin/sh, or a program and its arguments. `user` is a name or a number of the sandbox;
+        another than its own needs --allow-root. `input` is standard input: text, bytes, or a binary file. After
+        `timeout` seconds the program and all that it started are ended (`result.timed_out`); after `wait` seconds it
+        goes on (`result.running`). `tty` is (rows, columns) of a terminal in place of pipes. Of each stream at most
+        `max_output` bytes are kept. `on_output` gets the output as it comes. A cancelled task, Ctrl-C, or an
+        exception of `on_output` or of `input` ends the program.
+
+        ExecFailed: with `check`, the exit code was not 0. Unknown: the server died meanwhile.
+        """
+        args: Dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
+        args.update(cwd=cwd, env=dict(env) if env is not None else None, user=None if user is None else str(user))
+        args["kill_after"] = timeout or None
+        if tty:
+            args["tty"] = {"rows": tty[0], "cols": tty[1]}
+        source: Optional[BinaryIO] = None
+        data = input.encode() if isinstance(input, str) else input
+        if data is None:
+            args["stdin"] = "none"
+        elif not isinstance(data, (bytes, bytearray)):
+            source = data
+        elif len(data) > INLINE:
+            source = io.BytesIO(data)
+        else:
+            try:
+                args["input"] = data.decode("utf-8")
+            except UnicodeDecodeError:
+                args["input_base64"] = base64.b64encode(data).decode()
+        if source:
+            args["stdin"] = "stream"
+        args = {name: value for name, value in args.items() if value is not None}
+        key, o = await self._carry_out("exec", args, "", wait, action_id, on_output, source)
+        stdout, less = await self._stream(o, key, "stdout", max_output)
+        stderr, fewer = await self._stream(o, key, "stderr", max_output)
+        result = ExecResult.of(o, key, stdout, stderr, less or fewer)
+        if check and not result.running and result.returncode != 0:
+            raise ExecFailed(result)
+        return result
+
+    async def _stream(self, o: Observation, key: str, name: str, most: int) -> Tuple[bytes, bool]:
+        """Return what a program wrote to a stream, and whether bytes are missing."""
+        extras = pick(o, "extras", dict)
+        coded, total = maybe(extras, f"{name}_base64", str), pick(extras, f"{name}_total", int)
+        data = unbase64(coded) if coded is not None else pick(extras, name, str).encode("utf-8", "replace")
+        if total and len(data) != total and most > 0:
+            try:
+                data, gap = await self._printed(key, name, 0, min(most, total))
+            except Refused:
+                return data[:most], True  # the journal has it no more
+            return data, gap or len(data) < total
+        return data[:most], len(data) > most
+
+    async def act(self, action: str, args: Mapping[str, Any], *, session: str = "", wait: Optional[float] = None,
+                  action_id: Optional[str] = None) -> Observation:
+        """Carry out any action of the API, such as "glob" or "browse", and return its observation as it is.
+
+        Failed: the action went wrong and has no other result. NotRun, Unknown: as for `run`.
+        """
+        return (await self._carry_out(action, args, session, wait, action_id, None, None))[1]
+
+    async def start(self, action: str, args: Mapping[str, Any], *, session: str = "", wait: Optional[float] = None,
+                    action_id: Optional[str] = None) -> str:
+        """Start an action and return its identity at once, for `action`, `follow`, `feed` and `cancel`."""
+        key = _identity(action_id)
+        await self._begin(_body(action, args, session, wait), key)
+        return key
+
+    async def _begin(self, body: bytes, key: str) -> None:
+        tries = Tries(key, "start of an action")
+        headers = {"Idempotency-Key": key, "Prefer": "respond-async, wait=0"}
+        while True:
+            try:
+                async with await self._http.ask("POST", "/v1/actions", body=body, kind="application/json", headers=headers) as answer:
+                    await answer.whole(64 * MiB)
+                return
+            except ActiondError as e:
+                await tries.again(e)
+
+    async def _carry_out(self, action: str, args: Mapping[str, Any], session: str, wait: Optional[float], action_id: Optional[str],
+                         on_output: Optional[Callable[[Output], Any]], source: Optional[BinaryIO]) -> Tuple[str, Observation]:
+        """Carry out an action and return its identity and observation. It is cancelled where the caller leaves."""
+        key = _identity(action_id)
+        body = _body(action, args, session, wait)
+        feeder: Optional[_io.Background] = None
+        gone: List[bool] = []
+        try:
+            if source:
+                file = source
+                await self._begin(body, key)
+                feeder = _io.Background(lambda: self._feed(key, file, gone))
+            if on_output:
+                events = self._events(key, body, 0)
+                async for event in events:
+                    if isinstance(event, Output):
+                        await _io.settle(on_output(event))
+                    else:
+                        return key, _checked(event, key)
+            return key, _checked(await self._result("POST", "/v1/actions", body, key), key)
+        except (ActiondError, GeneratorExit):
+            raise
+        except BaseException:
+            await self._abandon(key)
+            raise
+        finally:
+            gone.append(True)
+            if feeder:
+                await feeder.leave()
+                if feeder.error and not isinstance(feeder.error, ActiondError):
+                    raise feeder.error
+
+    async def _abandon(self, key: str) -> None:
+        """Cancel an action that nothing waits for any more. Its request may be on the way still."""
+        for _ in range(3):
+            try:
+                await self._record("DELETE", key, 0)
+                return
+            except NotFound:
+                await _io.sleep(0.1)
+            except ActiondError:
+                return
+
+    async def _result(self, method: str, path: str, body: Union[bytes, Body], key: str, *, most: int = 64 * MiB,
+                      kind: str = "application/json", headers: Optional[Mapping[str, str]] = None) -> Observation:
+        """Send an action once, and ask for its observation until it is there."""
+        tries = Tries(key, "action")
+        accepted = False
+        sent = {"Idempotency-Key": key, "Prefer": f"respond-async, wait={WAIT}", **(headers or {})}
+        while True:
+            try:
+                if accepted:
+                    record = await self._record("GET", key, WAIT, most)
+                    if record.ended:
+                        return record.observation or {"outcome": record.outcome, "code": record.code}
+                    tries.progress()
+                    continue
+                async with await self._http.ask(method, path, body=body, kind=kind, headers=sent) as answer:
+                    told = decode(await answer.whole(most))
+                if answer.status != 202:
+                    return told
+                accepted = True
+                tries.progress()
+            except NotFound as e:
+                if accepted:
+                    raise Unknown(key) from e
+                raise
+            except ActiondError as e:
+                await tries.again(e)
+
+    async def _events(self, key: str, body: Optional[bytes], after: int) -> AsyncIterator[Union[Output, Observation]]:
+        """Yield the outputs of an action, each once, and then its observation. With a body, the action is sent first."""
+        tries = Tries(key, "output of an action")
+        last = after
+        resume = body is None
+        while True:
+            try:
+                if resume:
+                    asked = await self._http.ask("GET", f"/v1/actions/{quote(key, safe='')}/events?after={last}", headers={"Accept": LINES})
+                else:
+                    asked = await self._http.ask("POST", "/v1/actions", body=body or b"", kind="application/json",
+                                                 headers={"Idempotency-Key": key, "Accept": LINES})
+                async with asked as answer:
+                    answer.paced = False
+                    while answer.status != 204:
+                        event = decode(await answer.line(16 * MiB))
+                        name = event.get("event")
+                        if name == "output":
+                            output = Output.of(event)
+                            tries.progress()
+                            new = output.seq > last or not output.seq
+                            last = max(last, output.seq)
+                            if new and (output.data or output.missed):  # a program's first has neither
+                                yield output
+                        elif name == "observation":
+                            yield pick(event, "observation", dict)
+                            return
+                        elif name == "error":
+                            raise _failure(event, key)
+                        else:
+                            tries.progress()
+                yield (await self.action(key)).observation
+                return
+            except ActiondError as e:
+                if resume and body is not None and isinstance(e, Refused) and e.status in (400, 404):
+                    last = after  # the server does not know it
+                await tries.again(_again_by_post(e, resume and body is not None))
+                resume = body is None or last > after
+
+    async def action(self, id: str, wait: float = 0) -> Record:
+        """Return what is known of an action, after its end or `wait` seconds (600 at most). NotFound, Gone: it is not kept."""
+        return await repeat(lambda: self._record("GET", id, wait), id)
+
+    async def _record(self, method: str, id: str, wait: float, most: int = 64 * MiB) -> Record:
+        silence = 60 + wait
+        async with await self._http.ask(method, f"/v1/actions/{quote(id, safe='')}?wait={-int(-wait // 1)}", silence=silence) as answer:
+            return Record.of(decode(await answer.whole(most)))
+
+    async def actions(self, *, session: str = "", state: str = "", limit: int = 100) -> List[Record]:
+        """Return the recorded actions of a session and in a state, newest first; "" matches all."""
+        records: List[Record] = []
+        before = 0
+        while len(records) < limit:
+            query = _query(session=session, state=state, before=before or None, limit=min(1000, limit - len(records)))
+            page = await self._http.tell("GET", f"/v1/actions{query}", most=16 * MiB)
+            found = [Record.of(a) for a in pick(page, "actions", list)]
+            records += found
+            before, old = pick(page, "next", int), before
+            if not before or not found or old and before >= old:
+                break
+        return records[:limit]
+
+    async def follow(self, id: str, after: int = 0) -> AsyncIterator[Output]:
+        """Yield the outputs of an action behind the one of the number `after`, until its end, across broken connections.
+
+        `action(id)` has the result then. NotFound, Gone: it is not kept. Unknown: the server died while it ran.
+        """
+        async for event in self._events(id, None, after):
+            if isinstance(event, Output):
+                yield event
+
+    async def output(self, id: str, *, stream: str = "", offset: int = 0, most: int = 10 * MiB) -> bytes:
+        """Return what an action printed from an offset on, at most so many bytes: of one stream of a program, or of all.
+
+        Bytes that are not kept are left out: compare with `Output.offset` where that matters.
+        """
+        return (await self._printed(id, stream, offset, most))[0]
+
+    async def _printed(self, id: str, stream: str, offset: int, most: int) -> Tuple[bytes, bool]:
+        data = bytearray()
+        gap = False
+        while len(data) < most:
+            limit = min(4 * MiB, most - len(data))
+            query = _query(stream=stream, offset=offset, limit=limit)
+            begin, part = await repeat(lambda: self._piece(f"/v1/actions/{quote(id, safe='')}/output{query}", limit), id)
+            if not part:
+                break
+            gap = gap or begin != offset
+            data += part
+            offset = begin + len(part)
+        return bytes(data), gap
+
+    async def _piece(self, path: str, most: int) -> Tuple[int, bytes]:
+        answer = await self._http.open("GET", path)
+        async with answer:
+            if answer.status == 416:  # behind the end
+                await answer.whole(MiB)
+                return 0, b""
+            if answer.status != 200:
+                raise await answer.refusal()
+            begin = answer.headers.get("x-output-offset", "")
+            if not begin.isdecimal() or len(begin) > 15:
+                raise Malformed("the answer does not say where the output begins")
+            return int(begin), await answer.whole(most)
+
+    async def cancel(self, id: str, wait: float = 10) -> Record:
+        """Cancel an action and return its record, after its end or `wait` seconds.
+
+        Refused with status 409: it ends by itself, or has left its command running; `detail` says what ends that.
+        """
+        return await repeat(lambda: self._record("DELETE", id, wait), id)
+
+    async def signal(self, id: str, name: str) -> None:
+        """Send a signal, such as "SIGHUP", to the processes of a program. Cut: it may have come."""
+        await self._http.tell("POST", f"/v1/actions/{quote(id, safe='')}/signal", {"signal": name}, tries=1)
+
+    async def resize(self, id: str, rows: int, columns: int) -> None:
+        """Give the terminal of a program a size."""
+        await self._http.tell("POST", f"/v1/actions/{quote(id, safe='')}/resize", {"rows": rows, "cols": columns})
+
+    async def feed(self, id: str, source: BinaryIO) -> None:
+        """Copy a binary file to the input of a program that was started with "stdin": "stream", and end the input.
+
+        It goes as fast as the program reads, and returns early where the program stops reading.
+        """
+        await self._feed(id, source, [])
+
+    async def _feed(self, id: str, source: BinaryIO, gone: List[bool]) -> None:
+        offset = 0
+        end = False
+        try:
+            while not end and not gone:
+                data = await _io.blocking(source.read, INLINE)
+                end = not data
+                offset = await self._give(id, offset, data, end, gone)
+        except ActiondError as e:
+            if not isinstance(e, Refused) or e.status != 409:
+                raise
+        except BaseException:
+            await self._abandon(id)
+            raise
+
+    async def _give(self, id: str, offset: int, data: bytes, end: bool, gone: List[bool]) -> int:
+        """Send input until the program has it, and return the offset of the next byte."""
+        tries = Tries(id, "input of a program")
+        while not gone:
+            query = _query(offset=offset, end=str(end).lower(), wait=WAIT)
+            try:
+                async with await self._http.ask("POST", f"/v1/actions/{quote(id, safe='')}/input{query}", body=data,
+                                                kind="application/octet-stream") as answer:
+                    told = decode(await answer.whole(MiB))
+            except ActiondError as e:
+                await tries.again(e)
+                continue
+            taken = pick(told, "offset", int) - offset
+            if not 0 <= taken <= len(data):
+                raise Malformed("the sandbox took more input than was sent")
+            offset, data = offset + taken, data[taken:]
+            tries.progress()
+            if not data and pick(told, "ended", bool) == end:
+                break
+        return offset
+
+    # Files.
+
+    async def read(self, path: str, *, max_bytes: int = 100 * MiB) -> bytes:
+        """Return the bytes of a file. Paths are absolute, or relative to the working directory of the sandbox.
+
+        FileNotFoundError, IsADirectoryError, PermissionError; TooLarge: it has more than `max_bytes`.
+        """
+        async def once() -> bytes:
+            async with await self._http.ask("GET", f"/v1/files{_query(path=path)}") as answer:
+                return await answer.whole(max_bytes)
+        return await repeat(once)
+
+    async def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None, if_sha256: str = "",
+                    if_new: bool = False, action_id: Optional[str] = None) -> FileInfo:
+        """Write a whole file at once; directories that are missing are made. Text is UTF-8.
+
+        `mode` has the permission bits, such as 0o755. With `if_sha256`, the file must have this hash, and with
+        `if_new` it must not be there: otherwise Refused with status 412, and nothing is done.
+        """
+        return await self._put(path, data.encode() if isinstance(data, str) else data, mode, if_sha256, if_new, action_id)
+
+    async def _put(self, path: str, data: Union[bytes, Body], mode: Optional[int], if_sha256: str, if_new: bool,
+                   action_id: Optional[str]) -> FileInfo:
+        headers = {**({"If-Match": f'"{header_value("if_sha256", if_sha256)}"'} if if_sha256 else {}),
+                   **({"If-None-Match": "*"} if if_new else {})}
+        query = _query(path=path, mode=None if mode is None else f"{mode:o}")
+        key = _identity(action_id)
+        o = await self._result("PUT", f"/v1/files{query}", data, key, kind="application/octet-stream", headers=headers)
+        return FileInfo.of(_checked(o, key))
+
+    async def edit(self, path: str, old: str, new: str, *, all: bool = False, action_id: Optional[str] = None) -> str:
+        """Replace a text in a file, which must be there once, or with `all` any number of times; return the difference.
+
+        `path` is absolute. Failed: `code` is "no_match", "several_matches" or another word; nothing was changed.
+        FileNotFoundError: there is no such file.
+        """
+        args = {"command": "replace", "path": path, "old_str": old, "new_str": new, "allow_multiple": all}
+        try:
+            o = await self.act("edit", args, action_id=action_id)
+        except Failed as e:
+            if e.code == "file_not_found":
+                raise NotFound(404, e.detail, e.code) from e
+            raise
+        return pick(pick(o, "extras", dict), "diff", str)
+
+    async def delete(self, path: str, *, recursive: bool = False, action_id: Optional[str] = None) -> None:
+        """Remove a file or a link, or with `recursive` a directory and all that is in it. FileNotFoundError: it is not there."""
+        key = _identity(action_id)
+        query = _query(path=path, recursive="true" if recursive else None)
+        _checked(await self._result("DELETE", f"/v1/files{query}", b"", key), key)
+
+    async def list(self, path: str = "") -> List[Entry]:
+        """Return what is in a directory, by default the working directory. FileNotFoundError, NotADirectoryError."""
+        entries: List[Entry] = []
+        after = ""
+        while True:
+            page = await self._http.tell("GET", f"/v1/list{_query(path=path or '.', after=after or None)}", most=64 * MiB)
+            found = [Entry.of(e) for e in pick(page, "entries", list)]
+            entries += found
+            after, before = pick(page, "next", str), after
+            if not after or not found or after == before:
+                return entries
+
+    async def upload(self, local: Union[str, os.PathLike[str]], remote: str) -> None:
+        """Send a local file to a path, or the contents of a local directory into a directory, which is made."""
+        local = os.fspath(local)
+        if not os.path.isdir(local):
+            with open(local, "rb") as file:
+                status = os.fstat(file.fileno())
+                await self._put(remote, Body(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o777, "", False, None)
+            return
+        key = _identity(None)
+        with await _io.blocking(_archive.pack, local) as spool:
+            body = Body(spool, os.fstat(spool.fileno()).st_size)
+            headers = {"Idempotency-Key": key}
+
+            async def once() -> None:
+                path = f"/v1/unpack{_query(path=remote, create='true')}"
+                async with await self._http.ask("POST", path, body=body, kind="application/x-tar", headers=headers, silence=600) as answer:
+                    await answer.whole(MiB)
+            await repeat(once, key)
+
+    async def download(self, remote: str, local: Union[str, os.PathLike[str]], *, max_bytes: int = 10 << 30) -> None:
+        """Fetch a file to a local path, or the contents of a directory into a local directory, which is made.
+
+        Nothing is written outside of it or through a link; links that leave it, devices and FIFOs are left out.
+        TooLarge: it has more than `max_bytes`.
+        """
+        local = os.fspath(local)
+        with tempfile.TemporaryFile() as spool:
+            try:
+                mode = await repeat(lambda: self._fetch(f"/v1/files{_query(path=remote)}", spool, max_bytes))
+                await _io.blocking(_archive.save, spool, local, mode)
+            except Refused as e:
+                if not isinstance(e, IsDirectory) and e.status != 400:
+                    raise
+                await repeat(lambda: self._fetch(f"/v1/pack{_query(path=remote.rstrip('/') or '/')}", spool, max_bytes))
+                spool.seek(0)
+                await _io.blocking(_archive.unpack, spool, local)
+
+    async def _fetch(self, path: str, spool: Any, most: int) -> int:
+        """Write the body of an answer to a file, and return the mode that a header names."""
+        spool.seek(0)
+        spool.truncate()
+        async with await self._http.ask("GET", path) as answer:
+            while data := await answer.part():
+                if spool.tell() + len(data) > most:
+                    raise TooLarge(413, f"it has more than {most} bytes")
+                await _io.blocking(spool.write, data)
+            mode = answer.headers.get("x-file-mode", "")
+            return int(mode, 8) & 0o777 if mode.isdecimal() and len(mode) < 6 and set(mode) <= set("01234567") else 0o644
+
+    # Tools of models, sessions, ports and the server.
+
+    async def tools(self, dialect: str = "", format: str = "openai") -> List[Any]:
+        """Return the tools of a dialect that the sandbox has, defined for a model API: "openai", "anthropic", "gemini" or "mcp"."""
+        return pick(await self._http.tell("GET", f"/v1/tools{_query(dialect=dialect, format=format)}"), "tools", list)
+
+    async def call(self, name: str, arguments: Union[str, Mapping[str, Any], None], *, dialect: str = "", tool_call_id: Optional[str] = None,
+                   session: str = "", wait: Optional[float] = None, action_id: Optional[str] = None) -> ToolResult:
+        """Carry out a tool call of a model, with arguments as the model wrote them. What the model did wrong is a result too.
+
+        A cancelled task or Ctrl-C cancels the call. Unknown: the server died meanwhile.
+        """
+        call = {"name": name, "arguments": arguments if isinstance(arguments, str) else dict(arguments or {}), "dialect": dialect or None,
+                "tool_call_id": tool_call_id, "session": session or None, "timeout": wait}
+        key = _identity(action_id)
+        try:
+            o = await self._result("POST", "/v1/tools/call", encode({n: v for n, v in call.items() if v is not None}), key)
+        except (ActiondError, GeneratorExit):
+            raise
+        except BaseException:
+            await self._abandon(key)
+            raise
+        if o.get("outcome") == "unknown":
+            raise _unknown(o, key)
+        return ToolResult.of(o, key)
+
+    async def sessions(self) -> List[Dict[str, Any]]:
+        """Return the sessions of the sandbox as the API describes them."""
+        return pick(await self._http.tell("GET", "/v1/sessions"), "sessions", list)
+
+    async def close_session(self, name: str = "default") -> None:
+        """End the shell and the kernel of a session, and what runs in them. NotFound: there is none."""
+        await self._http.tell("DELETE", f"/v1/sessions/{quote(name, safe='')}")
+
+    async def ports(self) -> List[Port]:
+        """Return the TCP ports that processes of the sandbox listen on."""
+        return [Port.of(p) for p in pick(await self._http.tell("GET", "/v1/ports"), "ports", list)]
+
+    async def preview(self, port: int, ttl_seconds: int = 3600) -> Preview:
+        """Return an address of a web application in the sandbox that needs no key for so many seconds, a week at most.
+
+        ActiondError: the sandbox is not that of a gateway.
+        """
+        if not self._gateway:
+            raise ActiondError("only a gateway has previews: take the sandbox from a Client")
+        told = await self._gateway._http.tell("POST", f"/{quote(self.id, safe='')}/ports/{port:d}/url", {"ttl_seconds": ttl_seconds})
+        return Preview(pick(told, "url", str), pick(told, "expires", str))
+
+    async def server_info(self) -> Dict[str, Any]:
+        """Return what the server is, uses and can do, as the API describes it."""
+        return await self._http.tell("GET", "/server_info")
+
+    async def usage(self) -> Dict[str, Any]:
+        """Return what all processes of the sandbox use together, as the API describes it."""
+        return await self._http.tell("GET", "/v1/usage")
+
+
+class AsyncClient:
+    """A gateway (`runtimectl serve`): it creates, lists and removes sandboxes. Use it as a context manager, or `close` it."""
+
+    def __init__(self, url: str = "", key: str = "", *, tls: Optional[ssl.SSLContext] = None) -> None:
+        """Take the gateway at a URL, by default ACTIOND_URL, with its key, by default ACTIOND_API_KEY.
+
+        ValueError: the URL or the key is none.
+        """
+        key = key or os.environ.get("ACTIOND_API_KEY", "")
+        self._pool = Pool(parse(url or os.environ.get("ACTIOND_URL", "")), tls)
+        headers = {"User-Agent": "actiond-python"}
+        if key:
+            headers["X-API-Key"] = header_value("the key", key)
+        self._http = Http(self._pool, "/v1/sandboxes", headers, (key,) if key else ())
+        self._child: Optional[_launch.Child] = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._pool.address}>"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. A gateway that `docker` started ends, and removes the sandboxes that it created."""
+        self._pool.close()
+        if self._child:
+            await _io.blocking(self._child.stop)
+
+    async def create(self, image: str = "", *, key: Optional[str] = None, name: str = "", owner: str = "",
+                     env: Optional[Mapping[str, str]] = None, labels: Optional[Mapping[str, str]] = None, user: str = "",
+                     working_dir: str = "", memory: int = 0, cpus: float = 0, network: Union[str, Mapping[str, Any]] = "",
+                     ttl_seconds: int = 0, idle_seconds: int = 0, pull: str = "", **more: Any) -> AsyncSandbox:
+        """Create a sandbox, and return when a command ran in its shell. What is not given is the gateway's default.
+
+        `memory` is in bytes, `cpus` in processors. `ttl_seconds` is how long it lives, and `idle_seconds` how long it
+        may be idle. `network` is a mode, or a policy. `key` identifies the creation (at most 256 characters): the same
+        key with the same arguments gives the same sandbox. `more` are members of the API that have no argument here.
+
+        Busy: there are too many. Refused with status 409: the name is taken; 422: it did not start.
+        """
+        spec: Dict[str, Any] = {
+            "image": image, "name": name, "owner": owner, "env": dict(env or {}), "labels": dict(labels or {}), "user": user,
+            "working_dir": working_dir, "memory": memory, "cpus": cpus, "network": network if isinstance(network, str) else dict(network),
+            "ttl_seconds": ttl_seconds, "idle_limit_seconds": idle_seconds, "pull": pull,
+        }
+        spec = {**{name: value for name, value in spec.items() if value}, **more}
+        headers = {"Idempotency-Key": _identity(key)}
+        sandbox = self._sandbox(await self._http.tell("POST", "", spec, headers=headers, key=headers["Idempotency-Key"], silence=CREATION))
+        sandbox._mine = True
+        return sandbox
+
+    async def get(self, id: str) -> AsyncSandbox:
+        """Return a sandbox by its id or name. NotFound: there is none."""
+        return self._sandbox(await self._http.tell("GET", f"/{quote(id, safe='')}"))
+
+    async def list(self, *filters: str, limit: int = 100, after: str = "") -> Page:
+        """Return sandboxes that fit all filters, such as "owner=me" or "label=team=a", the eldest first."""
+        query = urlencode([("filter", f) for f in filters] + [("limit", str(limit))] + ([("after", after)] if after else []))
+        page = await self._http.tell("GET", f"?{query}")
+        return Page([SandboxInfo.of(s) for s in pick(page, "sandboxes", list)], pick(page, "next", str))
+
+    async def delete(self, id: str) -> None:
+        """Remove a sandbox with everything in it. One that is not there is no error."""
+        try:
+            await self._http.tell("DELETE", f"/{quote(id, safe='')}", silence=CREATION)
+        except NotFound:
+            pass
+
+    async def renew(self, id: str, ttl_seconds: int) -> SandboxInfo:
+        """Let a sandbox live for so many seconds from now on; 0 is forever."""
+        return SandboxInfo.of(await self._http.tell("POST", f"/{quote(id, safe='')}/renew", {"ttl_seconds": ttl_seconds}))
+
+    async def stop(self, id: str) -> SandboxInfo:
+        """End the processes of a sandbox and keep its files."""
+        return await self._do(id, "stop")
+
+    async def start(self, id: str) -> SandboxInfo:
+        """Start a stopped sandbox."""
+        return await self._do(id, "start")
+
+    async def pause(self, id: str) -> SandboxInfo:
+        """Freeze the processes of a sandbox."""
+        return await self._do(id, "pause")
+
+    async def resume(self, id: str) -> SandboxInfo:
+        """Let the processes of a paused sandbox go on."""
+        return await self._do(id, "resume")
+
+    async def _do(self, id: str, verb: str) -> SandboxInfo:
+        return SandboxInfo.of(await self._http.tell("POST", f"/{quote(id, safe='')}/{verb}", silence=CREATION))
+
+    def _sandbox(self, told: Dict[str, Any]) -> AsyncSandbox:
+        """Return the sandbox of an answer. Its URL is below the gateway's own: the key goes nowhere else."""
+        info = SandboxInfo.of(told)
+        if not info.id or not info.id.isalnum() or not info.id.isascii():
+            raise Malformed("the id of the sandbox is none")
+        sandbox = AsyncSandbox.__new__(AsyncSandbox)
+        session_key = pick(told, "session_api_key", str)
+        headers = {"User-Agent": "actiond-python"}
+        if session_key:
+            headers["X-Session-API-Key"] = header_value("the key of the sandbox", session_key)
+        sandbox._http = Http(self._pool, f"/sandboxes/{info.id}", headers, (session_key,) if session_key else ())
+        sandbox._gateway, sandbox._child, sandbox._mine = self, None, False
+        sandbox.id, sandbox.info = info.id, info
+        return sandbox
+
+
+async def async_local(directory: str = "", *, server: str = "") -> AsyncSandbox:
+    """Start a server on this machine and return its sandbox, which isolates nothing: commands run as this user.
+
+    It works in `directory`, by default a new one that is removed at the end. `server` is the program, by default
+    ACTIOND_SERVER, or the one in this package. It ends with the context or `close`, with this program, and after
+    eight hours without work.
+
+    FileNotFoundError: there is no such program. ActiondError: it did not start.
+    """
+    child = await _io.blocking(_launch.start_server, directory, server)
+    sandbox = AsyncSandbox(child.url)
+    sandbox._child = child
+    return sandbox
+
+
+async def async_docker(*flags: str, runtimectl: str = "") -> AsyncClient:
+    """Start a gateway to the Docker engine of this machine with flags of `runtimectl serve`, and return its client.
+
+    The sandboxes that it creates are removed with the context or `close`, and when this program ends, however that is.
+    `runtimectl` is the program, by default ACTIOND_RUNTIMECTL, the one in this package, or that on PATH.
+
+    FileNotFoundError: there is no such program. ActiondError: it did not start.
+    """
+    child = await _io.blocking(_launch.start_gateway, flags, runtimectl)
+    client = AsyncClient(child.url, child.key)
+    client._child = child
+    return client
+
+
+def _identity(key: Optional[str]) -> str:
+    """Return an identity: the caller's, or a new one."""
+    if key is None:
+        return str(uuid.uuid4())
+    if not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key) or key in (".", ".."):
+        raise ValueError("an identity must have 1 to 255 visible ASCII characters, and be neither . nor ..")
+    return key
+
+
+def _body(action: str, args: Mapping[str, Any], session: str, wait: Optional[float]) -> bytes:
+    envelope: Dict[str, Any] = {"action": action, "args": dict(args)}
+    if session:
+        envelope["session"] = session
+    if wait is not None:
+        envelope["timeout"] = wait
+    return encode({"action": envelope})
+
+
+def _query(**parameters: Any) -> str:
+    known = {name: value for name, value in parameters.items() if value not in (None, "")}
+    return "?" + urlencode(known, quote_via=quote, safe="", errors="surrogateescape") if known else ""
+
+
+def _checked(o: Observation, key: str) -> Observation:
+    """Return an observation, or raise what it says instead of a result."""
+    outcome = o.get("outcome")
+    if outcome == "unknown":
+        raise _unknown(o, key)
+    if "observation" not in o or o["observation"] == "error":
+        code, content = pick(o, "code", str), pick(o, "content", str)
+        if outcome == "not_started" or outcome == "cancelled":
+            raise NotRun(code or str(outcome), content)
+        raise Failed(content, code)
+    return o
+
+
+def _unknown(o: Observation, key: str) -> Unknown:
+    return Unknown(key, pick(o, "content", str).partition("What it printed:\n")[2])
+
+
+def _failure(event: Dict[str, Any], key: str) -> ActiondError:
+    """Return the exception for an event that ends a stream without an observation."""
+    status, detail = pick(event, "status", int), pick(event, "detail", str)
+    if detail.startswith("the result is unknown:"):
+        return Unknown(key, detail.partition("What it printed:\n")[2])
+    return refused(status, detail)
+
+
+def _again_by_post(error: ActiondError, can: bool) -> ActiondError:
+    """Return a cut in the place of an answer that a server does not know an action, where that can be sent again."""
+    if can and isinstance(error, Refused) and error.status in (400, 404):
+        return Broken("the server does not know the action")
+    return error

@@ -1,0 +1,127 @@
+"""Servers and gateways as children of this program."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+import weakref
+from typing import IO, List, Sequence
+
+from ._errors import ActiondError, one_line
+
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+
+
+class Child:
+    """A program that this one started, its address and its key. The directory with its socket goes with it."""
+
+    def __init__(self, directory: str, arguments: Sequence[str], log: IO[bytes]) -> None:
+        self.url = self.key = ""
+        self._directory, self._log = directory, log
+        self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, close_fds=True)
+        atexit.register(_stop, weakref.ref(self))
+
+    def stop(self) -> None:
+        """End the program, and wait for its end. It can be called again."""
+        process = self._process
+        if process.stdin and not process.stdin.closed:
+            process.stdin.close()
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+        self._log.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) and self._process.poll() is None:
+            self.stop()
+
+    def _running(self, due: float) -> bool:
+        if self._process.poll() is None and time.monotonic() < due:
+            return True
+        self._log.seek(0)
+        said = self._log.read(1 << 16).decode("utf-8", "replace").strip()
+        raise ActiondError(f"the program did not start: {one_line(said[-2000:])}")
+
+
+def _stop(child: weakref.ReferenceType[Child]) -> None:
+    alive = child()
+    if alive:
+        alive.stop()
+
+
+def find(argument: str, variable: str, *names: str) -> str:
+    """Return the path of a program: an argument, a variable of the environment, or the first name that is there."""
+    for candidate in (argument, os.environ.get(variable, "")):
+        if candidate:
+            if not os.access(candidate, os.X_OK):
+                raise FileNotFoundError(f"{candidate} is no program that can be started")
+            return candidate
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise FileNotFoundError(f"no program found: name it in {variable}")
+
+
+def _inside(name: str) -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+
+
+def start_server(directory: str, server: str) -> Child:
+    """Start a server on a Unix socket that only this user reaches, and wait until it listens."""
+    program = find(server, "ACTIOND_SERVER", _inside("server"), "/usr/lib/actiond/server")
+    home = tempfile.mkdtemp(prefix="actiond-")
+    where = os.path.abspath(directory) if directory else os.path.join(home, "work")
+    socket = os.path.join(home, "socket")
+    log = tempfile.TemporaryFile()
+    child = Child(home, [program, "--addr", f"unix:{socket}", "--working-dir", where, "--state-dir", os.path.join(home, "state"),
+                         "--idle-limit", "8h"], log)
+    child.url = f"unix://{socket}"
+    due = time.monotonic() + START_SECONDS
+    try:
+        while child._running(due) and not os.path.exists(socket):
+            time.sleep(0.005)
+    except BaseException:
+        child.stop()
+        raise
+    return child
+
+
+def start_gateway(flags: Sequence[str], runtimectl: str) -> Child:
+    """Start a gateway that ends, and removes what it created, with its standard input. Wait until it says its address."""
+    program = find(runtimectl, "ACTIOND_RUNTIMECTL", _inside("runtimectl"), "runtimectl")
+    home = tempfile.mkdtemp(prefix="actiond-")
+    key = secrets.token_hex(32)
+    key_file = os.path.join(home, "key")
+    with open(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key + "\n")
+    arguments: List[str] = [program, "serve", "--addr", f"unix:{os.path.join(home, 'socket')}", "--key-file", key_file,
+                            "--until-eof", "--remove", *flags]
+    child = Child(home, arguments, tempfile.TemporaryFile())
+    child.key = key
+    due = time.monotonic() + START_SECONDS
+    line = b""
+    out = child._process.stdout
+    try:
+        while out and not line.endswith(b"\n") and child._running(due):
+            if select.select([out], [], [], 0.1)[0]:
+                line += os.read(out.fileno(), 4096)
+    except BaseException:
+        child.stop()
+        raise
+    child.url = line.decode("utf-8", "replace").split("\n")[0].strip()
+    return child
