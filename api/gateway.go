@@ -41,7 +41,7 @@ type Sandbox struct {
 	Labels           map[string]string `json:"labels"`
 	// User is the name of the account that runs the commands; "" where the gateway does not
 	// know it.
-	User string `json:"user,omitzero"`
+	User string `json:"user"`
 	// URL is where the sandbox's own paths begin.
 	URL string `json:"url"`
 	// SessionKey gives access to this sandbox and to nothing else, in the header
