@@ -75,6 +75,9 @@ type StatusError struct {
 	Status int
 	// Detail is the server's message, or "".
 	Detail string
+	// Code is what is wrong with a file, a word of ErrorCode in openapi.yaml, or "" where
+	// nothing is.
+	Code string
 }
 
 // maxDetail bounds the part of a detail that an error's text quotes, in bytes.
@@ -577,28 +580,32 @@ func (c *Client) send(ctx context.Context, header http.Header, method, path, con
 	if err != nil { // the status says enough
 		data = nil
 	}
-	return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
+	return nil, refusal(response.StatusCode, data)
 }
 
-// detail finds the server's message in the body of an answer that is not a success.
-func detail(body []byte) string {
+// refusal returns the error of an answer that is not a success, from its body.
+func refusal(status int, body []byte) *StatusError {
 	var said struct {
-		Detail     string `json:"detail"`
-		Errors     any    `json:"errors"` // a string in the legacy protocol, otherwise a list that repeats the detail
-		Status     string `json:"status"`
-		WaitingFor string `json:"waiting_for"`
+		Detail     string          `json:"detail"`
+		Errors     json.RawMessage `json:"errors"`
+		Status     string          `json:"status"`
+		WaitingFor string          `json:"waiting_for"`
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
-		return strings.TrimSpace(string(body))
+		return &StatusError{Status: status, Detail: strings.TrimSpace(string(body))}
 	}
-	text, _ := said.Errors.(string)
+	e := &StatusError{Status: status, Detail: said.Detail}
+	var text string // the legacy protocol's
+	var faults []api.Fault
 	switch {
-	case text != "":
-		return said.Detail + ": " + text
-	case said.Detail != "":
-		return said.Detail
-	case said.WaitingFor != "":
-		return said.Status + ", waiting for " + said.WaitingFor
+	case json.Unmarshal(said.Errors, &text) == nil && text != "":
+		e.Detail += ": " + text
+	case json.Unmarshal(said.Errors, &faults) == nil && len(faults) > 0:
+		e.Code = faults[0].Code
+	case e.Detail == "" && said.WaitingFor != "":
+		e.Detail = said.Status + ", waiting for " + said.WaitingFor
+	case e.Detail == "":
+		e.Detail = said.Status
 	}
-	return said.Status
+	return e
 }

@@ -258,6 +258,8 @@ func TestStatusError(t *testing.T) {
 	}{
 		{"detail", 403, `{"detail":"Invalid API Key"}`, client.StatusError{Status: 403, Detail: "Invalid API Key"}, "403 Forbidden: Invalid API Key"},
 		{"errors", 422, `{"detail":"Invalid","errors":"body: x"}`, client.StatusError{Status: 422, Detail: "Invalid: body: x"}, "422 Unprocessable Entity: Invalid: body: x"},
+		{"errors of a body", 422, `{"detail":"Invalid","errors":["Invalid"]}`, client.StatusError{Status: 422, Detail: "Invalid"}, "422 Unprocessable Entity: Invalid"},
+		{"a file", 403, `{"detail":"f: permission denied","errors":[{"code":"permission_denied","path":"/f","errno":"EACCES"}]}`, client.StatusError{Status: 403, Detail: "f: permission denied", Code: "permission_denied"}, "403 Forbidden: f: permission denied"},
 		{"starting", 503, `{"status":"starting","waiting_for":"the shell"}`, client.StatusError{Status: 503, Detail: "starting, waiting for the shell"}, "503 Service Unavailable: starting, waiting for the shell"},
 		{"text", 500, "out of order\n", client.StatusError{Status: 500, Detail: "out of order"}, "500 Internal Server Error: out of order"},
 		{"nothing", 500, "", client.StatusError{Status: 500}, "500 Internal Server Error"},

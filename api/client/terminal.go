@@ -72,7 +72,7 @@ func (c *Client) webSocket(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, fmt.Errorf("calling %s: %w", pathOnly(path), causeOf(ctx, err))
 	}
 	data, _ := io.ReadAll(response.Body) // bounded by Dial
-	return nil, &StatusError{Status: response.StatusCode, Detail: detail(data)}
+	return nil, refusal(response.StatusCode, data)
 }
 
 // oneHTTP returns a client whose connections use HTTP/1.1, which a WebSocket requires.

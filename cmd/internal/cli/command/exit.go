@@ -109,7 +109,8 @@ func ExitCode(err error) int {
 		return false
 	}
 	status := 0
-	if answer, ok := errors.AsType[*client.StatusError](err); ok {
+	// A file that the sandbox's user may not change is no wrong key.
+	if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code != "permission_denied" {
 		status = answer.Status
 	}
 	switch {

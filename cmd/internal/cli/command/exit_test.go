@@ -33,6 +33,7 @@ func TestExitCode(t *testing.T) {
 		{"forgotten action", &client.StatusError{Status: 410}, 3},
 		{"wrong key", &client.StatusError{Status: 401}, 4},
 		{"forbidden", &client.StatusError{Status: 403}, 4},
+		{"a file of another user", &client.StatusError{Status: 403, Code: "permission_denied"}, 1},
 		{"engine's socket is not ours", errors.Join(sandbox.ErrUnknown, fs.ErrPermission), 4},
 		{"name taken", sandbox.ErrConflict, 5},
 		{"claimed", sandbox.ErrClaimed, 5},
