@@ -713,3 +713,34 @@ func TestPruneServers(t *testing.T) {
 		}
 	}
 }
+
+// The engine's clock alone decides whether another process still fills the volume.
+func TestFillerOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		f := dockertest.New(t)
+		f.Ahead = ahead
+		h := fakeHost(t, f)
+		prune := func(when string, want int) {
+			removed, err := h.Prune(t.Context(), false)
+			if err != nil || len(removed) != want {
+				t.Errorf("the engine's clock is %v ahead, %s: removed %v, %v; want %d", ahead, when, removed, err, want)
+			}
+		}
+		var filling sync.Once
+		f.Hold = func(call string) {
+			if call == "copy to" {
+				filling.Do(func() {
+					prune("while the volume is filled", 0)
+					f.SetDown(true)
+				})
+			}
+		}
+		if s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"}); !errors.Is(err, sandbox.ErrUnknown) {
+			t.Errorf("created %v, %v on an engine that is down", s, err)
+		}
+		f.SetDown(false)
+		age(f)
+		prune("when its creator is gone", 1)
+	}
+}

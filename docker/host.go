@@ -176,6 +176,20 @@ func (h *Host) info(ctx context.Context) (system.Info, error) {
 	return safely(ctx, "asking the engine about itself", func() (system.Info, error) { return h.engine.Info(ctx) })
 }
 
+// engineTime is the time on the engine's clock, by which it dates containers. The clock
+// of this machine may differ from it by hours.
+func (h *Host) engineTime(ctx context.Context) (time.Time, error) {
+	info, err := h.info(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the engine's time: %w", err)
+	}
+	return now, nil
+}
+
 // learn asks the engine once for the facts that decide how sandboxes are reached.
 func (h *Host) learn(ctx context.Context) (*facts, error) {
 	h.mu.Lock()

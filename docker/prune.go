@@ -49,8 +49,13 @@ func (h *Host) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error
 	}
 	fillers, err := h.containers(ctx, "filler")
 	errs = append(errs, err)
+	var now time.Time
+	if len(fillers) > 0 {
+		now, err = h.engineTime(ctx)
+		errs = append(errs, err)
+	}
 	for _, c := range fillers {
-		if time.Since(time.Unix(c.Created, 0)) < fillTime {
+		if now.Sub(time.Unix(c.Created, 0)) < fillTime {
 			continue
 		}
 		var err error

@@ -223,7 +223,11 @@ func (h *Host) awaitFiller(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("reading when %s was made: %w", name, err)
 	}
-	left := time.Until(created.Add(fillTime))
+	now, err := h.engineTime(ctx)
+	if err != nil {
+		return err
+	}
+	left := created.Add(fillTime).Sub(now)
 	if left <= 0 {
 		return h.discard(ctx, info.ID)
 	}

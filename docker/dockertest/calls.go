@@ -58,7 +58,7 @@ func done(w http.ResponseWriter, err error) {
 }
 
 func (e *Engine) info(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, system.Info{SecurityOptions: []string{"name=rootless"}, OperatingSystem: "none", NCPU: e.CPUs})
+	answer(w, http.StatusOK, system.Info{SecurityOptions: []string{"name=rootless"}, OperatingSystem: "none", NCPU: e.CPUs, SystemTime: e.now().Format(time.RFC3339Nano)})
 }
 
 func (e *Engine) events(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +233,7 @@ func (e *Engine) add(name string, config *container.Config, host *container.Host
 	}
 	e.next++
 	c := &Container{
-		ID: fmt.Sprintf("%064x", e.next), Name: name, Config: config, Host: host, State: container.StateCreated, Created: time.Now(),
+		ID: fmt.Sprintf("%064x", e.next), Name: name, Config: config, Host: host, State: container.StateCreated, Created: e.now(),
 		Root: filepath.Join(e.dir, fmt.Sprint(e.next)), removed: make(chan struct{}),
 	}
 	e.Containers[c.ID] = c

@@ -67,8 +67,9 @@ type Engine struct {
 	Dies     bool             // containers end as soon as they are started
 	Unborn   int              // so many creations find their name in use by an invisible container
 	Foreign  []container.Summary
-	CPUs     int // of the host, 0: the engine does not report it
-	Pid      int // of every container that runs
+	CPUs     int           // of the host, 0: the engine does not report it
+	Pid      int           // of every container that runs
+	Ahead    time.Duration // how far its clock is ahead of this machine's
 
 	dir      string
 	watchers map[chan events.Message]bool
@@ -91,6 +92,9 @@ type Container struct {
 	exits   []chan struct{} // each is closed at the end of the next run
 	removed chan struct{}
 }
+
+// now is the time on the engine's clock.
+func (e *Engine) now() time.Time { return time.Now().Add(e.Ahead) }
 
 // New starts an engine that has the images, or every image, and ends it with the test.
 func New(tb testing.TB, images ...string) *Engine {
