@@ -32,4 +32,14 @@ func TestDocs(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("there are %q\nsaid to be %q", got, want)
 	}
+	for _, file := range []string{"alerts.yaml", "grafana.json"} {
+		data, err := os.ReadFile("../docs/operators/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := names(`actiond_gateway_([a-z_]+?)(?:_bucket)?\b`, string(data))
+		if unknown := slices.DeleteFunc(used, func(name string) bool { return slices.Contains(got, name) }); len(used) == 0 || len(unknown) > 0 {
+			t.Errorf("%s uses %q, which the gateway does not have", file, unknown)
+		}
+	}
 }
