@@ -32,6 +32,8 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch refusal.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", api.Challenge(refusal))
 	}
 	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
 }

@@ -97,7 +97,7 @@ func reachMCP(t *testing.T, s api.Sandbox) {
 		"the gateway's key": {api.GatewayKeyHeader: theKey},
 		"the session key":   {api.KeyHeader: s.SessionKey},
 		"a token":           {"Authorization": "Bearer " + s.SessionKey},
-		"both":              {api.GatewayKeyHeader: theKey, "Authorization": "bearer " + s.SessionKey},
+		"both":              {api.GatewayKeyHeader: theKey, "Authorization": "bearer " + theKey},
 	} {
 		session := connect(&mcp.StreamableClientTransport{Endpoint: base + "/mcp", HTTPClient: &http.Client{Transport: sent}})
 		if list, err := session.ListTools(t.Context(), nil); err != nil || len(list.Tools) == 0 {
@@ -107,8 +107,8 @@ func reachMCP(t *testing.T, s api.Sandbox) {
 	}
 }
 
-// A token is the gateway's key or a session's, where neither of their headers came and it is not
-// an application's.
+// A token is the gateway's key or a session's, where it is not an application's, and differs from no
+// key in their headers.
 func TestTokensAtTheGateway(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -123,11 +123,16 @@ func TestTokensAtTheGateway(t *testing.T) {
 		{"its own", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey}, 418},
 		{"with a query", "/mcp?dialect=gemini", headers{"Authorization": "Bearer " + a.SessionKey}, 418},
 		{"another's", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey}, 403},
-		{"another's, beside the gateway's key", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey, api.GatewayKeyHeader: theKey}, 418},
-		{"its own, beside another's key", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.KeyHeader: b.SessionKey}, 403},
-		{"its own, beside a wrong key of the gateway", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: "x"}, 403},
+		{"another's, beside the gateway's key", "/mcp", headers{"Authorization": "Bearer " + b.SessionKey, api.GatewayKeyHeader: theKey}, 401},
+		{"its own, beside the gateway's key", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: theKey}, 401},
+		{"both headers, and one of them again", "/v1/tools", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: theKey, api.KeyHeader: a.SessionKey}, 418},
+		{"its own twice", "/v1/tools", headers{"Authorization": "Bearer " + a.SessionKey, api.KeyHeader: a.SessionKey}, 418},
+		{"the gateway's twice", "/v1/tools", headers{"Authorization": "Bearer " + theKey, api.GatewayKeyHeader: theKey}, 418},
+		{"another's twice", "/v1/tools", headers{"Authorization": "Bearer " + b.SessionKey, api.KeyHeader: b.SessionKey}, 403},
+		{"its own, beside another's key", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.KeyHeader: b.SessionKey}, 401},
+		{"its own, beside a wrong key of the gateway", "/mcp", headers{"Authorization": "Bearer " + a.SessionKey, api.GatewayKeyHeader: "x"}, 401},
 		{"the gateway's key", "/mcp", headers{"Authorization": "Bearer " + theKey}, 418},
-		{"the gateway's key, beside another's", "/mcp", headers{"Authorization": "Bearer " + theKey, api.KeyHeader: b.SessionKey}, 403},
+		{"the gateway's key, beside another's", "/mcp", headers{"Authorization": "Bearer " + theKey, api.KeyHeader: b.SessionKey}, 401},
 		{"a session upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + a.SessionKey}, 403},
 		{"the operator upgrades the server", "/v1/upgrade", headers{"Authorization": "Bearer " + theKey}, 418},
 		{"another scheme", "/mcp", headers{"Authorization": "Basic " + a.SessionKey}, 403},

@@ -47,8 +47,11 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) error {
 	if port, ok := strings.CutPrefix(rest, portsPath); ok {
 		return g.previewPath(w, r, id, port)
 	}
-	operator, sessions := g.keys(r)
-	to, err := g.admitTo(r, id, operator, sessions)
+	operator, sessions, err := g.keys(r)
+	var to *entry
+	if err == nil {
+		to, err = g.admitTo(r, id, operator, sessions)
+	}
 	if plain, _ := url.PathUnescape(rest); err == nil && "/"+strings.Trim(plain, "/") == api.UpgradePath && !operator {
 		err = refuse(http.StatusForbidden, "The key of a session does not upgrade its server: send the gateway's")
 	}

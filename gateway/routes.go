@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/actiond/actiond/api"
@@ -83,12 +85,13 @@ func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) htt
 	open := httpserver.IsOpen(routes)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if g.operator(r) {
+			operator, _, err := g.keys(r)
+			if operator {
 				httpserver.Trust(r)
 			} else {
 				w.Header().Set("Connection", "close") // an unauthenticated client does not keep a connection
 				if !open(r) {
-					g.fail(w, r, errForbidden)
+					g.fail(w, r, cmp.Or(err, error(errForbidden)))
 					return
 				}
 			}
@@ -99,22 +102,29 @@ func (g *Gateway) authenticate(routes []httpserver.Route) func(http.Handler) htt
 
 // operator reports whether a request has the gateway's key.
 func (g *Gateway) operator(r *http.Request) bool {
-	operator, _ := g.keys(r)
+	operator, _, _ := g.keys(r)
 	return operator
 }
 
 // keys reports whether a request has the gateway's key, and returns its session keys. A bearer
-// token is the one or the other if the request has none of their headers.
-func (g *Gateway) keys(r *http.Request) (operator bool, sessions []string) {
+// token is the one or the other if the request has none of their headers, and refused with
+// status 401 if it is in none of those that it has.
+func (g *Gateway) keys(r *http.Request) (operator bool, sessions []string, err error) {
 	sessions = r.Header.Values(api.KeyHeader)
+	sent := slices.Concat(r.Header.Values(api.GatewayKeyHeader), sessions)
 	token := httpserver.Bearer(r)
 	switch {
-	case token == "" || len(sessions) > 0 || len(r.Header.Values(api.GatewayKeyHeader)) > 0:
-		return g.operatorHeader(r), sessions
+	case token == "":
+		return g.operatorHeader(r), sessions, nil
+	case len(sent) > 0:
+		if !slices.ContainsFunc(sent, func(key string) bool { return httpserver.SameKey(key, token) }) {
+			return false, nil, refuse(http.StatusUnauthorized, httpserver.DifferentKeys)
+		}
+		return g.operatorHeader(r), sessions, nil
 	case sameKey(token, g.key):
-		return true, nil
+		return true, nil, nil
 	}
-	return false, []string{token}
+	return false, []string{token}, nil
 }
 
 // operatorHeader reports whether a request has the gateway's key in the header for it.

@@ -106,6 +106,7 @@ func TestMCPAuthentication(t *testing.T) {
 		right     = "s3cret,_of_thirty-two_characters"
 		wrong     = "s3cret,_of_thirty-two_character"
 		missing   = `{"error":"invalid_token","error_description":"Authentication required"}`
+		different = `{"error":"invalid_token","error_description":"The headers of the request have different keys: send one"}`
 		challenge = `Bearer error="invalid_token", error_description="Authentication required"`
 	)
 	spec := contract.NewSpec(t)
@@ -127,11 +128,11 @@ func TestMCPAuthentication(t *testing.T) {
 	}{
 		{"nothing", some, "", "", 403, `{"detail":"Invalid API Key"}`},
 		{"bearer alone", some, "", "Bearer " + right, 200, ""},
-		{"wrong key", some, wrong, "Bearer " + right, 403, `{"detail":"Invalid API Key"}`},
+		{"wrong key", some, wrong, "Bearer " + right, 401, different},
 		{"key alone", some, right, "", 401, missing},
-		{"wrong token", some, right, "Bearer " + wrong, 401, missing},
+		{"wrong token", some, right, "Bearer " + wrong, 401, different},
 		{"wrong token alone", some, "", "Bearer " + wrong, 403, `{"detail":"Invalid API Key"}`},
-		{"longer token", some, right, "Bearer " + right + " ", 401, missing},
+		{"longer token", some, right, "Bearer " + right + " ", 401, different},
 		{"no token", some, right, "Bearer ", 401, missing},
 		{"another scheme", some, right, "Basic " + right, 401, missing},
 		{"no scheme", some, right, right, 401, missing},
@@ -163,7 +164,7 @@ func TestMCPAuthentication(t *testing.T) {
 			if w.Code != status || test.body != "" && w.Body.String() != test.body {
 				t.Errorf("%s, %s: got %d %s, want %d %s", path, test.name, w.Code, w.Body, status, test.body)
 			}
-			if got := w.Header().Get("WWW-Authenticate"); (w.Code == http.StatusUnauthorized) != (got == challenge) {
+			if got := w.Header().Get("WWW-Authenticate"); (w.Code == http.StatusUnauthorized) != (got != "") || test.body == missing && got != challenge {
 				t.Errorf("%s, %s: got WWW-Authenticate %q", path, test.name, got)
 			}
 			if err := spec.CheckResponse(q.method, path, w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {

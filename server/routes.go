@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -115,20 +116,23 @@ func (s *Server) admits(r *http.Request) error {
 	if !s.locked() {
 		return nil
 	}
-	return s.owner.check(sentKey(r))
+	keys := r.Header.Values(api.KeyHeader)
+	if token := httpserver.Bearer(r); token != "" {
+		keys = append(slices.Clip(keys), token)
+	}
+	if len(keys) == 0 {
+		return s.owner.check("")
+	}
+	for _, other := range keys[1:] {
+		if !httpserver.SameKey(keys[0], other) {
+			return refuse(http.StatusUnauthorized, httpserver.DifferentKeys)
+		}
+	}
+	return s.owner.check(keys[0])
 }
 
 // locked tells whether there is a key to ask for, or will be.
 func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
-
-// sentKey is the key that came with a request. Many clients, such as Prometheus and those of
-// MCP, can send theirs as a bearer token only.
-func sentKey(r *http.Request) string {
-	if len(r.Header.Values(api.KeyHeader)) == 0 {
-		return httpserver.Bearer(r)
-	}
-	return r.Header.Get(api.KeyHeader)
-}
 
 // sameOrigin refuses what a foreign web page makes a browser send. Without a
 // key nothing else would keep a page that is open on the same machine from

@@ -1,6 +1,8 @@
 package httpserver
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"net/http"
 	"strings"
 
@@ -98,3 +100,13 @@ func Bearer(r *http.Request) string {
 	}
 	return token
 }
+
+// SameKey compares two keys in constant time: their hashes, which have one length.
+func SameKey(a, b string) bool {
+	hashA, hashB := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(hashA[:], hashB[:]) == 1
+}
+
+// DifferentKeys is the detail of the refusal of a request with different keys in two headers,
+// with status 401: which one the client means is unknown.
+const DifferentKeys = "The headers of the request have different keys: send one"
