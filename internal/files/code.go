@@ -12,6 +12,10 @@ import (
 // "command_failed" where there is no better one.
 func Code(err error) string {
 	switch {
+	case errors.Is(err, ErrProtected):
+		return "path_not_allowed"
+	case errors.Is(err, ErrMoved):
+		return "conflict"
 	case errors.Is(err, ErrNotRegular), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		return "not_regular_file"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
