@@ -1,0 +1,4 @@
+package files
+
+// OpenBeneathBy is OpenBeneath with or without openat2.
+var OpenBeneathBy = openBeneath
