@@ -22,7 +22,10 @@ func OpenBeneath(dir int, path string, flag int) (int, error) {
 }
 
 func openBeneath(dir int, path string, flag int, openat2 bool) (fd int, err error) {
-	flag |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_LARGEFILE
+	flag |= unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if flag&unix.O_PATH == 0 { // with which openat2 refuses others
+		flag |= unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_LARGEFILE
+	}
 	step := openStep
 	if !openat2 {
 		step = openComponent

@@ -73,6 +73,9 @@ func checkBeneath(t *testing.T, dir int, path string, openat2 bool, want []error
 	fd, err := files.OpenBeneathBy(dir, path, unix.O_RDONLY, openat2)
 	if err == nil {
 		_ = unix.Close(fd)
+		if fd, err = files.OpenBeneathBy(dir, path, unix.O_PATH, openat2); err == nil {
+			_ = unix.Close(fd)
+		}
 	}
 	for _, w := range want {
 		if errors.Is(err, w) {
