@@ -1,0 +1,28 @@
+package changes
+
+// Why says why changes may be missing or wrong.
+type Why string
+
+// The reasons, the weightiest first.
+const (
+	WhyRoot       Why = "root"        // another directory has the path of the root
+	WhyFUSE       Why = "fuse"        // the file system is FUSE, and large
+	WhyNetwork    Why = "network"     // others change the file system, and it is large
+	WhyNamesLimit Why = "names limit" // there are more names than [Config.MaxNames]
+	WhyWatchLimit Why = "watch limit" // there are more directories than watches
+	WhyMapped     Why = "mapped"      // which files a process has mapped is unknown
+	WhyUnsure     Why = "unsure"      // files are unreadable, or change while they are read
+)
+
+var whys = []Why{WhyRoot, WhyFUSE, WhyNetwork, WhyNamesLimit, WhyWatchLimit, WhyMapped, WhyUnsure}
+
+// State is the tree at one moment. It never changes, and shares with other states what is the same in both.
+type State struct {
+	root   *node
+	why    Why
+	unsure []string
+	names  int
+}
+
+// Names is the number of names below the root.
+func (s *State) Names() int { return s.names }
