@@ -16,6 +16,9 @@ const (
 
 var whys = []Why{WhyRoot, WhyFUSE, WhyNetwork, WhyNamesLimit, WhyWatchLimit, WhyMapped, WhyUnsure}
 
+// maxUnsure bounds the names of what could not be decided.
+const maxUnsure = 200
+
 // State is the tree at one moment. It never changes, and shares with other states what is the same in both.
 type State struct {
 	root   *node
