@@ -1,0 +1,312 @@
+package changes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/identity"
+)
+
+const (
+	defaultMaxNames = 500_000
+	defaultMaxFile  = 10 << 20
+	// maxDepth bounds directories in each other. Deeper ones count as beyond the limit of names.
+	maxDepth = 1 << 14
+	// maxListings bounds how often a step lists a directory that changes meanwhile.
+	maxListings = 3
+	// maxReread bounds the bytes that a step reads to find out what attributes do not tell, and maxEager those that
+	// it reads so that later steps know.
+	maxReread = 256 << 20
+	maxEager  = 4 << 20
+	// listedNames is how many names are listed at each step where watches do not tell everything.
+	listedNames = 20_000
+)
+
+// Config says what a [Tracker] follows.
+type Config struct {
+	// Root is the absolute path of the directory.
+	Root string
+	// User reads it; nil means the user of this process.
+	User *identity.User
+	// MaxNames bounds the names below Root; 0 means 500,000. What is beyond is not followed.
+	MaxNames int
+	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are.
+	MaxFile int64
+}
+
+// Tracker follows the tree below a directory. Its methods may be called concurrently; one works at a time. It
+// owns no goroutine, and its descriptors stay open until Close.
+type Tracker struct {
+	cfg Config
+
+	mu     sync.Mutex
+	closed bool
+	rootFD int
+	rootID ident
+	reader
+	// distrusted says why changes may go unnoticed on this file system; "" where they do not.
+	distrusted Why
+	// tick is how old a change must be, in nanoseconds, so that the next one has another time; negative if never.
+	tick  int64
+	root  *dir
+	dirs  map[ident]*dir
+	cuts  map[*dir]struct{} // those whose entries should be in the tree and are not
+	names int
+	state *State
+
+	// Of a step.
+	step          uint32
+	queue         [][]*dir // to be listed, by depth
+	low           int      // no directory of less depth is in the queue
+	orphans       []*dir   // whose names are gone; some were moved
+	later         []*dir   // left for the next step
+	reread, eager int64    // bytes that may be read
+	moved         pairs
+	opened        opened
+	why           []Why
+	unsure        []string
+}
+
+// New lists the tree. It fails if root cannot be opened.
+func New(cfg Config) (*Tracker, error) {
+	cfg.MaxNames = cmp.Or(cfg.MaxNames, defaultMaxNames)
+	cfg.MaxFile = cmp.Or(cfg.MaxFile, defaultMaxFile)
+	t := &Tracker{cfg: cfg, rootFD: -1, reader: reader{buf: make([]byte, 32<<10)}, opened: nothingOpen}
+	err := cfg.User.Do(func() error {
+		if err := t.openRoot(); err != nil {
+			return fmt.Errorf("opening %q: %w", cfg.Root, err)
+		}
+		return nil
+	})
+	if err == nil {
+		_, err = t.Verify()
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Close releases the descriptors.
+func (t *Tracker) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.rootFD < 0 {
+		return nil
+	}
+	fd := t.rootFD
+	t.rootFD = -1
+	return unix.Close(fd)
+}
+
+// Verify lists everything and returns the state. It fails only if it could not take on the rights of the user.
+func (t *Tracker) Verify() (*State, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errClosed
+	}
+	for _, d := range t.dirs {
+		t.mark(d)
+	}
+	err := t.cfg.User.Do(t.update)
+	return t.state, err
+}
+
+var errClosed = errors.New("the tracker of changes is closed")
+
+// openRoot begins with a new tree.
+func (t *Tracker) openRoot() error {
+	fd, err := unix.Open(t.cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	var system unix.Statfs_t
+	var st unix.Statx_t
+	if err = unix.Fstatfs(fd, &system); err == nil {
+		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	if t.rootFD >= 0 {
+		_ = unix.Close(t.rootFD) // it was only looked through
+	}
+	t.rootFD, t.device = fd, device{st.Dev_major, st.Dev_minor}
+	t.distrusted, t.tick = trust(int64(system.Type)) //nolint:unconvert // of another size elsewhere
+	t.rootID = identOf(&st)
+	t.root = &dir{id: t.rootID, changed: true}
+	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]struct{}{}, 0
+	t.queue, t.later = nil, nil
+	t.mark(t.root)
+	return nil
+}
+
+// rootMoved reports whether the path of the root leads to another directory by now.
+func (t *Tracker) rootMoved() bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, t.cfg.Root, unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_BTIME, &st)
+	return err != nil || identOf(&st) != t.rootID || device{st.Dev_major, st.Dev_minor} != t.device
+}
+
+// update lists the dirty directories, and makes the state.
+func (t *Tracker) update() error {
+	t.step++
+	t.reread, t.eager = maxReread, maxEager
+	t.why, t.unsure = nil, nil
+	if t.rootMoved() {
+		t.because(WhyRoot)
+		if err := t.openRoot(); err != nil { // what is left of the old one is listed
+			t.mark(t.root)
+		}
+	}
+	later := t.later
+	t.later = nil
+	for _, d := range later {
+		t.push(d)
+	}
+	t.listQueue()
+	for _, d := range t.orphans {
+		if d.up == nil {
+			t.drop(d)
+		}
+	}
+	t.orphans = nil
+	t.rereadMoved()
+	t.opened.close()
+	for d := range t.cuts {
+		if d.cut == crowded {
+			t.because(WhyNamesLimit)
+		} else {
+			t.doubt(d, "")
+		}
+	}
+	t.publish()
+	return nil
+}
+
+// publish makes the state; the last one remains if nothing changed.
+func (t *Tracker) publish() {
+	slices.Sort(t.unsure)
+	s := &State{root: t.root.snapshot(), unsure: slices.Compact(t.unsure), names: t.names}
+	if len(t.why) > 0 {
+		s.why = slices.MinFunc(t.why, func(a, b Why) int { return cmp.Compare(slices.Index(whys, a), slices.Index(whys, b)) })
+	}
+	if last := t.state; last == nil || last.root != s.root || last.why != s.why || !slices.Equal(last.unsure, s.unsure) {
+		t.state = s
+	}
+}
+
+// because says that the state may be wrong.
+func (t *Tracker) because(why Why) { t.why = append(t.why, why) }
+
+// doubt says that of an entry of d, or of d itself for "".
+func (t *Tracker) doubt(d *dir, name string) {
+	t.because(WhyUnsure)
+	if len(t.unsure) < maxUnsure {
+		t.unsure = append(t.unsure, join(d.path(), name))
+	}
+}
+
+func join(dir, name string) string {
+	switch {
+	case name == "":
+		return dir
+	case dir == ".":
+		return name
+	}
+	return dir + "/" + name
+}
+
+// mark makes a directory dirty.
+func (t *Tracker) mark(d *dir) {
+	if !d.dirty {
+		d.dirty = true
+		t.push(d)
+	}
+}
+
+func (t *Tracker) push(d *dir) {
+	for len(t.queue) <= d.depth {
+		t.queue = append(t.queue, nil)
+	}
+	t.queue[d.depth] = append(t.queue[d.depth], d)
+	t.low = min(t.low, d.depth)
+}
+
+// listQueue lists dirty directories until there are none. The upper ones come first: what they show to be gone
+// need not be listed, and what was moved is found by its new path.
+func (t *Tracker) listQueue() {
+	for t.low = 0; t.low < len(t.queue); {
+		level := t.queue[t.low]
+		if len(level) == 0 {
+			t.low++
+			continue
+		}
+		d := level[len(level)-1]
+		level[len(level)-1] = nil
+		t.queue[t.low] = level[:len(level)-1]
+		if !d.dirty || !t.attached(d) {
+			continue // it is clean, or put into the queue again if it was moved
+		}
+		if d.step != t.step {
+			d.step, d.times = t.step, 0
+		}
+		if d.times++; d.times > maxListings {
+			t.later = append(t.later, d)
+			t.doubt(d, "")
+			continue
+		}
+		t.list(d)
+	}
+	t.queue = nil
+}
+
+func (t *Tracker) attached(d *dir) bool {
+	for d.up != nil {
+		d = d.up
+	}
+	return d == t.root
+}
+
+// place gives a directory that was found below d its depth, and puts what is dirty below it into the queue.
+func (t *Tracker) place(s *dir, depth int) {
+	s.depth = depth
+	if s.dirty {
+		t.push(s)
+	}
+	for _, sub := range s.subs {
+		t.place(sub, depth+1)
+	}
+}
+
+// orphan takes a directory out of the tree until another directory is found to have it.
+func (t *Tracker) orphan(s *dir) {
+	s.leave()
+	t.orphans = append(t.orphans, s)
+}
+
+// drop forgets a directory that is gone, and all below it.
+func (t *Tracker) drop(d *dir) {
+	for _, s := range d.subs {
+		t.drop(s)
+	}
+	t.empty(d)
+	delete(t.cuts, d)
+	if t.dirs[d.id] == d {
+		delete(t.dirs, d.id)
+	}
+	d.dirty = false
+}
+
+// empty forgets the entries of a directory other than directories.
+func (t *Tracker) empty(d *dir) {
+	t.names -= len(d.kids)
+	d.kids = nil
+}
