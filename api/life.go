@@ -20,6 +20,8 @@ type Claim struct {
 	// means no limit. They replace the limits of the server's flags.
 	TTLSeconds       int `json:"ttl_seconds"`
 	IdleLimitSeconds int `json:"idle_limit_seconds"`
+	// Network is nil where the sandbox has no policy network.
+	Network *ClaimNetwork `json:"network,omitzero"`
 }
 
 // Renewal gives a sandbox a new deadline.
