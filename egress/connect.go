@@ -55,7 +55,7 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	// net/http would take a part of the target for a user's name, so it is read as it was sent.
 	host, port, err := ParseTarget(r.RequestURI)
 	if err != nil {
-		metrics.connections.WithLabelValues("bad request").Inc()
+		metrics.Failed(http.StatusBadRequest)
 		w.Header().Set("Connection", "close")
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -85,12 +85,8 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
 		return
 	}
-	metrics.connections.WithLabelValues("connected").Inc()
-	metrics.seconds.Observe(time.Since(begun).Seconds())
-	err = b.relay(ctx, c, client, buffered.Reader, upstream)
-	if denial, ok := errors.AsType[*denialError](err); ok {
-		b.deny(ctx, c, denial.reason)
-	}
+	metrics.Connected(time.Since(begun))
+	_ = b.relay(ctx, c, client, buffered.Reader, upstream) // denials were recorded
 }
 
 // open connects to what c asks for. The policy may change at any moment: it is asked once more when
@@ -231,9 +227,11 @@ func (b *sandbox) relay(ctx context.Context, c *connection, client net.Conn, buf
 		early, _ := buffered.Peek(n) // what is buffered can be read
 		sent = io.MultiReader(strings.NewReader(string(early)), client)
 	}
-	r := relay.Relay{A: client, B: upstream, Idle: idleTime, Count: b.count}
+	r := relay.Relay{A: client, B: upstream, Idle: idleTime, Count: func(fromA bool, n int) error {
+		return b.denying(ctx, c, b.count(fromA, n))
+	}}
 	r.FromA = &helloReader{Reader: sent, deadline: client.SetReadDeadline, check: func(name string, readable bool) error {
-		err := b.hello(c, name, readable)
+		err := b.denying(ctx, c, b.hello(c, name, readable))
 		if err != nil {
 			_, _ = client.Write(accessDenied) // it is told before the end
 		}
@@ -260,14 +258,21 @@ func (b *sandbox) hello(c *connection, name string, readable bool) error {
 	return b.checkName(c)
 }
 
-// deny records a denial.
-func (b *sandbox) deny(ctx context.Context, c *connection, reason string) {
-	class, _, _ := strings.Cut(reason, " ")
-	if class != reasonDeny {
-		class = reason
+// denying records err if that is a denial, and returns it. A denial is recorded before its
+// connection ends, after which the sandbox asks for it.
+func (b *sandbox) denying(ctx context.Context, c *connection, err error) error {
+	if denial, ok := errors.AsType[*denialError](err); ok {
+		b.deny(ctx, c, denial.reason)
 	}
-	b.server.metrics.connections.WithLabelValues("denied").Inc()
-	b.server.metrics.denied.WithLabelValues(class).Inc()
+	return err
+}
+
+// deny records a denial, the first one of a connection.
+func (b *sandbox) deny(ctx context.Context, c *connection, reason string) {
+	if c.denied.Swap(true) {
+		return
+	}
+	b.server.metrics.Denied(reason)
 	b.denials.add(Denial{Time: time.Now(), Host: c.host.String(), Port: c.port, Reason: reason, Connection: c.number})
 	if b.server.log.Allow() {
 		b.server.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "connection denied", slog.String("sandbox", b.id),
@@ -291,7 +296,7 @@ func (b *sandbox) refuse(ctx context.Context, w http.ResponseWriter, c *connecti
 	if failed.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	b.server.metrics.connections.WithLabelValues(strings.ToLower(http.StatusText(failed.status))).Inc()
+	b.server.metrics.Failed(failed.status)
 	http.Error(w, failed.text, failed.status)
 }
 

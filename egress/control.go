@@ -40,7 +40,7 @@ type Control struct {
 
 // NewControl returns the control of a server. version is that of the program.
 func NewControl(s *Server, dir, version string) *Control {
-	return &Control{s, dir, httpserver.NewMetrics("actiond_egress", version, s.metrics.all...)}
+	return &Control{s, dir, httpserver.NewMetrics("actiond_egress", version, s.metrics.Collectors()...)}
 }
 
 // Load applies all files. Sandboxes whose files cannot be applied have no network; the error names

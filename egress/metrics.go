@@ -1,20 +1,28 @@
 package egress
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"net/http"
+	"strings"
+	"time"
 
-// metrics count connections. No label has a host or a sandbox.
-type metrics struct {
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics count connections, on either side of the socket between a sandbox and its proxy. No label
+// has a host or a sandbox. Their methods may be called concurrently.
+type Metrics struct {
 	connections, denied *prometheus.CounterVec
 	sent, received      prometheus.Counter
 	seconds             prometheus.Histogram
 	all                 []prometheus.Collector
 }
 
-func newMetrics(open func() float64) *metrics {
+// NewMetrics returns metrics without connections. open returns the number of those that are open.
+func NewMetrics(open func() float64) *Metrics {
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "actiond_network_bytes_total", Help: "Bytes that sandboxes sent or received over the network.",
 	}, []string{"direction"})
-	m := &metrics{
+	m := &Metrics{
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "actiond_network_connections_total", Help: "Connections that sandboxes asked for, by outcome.",
 		}, []string{"outcome"}),
@@ -31,4 +39,36 @@ func newMetrics(open func() float64) *metrics {
 		Name: "actiond_network_open", Help: "Open connections of sandboxes.",
 	}, open)}
 	return m
+}
+
+// Collectors returns what a registry collects.
+func (m *Metrics) Collectors() []prometheus.Collector { return m.all }
+
+// Connected counts a connection that took so long to open.
+func (m *Metrics) Connected(took time.Duration) {
+	m.connections.WithLabelValues("connected").Inc()
+	m.seconds.Observe(took.Seconds())
+}
+
+// Failed counts a connection that was not opened for another reason than a policy.
+func (m *Metrics) Failed(status int) {
+	m.connections.WithLabelValues(strings.ToLower(http.StatusText(status))).Inc()
+}
+
+// Denied counts a denial. The rule in its reason is left out.
+func (m *Metrics) Denied(reason string) {
+	if class, _, _ := strings.Cut(reason, " "); class == reasonDeny {
+		reason = class
+	}
+	m.connections.WithLabelValues("denied").Inc()
+	m.denied.WithLabelValues(reason).Inc()
+}
+
+// Carried counts bytes.
+func (m *Metrics) Carried(sent bool, n int) {
+	if sent {
+		m.sent.Add(float64(n))
+	} else {
+		m.received.Add(float64(n))
+	}
 }

@@ -94,6 +94,21 @@ func (p *Policy) Check() error {
 	return nil
 }
 
+// Told is the part of a policy that its sandbox may know.
+type Told struct {
+	Mode     Mode   `json:"mode"`
+	Allow    []Rule `json:"allow,omitzero"`
+	Deny     []Rule `json:"deny,omitzero"`
+	MaxBytes int64  `json:"max_bytes,omitzero"`
+	// Secrets are names.
+	Secrets []string `json:"secrets,omitzero"`
+}
+
+// Told returns what a sandbox may know of p.
+func (p *Policy) Told() Told {
+	return Told{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
+}
+
 // Verdict says whether a policy admits a host, and why.
 type Verdict struct {
 	Allowed bool

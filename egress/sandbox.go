@@ -43,6 +43,7 @@ type connection struct {
 	number int64 // by which the sandbox knows it
 	end    context.CancelCauseFunc
 	done   chan struct{} // closed when it has ended
+	denied atomic.Bool   // a denial was recorded
 
 	// The sandbox's mu guards these.
 	addr netip.Addr // that was dialed
@@ -114,6 +115,11 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ended, end := context.WithCancel(r.Context())
 		end() // a sandbox does not wait
 		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{b.denials.await(ended, after)}, encode)
+	case r.Method == http.MethodGet && r.URL.Path == "/policy":
+		b.mu.Lock()
+		told := b.conf.Policy.Told()
+		b.mu.Unlock()
+		_ = httpserver.WriteJSON(w, http.StatusOK, told, encode)
 	default:
 		w.Header().Set("Connection", "close")
 		http.Error(w, "This socket takes CONNECT alone", http.StatusMethodNotAllowed)
@@ -147,7 +153,7 @@ func (b *sandbox) recheck() {
 	var refused []*connection
 	for c := range b.conns {
 		if err := b.check(c); err != nil {
-			c.end(err)
+			c.end(b.denying(context.Background(), c, err))
 			refused = append(refused, c)
 		}
 	}
@@ -206,12 +212,12 @@ func (b *sandbox) checkName(c *connection) error {
 
 // count counts bytes before they are passed on.
 func (b *sandbox) count(sent bool, n int) error {
-	counter, bytes := &b.received, b.server.metrics.received
+	counter := &b.received
 	if sent {
-		counter, bytes = &b.sent, b.server.metrics.sent
+		counter = &b.sent
 	}
 	counter.Add(int64(n))
-	bytes.Add(float64(n))
+	b.server.metrics.Carried(sent, n)
 	b.mu.Lock()
 	most := b.conf.Policy.MaxBytes
 	b.mu.Unlock()

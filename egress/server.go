@@ -65,7 +65,7 @@ const (
 // [Server.Delete] and [Server.Close] end and wait for. Its methods may be called concurrently.
 type Server struct {
 	cfg     Config
-	metrics *metrics
+	metrics *Metrics
 	open    atomic.Int64
 	log     *rate.Limiter
 	own     atomic.Pointer[[]netip.Addr] // nil: unknown so far
@@ -85,7 +85,7 @@ func New(cfg Config) *Server {
 		}
 	}
 	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}}
-	s.metrics = newMetrics(func() float64 { return float64(s.open.Load()) })
+	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
 	return s
 }
 

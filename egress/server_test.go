@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -381,5 +382,44 @@ func TestAwaitDenials(t *testing.T) {
 	f.status(t, "a.example:1")
 	if all := <-found; len(all) != 1 || all[0].Host != "a.example" || time.Since(all[0].Time) > time.Hour {
 		t.Errorf("got %+v", all)
+	}
+}
+
+// TestPolicyTold: a sandbox may know its rules, and nothing else of its file.
+func TestPolicyTold(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"allowlist","allow":["a.example","*.b.example:443"],"deny":["8.8.8.8"],"max_bytes":9}`)
+	c := dialSocket(t, f.socket(id))
+	_, _ = io.WriteString(c, "GET /policy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	const want = `{"mode":"allowlist","allow":["a.example","*.b.example:443"],"deny":["8.8.8.8"],"max_bytes":9}`
+	if err != nil || string(body) != want {
+		t.Errorf("got %s, %v", body, err)
+	}
+}
+
+// TestDeniedBeforeEnd: whoever sees the end of a connection finds its denial.
+func TestDeniedBeforeEnd(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"allowlist","allow":["echo.example"]}`)
+	hello, _, _ := f.connect(t, "echo.example:7")
+	_, _ = hello.Write(clientHello(t, "other.example"))
+	if alert, err := io.ReadAll(hello); err != nil || string(alert) != "\x15\x03\x03\x00\x02\x02\x31" {
+		t.Errorf("got %x, %v", alert, err)
+	}
+	if got, want := f.denied(t), []string{"1 echo.example:7 other server name #7"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	f.apply(t, `{"mode":"allowlist","allow":["echo.example"],"max_bytes":4}`)
+	long, _, _ := f.connect(t, "echo.example:7")
+	_, _ = io.WriteString(long, "hello")
+	_, _ = io.ReadAll(long)
+	if got := f.denied(t); len(got) != 2 {
+		t.Errorf("got %q", got)
 	}
 }
