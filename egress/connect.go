@@ -233,7 +233,7 @@ func (b *sandbox) relay(ctx context.Context, c *connection, client net.Conn, buf
 	r.FromA = &helloReader{Reader: sent, deadline: client.SetReadDeadline, check: func(name string, readable bool) error {
 		err := b.denying(ctx, c, b.hello(c, name, readable))
 		if err != nil {
-			_, _ = client.Write(accessDenied) // it is told before the end
+			_, _ = client.Write(AccessDenied) // it is told before the end
 		}
 		return err
 	}}

@@ -17,8 +17,9 @@ const (
 	recordHandshake = 0x16 // the first byte of a TLS connection
 )
 
-// accessDenied is the TLS record of a fatal alert 49 (RFC 8446, 6.2).
-var accessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
+// AccessDenied is what a client gets before a connection ends because of its TLS hello: the record
+// of a fatal alert 49 (RFC 8446, 6.2).
+var AccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
 
 // helloReader reads what a client sends. If that begins as TLS does, it passes nothing on before
 // check has accepted the hello. The reader of other protocols never waits for more.

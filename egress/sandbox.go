@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -108,13 +109,13 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect:
 		b.connect(w, r)
 	case r.Method == http.MethodGet && r.URL.Path == "/denied":
-		after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-		if err != nil {
-			after = 0
-		}
 		ended, end := context.WithCancel(r.Context())
 		end() // a sandbox does not wait
-		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{b.denials.await(ended, after)}, encode)
+		found := b.denials.await(ended, queryNumber(r, "after"))
+		if connection := queryNumber(r, "connection"); connection != 0 {
+			found = slices.DeleteFunc(found, func(d Denial) bool { return d.Connection != connection })
+		}
+		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{found}, encode)
 	case r.Method == http.MethodGet && r.URL.Path == "/policy":
 		b.mu.Lock()
 		told := b.conf.Policy.Told()
@@ -124,6 +125,15 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		http.Error(w, "This socket takes CONNECT alone", http.StatusMethodNotAllowed)
 	}
+}
+
+// queryNumber returns a number in the query, 0 without one.
+func queryNumber(r *http.Request, name string) int64 {
+	n, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // deniedBody is the answer to GET /denied.

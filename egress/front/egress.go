@@ -1,0 +1,183 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/actiond/actiond/egress"
+)
+
+// Limits of what the egress proxy answers.
+const (
+	maxAnswer  = 16 << 10 // bytes of the header and the text of a refusal
+	maxPolicy  = 2 * egress.MaxPolicy
+	maxDenied  = 1 << 20 // bytes of a list of denials
+	askTime    = 5 * time.Second
+	answerTime = 20 * time.Second // to look a host up and to connect take at most 15
+)
+
+// refusal is the answer to a client whose connection was not opened.
+type refusal struct {
+	status     int
+	denied     string // the reason of a denial, otherwise ""
+	retryAfter string
+	text       string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+var errDown = &refusal{status: http.StatusServiceUnavailable, retryAfter: "1", text: "the egress proxy does not answer\n"}
+
+// egressClient speaks to the egress proxy.
+type egressClient struct {
+	socket string
+	last   atomic.Int64 // number of a connection
+}
+
+// newEgressClient returns a client whose connections do not have the numbers of those before a
+// restart, which the egress proxy remembers.
+func newEgressClient(socket string) *egressClient {
+	e := &egressClient{socket: socket}
+	e.last.Store(rand.Int64N(1 << 62)) //nolint:gosec // no secret
+	return e
+}
+
+func readerOf(data []byte) io.Reader { return bytes.NewReader(bytes.Clone(data)) }
+
+// connect opens a connection to a target. The error is a *refusal. ctx bounds the wait.
+func (e *egressClient) connect(ctx context.Context, target string) (*tunnel, error) {
+	dialer := net.Dialer{Timeout: askTime}
+	conn, err := dialer.DialContext(ctx, "unix", e.socket)
+	if err != nil {
+		return nil, errDown
+	}
+	t := &tunnel{UnixConn: conn.(*net.UnixConn), number: e.last.Add(1)} //nolint:forcetypeassert // the network is unix
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	if err := t.ask(target); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// tunnel is a connection through the egress proxy.
+type tunnel struct {
+	*net.UnixConn
+
+	early  []byte // that came with the answer
+	number int64
+	ended  func() // called by the Read that finds the end, before that returns; nil for nothing
+	begun  bool   // Read returned bytes
+}
+
+func (t *tunnel) Read(p []byte) (int, error) {
+	if len(t.early) > 0 {
+		n := copy(p, t.early)
+		t.early = t.early[n:]
+		return n, nil
+	}
+	n, err := t.UnixConn.Read(p)
+	refused := !t.begun && bytes.Equal(p[:n], egress.AccessDenied) // a client ends when it has read it
+	if t.begun = true; (err != nil || refused) && t.ended != nil {
+		t.ended()
+		t.ended = nil
+	}
+	return n, err
+}
+
+// ask sends the request for a target and reads its answer.
+func (t *tunnel) ask(target string) error {
+	_ = t.SetDeadline(time.Now().Add(answerTime)) // a connection that cannot have one is broken
+	if _, err := fmt.Fprintf(t.UnixConn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s: %d\r\n\r\n", target, target, egress.HeaderConnection, t.number); err != nil {
+		return errDown
+	}
+	r := bufio.NewReader(io.LimitReader(t.UnixConn, maxAnswer))
+	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return errDown
+	}
+	defer func() { _ = res.Body.Close() }() // that of a connection is empty
+	if res.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			return errDown
+		}
+		refused := &refusal{status: res.StatusCode, retryAfter: res.Header.Get("Retry-After"), text: string(text)}
+		if res.StatusCode == http.StatusForbidden {
+			refused.denied = res.Header.Get(egress.HeaderDenied)
+		}
+		return refused
+	}
+	early, _ := r.Peek(r.Buffered()) // what is buffered can be read
+	t.early = bytes.Clone(early)
+	if err := t.SetDeadline(time.Time{}); err != nil {
+		return errDown
+	}
+	return nil
+}
+
+// get asks the egress proxy for a document of at most so many bytes.
+func (e *egressClient) get(ctx context.Context, path string, most int64, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", e.socket)
+	if err != nil {
+		return errDown
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: egress\r\nConnection: close\r\n\r\n", path); err != nil {
+		return errDown
+	}
+	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, most)), nil)
+	if err != nil {
+		return errDown
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("the egress proxy answered %s", res.Status)
+	}
+	return json.UnmarshalRead(res.Body, into)
+}
+
+func (e *egressClient) policy(ctx context.Context) (told egress.Told, err error) {
+	err = e.get(ctx, "/policy", maxPolicy, &told)
+	return told, err
+}
+
+// denied returns the reason for which the egress proxy ended a connection, or "".
+func (e *egressClient) denied(ctx context.Context, number int64) string {
+	var answer struct {
+		Denied []egress.Denial `json:"denied"`
+	}
+	if err := e.get(ctx, "/denied?connection="+strconv.FormatInt(number, 10), maxDenied, &answer); err != nil {
+		return ""
+	}
+	for _, d := range answer.Denied {
+		if d.Connection == number {
+			return d.Reason
+		}
+	}
+	return ""
+}
+
+// refusalOf returns the answer for an error.
+func refusalOf(err error) *refusal {
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused
+	}
+	return &refusal{status: http.StatusBadGateway, text: "the connection failed\n"}
+}
