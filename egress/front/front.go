@@ -1,0 +1,327 @@
+// Package front is the sandbox's side of network policies: the local proxy, by HTTP and by SOCKS5 on
+// one port. Each connection to it becomes a CONNECT on the socket of the egress proxy, which decides;
+// its refusals are passed on as they are, and collected.
+//
+// It is a convenience for programs, and no fence: bytes that are written to the egress proxy's
+// socket by hand get the same answers. The package knows connections, and neither actions nor the
+// API of the sandbox.
+package front
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/httpserver"
+)
+
+// Address is where programs find the proxy.
+const Address = "127.0.0.1:3128"
+
+// Limits of a front.
+const (
+	maxOpen     = 256
+	maxHeader   = 8 << 10
+	maxResponse = 256 << 10 // header of a response to a plain request
+	idleTime    = time.Hour
+	keptIdle    = 16 // connections to hosts that plain requests may use again
+	keptTime    = 30 * time.Second
+	refuseTime  = time.Second
+	acceptPause = 10 * time.Millisecond
+)
+
+// Config configures a [Front].
+type Config struct {
+	// Socket is the path of the egress proxy's socket.
+	Socket string
+	// Address is an address to listen on; empty means [Address].
+	Address string
+	// Log gets the errors of the HTTP server.
+	Log *slog.Logger
+	// Denied is called with each denial before the client learns of it, so that the client's
+	// socket can be found. It returns the name of the client's process, or "". Several
+	// connections call it concurrently. nil finds no processes.
+	Denied func(d Denial) (process string)
+}
+
+// Front is the local proxy. It owns a listener, and the goroutines of its connections, which Close
+// ends. Its methods may be called concurrently.
+type Front struct {
+	cfg       Config
+	listener  *net.TCPListener
+	http      *http.Server
+	handoff   *handoff
+	forwarder *httputil.ReverseProxy
+	transport *http.Transport
+	egress    *egressClient
+	denials   denials
+	metrics   *egress.Metrics
+
+	headerTime time.Duration // in which a client sends the header of a request
+
+	life    context.Context //nolint:containedctx // of all connections
+	end     context.CancelFunc
+	running sync.WaitGroup // the two servers, requests and connections by SOCKS
+
+	mu      sync.Mutex
+	closed  bool
+	clients int
+}
+
+// Start listens, and returns a front whose caller must call Close.
+func Start(cfg Config) (*Front, error) { return start(cfg, httpserver.HeaderTime) }
+
+func start(cfg Config, headerTime time.Duration) (*Front, error) {
+	if cfg.Address == "" {
+		cfg.Address = Address
+	}
+	at, err := netip.ParseAddrPort(cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("starting the local proxy: %w", err)
+	}
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		return nil, fmt.Errorf("starting the local proxy: %w", err)
+	}
+	f := &Front{cfg: cfg, listener: l, handoff: &handoff{conns: make(chan net.Conn), closed: make(chan struct{}), addr: l.Addr()}}
+	f.metrics = egress.NewMetrics(func() float64 { return float64(f.Open()) })
+	f.life, f.end = context.WithCancel(context.Background())
+	f.egress, f.headerTime = newEgressClient(cfg.Socket), headerTime
+	f.http = httpserver.NewServer(f.life, f, maxHeader, cfg.Log)
+	f.http.ReadHeaderTimeout = headerTime
+	inner := f.http.ConnContext
+	f.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(inner(ctx, c), clientKey{}, c)
+	}
+	f.transport = &http.Transport{
+		DialContext: f.dial, DisableCompression: true, MaxIdleConns: keptIdle, IdleConnTimeout: keptTime, MaxResponseHeaderBytes: maxResponse,
+	}
+	f.forwarder = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: f.transport, ModifyResponse: disown, ErrorHandler: f.failed, ErrorLog: f.http.ErrorLog,
+	}
+	f.running.Go(f.accept)
+	f.running.Go(func() { _ = f.http.Serve(f.handoff) }) // until Close
+	return f, nil
+}
+
+// Close ends all connections and stops listening.
+func (f *Front) Close() {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return
+	}
+	f.closed = true
+	f.mu.Unlock()
+	f.end()
+	_ = f.listener.Close()
+	close(f.handoff.closed)
+	_ = f.http.Close()
+	f.running.Wait()
+	f.transport.CloseIdleConnections()
+}
+
+// Address returns the address that the front listens on.
+func (f *Front) Address() netip.AddrPort { return addrPort(f.listener.Addr()) }
+
+// Open returns how many clients are connected.
+func (f *Front) Open() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clients
+}
+
+// Collectors returns the metrics of the front.
+func (f *Front) Collectors() []prometheus.Collector { return f.metrics.Collectors() }
+
+// Policy asks the egress proxy for the policy.
+func (f *Front) Policy(ctx context.Context) (egress.Told, error) { return f.egress.policy(ctx) }
+
+// Denied returns the latest denials, at most 1,000, the oldest first.
+func (f *Front) Denied() []Denial { return f.denials.all() }
+
+// begin counts work that Close waits for; false where that was called.
+func (f *Front) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.running.Add(1)
+	return true
+}
+
+// accept takes connections until Close.
+func (f *Front) accept() {
+	for {
+		conn, err := f.listener.AcceptTCP()
+		switch {
+		case f.life.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil: // too many open files
+			_ = sleep(f.life, acceptPause)
+			continue
+		}
+		c := &client{TCPConn: conn, front: f}
+		if !f.enter() {
+			c.turnAway()
+			continue
+		}
+		if f.begin() {
+			go func() {
+				defer f.running.Done()
+				f.sniff(c)
+			}()
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (f *Front) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.clients >= maxOpen {
+		return false
+	}
+	f.clients++
+	return true
+}
+
+func (f *Front) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clients--
+}
+
+// sniff gives a connection to the protocol that its first byte names.
+func (f *Front) sniff(c *client) {
+	stop := context.AfterFunc(f.life, func() { _ = c.TCPConn.Close() })
+	defer stop()
+	_ = c.SetReadDeadline(time.Now().Add(f.headerTime)) // a connection that cannot have one is broken
+	var first [1]byte
+	if _, err := io.ReadFull(c.TCPConn, first[:]); err != nil {
+		_ = c.Close()
+		return
+	}
+	c.first = first[:]
+	if !f.handoff.give(c) {
+		_ = c.Close()
+	}
+}
+
+// client is a connection of a program.
+type client struct {
+	*net.TCPConn
+
+	front *Front
+	first []byte // that was read, and is yet to be read again
+	once  sync.Once
+}
+
+func (c *client) Read(p []byte) (int, error) {
+	if len(c.first) > 0 && len(p) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.TCPConn.Read(p)
+}
+
+// Close closes the connection, and stops counting it.
+func (c *client) Close() error {
+	c.once.Do(c.front.leave)
+	return c.TCPConn.Close()
+}
+
+// turnAway answers a client beyond the limit. Its socket is new, so that nothing waits for the reader.
+func (c *client) turnAway() {
+	const text = "this sandbox has too many connections\n"
+	_ = c.SetWriteDeadline(time.Now().Add(refuseTime))
+	_, _ = fmt.Fprintf(c.TCPConn, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Content-Length: %d\r\n\r\n%s", len(text), text)
+	_ = c.CloseWrite()
+	_ = c.TCPConn.Close()
+	c.front.metrics.Failed(http.StatusServiceUnavailable)
+}
+
+// clientKey is the context key of a request's connection.
+type clientKey struct{}
+
+// clientOf returns the connection of a request.
+func clientOf(ctx context.Context) *client {
+	c, _ := ctx.Value(clientKey{}).(*client)
+	return c
+}
+
+// handoff is the listener of the HTTP server.
+type handoff struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	addr   net.Addr
+}
+
+// give returns false if the listener is closed.
+func (h *handoff) give(c net.Conn) bool {
+	select {
+	case h.conns <- c:
+		return true
+	case <-h.closed:
+		return false
+	}
+}
+
+// Accept implements [net.Listener].
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener]. [Front.Close] closes the listener.
+func (h *handoff) Close() error { return nil }
+
+// Addr implements [net.Listener].
+func (h *handoff) Addr() net.Addr { return h.addr }
+
+// addrPort returns the address of a TCP socket, in one form.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// buffered returns what a reader holds, and then the connection itself.
+func buffered(r *bufio.Reader, c net.Conn) io.Reader {
+	n := r.Buffered()
+	if n == 0 {
+		return c
+	}
+	early, _ := r.Peek(n) // what is buffered can be read
+	return io.MultiReader(readerOf(early), c)
+}

@@ -1,0 +1,262 @@
+package front
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/relay"
+)
+
+// ServeHTTP answers a request of a program.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !f.begin() {
+		panic(http.ErrAbortHandler)
+	}
+	defer f.running.Done()
+	switch {
+	case r.Method == http.MethodConnect:
+		f.connect(w, r)
+	case r.URL.Host != "" && r.URL.Scheme == "http":
+		f.forward(w, r)
+	case r.URL.Host != "":
+		f.refuse(w, &refusal{status: http.StatusBadRequest, text: "Use CONNECT for anything but http\n"})
+	case r.Method == http.MethodGet && r.URL.Path == "/":
+		f.tell(w, r)
+	default:
+		f.refuse(w, &refusal{status: http.StatusNotFound, text: "This is the proxy of the sandbox. GET / answers with its network policy\n"})
+	}
+}
+
+// refuse passes a refusal on.
+func (f *Front) refuse(w http.ResponseWriter, r *refusal) {
+	h := w.Header()
+	h.Set("Connection", "close")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.denied != "" {
+		h.Set(egress.HeaderDenied, r.denied)
+	}
+	if r.retryAfter != "" {
+		h.Set("Retry-After", r.retryAfter)
+	}
+	w.WriteHeader(r.status)
+	_, _ = io.WriteString(w, r.text) // an error says that the client has gone
+}
+
+// open connects a client to a host. The error is a *refusal.
+func (f *Front) open(ctx context.Context, c *client, host egress.Host, port uint16) (*tunnel, error) {
+	begun := time.Now()
+	t, err := f.egress.connect(ctx, join(host, port))
+	if err == nil {
+		f.metrics.Connected(time.Since(begun))
+		return t, nil
+	}
+	if refused := refusalOf(err); refused.denied != "" {
+		f.deny(c, host.String(), port, refused.denied)
+	} else {
+		f.metrics.Failed(refused.status)
+	}
+	return nil, err
+}
+
+func join(host egress.Host, port uint16) string {
+	return net.JoinHostPort(host.String(), strconv.Itoa(int(port)))
+}
+
+// connect answers a CONNECT request, and carries the bytes of the connection.
+func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
+	// net/http would take a part of the target for a user's name, so it is read as it was sent.
+	host, port, err := egress.ParseTarget(r.RequestURI)
+	if err != nil {
+		f.badRequest(w, err)
+		return
+	}
+	c := clientOf(r.Context())
+	t, err := f.open(f.life, c, host, port) // the request's context ends when the client has sent all
+	if err != nil {
+		f.refuse(w, refusalOf(err))
+		return
+	}
+	defer func() { _ = t.Close() }()
+	conn, early, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return // the client has gone
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Time{}) // that of the header
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	f.carry(c, early.Reader, t, host, port)
+}
+
+func (f *Front) badRequest(w http.ResponseWriter, err error) {
+	f.metrics.Failed(http.StatusBadRequest)
+	f.refuse(w, &refusal{status: http.StatusBadRequest, text: err.Error() + "\n"})
+}
+
+// carry carries bytes until the connection ends. Where the far side ends it first, the policy may be
+// the reason, and the client, whose process is to be found, learns of the end afterwards.
+func (f *Front) carry(c *client, early *bufio.Reader, t *tunnel, host egress.Host, port uint16) {
+	var left atomic.Bool
+	t.ended = func() {
+		if left.Load() || f.life.Err() != nil {
+			return
+		}
+		if reason := f.egress.denied(f.life, t.number); reason != "" {
+			f.deny(c, host.String(), port, reason)
+		}
+	}
+	r := relay.Relay{A: c, B: t, Idle: idleTime, Count: func(fromA bool, n int) error {
+		f.metrics.Carried(fromA, n)
+		return nil
+	}}
+	r.FromA = &ending{Reader: buffered(early, c), ended: func() { left.Store(true) }}
+	_ = r.Run(f.life) // the reason of an end is the egress proxy's to know
+}
+
+// ending calls ended at the first error.
+type ending struct {
+	io.Reader
+
+	ended func()
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if err != nil {
+		e.ended()
+	}
+	return n, err
+}
+
+// forward passes a plain request on.
+func (f *Front) forward(w http.ResponseWriter, r *http.Request) {
+	host, port, err := targetOf(r)
+	if err != nil {
+		f.badRequest(w, err)
+		return
+	}
+	r.URL.Host = join(host, port)
+	f.forwarder.ServeHTTP(w, r)
+}
+
+// targetOf returns the host of a request in absolute form.
+func targetOf(r *http.Request) (egress.Host, uint16, error) {
+	target := r.URL.Host
+	if r.URL.Port() == "" && !strings.HasSuffix(target, ":") {
+		target += ":80"
+	}
+	return egress.ParseTarget(target)
+}
+
+// rewrite leaves a request as it is: httputil removes headers that a client may have meant for the
+// host, and what it does not understand of a query.
+func rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	p.Out.URL.User = nil
+	p.Out.Host = p.In.Host
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = values
+		}
+	}
+}
+
+// disown removes the word of the egress proxy from the response of a host, which can deny nothing.
+func disown(res *http.Response) error {
+	res.Header.Del(egress.HeaderDenied)
+	return nil
+}
+
+// dial opens a connection for the transport.
+func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	host, port, err := egress.ParseTarget(address)
+	if err != nil {
+		return nil, err
+	}
+	if !f.begin() { // the transport's dials outlast their requests
+		return nil, net.ErrClosed
+	}
+	defer f.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.life, cancel)()
+	t, err := f.open(ctx, clientOf(ctx), host, port)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{tunnel: t, metrics: f.metrics}, nil
+}
+
+// counted is a tunnel that counts its bytes.
+type counted struct {
+	*tunnel
+
+	metrics *egress.Metrics
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.tunnel.Read(p)
+	c.metrics.Carried(false, n)
+	return n, err
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.tunnel.Write(p)
+	c.metrics.Carried(true, n)
+	return n, err
+}
+
+// failed answers a plain request that got no response.
+func (f *Front) failed(w http.ResponseWriter, _ *http.Request, err error) {
+	f.refuse(w, refusalOf(err))
+}
+
+// tell answers with the policy, in words.
+func (f *Front) tell(w http.ResponseWriter, r *http.Request) {
+	told, err := f.egress.policy(r.Context())
+	if err != nil {
+		f.refuse(w, refusalOf(err))
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, words(told)) // an error says that the client has gone
+}
+
+// words describes a policy for an agent.
+func words(p egress.Told) string {
+	var b strings.Builder
+	switch p.Mode {
+	case egress.ModePublic:
+		b.WriteString("This sandbox reaches public hosts, over TCP by this proxy.\n")
+	case egress.ModeNoNetwork:
+		b.WriteString("This sandbox has no network.\n")
+	case egress.ModeAllowlist:
+		b.WriteString("This sandbox reaches the allowed hosts alone, over TCP by this proxy.\n")
+	}
+	fmt.Fprintf(&b, "mode: %s\n", p.Mode)
+	for _, r := range p.Allow {
+		fmt.Fprintf(&b, "allow: %s\n", r)
+	}
+	for _, r := range p.Deny {
+		fmt.Fprintf(&b, "deny: %s\n", r)
+	}
+	for _, name := range p.Secrets {
+		fmt.Fprintf(&b, "secret: %s\n", name)
+	}
+	if p.MaxBytes > 0 {
+		fmt.Fprintf(&b, "max_bytes: %d\n", p.MaxBytes)
+	}
+	return b.String()
+}
