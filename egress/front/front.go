@@ -223,6 +223,10 @@ func (f *Front) sniff(c *client) {
 		_ = c.Close()
 		return
 	}
+	if first[0] == socksVersion {
+		f.socks(c)
+		return
+	}
 	c.first = first[:]
 	if !f.handoff.give(c) {
 		_ = c.Close()
