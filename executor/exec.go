@@ -33,7 +33,7 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 			return nil, err
 		}
 		if u != nil {
-			command, engine = asUser(command, u, a), e.others
+			command, engine = asUser(command, u, a, *e.network.Load()), e.others
 		}
 		return engine.Prepare(command), nil
 	})

@@ -166,7 +166,7 @@ func TestExecGoesOn(t *testing.T) {
 	if o.ExitCode == nil || *o.ExitCode != 126 || o.Content != "/bin/sh: cannot begin in "+dir+"/none: no such file or directory" {
 		t.Errorf("got %+v", o)
 	}
-	if err := e.Export(t.Context(), map[string]string{"OWNER": "me"}); err != nil {
+	if err := e.Export(t.Context(), map[string]string{"OWNER": "me"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if o := execute(t, e, api.ExecAction{Command: "echo $OWNER"}); o.Content != "me\n" {

@@ -104,6 +104,7 @@ type Executor struct {
 	mark     string                            // in the environment of all processes
 	ready    atomic.Bool                       // after Start
 	owners   atomic.Pointer[map[string]string] // variables of Export
+	network  atomic.Pointer[map[string]string] // and those for the network
 }
 
 // New returns an executor that has no session yet: each starts with its first
@@ -155,6 +156,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if cfg.AllowRoot {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
+	e.network.Store(&map[string]string{})
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
@@ -390,12 +392,13 @@ func (e *Executor) CloseSession(_ context.Context, name string) error {
 
 // Export puts variables into the environment of every shell and kernel; they replace
 // those of the same name. The default session begins anew with them. It must be called before
-// the first action.
-func (e *Executor) Export(ctx context.Context, env map[string]string) error {
-	e.setEnv(env)
+// the first action. The variables of the network are set under the others, in whatever case their
+// names are, and for programs of other users, too.
+func (e *Executor) Export(ctx context.Context, env, network map[string]string) error {
+	e.setEnv(env, network)
 	err := e.sessions.shells.Renew(ctx, defaultSession)
 	if err != nil { // the next claim must not get these variables
-		e.setEnv(nil)
+		e.setEnv(nil, nil)
 	}
 	return err
 }
@@ -408,9 +411,13 @@ func (e *Executor) Exported() map[string]string {
 	return nil
 }
 
-func (e *Executor) setEnv(owners map[string]string) {
+func (e *Executor) setEnv(owners, network map[string]string) {
+	network = without(network, owners)
 	e.owners.Store(&owners)
-	variables := environment(e.cfg.Env, e.cfg.User, owners)
+	e.network.Store(&network)
+	both := maps.Clone(network)
+	maps.Copy(both, owners)
+	variables := environment(e.cfg.Env, e.cfg.User, both)
 	e.sessions.shells.SetEnv(variables)
 	if e.notebook != nil {
 		e.notebook.SetEnv(variables)
@@ -420,6 +427,22 @@ func (e *Executor) setEnv(owners map[string]string) {
 	if e.browser != nil {
 		e.browser.SetEnv(variables)
 	}
+}
+
+// without returns the variables whose names the others have in neither case: programs read
+// http_proxy and HTTP_PROXY, each its own first.
+func without(variables, others map[string]string) map[string]string {
+	folded := map[string]bool{}
+	for name := range others {
+		folded[strings.ToLower(name)] = true
+	}
+	left := map[string]string{}
+	for name, value := range variables {
+		if !folded[strings.ToLower(name)] {
+			left[name] = value
+		}
+	}
+	return left
 }
 
 // environment is what shells start with. It holds nothing that changes from

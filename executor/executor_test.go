@@ -386,7 +386,7 @@ func TestExportDuringStart(t *testing.T) {
 	if e.Ready() == nil {
 		t.Error("it is ready while its shell starts")
 	}
-	go func() { exported <- e.Export(t.Context(), map[string]string{"OWNER": "ada"}) }()
+	go func() { exported <- e.Export(t.Context(), map[string]string{"OWNER": "ada"}, nil) }()
 	testhelp.Eventually(t, func() bool { return e.Exported() != nil }, "the variables are exported")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -52,11 +52,12 @@ func (e *Executor) programUser(a api.ExecAction, w api.Watch) (*identity.User, e
 
 // asUser makes a command one of another user's than the sandbox's. Nothing of it is inherited or
 // chosen by the agent; the request sets the variables over it, and the directory.
-func asUser(c process.Command, u *identity.User, a api.ExecAction) process.Command {
+func asUser(c process.Command, u *identity.User, a api.ExecAction, network map[string]string) process.Command {
 	if a.Cwd == "" {
 		c.Dir = "/"
 	}
 	c.User, c.ClearEnv, c.Env = u, true, fixedEnvironment(u)
+	maps.Copy(c.Env, network)
 	if a.ClearEnv { // without PATH a shell has a default, with directories that the agent may write to
 		c.Env = map[string]string{"PATH": c.Env["PATH"]}
 	}

@@ -133,7 +133,7 @@ func TestExecRootInheritsNothing(t *testing.T) {
 	u.Home = testhelp.PublicDir(t)
 	dir := testhelp.PublicDir(t)
 	e, _ := start(t, executor.Config{User: u, WorkingDir: dir, AllowRoot: true, Env: []string{"SESSION_API_KEY=x", "PATH=" + dir, "LD_PRELOAD=" + dir + "/x.so", "BASH_ENV=" + dir + "/x"}})
-	if err := e.Export(t.Context(), map[string]string{"ENV": dir + "/x", "PYTHONPATH": dir, "PATH": dir}); err != nil {
+	if err := e.Export(t.Context(), map[string]string{"ENV": dir + "/x", "PYTHONPATH": dir, "PATH": dir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"id", "ls", "sh"} {

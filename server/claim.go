@@ -125,7 +125,7 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 	}
 	if len(c.Env) > 0 {
 		// A caller who goes away must not leave half a claim.
-		if err := s.cfg.Executor.Export(context.WithoutCancel(ctx), c.Env); err != nil {
+		if err := s.cfg.Executor.Export(context.WithoutCancel(ctx), c.Env, nil); err != nil {
 			return err
 		}
 	}

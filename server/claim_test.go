@@ -128,7 +128,9 @@ func TestClaimAgain(t *testing.T) {
 // failing cannot export.
 type failing struct{ fake }
 
-func (*failing) Export(context.Context, map[string]string) error { return errors.New("inner secret") }
+func (*failing) Export(_ context.Context, _, _ map[string]string) error {
+	return errors.New("inner secret")
+}
 
 // A claim that failed bound nothing.
 func TestClaimThatBreaks(t *testing.T) {

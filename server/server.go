@@ -36,8 +36,9 @@ type Executor interface {
 	// Capabilities says what this sandbox can do.
 	Capabilities() map[string]api.Capability
 	// Export puts variables into the environment of every shell, the default
-	// one included. It is called at most once, before the first action.
-	Export(ctx context.Context, env map[string]string) error
+	// one included. Those for the network are for all programs, and under the others.
+	// It is called at most once, before the first action.
+	Export(ctx context.Context, env, network map[string]string) error
 }
 
 // Terminal is a person's view of a session. Its methods may be called

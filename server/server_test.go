@@ -69,7 +69,7 @@ func (f *fake) CloseSession(_ context.Context, name string) error {
 
 func (f *fake) Ready() error { return f.notReady }
 
-func (f *fake) Export(_ context.Context, env map[string]string) error {
+func (f *fake) Export(_ context.Context, env, _ map[string]string) error {
 	f.exported = append(f.exported, env)
 	return nil
 }

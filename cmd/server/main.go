@@ -158,7 +158,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		}
 	}()
 	if last != nil && len(last.Env) > 0 {
-		if err := exec.Export(ctx, last.Env); err != nil {
+		if err := exec.Export(ctx, last.Env, nil); err != nil {
 			return err
 		}
 	}
