@@ -22,7 +22,14 @@ func (t *Tracker) list(d *dir) {
 		t.unopened(d, err)
 		return
 	}
+	t.watches.arm(d, fd)
 	now := time.Now().UnixNano()
+	if d.up == nil { // no directory above reports a change of the root itself
+		if self, _, err = t.stat(fd, ""); err != nil {
+			t.unopened(d, err)
+			return
+		}
+	}
 	t.refresh(d, &self, fd, ".", now)
 	if d.depth >= maxDepth {
 		t.cutOff(d, crowded)
@@ -134,6 +141,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) error {
 		gone()
 	}
 	if changed {
+		t.regroup(d, d.kids, kids)
 		t.names += len(kids) - len(d.kids)
 		d.kids = kids
 		d.touch()

@@ -142,7 +142,7 @@ func readXattrs(path string) string {
 }
 
 // emptyHash is that of an empty file, which need not be opened.
-var emptyHash = digest(sha256.Sum256(nil))
+var emptyHash digest = sha256.Sum256(nil)
 
 // readHash reads a regular file that has the attributes a. It fails with errChanged if the file has other
 // attributes before or after.

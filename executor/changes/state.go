@@ -25,6 +25,8 @@ type State struct {
 	why    Why
 	unsure []string
 	names  int
+	// unwatched is the number of files that may have changed by names outside of the tree.
+	unwatched int
 }
 
 // Names is the number of names below the root.

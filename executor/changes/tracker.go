@@ -15,6 +15,8 @@ import (
 const (
 	defaultMaxNames = 500_000
 	defaultMaxFile  = 10 << 20
+	// defaultMaxWatches leaves watches to others: the limit is that of a user in all containers of a host.
+	defaultMaxWatches = 16_384
 	// maxDepth bounds directories in each other. Deeper ones count as beyond the limit of names.
 	maxDepth = 1 << 14
 	// maxListings bounds how often a step lists a directory that changes meanwhile.
@@ -37,6 +39,9 @@ type Config struct {
 	MaxNames int
 	// MaxFile bounds the bytes of a file whose content is compared; 0 means 10 MiB. Of larger ones the attributes are.
 	MaxFile int64
+	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. The others are
+	// listed in each step if they have few names.
+	MaxWatches int
 }
 
 // Tracker follows the tree below a directory. Its methods may be called concurrently; one works at a time. It
@@ -59,6 +64,9 @@ type Tracker struct {
 	names int
 	state *State
 
+	watches watches
+	links   groups
+
 	// Of a step.
 	step          uint32
 	queue         [][]*dir // to be listed, by depth
@@ -72,22 +80,21 @@ type Tracker struct {
 	unsure        []string
 }
 
-// New lists the tree. It fails if root cannot be opened.
+// New watches and lists the tree. It fails if root cannot be opened.
 func New(cfg Config) (*Tracker, error) {
 	cfg.MaxNames = cmp.Or(cfg.MaxNames, defaultMaxNames)
 	cfg.MaxFile = cmp.Or(cfg.MaxFile, defaultMaxFile)
+	cfg.MaxWatches = cmp.Or(cfg.MaxWatches, defaultMaxWatches)
 	t := &Tracker{cfg: cfg, rootFD: -1, reader: reader{buf: make([]byte, 32<<10)}, opened: nothingOpen}
-	err := cfg.User.Do(func() error {
-		if err := t.openRoot(); err != nil {
-			return fmt.Errorf("opening %q: %w", cfg.Root, err)
-		}
-		return nil
-	})
+	err := t.openWatches()
+	if err == nil {
+		err = cfg.User.Do(t.openRoot)
+	}
 	if err == nil {
 		_, err = t.Verify()
 	}
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return nil, errors.Join(fmt.Errorf("following changes of %q: %w", cfg.Root, err), t.Close())
 	}
 	return t, nil
 }
@@ -97,6 +104,7 @@ func (t *Tracker) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	t.watches.close()
 	if t.rootFD < 0 {
 		return nil
 	}
@@ -105,18 +113,34 @@ func (t *Tracker) Close() error {
 	return unix.Close(fd)
 }
 
-// Verify lists everything and returns the state. It fails only if it could not take on the rights of the user.
-func (t *Tracker) Verify() (*State, error) {
+// Step returns the state. It lists what changed since the last one, and reads the events that tell so without waiting.
+// It fails only if it could not take on the rights of the user.
+func (t *Tracker) Step() (*State, error) { return t.look(false) }
+
+// Verify is Step, but lists everything. It finds also what no event tells of.
+func (t *Tracker) Verify() (*State, error) { return t.look(true) }
+
+func (t *Tracker) look(full bool) (*State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, errClosed
 	}
-	for _, d := range t.dirs {
-		t.mark(d)
+	t.readEvents()
+	if !full && !t.rootMoved() && t.idle() {
+		return t.state, nil
 	}
-	err := t.cfg.User.Do(t.update)
+	err := t.cfg.User.Do(func() error {
+		t.update(full)
+		return nil
+	})
 	return t.state, err
+}
+
+// idle reports whether there is nothing to look at.
+func (t *Tracker) idle() bool {
+	return len(t.queue) == 0 && len(t.later) == 0 && len(t.watches.cold) == 0 && len(t.links.outside) == 0 &&
+		t.distrusted == "" && t.state.why == ""
 }
 
 var errClosed = errors.New("the tracker of changes is closed")
@@ -144,6 +168,11 @@ func (t *Tracker) openRoot() error {
 	t.root = &dir{id: t.rootID, changed: true}
 	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]struct{}{}, 0
 	t.queue, t.later = nil, nil
+	for _, d := range t.watches.dirs {
+		t.watches.forget(d)
+	}
+	clear(t.watches.cold)
+	t.links = newGroups()
 	t.mark(t.root)
 	return nil
 }
@@ -155,8 +184,8 @@ func (t *Tracker) rootMoved() bool {
 	return err != nil || identOf(&st) != t.rootID || device{st.Dev_major, st.Dev_minor} != t.device
 }
 
-// update lists the dirty directories, and makes the state.
-func (t *Tracker) update() error {
+// update lists the dirty directories, or all, and makes the state.
+func (t *Tracker) update(full bool) {
 	t.step++
 	t.reread, t.eager = maxReread, maxEager
 	t.why, t.unsure = nil, nil
@@ -171,15 +200,23 @@ func (t *Tracker) update() error {
 	for _, d := range later {
 		t.push(d)
 	}
-	t.listQueue()
-	for _, d := range t.orphans {
-		if d.up == nil {
-			t.drop(d)
+	if full {
+		t.markAll()
+	} else {
+		t.markUnwatched()
+		t.checkOutside()
+	}
+	for len(t.queue) > 0 || len(t.orphans) > 0 {
+		t.listQueue()
+		t.seekNames()
+		t.readEvents()
+		if len(t.queue) == 0 {
+			t.dropOrphans()
 		}
 	}
-	t.orphans = nil
 	t.rereadMoved()
 	t.opened.close()
+	t.countOutside()
 	for d := range t.cuts {
 		if d.cut == crowded {
 			t.because(WhyNamesLimit)
@@ -187,18 +224,22 @@ func (t *Tracker) update() error {
 			t.doubt(d, "")
 		}
 	}
-	t.publish()
-	return nil
+	unwatched := 0
+	if !full && t.links.unwatched > 0 {
+		unwatched = t.links.unwatched
+		t.because(WhyUnsure)
+	}
+	t.publish(unwatched)
 }
 
 // publish makes the state; the last one remains if nothing changed.
-func (t *Tracker) publish() {
+func (t *Tracker) publish(unwatched int) {
 	slices.Sort(t.unsure)
-	s := &State{root: t.root.snapshot(), unsure: slices.Compact(t.unsure), names: t.names}
+	s := &State{root: t.root.snapshot(), unsure: slices.Compact(t.unsure), names: t.names, unwatched: unwatched}
 	if len(t.why) > 0 {
 		s.why = slices.MinFunc(t.why, func(a, b Why) int { return cmp.Compare(slices.Index(whys, a), slices.Index(whys, b)) })
 	}
-	if last := t.state; last == nil || last.root != s.root || last.why != s.why || !slices.Equal(last.unsure, s.unsure) {
+	if last := t.state; last == nil || last.root != s.root || last.why != s.why || last.unwatched != s.unwatched || !slices.Equal(last.unsure, s.unsure) {
 		t.state = s
 	}
 }
@@ -292,6 +333,17 @@ func (t *Tracker) orphan(s *dir) {
 	t.orphans = append(t.orphans, s)
 }
 
+// dropOrphans forgets the directories that no other one was found to have. Their files may have other names.
+func (t *Tracker) dropOrphans() {
+	orphans := t.orphans
+	t.orphans = nil
+	for _, d := range orphans {
+		if d.up == nil {
+			t.drop(d)
+		}
+	}
+}
+
 // drop forgets a directory that is gone, and all below it.
 func (t *Tracker) drop(d *dir) {
 	for _, s := range d.subs {
@@ -299,6 +351,7 @@ func (t *Tracker) drop(d *dir) {
 	}
 	t.empty(d)
 	delete(t.cuts, d)
+	t.watches.forget(d)
 	if t.dirs[d.id] == d {
 		delete(t.dirs, d.id)
 	}
@@ -307,6 +360,7 @@ func (t *Tracker) drop(d *dir) {
 
 // empty forgets the entries of a directory other than directories.
 func (t *Tracker) empty(d *dir) {
+	t.regroup(d, d.kids, nil)
 	t.names -= len(d.kids)
 	d.kids = nil
 }

@@ -70,17 +70,6 @@ func (n *node) extra() more {
 	return *n.more
 }
 
-// kid returns the entry of a directory, or nil; also for a nil node.
-func (n *node) kid(name string) *node {
-	if n == nil {
-		return nil
-	}
-	if i, ok := find(n.kids, name); ok {
-		return n.kids[i]
-	}
-	return nil
-}
-
 func find(kids []*node, name string) (int, bool) {
 	return slices.BinarySearchFunc(kids, name, func(n *node, name string) int { return cmp.Compare(n.name, name) })
 }
@@ -100,8 +89,9 @@ type dir struct {
 
 	cut     cut
 	racy    bool
-	dirty   bool // it is to be listed
-	changed bool // node is out of date, and those of the directories above too
+	wd      int32 // of its watch, or 0
+	dirty   bool  // it is to be listed
+	changed bool  // node is out of date, and those of the directories above too
 	// times is how often it was listed in a step.
 	step, times uint32
 }
