@@ -63,6 +63,8 @@ type Changes struct {
 	Exact  bool
 	Why    Why
 	Unsure []string
+	// Unwatched is the number of files that have names outside of the root, by which they may have changed unseen.
+	Unwatched int
 }
 
 // Compare returns the net changes between two states of one tracker, in time proportional to what is not shared.
@@ -79,6 +81,7 @@ func Compare(a, b *State, limits Limits) *Changes {
 	c.pairDirs()
 	c.settle()
 	out := c.out
+	out.Unwatched = b.unwatched
 	slices.SortFunc(out.Facts, func(a, b Fact) int { return cmp.Or(cmp.Compare(a.Path, b.Path), -cmp.Compare(a.Op, b.Op)) })
 	for _, s := range []*State{a, b} {
 		out.Unsure = append(out.Unsure, s.unsure...)
@@ -138,7 +141,7 @@ type candidate struct {
 	next *candidate // another name of the same inode
 }
 
-// replacement is a file in a moved directory whose name has another file now.
+// replacement is an entry of a moved directory whose name has another file now.
 type replacement struct{ gone, come *candidate }
 
 // say counts a fact, and keeps it within the limits.
@@ -171,12 +174,7 @@ func (c *comparison) pair(pa, pb *place, a, b *node, moved bool) {
 	case a == b:
 	case a.attr.kind() != b.attr.kind():
 		c.say(Modified, pb, nil)
-		for _, k := range a.kids {
-			c.leaves(&place{pa, k.name}, k)
-		}
-		for _, k := range b.kids {
-			c.comes(&place{pb, k.name}, k)
-		}
+		c.below(pa, pb, a, b)
 	case a.isDir():
 		if otherMeta(a, b) {
 			c.say(Meta, pb, nil)
@@ -197,6 +195,16 @@ func (c *comparison) pair(pa, pb *place, a, b *node, moved bool) {
 				c.doubt(pb)
 			}
 		}
+	}
+}
+
+// below takes the entries of two nodes of different types.
+func (c *comparison) below(pa, pb *place, a, b *node) {
+	for _, k := range a.kids {
+		c.leaves(&place{pa, k.name}, k)
+	}
+	for _, k := range b.kids {
+		c.comes(&place{pb, k.name}, k)
 	}
 }
 
@@ -263,13 +271,14 @@ func (c *comparison) named(pa, pb *place, x, y *node, moved bool) {
 	switch {
 	case !moved || x.attr.ident == y.attr.ident:
 		c.pair(qa, qb, x, y, moved)
-	case !x.isDir() && !y.isDir():
-		c.replaced = append(c.replaced, replacement{&candidate{at: qa, n: x}, &candidate{at: qb, n: y}})
 	case x.isDir() && c.homes[x] || y.isDir() && c.goneDirs[y.attr.ident] != nil:
 		c.leaves(qa, x)
 		c.comes(qb, y)
-	default:
+	case x.isDir() && y.isDir():
 		c.pair(qa, qb, x, y, moved)
+	default:
+		c.replaced = append(c.replaced, replacement{&candidate{at: qa, n: x}, &candidate{at: qb, n: y}})
+		c.below(qa, qb, x, y)
 	}
 }
 
@@ -370,7 +379,11 @@ func (c *comparison) settle() {
 	for _, r := range c.replaced {
 		if !r.gone.used && !r.come.used {
 			r.gone.used, r.come.used = true, true
-			c.pair(r.gone.at, r.come.at, r.gone.n, r.come.n, true)
+			if r.gone.n.attr.kind() != r.come.n.attr.kind() {
+				c.say(Modified, r.come.at, nil) // what was and is below it is known
+			} else {
+				c.pair(r.gone.at, r.come.at, r.gone.n, r.come.n, true)
+			}
 		}
 	}
 	for _, g := range gone {

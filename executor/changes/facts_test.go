@@ -13,27 +13,19 @@ import (
 	"github.com/actiond/actiond/executor/changes"
 )
 
-// places are directories on the file systems of this machine: that of temporary files, and tmpfs, whose times say
+// places are new directories on the file systems of this machine: that of temporary files, and tmpfs, whose times say
 // nothing.
-func places(t *testing.T, test func(t *testing.T, dir string)) {
+func places(t *testing.T) map[string]string {
 	t.Helper()
-	t.Run("temp", func(t *testing.T) {
-		t.Parallel()
-		test(t, t.TempDir())
-	})
-	t.Run("tmpfs", func(t *testing.T) {
-		t.Parallel()
-		var system unix.Statfs_t
-		if err := unix.Statfs("/dev/shm", &system); err != nil || system.Type != unix.TMPFS_MAGIC {
-			t.Skip("no tmpfs")
+	all := map[string]string{"temp": t.TempDir()}
+	var system unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &system); err == nil && system.Type == unix.TMPFS_MAGIC {
+		if dir, err := os.MkdirTemp("/dev/shm", "changes-test-"); err == nil { //nolint:usetesting // it is elsewhere
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			all["tmpfs"] = dir
 		}
-		dir, err := os.MkdirTemp("/dev/shm", "changes-test-")
-		if err != nil {
-			t.Skip("no tmpfs: ", err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		test(t, dir)
-	})
+	}
+	return all
 }
 
 func track(tb testing.TB, cfg changes.Config) *changes.Tracker {
@@ -53,6 +45,15 @@ func track(tb testing.TB, cfg changes.Config) *changes.Tracker {
 func verify(tb testing.TB, tracker *changes.Tracker) *changes.State {
 	tb.Helper()
 	state, err := tracker.Verify()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return state
+}
+
+func step(tb testing.TB, tracker *changes.Tracker) *changes.State {
+	tb.Helper()
+	state, err := tracker.Step()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -156,6 +157,8 @@ func TestFacts(t *testing.T) {
 		{"backup", "write a 1", "mv a b\nwrite a 2", "created b, modified a"},
 		{"moved over", "write a 1\nwrite b 2", "mv a b", "deleted a, modified b"},
 		{"moved into the place of a moved one", "mkdir d\nwrite d/a 1\nwrite b 2", "mv d e\nrm e/a\nmv b e/a", "deleted d/a, renamed e from d, renamed e/a from b"},
+		{"moved into the place of a directory in a moved one", "mkdir d/a\nwrite d/a/x 1\nwrite b 2", "mv d e\nrm e/a\nmv b e/a", "deleted d/a, deleted d/a/x, renamed e from d, renamed e/a from b"},
+		{"another type in a moved one", "mkdir d/a\nwrite d/a/x 1", "mv d e\nrm e/a\nwrite e/a 1", "deleted d/a/x, modified e/a, renamed e from d"},
 		{"replaced in a moved one", "mkdir d\nwrite d/a 1", "mv d e\nwrite b 2\nmv b e/a", "modified e/a, renamed e from d"},
 		{"swap", "write a 1\nwrite b 2", "swap a b", "modified a, modified b"},
 		{"type", "write a 1", "rm a\nmkdir a\nwrite a/b 1", "created a/b, modified a"},
@@ -170,19 +173,26 @@ func TestFacts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			places(t, func(t *testing.T, dir string) {
+			for place, dir := range places(t) {
 				do(t, dir, test.before)
-				tracker := track(t, changes.Config{Root: dir})
-				before := verify(t, tracker)
+				watched := track(t, changes.Config{Root: dir})
+				listed := track(t, changes.Config{Root: dir, MaxWatches: -1})
+				before, beforeListed := step(t, watched), step(t, listed)
 				do(t, dir, test.after)
-				after := verify(t, tracker)
+				after := step(t, watched)
 				if got := facts(changes.Compare(before, after, changes.Limits{})); got != test.want {
-					t.Errorf("got  %s\nwant %s", got, test.want)
+					t.Errorf("%s: got  %s\nwant %s", place, got, test.want)
 				}
-				if again := verify(t, tracker); facts(changes.Compare(after, again, changes.Limits{})) != "" {
-					t.Error("a state without a change differs")
+				if got := facts(changes.Compare(beforeListed, step(t, listed), changes.Limits{})); got != test.want {
+					t.Errorf("%s, without watches: got  %s\nwant %s", place, got, test.want)
 				}
-			})
+				if got := facts(changes.Compare(before, verify(t, watched), changes.Limits{})); got != test.want {
+					t.Errorf("%s, after all was listed: got  %s\nwant %s", place, got, test.want)
+				}
+				if last := step(t, watched); step(t, watched) != last {
+					t.Errorf("%s: without a change there is another state", place)
+				}
+			}
 		})
 	}
 }
