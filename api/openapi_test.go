@@ -48,6 +48,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/files"},
 		{Method: "HEAD", Path: "/v1/files"},
 		{Method: "PUT", Path: "/v1/files"},
+		{Method: "GET", Path: "/v1/list"},
 		{Method: "GET", Path: "/v1/pack"},
 		{Method: "GET", Path: "/v1/ports"},
 		{Method: "GET", Path: "/v1/ports/{port}/tunnel"},

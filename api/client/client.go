@@ -458,6 +458,31 @@ func (c *Client) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
 	return c.open(ctx, "/v1/pack?"+url.Values{"path": {path}}.Encode())
 }
 
+// ListOptions are the options of [Client.ListDirectory].
+type ListOptions struct {
+	// Recursive lists what is in the directories below, too.
+	Recursive bool
+	// Limit bounds the entries of the page; 0 is the sandbox's bound of 1,000.
+	Limit int
+	// After is the Next of the page before.
+	After string
+}
+
+// ListDirectory returns a page of the names in a directory, which is absolute or below the
+// working directory. Names are the sandbox's: they are no paths for this machine. If the
+// directory does not exist, the error is a *StatusError of 404.
+func (c *Client) ListDirectory(ctx context.Context, directory string, o ListOptions) (api.Listed, error) {
+	query := queryOf(map[string]string{"path": directory, "after": o.After})
+	if o.Recursive {
+		query.Set("recursive", "true")
+	}
+	if o.Limit > 0 {
+		query.Set("limit", strconv.Itoa(o.Limit))
+	}
+	var page api.Listed
+	return page, c.get(ctx, "/v1/list?"+query.Encode(), &page, maxNames)
+}
+
 // Download returns the files below an absolute path as a zip archive, which
 // the caller must close. ctx bounds the whole download.
 func (c *Client) Download(ctx context.Context, path string) (io.ReadCloser, error) {

@@ -209,6 +209,20 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
+func TestListDirectory(t *testing.T) {
+	t.Parallel()
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI != "/v1/list?after=YQ&limit=2&path=%2Fa+b&recursive=true" {
+			t.Errorf("got %s", r.RequestURI)
+		}
+		write(t, w, `{"entries":[{"name":"\uFFFD","name_base64":"/w==","type":"file","size":3,"mode":"0644","modified":"2026-01-02T03:04:05Z"}],"next":"Yg"}`)
+	})
+	page, err := c.ListDirectory(t.Context(), "/a b", client.ListOptions{Recursive: true, Limit: 2, After: "YQ"})
+	if err != nil || page.Next != "Yg" || len(page.Entries) != 1 || string(page.Entries[0].NameBase64) != "\xff" {
+		t.Errorf("got %+v, %v", page, err)
+	}
+}
+
 // An upload whose source fails is not an upload.
 func TestUploadSourceFails(t *testing.T) {
 	t.Parallel()
