@@ -182,27 +182,42 @@ func (o WriteObservation) wire() wire {
 	return wire{Message: "I wrote to the file " + o.Path + ".", Content: o.Content, Extras: extrasOf(o), Diff: o.Diff}
 }
 
-// FileObservation says that a file was written or removed as a whole, by a request to
-// /v1/files.
+// FileObservation says that a file was written, moved or removed as a whole, or a directory
+// made, moved or removed with all that is in it, by a request to /v1/files.
 type FileObservation struct {
 	// Content is a note for the agent, usually "".
 	Content string `json:"-"`
 	// Path is absolute.
 	Path string `json:"path"`
-	// SHA256 is the hash of the file's bytes in hexadecimal, "" for one that was removed.
+	// SHA256 is the hash of the bytes that were written in hexadecimal, "" where none were.
 	SHA256 string `json:"sha256"`
-	// Size is in bytes.
+	// Size is in bytes, of those.
 	Size int64 `json:"size"`
 	// Created is true if the file did not exist before.
 	Created bool `json:"created"`
 	// Undoable is true if undo_edit restores the previous state.
 	Undoable bool `json:"undoable"`
+	// Directory is true for a directory.
+	Directory bool `json:"directory,omitzero"`
+	// MovedFrom is the path before a move, "" for other changes.
+	MovedFrom string `json:"moved_from,omitzero"`
+	// Removed is how many names were removed with a directory, its own included.
+	Removed int64 `json:"removed,omitzero"`
 }
 
 func (o FileObservation) wire() wire {
-	message := "I wrote to the file " + o.Path + "."
-	if o.SHA256 == "" {
-		message = "I removed the file " + o.Path + "."
+	what := "the file "
+	if o.Directory {
+		what = "the directory "
+	}
+	message := "I removed " + what + o.Path + "."
+	switch {
+	case o.MovedFrom != "":
+		message = "I moved " + what + o.MovedFrom + " to " + o.Path + "."
+	case o.SHA256 != "":
+		message = "I wrote to the file " + o.Path + "."
+	case o.Directory && o.Removed == 0:
+		message = "I made the directory " + o.Path + "."
 	}
 	return plainWire(o, message, o.Content)
 }

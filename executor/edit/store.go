@@ -2,7 +2,6 @@ package edit
 
 import (
 	"bytes"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,10 +52,10 @@ type creation struct {
 // create creates a file and the missing directories above it, and returns the number of these. If it fails, it leaves
 // neither; it fails with EEXIST if the file exists. It runs inside as.
 func (e *Editor) create(path string, data []byte, b creation) (dirs int, err error) {
-	made, err := makeDirs(filepath.Dir(path))
+	made, err := files.MakeDirs(filepath.Dir(path))
 	defer func() {
 		if err != nil {
-			removeDirs(made)
+			files.RemoveDirs(made)
 		}
 	}()
 	if err != nil {
@@ -80,42 +79,6 @@ func (e *Editor) create(path string, data []byte, b creation) (dirs int, err err
 	return len(made), nil
 }
 
-// makeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
-func makeDirs(dir string) (made []string, err error) {
-	var gaps []string
-	for at := dir; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		if err == nil && !info.IsDir() {
-			return nil, unix.ENOTDIR
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		gaps = append(gaps, at)
-	}
-	for _, gap := range slices.Backward(gaps) {
-		if err := os.Mkdir(gap, 0o777); errors.Is(err, fs.ErrExist) { //nolint:gosec // as mkdir does: the umask decides
-			continue
-		} else if err != nil {
-			return made, err
-		}
-		made = append(made, gap)
-	}
-	return made, nil
-}
-
-// removeDirs removes directories, innermost first, up to the first that is not empty.
-func removeDirs(dirs []string) {
-	for _, dir := range slices.Backward(dirs) {
-		if os.Remove(dir) != nil {
-			return
-		}
-	}
-}
-
 // remove takes a file away, and the given number of directories above it as far as they are empty. It runs inside as.
 func (f *file) remove(dirs int) error {
 	if err := f.unchanged(); err != nil {
@@ -129,7 +92,7 @@ func (f *file) remove(dirs int) error {
 		above = append(above, dir)
 	}
 	slices.Reverse(above)
-	removeDirs(above)
+	files.RemoveDirs(above)
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/files"
 )
 
 // transfer copies or moves a file of any content to a path where no file exists. A copy has the file's bytes and mode; a move
@@ -70,7 +72,7 @@ func (s *patchStep) rename(e *Editor) error {
 	if s.link != nil {
 		return s.do(e)
 	}
-	made, err := makeDirs(filepath.Dir(s.to.real))
+	made, err := files.MakeDirs(filepath.Dir(s.to.real))
 	if err == nil {
 		err = s.f.unchanged()
 	}
@@ -81,7 +83,7 @@ func (s *patchStep) rename(e *Editor) error {
 		s.dirs = len(made)
 		return nil
 	}
-	removeDirs(made)
+	files.RemoveDirs(made)
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		return s.do(e)
 	}

@@ -77,7 +77,7 @@ func (in *Incoming) open() (err error) {
 	if in.old {
 		mode = 0o600
 	}
-	if in.made, err = makeDirs(dir); err != nil {
+	if in.made, err = files.MakeDirs(dir); err != nil {
 		return err
 	}
 	in.temp, err = in.e.newTemp(dir, mode)
@@ -166,7 +166,7 @@ func (in *Incoming) Discard() {
 		if in.temp.Temp != nil {
 			in.temp.Discard()
 		}
-		removeDirs(in.made)
+		files.RemoveDirs(in.made)
 		return nil
 	})
 	in.temp, in.made = temp{}, nil

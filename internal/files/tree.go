@@ -328,3 +328,39 @@ func (r *Removal) unlink(dir *os.File, name string) (full bool, err error) {
 	}
 	return false, r.count(err)
 }
+
+// MakeDirs makes a directory and all above it that are missing, and returns those that it made, outermost first.
+func MakeDirs(dir string) (made []string, err error) {
+	var gaps []string
+	for at := dir; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return nil, unix.ENOTDIR
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		gaps = append(gaps, at)
+	}
+	for _, gap := range slices.Backward(gaps) {
+		if err := os.Mkdir(gap, 0o777); errors.Is(err, fs.ErrExist) { //nolint:gosec // as mkdir does: the umask decides
+			continue
+		} else if err != nil {
+			return made, err
+		}
+		made = append(made, gap)
+	}
+	return made, nil
+}
+
+// RemoveDirs removes directories, innermost first, up to the first that is not empty.
+func RemoveDirs(dirs []string) {
+	for _, dir := range slices.Backward(dirs) {
+		if os.Remove(dir) != nil {
+			return
+		}
+	}
+}
