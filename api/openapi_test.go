@@ -48,6 +48,8 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/files"},
 		{Method: "HEAD", Path: "/v1/files"},
 		{Method: "PUT", Path: "/v1/files"},
+		{Method: "POST", Path: "/v1/files/mkdir"},
+		{Method: "POST", Path: "/v1/files/move"},
 		{Method: "GET", Path: "/v1/list"},
 		{Method: "GET", Path: "/v1/pack"},
 		{Method: "GET", Path: "/v1/ports"},

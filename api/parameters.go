@@ -4,7 +4,7 @@ package api
 
 var parameters = map[string][]string{
 	"DELETE /v1/actions/{id}":                  {"wait"},
-	"DELETE /v1/files":                         {"path"},
+	"DELETE /v1/files":                         {"path", "recursive"},
 	"DELETE /v1/sandboxes/{id}":                {},
 	"DELETE /v1/sessions/{name}":               {},
 	"GET /v1/actions":                          {"session", "state", "before", "limit"},
@@ -30,6 +30,8 @@ var parameters = map[string][]string{
 	"POST /v1/actions/{id}/resize":             {},
 	"POST /v1/actions/{id}/signal":             {},
 	"POST /v1/claim":                           {},
+	"POST /v1/files/mkdir":                     {"path", "parents", "mode"},
+	"POST /v1/files/move":                      {"path", "to", "replace"},
 	"POST /v1/renew":                           {},
 	"POST /v1/sandboxes":                       {},
 	"POST /v1/sandboxes/{id}/pause":            {},

@@ -39,23 +39,25 @@ const (
 	maxHashed = 64 << 30
 )
 
-// queryPath returns the path in the query of a request. Of several the last counts.
-func queryPath(r *http.Request) (string, error) {
+// queryPath returns a path in the query of a request. Of several the last counts.
+func queryPath(r *http.Request, parameter string) (string, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return "", invalid("query: %v", err)
 	}
-	values := q["path"]
+	values := q[parameter]
 	if len(values) == 0 {
-		return "", invalid("query.path: missing")
+		return "", invalid("query.%s: missing", parameter)
 	}
 	return values[len(values)-1], nil
 }
 
 // filePath returns the absolute path of a request for a file. A relative one is below the
 // working directory.
-func (s *Server) filePath(r *http.Request) (string, error) {
-	name, err := queryPath(r)
+func (s *Server) filePath(r *http.Request) (string, error) { return s.filePathIn(r, "path") }
+
+func (s *Server) filePathIn(r *http.Request, parameter string) (string, error) {
+	name, err := queryPath(r, parameter)
 	if err == nil && name == "" { // not the working directory: a client may have lost a name
 		err = refuse(http.StatusBadRequest, "Path must not be empty")
 	}
@@ -155,14 +157,23 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) error {
 	return s.perform(w, r, c, leave)
 }
 
-// removeFile removes a file.
+// removeFile removes a file, or a directory with all that is in it.
 func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) {
 		name, conditions, err := s.fileChange(r, begun)
 		if err != nil {
 			return nil, err
 		}
-		return newFileCall(r, "remove_file", name, "", func(ctx context.Context) (api.Observation, error) {
+		recursive, err := yes(r, "recursive")
+		if err != nil {
+			return nil, err
+		}
+		if recursive {
+			return newFileCall(r, "remove_tree", name, "", func(ctx context.Context, w api.Watch) (api.Observation, error) {
+				return s.cfg.RemoveTree(ctx, w, name, conditions)
+			})
+		}
+		return newFileCall(r, "remove_file", name, "", func(ctx context.Context, _ api.Watch) (api.Observation, error) {
 			return s.cfg.RemoveFile(ctx, name, conditions)
 		})
 	})
@@ -241,7 +252,7 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 		return nil, fileError(err, name)
 	}
 	facts := fmt.Sprintf("%s %d %s", sum, size, r.URL.Query().Get("mode"))
-	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context) (api.Observation, error) {
+	c, err := newFileCall(r, "write_file", name, facts, func(ctx context.Context, _ api.Watch) (api.Observation, error) {
 		return in.Put(ctx, conditions, mode)
 	})
 	if err != nil {
@@ -281,14 +292,14 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 
 // newFileCall makes the action of a request that changes a file. Facts are those of its
 // body.
-func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context) (api.Observation, error)) (*call, error) {
+func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context, w api.Watch) (api.Observation, error)) (*call, error) {
 	c := newCall(api.Request{Action: api.WriteAction{Path: name}}, kind, formAction)
 	c.status = fileStatus
 	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
 		if err := w.Begins(); err != nil {
 			return nil, err
 		}
-		return change(ctx)
+		return change(ctx, w)
 	}
 	h := r.Header
 	return c, c.identify(r, fmt.Appendf(nil, "%s %q %q %q %s", kind, name, h.Values("If-Match"), h.Values("If-None-Match"), facts))
@@ -298,10 +309,12 @@ func newFileCall(r *http.Request, kind, name, facts string, change func(ctx cont
 func fileStatus(h http.Header, body []byte) int {
 	o, err := api.DecodeObservation(body)
 	file, ok := o.(api.FileObservation)
-	if err != nil || !ok || file.SHA256 == "" {
+	if err != nil || !ok {
 		return http.StatusOK
 	}
-	h.Set("Etag", `"`+file.SHA256+`"`)
+	if file.SHA256 != "" {
+		h.Set("Etag", `"`+file.SHA256+`"`)
+	}
 	if file.Created {
 		return http.StatusCreated
 	}

@@ -30,21 +30,31 @@ import (
 // fileServer is a server with a real executor.
 func fileServer(t *testing.T, change ...func(*server.Config)) *server.Server {
 	t.Helper()
-	exec, err := executor.New(t.Context(), executor.Config{WorkingDir: t.TempDir(), Shell: "/bin/sh", StateDir: t.TempDir()})
+	return serverOf(t, executor.Config{WorkingDir: t.TempDir(), Shell: "/bin/sh", StateDir: t.TempDir()}, change...)
+}
+
+func serverOf(t *testing.T, of executor.Config, change ...func(*server.Config)) *server.Server {
+	t.Helper()
+	exec, err := executor.New(t.Context(), of)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Close() })
 	return newServer(t, append(change, func(cfg *server.Config) {
 		cfg.Executor, cfg.RemoveFile, cfg.WriteInPlace = exec, exec.RemoveFile, exec.WriteInPlace
-		cfg.StageFile = func(ctx context.Context, path string) (server.Incoming, error) {
-			in, err := exec.StageFile(ctx, path)
-			if err != nil {
-				return nil, err
-			}
-			return in, nil
-		}
+		cfg.RemoveTree, cfg.MakeDirectory, cfg.MoveFile = exec.RemoveTree, exec.MakeDirectory, exec.MoveFile
+		cfg.StageFile = stage(exec)
 	})...)
+}
+
+func stage(exec *executor.Executor) func(context.Context, string) (server.Incoming, error) {
+	return func(ctx context.Context, path string) (server.Incoming, error) {
+		in, err := exec.StageFile(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		return in, nil
+	}
 }
 
 func fileRequest(method, path, body string, header ...string) request {

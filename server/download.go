@@ -22,7 +22,7 @@ import (
 // downloadFiles streams a directory as a zip, or a zip with one file in it.
 // Nothing is written to disk; the length is not known before the end.
 func (s *Server) downloadFiles(w http.ResponseWriter, r *http.Request) error {
-	name, err := queryPath(r)
+	name, err := queryPath(r, "path")
 	if err == nil {
 		err = checkPath("Path", name)
 	}

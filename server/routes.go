@@ -55,6 +55,8 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodHead, "/v1/files", s.working(s.readFile)),
 		httpserver.Keyed(http.MethodPut, "/v1/files", s.writeFile),
 		httpserver.Keyed(http.MethodDelete, "/v1/files", s.removeFile),
+		httpserver.Keyed(http.MethodPost, "/v1/files/mkdir", s.makeDirectory),
+		httpserver.Keyed(http.MethodPost, "/v1/files/move", s.moveFile),
 		httpserver.Keyed(http.MethodGet, "/v1/list", s.working(s.listDirectory)),
 		httpserver.Keyed(http.MethodPost, "/upload_file", s.working(s.uploadFile)),
 		httpserver.Keyed(http.MethodPost, "/v1/unpack", s.working(s.unpackArchive)),

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -117,10 +118,15 @@ type Config struct {
 	// sandbox's user and returns its error; nil runs it as is. Every file that
 	// a caller names is opened inside it.
 	As func(func() error) error
-	// StageFile begins a new content for a file, and RemoveFile removes one, both with the
-	// rights of the sandbox's user; an *api.Error refuses it. nil: /v1/files only reads.
+	// StageFile begins a new content for a file, RemoveFile removes one and RemoveTree a
+	// directory, MakeDirectory makes one and MoveFile moves either, all with the rights of the
+	// sandbox's user; an *api.Error refuses it. nil: /v1/files only reads.
 	StageFile  func(ctx context.Context, path string) (Incoming, error)
 	RemoveFile func(ctx context.Context, path string, c api.FileConditions) (api.Observation, error)
+	RemoveTree func(ctx context.Context, w api.Watch, path string, c api.FileConditions) (api.Observation, error)
+
+	MakeDirectory func(ctx context.Context, path string, parents bool, mode *fs.FileMode) (api.Observation, error)
+	MoveFile      func(ctx context.Context, from, to string, replace bool) (api.Observation, error)
 	// WriteInPlace runs a function that writes over an open file, inside As, and puts the
 	// old content back where that fails or this process ends; nil runs it as is.
 	WriteInPlace func(w *os.File, write func() error) error

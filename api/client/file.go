@@ -104,6 +104,42 @@ func (c *Client) RemoveFile(ctx context.Context, path, ifSHA256 string) (api.Fil
 	})
 }
 
+// RemoveAll removes a directory with all that is in it, or a file or a symbolic link. It runs
+// once, as [Client.Do] does. Where the sandbox removed a part before it failed, the error is a
+// *PartlyRemovedError.
+func (c *Client) RemoveAll(ctx context.Context, path string) (api.FileObservation, error) {
+	return c.changeTree(ctx, http.MethodDelete, "/v1/files", url.Values{"path": {path}, "recursive": {"true"}})
+}
+
+// PartlyRemovedError reports that a removal failed after a part of the files was removed, or was
+// cancelled.
+type PartlyRemovedError struct{ Observation api.ErrorObservation }
+
+// Error returns the sandbox's text.
+func (e *PartlyRemovedError) Error() string { return e.Observation.Content }
+
+// MakeDirectory makes a directory; a mode of 0 is the default. With parents those above it are
+// made as well, and a directory that exists is no error. It runs once, as [Client.Do] does.
+func (c *Client) MakeDirectory(ctx context.Context, path string, parents bool, mode fs.FileMode) (api.FileObservation, error) {
+	query := url.Values{"path": {path}, "parents": {strconv.FormatBool(parents)}}
+	if mode != 0 {
+		query.Set("mode", fmt.Sprintf("%04o", mode.Perm()))
+	}
+	return c.changeTree(ctx, http.MethodPost, "/v1/files/mkdir", query)
+}
+
+// MoveFile gives a file or a directory another name on the same file system, which must be free
+// unless replace is set. It runs once, as [Client.Do] does.
+func (c *Client) MoveFile(ctx context.Context, from, to string, replace bool) (api.FileObservation, error) {
+	return c.changeTree(ctx, http.MethodPost, "/v1/files/move", url.Values{"path": {from}, "to": {to}, "replace": {strconv.FormatBool(replace)}})
+}
+
+func (c *Client) changeTree(ctx context.Context, method, route string, query url.Values) (api.FileObservation, error) {
+	return c.changeFile(ctx, nil, func(header http.Header) ([]byte, error) {
+		return c.exchange(ctx, header, method, route+"?"+query.Encode(), "", nil, maxSmall)
+	})
+}
+
 func (o WriteOptions) conditions() http.Header {
 	header := http.Header{}
 	if o.IfSHA256 != "" {
@@ -128,6 +164,9 @@ func (c *Client) changeFile(ctx context.Context, conditions http.Header, send fu
 	})
 	if o, err = known(o, err); err != nil {
 		return api.FileObservation{}, err
+	}
+	if failed, ok := o.(api.ErrorObservation); ok {
+		return api.FileObservation{}, &PartlyRemovedError{failed}
 	}
 	file, ok := o.(api.FileObservation)
 	if !ok {

@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,5 +99,38 @@ func TestReadFile(t *testing.T) {
 	data, err := io.ReadAll(r)
 	if _ = r.Close(); err != nil || string(data) != "789" || info != want {
 		t.Errorf("OpenFile: %q %+v %v", data, info, err)
+	}
+}
+
+func TestTrees(t *testing.T) {
+	t.Parallel()
+	var got []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(api.IdentityHeader) == "" {
+			t.Errorf("%s has no identity", r.RequestURI)
+		}
+		got = append(got, r.Method+" "+r.RequestURI)
+		if strings.Contains(r.RequestURI, "half") {
+			write(t, w, `{"message":"m","observation":"error","content":"3 names were removed","extras":{},"outcome":"failed","code":"permission_denied"}`)
+			return
+		}
+		write(t, w, `{"message":"m","observation":"file","content":"","extras":{"path":"/d","sha256":"","size":0,"created":true,"undoable":false,"directory":true,"moved_from":"/c","removed":3},"outcome":"succeeded"}`)
+	})
+	made, err1 := c.MakeDirectory(t.Context(), "/a b", true, 0o700)
+	moved, err2 := c.MoveFile(t.Context(), "/c", "/d", false)
+	removed, err3 := c.RemoveAll(t.Context(), "/d")
+	if err := errors.Join(err1, err2, err3); err != nil || !made.Directory || moved.MovedFrom != "/c" || removed.Removed != 3 {
+		t.Errorf("got %+v %+v %+v, %v", made, moved, removed, err)
+	}
+	_, err := c.RemoveAll(t.Context(), "/half")
+	if partly, ok := errors.AsType[*client.PartlyRemovedError](err); !ok || partly.Observation.Code != "permission_denied" {
+		t.Errorf("got %v", err)
+	}
+	want := []string{
+		"POST /v1/files/mkdir?mode=0700&parents=true&path=%2Fa+b", "POST /v1/files/move?path=%2Fc&replace=false&to=%2Fd",
+		"DELETE /v1/files?path=%2Fd&recursive=true", "DELETE /v1/files?path=%2Fhalf&recursive=true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

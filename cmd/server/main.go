@@ -228,6 +228,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 			}
 			return in, nil
 		},
+		RemoveTree: exec.RemoveTree, MakeDirectory: exec.MakeDirectory, MoveFile: exec.MoveFile,
 		RemoveFile: exec.RemoveFile, WriteInPlace: exec.WriteInPlace,
 		Attach: func(ctx context.Context, session string, types bool) (server.Terminal, error) {
 			return exec.Attach(ctx, session, types)
