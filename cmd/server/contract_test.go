@@ -99,9 +99,11 @@ func TestWrongKey(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	if err := run(t.Context(), []string{"version"}, nil, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "actiond server ") {
-		t.Errorf("got %q, %v", out.String(), err)
+	for _, word := range []string{"version", "--version"} {
+		var out strings.Builder
+		if err := run(t.Context(), []string{word}, nil, &out, io.Discard); err != nil || out.String() != "actiond server "+version()+"\n" {
+			t.Errorf("%s: got %q, %v", word, out.String(), err)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ const help = `Usage: server [PORT] [flags]
        server init [PORT] [flags]
        server lend FILE [DIR...]
        server lent FILE
-       server version
+       server version | --version
 
 Runs the actions of an agent in this sandbox. Without a key, a client that reaches
 the address can run commands.

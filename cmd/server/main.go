@@ -74,7 +74,7 @@ func main() {
 
 // run serves until ctx ends, or the sandbox's time is over.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) error {
-	if len(args) == 1 && args[0] == "version" {
+	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") {
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
 		return err
 	}

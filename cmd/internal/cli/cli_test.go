@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -381,5 +382,25 @@ func TestServerBesideIsMissing(t *testing.T) {
 		"/server: no such file or directory; build both programs with 'make build', or use --server\n"
 	if err == nil || string(out) != want {
 		t.Errorf("got %v, %q\nwant an error, %q", err, out, want)
+	}
+}
+
+// A package installs runtimectl in bin, and the server in lib/actiond.
+func TestServerInLib(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	server, script := filepath.Join(root, "usr/lib/actiond/server"), []byte("#!/bin/sh\n")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(server), 0o700), os.WriteFile(server, script, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"bin": server + " is not a Linux executable", "sbin": "/usr/sbin/server: no such file"} {
+		program := filepath.Join(root, "usr", dir, "runtimectl")
+		if err := errors.Join(os.Mkdir(filepath.Dir(program), 0o700), os.Link(filepath.Join(programs(t), "runtimectl"), program)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), program, "run", "--state-dir", filepath.Join(root, "state"), "image", "--", "true").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("in %s: got %v, %q\nwant an error with %q", dir, err, out, want)
+		}
 	}
 }

@@ -49,7 +49,7 @@ type Platform struct {
 
 // AddServer gives c a flag for the program that is put into sandboxes.
 func (p *Platform) AddServer(c *cobra.Command) {
-	c.Flags().StringVar(&p.server, "server", "", "put this `PROGRAM` into sandboxes (default: server, beside runtimectl)")
+	c.Flags().StringVar(&p.server, "server", "", "put this `PROGRAM` into sandboxes (default: server, beside runtimectl or in ../lib/actiond)")
 	c.Flags().StringVar(&p.serverImage, "server-image", "", "on Kubernetes, bring the server into Pods with this `IMAGE` (default: $"+serverImageVariable+")")
 	c.Flags().BoolVar(&p.serverVolume, "server-volume", false, "on Kubernetes, mount that image in Pods instead of copying the server from it")
 }
@@ -194,8 +194,8 @@ func architecture(path string) (string, error) {
 	return "", fmt.Errorf("the server %s is for %v: amd64 and arm64 are known", path, file.Machine)
 }
 
-// FindServer returns the server program: the given one, or the one beside this
-// program.
+// FindServer returns the server program: the given one, the one beside this program, or
+// lib/actiond/server where this program is installed in bin.
 func FindServer(given string) (string, error) {
 	if given != "" {
 		program, err := filepath.Abs(given)
@@ -207,6 +207,12 @@ func FindServer(given string) (string, error) {
 	program, err := beside("server")
 	if err != nil {
 		return "", err
+	}
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		bin := filepath.Dir(program)
+		if installed := filepath.Join(filepath.Dir(bin), "lib/actiond/server"); filepath.Base(bin) == "bin" && checkProgram(installed, "") == nil {
+			return installed, nil
+		}
 	}
 	return program, checkProgram(program, "build both programs with 'make build', or use --server")
 }
