@@ -33,7 +33,7 @@ GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@
 BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration kubernetes scale cluster cluster-up image image-server image-browser image-base vuln clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -137,6 +137,9 @@ kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they 
 cluster-up: build build-kubernetes cluster ## start that cluster on this machine, as root, for a person, until Ctrl-C
 	CGO_ENABLED=0 $(GO) test -trimpath -c -tags kubernetes -o bin/cluster-tests ./integration/kubernetes
 	@cd integration/kubernetes && ACTIOND_CLUSTER_UP=1 ACTIOND_CLUSTER='$(CLUSTER)' ../../bin/cluster-tests
+
+helm: ## compare what Helm renders of the chart with 'runtimectl manifests'
+	CGO_ENABLED=0 $(GO) test -vet=off -trimpath -count=1 -tags helm -run '^TestChartByHelm$$' ./kubernetes
 
 scale: cluster ## measure SCALE sandboxes on 1,000 fake nodes; 10,000 take most of an hour
 	ACTIOND_CLUSTER='$(CLUSTER)' ACTIOND_SCALE='$(SCALE)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 2h -v -tags 'kubernetes scale' -run '^TestScale$$' ./integration/kubernetes

@@ -1,0 +1,32 @@
+//go:build helm
+
+package kubernetes_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/actiond/actiond/kubernetes/manifests"
+)
+
+// Helm renders the same objects.
+func TestChartByHelm(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "actiond")
+	for name, text := range chart(t) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", "helm.sh/helm/v3/cmd/helm@v3.22.0", "template", "release", dir, "--namespace", "123", "--set", "agentSandbox=true", "--kube-version", "1.36.0").Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	compareWith(t, byName(t, "\n"+string(out)), manifests.Options{Namespace: "123", Image: chartImage, AgentSandbox: true})
+}
