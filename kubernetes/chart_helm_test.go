@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,9 +25,13 @@ func TestChartByHelm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "run", "helm.sh/helm/v3/cmd/helm@v3.22.0", "template", "release", dir, "--namespace", "123", "--set", "agentSandbox=true", "--kube-version", "1.36.0").Output()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "helm.sh/helm/v3/cmd/helm@v3.22.0",
+		"template", "release", dir, "--namespace", "123", "--set", "agentSandbox=true", "--kube-version", "1.36.0")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, &errs)
 	}
 	compareWith(t, byName(t, "\n"+string(out)), manifests.Options{Namespace: "123", Image: chartImage, AgentSandbox: true})
 }
