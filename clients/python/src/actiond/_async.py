@@ -109,7 +109,8 @@ class AsyncSandbox:
                    action_id: Optional[str] = None) -> ExecResult:
         """Start a program without the shell of a session, and return at its end.
 
-        `command` is a line for /bin/sh, or a program and its arguments. `user` is a name or a number of the sandbox;
+        `command` is a line for /bin/sh, or a program and its arguments; one that is not there ends with 127, as in a
+        shell. `user` is a name or a number of the sandbox;
         another than its own needs --allow-root. `input` is standard input: text, bytes, or a binary file. After
         `timeout` seconds the program and all that it started are ended (`result.timed_out`); after `wait` seconds it
         goes on (`result.running`). `tty` is (rows, columns) of a terminal in place of pipes. Of each stream at most
@@ -126,7 +127,7 @@ class AsyncSandbox:
         source: Optional[BinaryIO] = None
         data = input.encode() if isinstance(input, str) else input
         if data is None:
-            args["stdin"] = "none"
+            args["stdin"] = None if tty else "none"
         elif not isinstance(data, (bytes, bytearray)):
             source = data
         elif len(data) > INLINE:
@@ -452,16 +453,15 @@ class AsyncSandbox:
     async def edit(self, path: str, old: str, new: str, *, all: bool = False, action_id: Optional[str] = None) -> str:
         """Replace a text in a file, which must be there once, or with `all` any number of times; return the difference.
 
-        `path` is absolute. Failed: `code` is "no_match", "several_matches" or another word; nothing was changed.
+        `path` is absolute. Failed: `code` is "no_match", "multiple_matches" or another word; nothing was changed.
         FileNotFoundError: there is no such file.
         """
         args = {"command": "replace", "path": path, "old_str": old, "new_str": new, "allow_multiple": all}
-        try:
-            o = await self.act("edit", args, action_id=action_id)
-        except Failed as e:
-            if e.code == "file_not_found":
-                raise NotFound(404, e.detail, e.code) from e
-            raise
+        o = await self.act("edit", args, action_id=action_id)
+        if o.get("outcome") == "failed":
+            detail, code = pick(o, "content", str), pick(o, "code", str)
+            detail = detail[len("ERROR:\n"):] if detail.startswith("ERROR:\n") else detail
+            raise NotFound(404, detail, code) if code == "file_not_found" else Failed(detail, code)
         return pick(pick(o, "extras", dict), "diff", str)
 
     async def delete(self, path: str, *, recursive: bool = False, action_id: Optional[str] = None) -> None:
