@@ -6,9 +6,14 @@ import asyncio
 import inspect
 import os
 import pathlib
+import secrets
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
+import time
 import unittest
 from typing import Any, Callable, List
 
@@ -160,3 +165,80 @@ def answering(*answers: bytes) -> Callable[[socket.socket, bytes], bool]:
 def response(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def program(name: str) -> str:
+    """Return the path of a program of this repository, without which a test is skipped, or fails where CI=true."""
+    path = BIN / name
+    if not os.access(path, os.X_OK):
+        if os.environ.get("CI") == "true":
+            raise AssertionError(f"{path} is needed: make build, or ACTIOND_BIN")
+        raise unittest.SkipTest(f"{path} is not built")
+    return str(path)
+
+
+def eventually(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """Call a function until its result is true, and return that."""
+    due = time.monotonic() + seconds
+    while True:
+        result = what()
+        if result:
+            return result
+        if time.monotonic() > due:
+            raise AssertionError(f"it did not happen within {seconds} s")
+        time.sleep(0.02)
+
+
+def ended(pid: Any) -> bool:
+    """Report whether a process ended. It may wait for an init to reap it, which not every machine has."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+class Server:
+    """A server of this repository on a port with a key. Its sandbox directory is `work`."""
+
+    def __init__(self, *flags: str) -> None:
+        path = program("server")
+        self.home = tempfile.mkdtemp(prefix="actiond-test-")
+        self.work = os.path.join(self.home, "work")
+        self.key = secrets.token_hex(16)
+        key_file = os.path.join(self.home, "key")
+        with open(key_file, "w") as file:
+            os.chmod(key_file, 0o600)
+            file.write(self.key + "\n")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = open(os.path.join(self.home, "log"), "wb")
+        self._arguments = [path, "--addr", f"127.0.0.1:{self.port}", "--working-dir", self.work, "--session-key-file", key_file,
+                           "--state-dir", os.path.join(self.home, "state"), "--no-enable-browser", *flags]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._arguments, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+        eventually(self._listens)
+
+    def _listens(self) -> bool:
+        if self._process.poll() is not None:
+            with open(self._log.name, errors="replace") as file:
+                raise AssertionError(f"the server ended: {file.read()}")
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._log.close()
+        shutil.rmtree(self.home, ignore_errors=True)
