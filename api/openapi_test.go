@@ -51,6 +51,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/v1/files/mkdir"},
 		{Method: "POST", Path: "/v1/files/move"},
 		{Method: "GET", Path: "/v1/list"},
+		{Method: "GET", Path: "/v1/network"},
 		{Method: "GET", Path: "/v1/pack"},
 		{Method: "GET", Path: "/v1/ports"},
 		{Method: "GET", Path: "/v1/ports/{port}/tunnel"},

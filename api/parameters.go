@@ -13,6 +13,7 @@ var parameters = map[string][]string{
 	"GET /v1/actions/{id}/output":              {"offset", "limit", "tail", "grep", "context", "stream"},
 	"GET /v1/files":                            {"path"},
 	"GET /v1/list":                             {"path", "recursive", "limit", "after"},
+	"GET /v1/network":                          {},
 	"GET /v1/pack":                             {"path"},
 	"GET /v1/ports":                            {},
 	"GET /v1/ports/{port}/tunnel":              {},

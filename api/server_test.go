@@ -53,6 +53,15 @@ func TestServerTypes(t *testing.T) {
 			api.Usage{Time: time.Unix(5, 0).UTC(), CPUSeconds: 1, Memory: 2, MemoryLimit: 3, Pids: 4, NetIn: 5, NetOut: 6, DiskIn: 7, DiskOut: 8},
 			`{"time":"1970-01-01T00:00:05Z","cpu_seconds":1.0,"memory":2,"memory_limit":3,"pids":4,"net_in":5,"net_out":6,"disk_in":7,"disk_out":8}`,
 		},
+		{
+			"network", "GET", "/v1/network", 200,
+			api.NetworkState{
+				Egress: "ok", Mode: "allowlist", Allow: []string{"a.example"}, Deny: []string{}, MaxBytes: 9, Secrets: []string{"API"}, Open: 1,
+				Denied: []api.NetworkDenial{{Time: time.Unix(5, 0).UTC(), Host: "b.example", Port: 443, Reason: "not in the allow list", Process: "pip"}},
+			},
+			`{"egress":"ok","mode":"allowlist","allow":["a.example"],"deny":[],"max_bytes":9,"secrets":["API"],"open":1,` +
+				`"denied":[{"time":"1970-01-01T00:00:05Z","host":"b.example","port":443,"reason":"not in the allow list","process":"pip"}]}`,
+		},
 		{"no token", "GET", "/vscode/connection_token", 200, api.ConnectionToken{}, `{"token":null}`},
 		{"mcp", "POST", "/update_mcp_server", 200, api.MCPUpdate{Detail: "MCP server updated successfully"}, `{"detail":"MCP server updated successfully","router_error_log":""}`},
 		{"no sessions", "GET", "/v1/sessions", 200, api.SessionList{Sessions: []api.Session{}}, `{"sessions":[]}`},

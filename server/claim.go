@@ -123,12 +123,19 @@ func (s *Server) bind(ctx context.Context, c api.Claim) error {
 		}
 		return s.Remember() // which may have failed
 	}
-	if len(c.Env) > 0 {
+	variables, err := s.connect(c.Network)
+	if err != nil {
+		s.network.close()
+		return errNetwork(err)
+	}
+	if len(c.Env) > 0 || c.Network != nil {
 		// A caller who goes away must not leave half a claim.
-		if err := s.cfg.Executor.Export(context.WithoutCancel(ctx), c.Env, nil); err != nil {
+		if err := s.cfg.Executor.Export(context.WithoutCancel(ctx), c.Env, variables); err != nil {
+			s.network.close()
 			return err
 		}
 	}
+	s.countNetwork()
 	s.life.limit(seconds(c.TTLSeconds), seconds(c.IdleLimitSeconds))
 	s.owner.set(c.Key, c.Owner)
 	s.log.InfoContext(ctx, "claimed", "owner", c.Owner)

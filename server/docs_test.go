@@ -17,7 +17,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t)
+	s, proxy := networked(t, `{"mode":"no-network"}`)
 	part := func(title string) string {
 		_, rest, _ := strings.Cut(string(data), "\n## "+title+"\n")
 		text, _, _ := strings.Cut(rest, "\n## ")
@@ -47,9 +47,12 @@ func TestDocs(t *testing.T) {
 		}
 	}
 
-	post("/execute_action", `{"action":{"action":"run","args":{"command":"true"}}}`).send(s)
+	ask(t, proxy, "a.example:1")
+	action, metrics := post("/execute_action", runTrue), get("/metrics")
+	action.key, metrics.key = ownersKey, ownersKey
+	action.send(s)
 	exposed := regexp.MustCompile(`(?m)^# TYPE (actiond_\w+)`)
-	wantSame(t, exposed.FindAllStringSubmatch(get("/metrics").send(s).Body.String(), -1),
+	wantSame(t, exposed.FindAllStringSubmatch(metrics.send(s).Body.String(), -1),
 		regexp.MustCompile("`(actiond_[a-z_]+)").FindAllStringSubmatch(part("Metrics"), -1))
 }
 

@@ -105,3 +105,9 @@ func (s *Server) NextLook() (due time.Time, reason string) { return s.life.next(
 
 // GroupUsage is what a control group uses.
 func GroupUsage(dir string) (api.Usage, bool) { return controlGroup(dir).usage() }
+
+// CloseNetwork closes the local proxy, as Serve does at its end.
+func (s *Server) CloseNetwork() { s.network.close() }
+
+// HasNetwork reports whether there is a local proxy.
+func (s *Server) HasNetwork() bool { return s.network.proxy() != nil || s.network.claimed() != nil }

@@ -28,6 +28,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Open(http.MethodPost, "/v1/claim", s.claim),
 		httpserver.Keyed(http.MethodGet, "/v1/status", s.status),
 		httpserver.Keyed(http.MethodGet, "/v1/usage", s.usedResources),
+		httpserver.Keyed(http.MethodGet, "/v1/network", s.showNetwork),
 		httpserver.Keyed(http.MethodPost, "/v1/renew", s.renew),
 		httpserver.Keyed(http.MethodPost, api.UpgradePath, s.upgrade),
 

@@ -139,6 +139,9 @@ type Config struct {
 	// Remember keeps what a server needs that takes this one's place after a crash. It is
 	// called one at a time, before a claim or a new limit is answered; nil keeps nothing.
 	Remember func(Snapshot) error
+	// ProxyAddress is the address of the local proxy of a sandbox with a network policy. Default
+	// [front.Address].
+	ProxyAddress string
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
@@ -215,6 +218,7 @@ type Server struct {
 	draining  atomic.Bool
 	gate      gate
 	memory    sync.Mutex // held while Config.Remember is called
+	network   network
 	mcp       mcpClients
 	mcpTools  func() mcpHandlers
 	tasks     tools.Tasks
@@ -297,6 +301,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // closes l. The error is nil after either end. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.release.Stop()
+	defer s.network.close()
 	ctx, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()

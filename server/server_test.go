@@ -32,6 +32,7 @@ type fake struct {
 	sessions []api.Session
 	notReady error
 	exported []map[string]string
+	network  map[string]string
 }
 
 func (f *fake) Do(ctx context.Context, req api.Request) (api.Observation, error) {
@@ -69,8 +70,8 @@ func (f *fake) CloseSession(_ context.Context, name string) error {
 
 func (f *fake) Ready() error { return f.notReady }
 
-func (f *fake) Export(_ context.Context, env, _ map[string]string) error {
-	f.exported = append(f.exported, env)
+func (f *fake) Export(_ context.Context, env, network map[string]string) error {
+	f.exported, f.network = append(f.exported, env), network
 	return nil
 }
 
@@ -411,8 +412,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"translation without key", withKey, post("/v1/tools/translate", "{}"), "", 403, ""},
 		{"claim", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A":"b"}}`), "", 204, ""},
 		{"claim with a short key", withClaim, post("/v1/claim", `{"key":"hunter2"}`), "", 400, `{"detail":"body: member \"key\" must be a string of 32 to 256 visible ASCII characters","errors":[]}`},
-		{"claim without a key", withClaim, post("/v1/claim", `{"owner":"me"}`), "", 400, `{"detail":"body: member \"key\" is missing; allowed are key (required), owner, env, ttl_seconds, idle_limit_seconds","errors":[]}`},
-		{"claim with more", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl":1}`), "", 400, `{"detail":"body: member \"ttl\" is unknown; allowed are key (required), owner, env, ttl_seconds, idle_limit_seconds","errors":[]}`},
+		{"claim without a key", withClaim, post("/v1/claim", `{"owner":"me"}`), "", 400, `{"detail":"body: member \"key\" is missing; allowed are key (required), owner, env, ttl_seconds, idle_limit_seconds, network","errors":[]}`},
+		{"claim with more", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl":1}`), "", 400, `{"detail":"body: member \"ttl\" is unknown; allowed are key (required), owner, env, ttl_seconds, idle_limit_seconds, network","errors":[]}`},
 		{"claim backwards", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","ttl_seconds":-1}`), "", 400, `{"detail":"body: member \"ttl_seconds\" must be seconds from 0 to 3153600000, got -1","errors":[]}`},
 		{"claim with a bad variable", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","env":{"A=B":"c"}}`), "", 400, `{"detail":"body: member \"env\": \"A=B\" is no name of a variable: letters, digits and underscores, no digit first","errors":[]}`},
 		{"claim of a server with a key", withKey, post("/v1/claim", `{"key":"`+ownersKey+`"}`), "", 409, ""},
@@ -430,6 +431,11 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"usage", func(cfg *server.Config) { cfg.ControlGroup = group }, get("/v1/usage"), "", 200, ""},
 		{"usage of nothing", func(cfg *server.Config) { cfg.ControlGroup = dir }, get("/v1/usage"), "", 400, ""},
 		{"usage without key", withKey, get("/v1/usage"), "", 403, ""},
+		{"network", withNetwork, get("/v1/network"), "", 200, `{"egress":"down","allow":[],"deny":[],"secrets":[],"open":0,"denied":[]}`},
+		{"no network", nil, get("/v1/network"), "", 409, `{"detail":"This sandbox has no network policy","errors":[]}`},
+		{"network without key", withKey, get("/v1/network"), "", 403, ""},
+		{"claim with a network elsewhere", withClaim, post("/v1/claim", `{"key":"`+ownersKey+`","network":{"egress":"10.0.0.1:3128"}}`), "", 400, ""},
+		{"claim with a network that cannot be", withUnusableProxy, post("/v1/claim", `{"key":"`+ownersKey+`","network":{"egress":"unix:/s"}}`), "", 422, ""},
 		{"status", nil, get("/v1/status"), "", 200, ""},
 		{"status without key", withKey, get("/v1/status"), "", 403, ""},
 		{"renew", nil, post("/v1/renew", `{"ttl_seconds":60}`), "", 200, ""},

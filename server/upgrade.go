@@ -42,6 +42,7 @@ type Snapshot struct {
 	// TTL is the time that is left, and Idle the limit; 0 means none.
 	TTL, Idle time.Duration
 	Upgrades  Upgrades
+	Network   *api.ClaimNetwork // nil without a policy
 }
 
 // Upgrades counts the upgrades of a process, over all its programs.
@@ -51,6 +52,7 @@ func (s *Server) snapshot() Snapshot {
 	s.gate.mu.Lock()
 	f := Snapshot{Upgrades: s.gate.upgrades}
 	s.gate.mu.Unlock()
+	f.Network = s.network.claimed()
 	if who := s.owner.who.Load(); who != nil {
 		f.Key, f.Owner = who.key[:], who.name
 	}
@@ -81,6 +83,7 @@ func (s *Server) inherit(f Snapshot) {
 	}
 	s.life.limit(f.TTL, f.Idle)
 	s.gate.upgrades = f.Upgrades
+	s.network.claim = f.Network
 }
 
 const (

@@ -272,6 +272,13 @@ func (c *Client) Usage(ctx context.Context) (api.Usage, error) {
 	return u, c.get(ctx, "/v1/usage", &u, maxSmall)
 }
 
+// Network returns the network policy of the sandbox, and the latest denials; a *StatusError of
+// 409 says that it has none.
+func (c *Client) Network(ctx context.Context) (api.NetworkState, error) {
+	var state api.NetworkState
+	return state, c.get(ctx, "/v1/network", &state, maxInfo)
+}
+
 // Renew gives the sandbox a deadline, ttl from now; 0 means none. A part of a
 // second counts as one.
 func (c *Client) Renew(ctx context.Context, ttl time.Duration) (api.Life, error) {

@@ -157,11 +157,6 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 			logger.ErrorContext(ctx, "closing the executor", slog.Any("error", err))
 		}
 	}()
-	if last != nil && len(last.Env) > 0 {
-		if err := exec.Export(ctx, last.Env, nil); err != nil {
-			return err
-		}
-	}
 	actions, err := opened()
 	if err != nil {
 		return err
@@ -252,6 +247,11 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 	}
 	listener := up.listener
 	srv := server.New(cfg)
+	if last != nil {
+		if err := srv.Resume(ctx, last.Env); err != nil {
+			return err
+		}
+	}
 	defer startViewer(ctx, opts, exec, user, temps, logger)()
 	logger.InfoContext(ctx, "serving", slog.String("addr", listener.Addr().String()), slog.String("version", version()), slog.Bool("key", opts.key != ""), slog.Bool("claim", opts.claim))
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && opts.key == "" && !opts.claim && !at.IP.IsLoopback() {

@@ -143,7 +143,17 @@ func (f *Front) Open() int {
 }
 
 // Collectors returns the metrics of the front.
-func (f *Front) Collectors() []prometheus.Collector { return f.metrics.Collectors() }
+func (f *Front) Collectors() []prometheus.Collector {
+	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "actiond_network_up", Help: "1 where the egress proxy answers, otherwise 0.",
+	}, func() float64 {
+		if _, err := f.Policy(f.life); err != nil {
+			return 0
+		}
+		return 1
+	})
+	return append(f.metrics.Collectors(), up)
+}
 
 // Policy asks the egress proxy for the policy.
 func (f *Front) Policy(ctx context.Context) (egress.Told, error) { return f.egress.policy(ctx) }

@@ -17,6 +17,7 @@ import (
 type Metrics struct {
 	requests       *prometheus.CounterVec
 	received, sent prometheus.Counter
+	registry       *prometheus.Registry
 	scrapes        http.Handler
 }
 
@@ -40,9 +41,13 @@ func NewMetrics(prefix, version string, more ...prometheus.Collector) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.requests, m.received, m.sent, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
+	m.registry = registry
 	m.scrapes = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true})
 	return m
 }
+
+// Register adds collectors.
+func (m *Metrics) Register(more ...prometheus.Collector) { m.registry.MustRegister(more...) }
 
 // Serve responds with all metrics.
 func (m *Metrics) Serve(w http.ResponseWriter, r *http.Request) error {

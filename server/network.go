@@ -1,0 +1,134 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/egress/front"
+)
+
+// network is the sandbox's side of its network policy. Its zero value has none.
+type network struct {
+	mu    sync.Mutex
+	claim *api.ClaimNetwork // nil where there is no policy
+	front *front.Front      // nil without a policy, and where it could not be started again
+}
+
+func (n *network) claimed() *api.ClaimNetwork {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.claim
+}
+
+func (n *network) proxy() *front.Front {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.front
+}
+
+// close closes the local proxy, and forgets it.
+func (n *network) close() {
+	n.mu.Lock()
+	f := n.front
+	n.claim, n.front = nil, nil
+	n.mu.Unlock()
+	if f != nil {
+		f.Close()
+	}
+}
+
+// connect starts the local proxy for the network of a claim, and returns the variables of all
+// programs. No command has run with these.
+func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err error) {
+	if n == nil {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	f, err := front.Start(front.Config{Socket: n.Socket(), Address: s.cfg.ProxyAddress, Log: s.log})
+	s.network.mu.Lock()
+	s.network.claim, s.network.front = n, f
+	s.network.mu.Unlock()
+	address := cmp.Or(s.cfg.ProxyAddress, front.Address)
+	if err == nil {
+		address = f.Address().String()
+	}
+	return proxyVariables(address, n.Env), err
+}
+
+// countNetwork adds the metrics of the local proxy.
+func (s *Server) countNetwork() {
+	if f := s.network.proxy(); f != nil {
+		s.metrics.Register(f.Collectors()...)
+	}
+}
+
+// proxyVariables are those by which programs find the local proxy, and more.
+func proxyVariables(address string, more map[string]string) map[string]string {
+	proxy, none := "http://"+address, "localhost,127.0.0.1,::1,.localhost"
+	if name, err := os.Hostname(); err == nil && name != "" {
+		none += "," + name
+	}
+	variables := map[string]string{
+		"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none,
+		"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": none,
+		"NODE_USE_ENV_PROXY": "1",
+	}
+	maps.Copy(variables, more)
+	return variables
+}
+
+// Resume restores what came with the claim of a server that this one takes the place of: the
+// variables, and the local proxy. It is called once, before Serve and before any command. Where
+// another process has taken the proxy's address, which deceives that sandbox's programs alone,
+// the sandbox goes on without a network.
+func (s *Server) Resume(ctx context.Context, env map[string]string) error {
+	n := s.network.claimed()
+	variables, err := s.connect(n)
+	if err != nil {
+		s.log.WarnContext(ctx, "the sandbox has no network", "error", err)
+	}
+	s.countNetwork()
+	if len(env) == 0 && n == nil {
+		return nil
+	}
+	return s.cfg.Executor.Export(ctx, env, variables)
+}
+
+// showNetwork answers with the policy and the latest denials.
+func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
+	if s.network.claimed() == nil {
+		return refuse(http.StatusConflict, "This sandbox has no network policy")
+	}
+	state := api.NetworkState{Egress: api.EgressDown, Allow: []string{}, Deny: []string{}, Secrets: []string{}, Denied: []api.NetworkDenial{}}
+	f := s.network.proxy()
+	if f == nil {
+		return writeJSON(w, http.StatusOK, state)
+	}
+	if told, err := f.Policy(r.Context()); err == nil {
+		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(told.Mode), told.MaxBytes
+		state.Allow, state.Deny, state.Secrets = ruleTexts(told.Allow), ruleTexts(told.Deny), append(state.Secrets, told.Secrets...)
+	}
+	state.Open = f.Open()
+	for _, d := range f.Denied() {
+		state.Denied = append(state.Denied, api.NetworkDenial{Time: d.Time.UTC(), Host: d.Host, Port: int(d.Port), Reason: d.Reason, Process: d.Process})
+	}
+	return writeJSON(w, http.StatusOK, state)
+}
+
+func ruleTexts(rules []egress.Rule) []string {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		texts[i] = r.String()
+	}
+	return texts
+}
+
+// errNetwork refuses a claim whose network cannot be kept.
+func errNetwork(err error) error {
+	return refuse(http.StatusUnprocessableEntity, "The network policy cannot be kept: %v", err)
+}

@@ -1,0 +1,235 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/server"
+)
+
+const sandboxID = "0123456789ab"
+
+// startEgress starts an egress proxy with a sandbox, and returns the path of its socket.
+func startEgress(tb testing.TB, policy string) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "egress") //nolint:usetesting // the path of a socket has at most 107 bytes
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	s := egress.New(egress.Config{RunDir: dir, Log: slog.New(slog.DiscardHandler)})
+	tb.Cleanup(s.Close)
+	p, err := egress.ParsePolicy([]byte(policy))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.SetHost(nil); err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.Apply(sandboxID, egress.Conf{Policy: p}); err != nil {
+		tb.Fatal(err)
+	}
+	return filepath.Join(dir, sandboxID, "s")
+}
+
+// withProxy has the local proxy on a port that the system chooses.
+func withProxy(cfg *server.Config) { cfg.ProxyAddress = "127.0.0.1:0" }
+
+// withNetwork is a sandbox with a network policy whose proxy could not be started again.
+func withNetwork(cfg *server.Config) {
+	cfg.Inherited = &server.Snapshot{Network: &api.ClaimNetwork{Egress: "unix:/none"}}
+}
+
+func withUnusableProxy(cfg *server.Config) { cfg.Claim, cfg.ProxyAddress = true, "192.0.2.1:1" }
+
+func claimWith(socket string) request {
+	return post("/v1/claim", fmt.Sprintf(`{"key":%q,"env":{"A":"1"},"network":{"egress":"unix:%s","env":{"API_KEY":"actiond-secret-API"}}}`, ownersKey, socket))
+}
+
+// networked returns a server that was claimed with a network, and the address of its proxy.
+func networked(tb testing.TB, policy string, change ...func(*server.Config)) (s *server.Server, proxy string) {
+	tb.Helper()
+	f := &fake{sessions: oneSession}
+	s = newServer(tb, append([]func(*server.Config){withExecutor(f), withClaim, withProxy}, change...)...)
+	tb.Cleanup(s.CloseNetwork)
+	if w := claimWith(startEgress(tb, policy)).send(s); w.Code != http.StatusNoContent {
+		tb.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return s, strings.TrimPrefix(f.network["http_proxy"], "http://")
+}
+
+// ask asks the proxy for a connection, and returns the status.
+func ask(tb testing.TB, proxy, target string) string {
+	tb.Helper()
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
+	answer, err := io.ReadAll(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimPrefix(strings.SplitN(string(answer), "\r\n", 2)[0], "HTTP/1.1 ")
+}
+
+func networkState(tb testing.TB, s *server.Server) (state api.NetworkState) {
+	tb.Helper()
+	q := get("/v1/network")
+	q.key = ownersKey
+	if w := q.send(s); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), &state) != nil {
+		tb.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return state
+}
+
+// TestNetwork: the claim starts the local proxy, and names it to all programs.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	f := &fake{sessions: oneSession}
+	s := newServer(t, withExecutor(f), withClaim, withProxy)
+	t.Cleanup(s.CloseNetwork)
+	socket := startEgress(t, `{"mode":"allowlist","allow":["a.example"],"deny":["8.8.8.8"]}`)
+	for range 2 { // the second claim changes nothing
+		if w := claimWith(socket).send(s); w.Code != http.StatusNoContent {
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	}
+	proxy := f.network["http_proxy"]
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"NODE_USE_ENV_PROXY": "1", "API_KEY": "actiond-secret-API"}
+	for name, value := range map[string]string{"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1,.localhost," + host} {
+		want[name], want[strings.ToUpper(name)] = value, value
+	}
+	if !maps.Equal(f.network, want) || len(f.exported) != 1 || !maps.Equal(f.exported[0], map[string]string{"A": "1"}) {
+		t.Errorf("got %v and %v", f.network, f.exported)
+	}
+	proxy = strings.TrimPrefix(proxy, "http://")
+	if got := ask(t, proxy, "evil.example:443"); got != "403 Forbidden" {
+		t.Errorf("got %s", got)
+	}
+	state := networkState(t, s)
+	if len(state.Denied) != 1 || state.Denied[0].Time.IsZero() {
+		t.Fatalf("got %+v", state)
+	}
+	d := state.Denied[0]
+	if state.Egress != "ok" || state.Mode != "allowlist" || !slices.Equal(state.Allow, []string{"a.example"}) || !slices.Equal(state.Deny, []string{"8.8.8.8"}) ||
+		d.Host != "evil.example" || d.Port != 443 || d.Reason != "not in the allow list" {
+		t.Errorf("got %+v", state)
+	}
+	for method, code := range map[string]int{"PUT": 405, "POST": 405, "PATCH": 405, "DELETE": 405} {
+		if w := (request{method: method, path: "/v1/network", key: ownersKey, contentType: jsonType, body: "{}"}).send(s); w.Code != code {
+			t.Errorf("%s: status %d", method, w.Code)
+		}
+	}
+}
+
+// TestNetworkNone: without a policy there is no proxy and no variable.
+func TestNetworkNone(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	s := newServer(t, withExecutor(f), withClaim, withProxy)
+	if w := claimBy(ownersKey).send(s); w.Code != http.StatusNoContent {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	q := get("/v1/network")
+	q.key = ownersKey
+	if w := q.send(s); w.Code != http.StatusConflict {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if len(f.exported) > 0 || strings.Contains(get("/metrics").send(newServer(t)).Body.String(), "actiond_network") {
+		t.Error("there is something of a network")
+	}
+}
+
+// TestAttackListensFirst: a process that listens on the proxy's address before the claim has it
+// refused, so that no command runs with variables that name another proxy.
+func TestAttackListensFirst(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f := &fake{}
+	s := newServer(t, withExecutor(f), withClaim, func(cfg *server.Config) { cfg.ProxyAddress = l.Addr().String() })
+	t.Cleanup(s.CloseNetwork)
+	claim := claimWith(startEgress(t, `{"mode":"no-network"}`))
+	w := claim.send(s)
+	if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "address already in use") || len(f.exported) > 0 {
+		t.Fatalf("status %d: %s, exported %v", w.Code, w.Body, f.exported)
+	}
+	l.Close()
+	if w := claim.send(s); w.Code != http.StatusNoContent {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
+
+// TestNetworkHalf: a claim whose variables cannot be set leaves no proxy, and may come again.
+func TestNetworkHalf(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withClaim, withProxy, func(cfg *server.Config) { cfg.Executor = &failing{} })
+	t.Cleanup(s.CloseNetwork)
+	claim := claimWith(startEgress(t, `{"mode":"no-network"}`))
+	for range 2 {
+		if w := claim.send(s); w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "inner secret") {
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	}
+	if s.HasNetwork() {
+		t.Error("it has a proxy")
+	}
+}
+
+// TestNetworkResumes: a server that takes the place of another starts the proxy and sets the
+// variables before it serves.
+func TestNetworkResumes(t *testing.T) {
+	t.Parallel()
+	var kept server.Snapshot
+	networked(t, `{"mode":"public"}`, func(cfg *server.Config) {
+		cfg.Remember = func(f server.Snapshot) error { kept = f; return nil }
+	})
+	data, err := json.Marshal(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inherited server.Snapshot
+	if err := json.Unmarshal(data, &inherited); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for address, up := range map[string]string{"127.0.0.1:0": "ok", l.Addr().String(): "down"} { // the agent has taken the second one
+		f := &fake{sessions: oneSession}
+		s := newServer(t, withExecutor(f), withClaim, func(cfg *server.Config) { cfg.Inherited, cfg.ProxyAddress = &inherited, address })
+		t.Cleanup(s.CloseNetwork)
+		if err := s.Resume(t.Context(), map[string]string{"A": "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if f.network["http_proxy"] == "" || len(f.exported) != 1 || f.exported[0]["A"] != "1" {
+			t.Errorf("got %v and %v", f.network, f.exported)
+		}
+		if state := networkState(t, s); state.Egress != up {
+			t.Errorf("%s: got %+v", address, state)
+		}
+	}
+}
