@@ -115,6 +115,7 @@ func (f *fixture) host(tb testing.TB, name string, port int) net.Listener {
 
 // echo adds a host that answers with what it reads.
 func (f *fixture) echo(tb testing.TB, name string, port int) {
+	tb.Helper()
 	l := f.host(tb, name, port)
 	go func() {
 		for {
@@ -132,8 +133,9 @@ func (f *fixture) echo(tb testing.TB, name string, port int) {
 
 // web adds a host that answers plain requests.
 func (f *fixture) web(tb testing.TB, name string, port int, h http.HandlerFunc) {
+	tb.Helper()
 	l := f.host(tb, name, port)
-	srv := &http.Server{Handler: h} //nolint:gosec // of a test
+	srv := &http.Server{Handler: h}
 	go func() { _ = srv.Serve(l) }()
 	tb.Cleanup(func() { srv.Close() })
 }
@@ -285,7 +287,7 @@ func TestClient(t *testing.T) {
 	if res.StatusCode != http.StatusForbidden || res.Header.Get("Actiond-Denied") != "not in the allow list" || !strings.Contains(string(body), "evil.example:80") {
 		t.Errorf("got %v %v %s", res.Status, res.Header, body)
 	}
-	if _, err := client.Get("https://evil.example/"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+	if _, err := client.Get("https://evil.example/"); err == nil || !strings.Contains(err.Error(), "Forbidden") { //nolint:bodyclose // there is none
 		t.Errorf("got %v", err)
 	}
 	if got := f.reasons(); len(got) != 2 {

@@ -50,7 +50,7 @@ func (f *Front) refuse(w http.ResponseWriter, r *refusal) {
 		h.Set("Retry-After", r.retryAfter)
 	}
 	w.WriteHeader(r.status)
-	_, _ = io.WriteString(w, r.text) // an error says that the client has gone
+	_, _ = io.WriteString(w, r.text) //nolint:gosec // plain text of the egress proxy; an error says that the client has gone
 }
 
 // open connects a client to a host. The error is a *refusal.
@@ -82,7 +82,8 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := clientOf(r.Context())
-	t, err := f.open(f.life, c, host, port) // the request's context ends when the client has sent all
+	// The request's context ends when the client has sent all.
+	t, err := f.open(f.life, c, host, port) //nolint:contextcheck // see above
 	if err != nil {
 		f.refuse(w, refusalOf(err))
 		return
@@ -191,7 +192,7 @@ func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	defer f.running.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.life, cancel)()
+	defer context.AfterFunc(f.life, cancel)() //nolint:contextcheck // ctx is of the transport
 	t, err := f.open(ctx, clientOf(ctx), host, port)
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func socksTarget(r *bufio.Reader) (host egress.Host, port uint16, code byte) {
 	if _, err := io.ReadFull(r, head[:]); err != nil || head[0] != socksVersion {
 		return host, 0, socksFailed
 	}
-	length := 0
+	var length int
 	switch head[3] {
 	case socksIPv4:
 		length = 4
