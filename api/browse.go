@@ -52,6 +52,8 @@ type BrowseObservation struct {
 	LastBrowserActionError string `json:"last_browser_action_error"`
 	FocusedElementBID      string `json:"focused_element_bid"`
 	FilterVisibleOnly      bool   `json:"filter_visible_only"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }
 
 func (o BrowseObservation) filled() Observation {
@@ -65,4 +67,6 @@ type DownloadObservation struct {
 	Content string `json:"-"`
 	// FilePath is where the file is.
 	FilePath string `json:"file_path"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }

@@ -176,6 +176,8 @@ type ExecObservation struct {
 	MaxRSS *int64 `json:"max_rss"`
 	// Waiting describes the running program, otherwise nil.
 	Waiting *Waiting `json:"waiting,omitzero"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }
 
 func (o ExecObservation) wire() wire {

@@ -27,4 +27,6 @@ type IPythonObservation struct {
 	Failure string `json:"-"`
 	// Outcome is the outcome of the cell; "" is derived from Failure.
 	Outcome Outcome `json:"-"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }

@@ -24,6 +24,8 @@ type MCPObservation struct {
 	// Name and Arguments repeat the call. Decoded numbers are json.Number.
 	Name      string         `json:"name"`
 	Arguments map[string]any `json:"arguments"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }
 
 // MCPResult is the answer of a tool of an MCP server.

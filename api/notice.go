@@ -12,6 +12,8 @@ type ErrorObservation struct {
 	Code string `json:"-"`
 	// Outcome is the outcome of the action; "" is OutcomeFailed.
 	Outcome Outcome `json:"-"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }
 
 func (o ErrorObservation) wire() wire {

@@ -52,6 +52,8 @@ type wire struct {
 	Diff    string  `json:"diff,omitzero"`    // of a write
 	Outcome Outcome `json:"outcome,omitzero"`
 	Code    string  `json:"code,omitzero"`
+
+	Network *Network `json:"network,omitzero"`
 }
 
 // plainWire returns an observation whose extras are its fields.
@@ -89,7 +91,7 @@ func orEmpty[T any](s []T) []T {
 
 // EncodeObservation returns the JSON of an observation as the routes under /v1/ send it,
 // without a newline at its end: message, observation, content, extras in this order, then
-// outcome and code. Invalid UTF-8 becomes U+FFFD. It fails only if a free-form object holds
+// outcome, code and network. Invalid UTF-8 becomes U+FFFD. It fails only if a free-form object holds
 // a value that JSON does not have.
 func EncodeObservation(o Observation) ([]byte, error) {
 	w, err := wireOf(o)
@@ -147,6 +149,7 @@ func wireOf(o Observation) (wire, error) {
 	w := o.wire()
 	w.Kind = o.Kind()
 	w.Outcome, w.Code = OutcomeOf(o)
+	w.Network = NetworkOf(o)
 	return w, nil
 }
 
@@ -173,7 +176,7 @@ func scanObservation(data []byte, names ...string) (sent, extras members, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	names = append(names, "observation", "content", "diff", "outcome", "code")
+	names = append(names, "observation", "content", "diff", "outcome", "code", "network")
 	sent = members{}
 	err = scan.object("an object", func(name string) (err error) {
 		if name == "extras" {
@@ -197,6 +200,8 @@ type observed struct {
 	Content string  `json:"content"`
 	Outcome Outcome `json:"outcome"`
 	Code    string  `json:"code"`
+
+	Network *Network `json:"network"`
 }
 
 var observedShape = openShapeOf(observed{}, "observation")
@@ -208,6 +213,15 @@ func observationOf(sent, extras members) (Observation, error) {
 		d.refuse("extras", "an object")
 	}
 	seen := v.(observed)
+	if seen.Network != nil {
+		network := seen.Network
+		delete(sent, "network")
+		o, err := observationOf(sent, extras)
+		if err != nil {
+			return nil, err
+		}
+		return WithNetwork(o, network), nil
+	}
 	var diff string
 	if raw := sent["diff"]; seen.Kind == "write" && isSet(raw) { // elsewhere it is not a word of the protocol
 		var err error

@@ -68,6 +68,8 @@ type RunObservation struct {
 	Code    string  `json:"-"`
 	// Shortened is true if Content is not the whole output. It is not sent.
 	Shortened bool `json:"-"`
+	// Network has the denials of the network policy; nil without any.
+	Network *Network `json:"-"`
 }
 
 // RunMetadata describes the end of a command and the state of the shell after it.

@@ -11,8 +11,19 @@ func note(w *Waiting) string {
 }
 
 // Text returns an observation for a model: the text, with the notes of the server around
-// the output of a command, and the images as data URLs.
+// the output of a command and a line about denials, and the images as data URLs.
 func Text(o Observation) (text string, images []string) {
+	text, images = bareText(o)
+	if n := NetworkOf(o); n != nil {
+		if text != "" {
+			text += "\n"
+		}
+		text += n.Text()
+	}
+	return text, images
+}
+
+func bareText(o Observation) (text string, images []string) {
 	switch o := o.(type) {
 	case RunObservation:
 		return o.Metadata.Prefix + o.Content + o.Metadata.Suffix + note(o.Metadata.Waiting), nil
