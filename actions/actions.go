@@ -193,6 +193,7 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	defer giveUp(nil)
 	defer m.work.Done()
 	m.mu.Lock()
+	run.begun = begun
 	if run.giveUp = giveUp; channel.Closed(run.cancelled) {
 		run.cancel()
 	}
@@ -234,6 +235,9 @@ func (r *Run) guarded(ctx context.Context) (answer Answer, err error) {
 	}
 	if err != nil {
 		return Answer{}, err
+	}
+	if denied := r.denied.Load(); denied != nil {
+		o = api.WithNetwork(o, denied.network())
 	}
 	r.takeFree(api.AnswerSize(o))
 	answer.Form = r.call.Form

@@ -31,11 +31,13 @@ type Run struct {
 	writer  context.CancelCauseFunc // ends the call that writes its input
 	taken   int64                   // bytes of the memory; changed by Do, and once it ended
 	ended   bool                    // Do is about to return
+	begun   time.Time               // Do was called
 
 	cancelled chan struct{}                       // closed once it is cancelled
 	started   chan struct{}                       // closed once its program was started
 	program   api.Program                         // holds then
 	look      atomic.Pointer[func() *api.Waiting] // finds out what its command does; nil for none
+	denied    atomic.Pointer[tally]               // by the network policy; nil without any
 	done      chan struct{}                       // closed at its end; the fields below hold then
 	answer    Answer
 	err       error

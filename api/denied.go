@@ -105,3 +105,15 @@ func WithNetwork(o Observation, n *Network) Observation {
 		return o
 	}
 }
+
+// Origin is the process that asked for a connection.
+type Origin struct {
+	// Process is its name, or "" where it was not found.
+	Process string
+	// Kind is the kind of the actions that it belongs to, such as "run"; "" where it is not known.
+	Kind string
+	// Session is the name of the session of a "run" or a "run_ipython"; "" is a static command's.
+	Session string
+	// PID is the process id of the program of an "exec".
+	PID int
+}

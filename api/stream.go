@@ -97,6 +97,8 @@ func (w Watch) CanLook(look func() *Waiting) {
 // Program is a program that an action started. Its methods may be called concurrently, and
 // return an *[Error] with status 409 where the program cannot do it.
 type Program interface {
+	// PID returns its process id.
+	PID() int
 	// Write appends data to the program's input, and ends the input if end is set. offset is
 	// that of the first byte of data; bytes before the current end are not written again. It
 	// waits for the program to read the data; ctx bounds that, and its cause is the error

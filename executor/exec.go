@@ -97,6 +97,8 @@ func (p program) Write(ctx context.Context, offset int64, data []byte, end bool)
 	return next, refusal(err)
 }
 
+func (p program) PID() int { return p.p.PID() }
+
 func (p program) Signal(name string) error {
 	if !strings.HasPrefix(name, "SIG") {
 		name = "SIG" + name
