@@ -78,6 +78,9 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		_, err := fmt.Fprintf(stdout, "actiond server %s\n", version())
 		return err
 	}
+	if len(args) > 0 && args[0] == "egress" {
+		return serveEgress(ctx, args[1:], stderr)
+	}
 	if len(args) > 0 && args[0] == "lend" {
 		return lend(ctx, args[1:])
 	}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// TestEgress: the proxy applies all files before it answers its controller, decides for a sandbox,
+// and takes the place of one that was killed.
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	const id = "0123456789ab"
+	dir, err := os.MkdirTemp("/tmp", "egress-") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, name := range []string{"conf", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"host.json": `{"addresses":["127.0.0.1"]}`, id + ".json": `{"generation":1,"policy":{"mode":"allowlist"}}`, "broken012345.json": `{`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "conf", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := net.Listen("unix", filepath.Join(dir, "control"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = left.Close()
+
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	var log strings.Builder
+	go func() { ended <- run(ctx, []string{"egress", dir}, nil, io.Discard, &log) }()
+	control := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "control"))
+	}}}
+	var answer *http.Response
+	testhelp.Eventually(t, func() bool { answer, err = control.Get("http://egress/" + id); return err == nil }, "the control answers")
+	body, _ := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || !strings.Contains(string(body), `"generation":1`) {
+		t.Errorf("got %d %s", answer.StatusCode, body)
+	}
+	sandbox, err := net.Dial("unix", filepath.Join(dir, "run", id, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sandbox.Close() }()
+	_, _ = fmt.Fprint(sandbox, "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n")
+	denied, err := http.ReadResponse(bufio.NewReader(sandbox), nil)
+	if err != nil || denied.StatusCode != http.StatusForbidden {
+		t.Errorf("got %v, %v", denied, err)
+	}
+	if err := serveEgress(t.Context(), []string{dir}, io.Discard); err == nil {
+		t.Error("a second proxy took the sockets of the first")
+	}
+	control.CloseIdleConnections()
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "broken012345") {
+		t.Errorf("the log does not name the broken file: %s", &log)
+	}
+	for _, args := range [][]string{nil, {"relative"}, {dir, dir}} {
+		if err := serveEgress(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), "absolute") {
+			t.Errorf("%q: got %v", args, err)
+		}
+	}
+}
