@@ -103,6 +103,9 @@ func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
 	}
 	s.UserID = cmp.Or(a.UserID, s.UserID)
 	s.WorkDir, s.Network = cmp.Or(a.WorkingDir, s.WorkDir), cmp.Or(a.Network, s.Network)
+	if a.Network == "none" { // less than any policy
+		s.Policy, s.Private = nil, nil
+	}
 	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleLimitSeconds), s.Idle)

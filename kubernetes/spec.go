@@ -20,7 +20,8 @@ func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err 
 		"a process limit (the kubelet has one, podPidsLimit)": spec.Pids != 0 && spec.Pids != sandbox.DefaultPids,
 		"a file limit":     spec.OpenFiles != 0 && spec.OpenFiles != sandbox.DefaultFiles,
 		"security options": len(spec.SecurityOpts) > 0,
-		"read-only files":  spec.ReadOnly,
+		"a network policy (the egress proxy is on Docker alone)": spec.Policy != nil,
+		"read-only files": spec.ReadOnly,
 		"network " + spec.Network + " (Pods know default and none)": !slices.Contains([]string{"", "default", "none"}, spec.Network),
 	}); err != nil {
 		return "", err

@@ -79,6 +79,7 @@ type Claim struct {
 	Key, Owner string
 	Env        map[string]string
 	TTL, Idle  time.Duration // 0: none
+	Egress     string        // the address of the egress proxy, "unix:PATH" in the sandbox; empty: none
 }
 
 // Status is the state that a server reports.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/actiond/actiond/egress"
 )
 
 // Driver creates and manages sandboxes on one kind of platform. Its methods may be
@@ -163,6 +165,20 @@ type (
 		// the lead was won again. It waits for the lead, or, without wait, fails with
 		// [ErrConflict] if another process leads or waits for the lead.
 		Lead(ctx context.Context, name string, wait bool, work func(context.Context)) error
+	}
+	// Networker keeps the network policies of sandboxes. Its methods fail with [ErrConflict] for a
+	// sandbox that was created without one.
+	Networker interface {
+		// Network returns the policy of a sandbox, and what its connections do.
+		Network(ctx context.Context, s *Sandbox) (*Network, error)
+		// SetNetwork changes the policy. change edits that of the present network; its error is
+		// passed on, and then nothing changes. Connections that the new policy refuses have
+		// ended when SetNetwork returns. Where the egress proxy cannot be reached, the new
+		// policy applies once it can be, and Up is false: nothing passes until then.
+		SetNetwork(ctx context.Context, s *Sandbox, change func(n *Network) error) (*Network, error)
+		// Denied returns the refused connections after a number, the oldest first, as soon as
+		// there are any or wait is over. The last 1,000 are kept.
+		Denied(ctx context.Context, s *Sandbox, after int64, wait time.Duration) ([]egress.Denial, error)
 	}
 	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.
 	KeyKeeper interface {

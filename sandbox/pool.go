@@ -28,7 +28,7 @@ type Pool struct {
 }
 
 // NewPool prepares a pool of size sandboxes of one specification, without its Key, Secret,
-// Name, Owner and Env: claims set those. A nil logger discards.
+// Name, Owner, Env and network policy: claims set those. A nil logger discards.
 func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, logger *slog.Logger) (*Pool, error) {
 	warmer, err := Needs[Warmer](d, "keep sandboxes warm")
 	if err != nil {
@@ -41,7 +41,8 @@ func NewPool(ctx context.Context, d Driver, name string, spec Spec, size int, lo
 		logger = slog.New(slog.DiscardHandler)
 	}
 	keeper, _ := d.(PoolKeeper)
-	spec.Key, spec.Secret, spec.Name, spec.Owner, spec.Env = "", "", "", "", nil
+	spec.Key, spec.Secret, spec.Name, spec.Owner = "", "", "", ""
+	spec.warm()
 	hash, err := d.Check(ctx, &spec)
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (p *Pool) Prepare(ctx context.Context) error { return p.warmer.Prepare(ctx,
 // sandbox was warm.
 func (p *Pool) Claim(ctx context.Context, spec Spec) (s *Sandbox, warm bool, err error) {
 	bare := spec
-	bare.Env = nil
+	bare.warm()
 	hash, err := p.driver.Check(ctx, &bare)
 	if err != nil {
 		return nil, false, err

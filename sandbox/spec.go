@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
+
+	"github.com/actiond/actiond/egress"
 )
 
 // Spec is the specification of a sandbox. The zero value of every field but Image is
@@ -58,11 +61,17 @@ type Spec struct {
 	// Pids limits processes and threads. Default 512.
 	Pids int64
 	// OpenFiles limits the descriptors of each process, including the server: all
-	// sandboxes of a host share the kernel's tables. Default 2560.
+	// sandboxes of a host share the kernel's tables. Default 2560, and 4608 with a Policy.
 	OpenFiles int64
 	// Network is "none", the name of a network, or the platform's default: "bridge" for
 	// Docker, "default" for Kubernetes.
 	Network string
+	// Policy is what the sandbox reaches over the network, through the platform's egress proxy;
+	// Network is then "none". It may be changed later, and the hash has it as it was asked for.
+	// Default: no proxy, and Network alone decides.
+	Policy *egress.Policy
+	// Private are the ranges of private addresses to which the rules of Policy may lead.
+	Private []netip.Prefix
 	// Labels are the caller's own; none may begin with "dev.actiond.".
 	Labels map[string]string
 	// Runtime is the OCI runtime, such as "runsc". Default: the engine's.
@@ -119,6 +128,10 @@ const (
 	DefaultFiles  = 2560 // the server's connections, sessions and kernels, and a third more
 	MaxUserID     = 1<<31 - 2
 
+	// policyFiles are the server's for the connections of a policy network: 256 with 6 descriptors
+	// each, and 512 listeners.
+	policyFiles = 256*6 + 512
+
 	defaultUser    = "agent"
 	defaultWorkDir = "/workspace"
 	minMemory      = 32 << 20 // below this the server and a shell do not start
@@ -149,6 +162,9 @@ func (s *Spec) Complete() error {
 	s.Memory = cmp.Or(s.Memory, DefaultMemory)
 	s.CPUs = cmp.Or(s.CPUs, DefaultCPUs)
 	s.Pids = cmp.Or(s.Pids, DefaultPids)
+	if s.OpenFiles == 0 && s.Policy != nil {
+		s.OpenFiles = DefaultFiles + policyFiles
+	}
 	s.OpenFiles = cmp.Or(s.OpenFiles, DefaultFiles)
 	s.Pull = cmp.Or(s.Pull, PullMissing)
 	switch {
@@ -180,7 +196,42 @@ func (s *Spec) Complete() error {
 	case s.Pull != PullMissing && s.Pull != PullAlways && s.Pull != PullNever:
 		return Invalid("pull %q: always, missing or never", s.Pull)
 	}
+	if err := s.checkPolicy(); err != nil {
+		return err
+	}
 	return s.checkWords()
+}
+
+// checkPolicy checks the policy, and gives a sandbox that has one no other network.
+func (s *Spec) checkPolicy() error {
+	if s.Policy == nil {
+		if len(s.Private) > 0 {
+			return Invalid("private ranges are for rules of a network policy, and there is none")
+		}
+		return nil
+	}
+	if s.Network != "" && s.Network != "none" {
+		return Invalid("a sandbox with a network policy has no other network: leave out network %s, or the policy", s.Network)
+	}
+	s.Network = "none"
+	for _, p := range s.Private {
+		if !p.IsValid() || p != p.Masked() {
+			return Invalid("private range %v: must be a range of addresses such as 10.0.0.0/8", p)
+		}
+	}
+	if err := s.Policy.Check(); err != nil {
+		return Invalid("network policy: %v", err)
+	}
+	return nil
+}
+
+// warm removes what a claim sets: a sandbox in a pool has none of its claimer's variables, and
+// reaches nothing if the claimer's policy is to apply.
+func (s *Spec) warm() {
+	s.Env = nil
+	if s.Policy != nil {
+		s.Policy, s.Private = &egress.Policy{Mode: egress.ModeNoNetwork}, nil
+	}
 }
 
 func (s *Spec) checkWords() error {
@@ -256,11 +307,13 @@ func (s *Spec) Hash() string {
 		PullSecrets, Tolerations []string          `json:",omitempty"`
 		NodeSelector             map[string]string `json:",omitempty"`
 		UserNamespace            bool              `json:",omitzero"`
+		Policy                   *egress.Policy    `json:",omitzero"`
+		Private                  []netip.Prefix    `json:",omitempty"`
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
-		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, s.Policy, s.Private,
 	}
 	// Empty and nil are equal.
 	canonical.Mounts, canonical.SecurityOpts, canonical.Flags = orNil(s.Mounts), orNil(s.SecurityOpts), orNil(s.Flags)

@@ -1,8 +1,12 @@
 package sandbox
 
 import (
+	"fmt"
 	"io/fs"
+	"net/netip"
 	"time"
+
+	"github.com/actiond/actiond/egress"
 )
 
 // Removal is something that Prune removed, or would.
@@ -75,6 +79,25 @@ type Details struct {
 	LostProtection   []string // compared with the defaults
 	GainedProtection []string
 	Server           string // SHA-256 of the server in it
+}
+
+// Network is the network of a sandbox that has a policy.
+type Network struct {
+	Policy  egress.Policy
+	Private []netip.Prefix // private addresses to which rules may lead
+	// Generation grows with every change of the policy.
+	Generation int64
+	// Up reports whether the egress proxy answers and applies this generation. The fields below
+	// are zero otherwise.
+	Up             bool
+	Open           int   // connections
+	Sent, Received int64 // bytes
+	Denied         int64 // the number of the last refused connection
+}
+
+// NoPolicy returns the error for a sandbox that was created without a network policy.
+func NoPolicy(s *Sandbox) error {
+	return fmt.Errorf("%w: sandbox %s was made without a network policy, and cannot get one later", ErrConflict, s.ID)
 }
 
 // Finding is a result of an examination.

@@ -74,8 +74,13 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 		return err
 	}
 	defer c.Close()
+	var network *api.ClaimNetwork
+	if claim.Egress != "" {
+		network = &api.ClaimNetwork{Egress: claim.Egress}
+	}
 	err = c.Claim(ctx, api.Claim{
-		Key: claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: sandbox.WholeSeconds(claim.TTL), IdleLimitSeconds: sandbox.WholeSeconds(claim.Idle),
+		Network: network,
+		Key:     claim.Key, Owner: claim.Owner, Env: claim.Env, TTLSeconds: sandbox.WholeSeconds(claim.TTL), IdleLimitSeconds: sandbox.WholeSeconds(claim.Idle),
 	})
 	if refused, ok := errors.AsType[*client.StatusError](err); ok && refused.Status == http.StatusConflict {
 		return fmt.Errorf("%w: %w", sandbox.ErrClaimed, refused)

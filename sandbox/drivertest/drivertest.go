@@ -37,6 +37,7 @@ func (s Suite) Run(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, sandbox.Driver, sandbox.Spec){
 		"create": testCreate, "creators": testCreators, "cancelled": testCancelled, "renew": testRenew, "stop": testStop,
 		"files": testFiles, "logs": testLogs, "pool": testPool, "prune": testPrune,
+		"network": testNetwork,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := s.Open(t)
@@ -344,6 +345,34 @@ func testLogs(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	}
 }
 
+// members returns the sandboxes that wait in a pool.
+func members(t *testing.T, d sandbox.Driver, pool string) (ready []*sandbox.Sandbox) {
+	t.Helper()
+	all, err := d.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Pool == pool && s.State == sandbox.Ready {
+			ready = append(ready, s)
+		}
+	}
+	return ready
+}
+
+// fill returns when size sandboxes wait in a pool.
+func fill(t *testing.T, d sandbox.Driver, pool *sandbox.Pool, name string, size int) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var filling sync.WaitGroup
+	filling.Go(func() { pool.Run(ctx, time.Second) })
+	for len(members(t, d, name)) < size {
+		<-time.After(20 * time.Millisecond)
+	}
+	stop()
+	filling.Wait()
+}
+
 // Many claimers of one pool get a sandbox each, and none gets another's.
 func testPool(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	if _, ok := need[sandbox.Warmer](t, d); !ok {
@@ -354,26 +383,8 @@ func testPool(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var filling sync.WaitGroup
-	filling.Go(func() { pool.Run(ctx, time.Second) })
-	waiting := func() (n int) {
-		all, err := d.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range all {
-			if s.Pool == "drivertest" && s.State == sandbox.Ready {
-				n++
-			}
-		}
-		return n
-	}
-	for waiting() < size {
-		<-time.After(20 * time.Millisecond)
-	}
-	stop()
-	filling.Wait()
+	waiting := func() int { return len(members(t, d, "drivertest")) }
+	fill(t, d, pool, "drivertest", size)
 	instances := make([]string, claimers)
 	var claiming sync.WaitGroup
 	for i := range claimers {
