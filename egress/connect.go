@@ -46,6 +46,7 @@ var (
 	errNotReady = &failure{http.StatusServiceUnavailable, "the proxy is not ready yet"}
 	errTooMany  = &failure{http.StatusServiceUnavailable, "there are too many connections"}
 	errTooFast  = &failure{http.StatusServiceUnavailable, "connections are opened too fast"}
+	errGone     = &failure{http.StatusServiceUnavailable, "the sandbox was disconnected"}
 )
 
 // connect answers a CONNECT request, and carries the bytes of the connection.

@@ -110,9 +110,10 @@ func (c *Control) Handler() http.Handler {
 			}
 			return c.server.Status(r.PathValue("id"))
 		},
-		"POST /host":   func(*http.Request) (any, error) { return struct{}{}, c.host() },
-		"DELETE /{id}": func(r *http.Request) (any, error) { return struct{}{}, c.server.Delete(r.PathValue("id")) },
-		"GET /{id}":    func(r *http.Request) (any, error) { return c.server.Status(r.PathValue("id")) },
+		"POST /host":            func(*http.Request) (any, error) { return struct{}{}, c.host() },
+		"POST /disconnect/{id}": func(r *http.Request) (any, error) { return struct{}{}, c.server.Disconnect(r.PathValue("id")) },
+		"DELETE /{id}":          func(r *http.Request) (any, error) { return struct{}{}, c.server.Delete(r.PathValue("id")) },
+		"GET /{id}":             func(r *http.Request) (any, error) { return c.server.Status(r.PathValue("id")) },
 		"GET /{id}/denied": func(r *http.Request) (any, error) {
 			after, wait := number(r, "after"), min(number(r, "wait"), maxWait)
 			ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)

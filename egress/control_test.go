@@ -81,3 +81,30 @@ func TestControl(t *testing.T) {
 	write(id+".json", string(bytes.Repeat([]byte(" "), 1<<20)))
 	ask("POST", "/apply/"+id, http.StatusInternalServerError, "larger than")
 }
+
+// TestDisconnect: all connections of a sandbox end, and it may open others.
+func TestDisconnect(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	c, answer, _ := f.connect(t, "echo.example:7")
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("got %v", answer)
+	}
+	handler := egress.NewControl(f.Server, t.TempDir(), "v0").Handler()
+	for path, want := range map[string]int{"/disconnect/" + id: http.StatusOK, "/disconnect/" + otherID: http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+	if s, err := f.Status(id); err != nil || s.Open != 0 || s.Denied != 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("the connection is open: %d, %v", n, err)
+	}
+	if got := f.status(t, "echo.example:7"); got != http.StatusOK {
+		t.Errorf("another connection: got %d", got)
+	}
+}

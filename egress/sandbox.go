@@ -158,11 +158,15 @@ func (b *sandbox) apply(c Conf) error {
 
 // recheck ends the connections that the policy refuses, and waits for their ends: no byte passes
 // afterwards.
-func (b *sandbox) recheck() {
+func (b *sandbox) recheck() { b.endWhere(b.check) }
+
+// endWhere ends the connections for which why returns an error, with that as the cause, and waits
+// for their ends. It calls why with b.mu held.
+func (b *sandbox) endWhere(why func(c *connection) error) {
 	b.mu.Lock()
 	var refused []*connection
 	for c := range b.conns {
-		if err := b.check(c); err != nil {
+		if err := why(c); err != nil {
 			c.end(b.denying(context.Background(), c, err))
 			refused = append(refused, c)
 		}

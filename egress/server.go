@@ -171,6 +171,15 @@ func (s *Server) Delete(id string) error {
 	return os.RemoveAll(filepath.Join(s.cfg.RunDir, id))
 }
 
+// Disconnect ends the connections of a sandbox, which may open others.
+func (s *Server) Disconnect(id string) error {
+	b, err := s.sandbox(id)
+	if err == nil {
+		b.endWhere(func(*connection) error { return errGone })
+	}
+	return err
+}
+
 // Close ends all connections. The sockets stay, for the next server to replace.
 func (s *Server) Close() {
 	for _, b := range s.all() {
