@@ -50,6 +50,9 @@ func (h *Host) complete(ctx context.Context, spec *sandbox.Spec) error {
 	if err := complete(spec); err != nil {
 		return err
 	}
+	if err := h.checkPolicy(ctx, spec); err != nil {
+		return err
+	}
 	mounts, owner, err := resolveMounts(spec.Mounts, h.view, h.trust(ctx))
 	if err != nil {
 		return err
@@ -165,6 +168,11 @@ func (h *Host) existing(ctx context.Context, spec *sandbox.Spec, id string) (*in
 
 // wake brings a finished sandbox to life again.
 func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
+	if n.Egress && s.State != sandbox.Stopped { // relaunch does it for a stopped one
+		if err := h.applyPolicy(ctx, s.origin); err != nil {
+			return err
+		}
+	}
 	switch s.State {
 	case sandbox.Stopped:
 		if err := h.relaunch(ctx, s, n); err != nil {
@@ -209,9 +217,15 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 	if spec.Network == "none" && !learned.socket {
 		return nil, sandbox.Invalid("without a network the sandbox is reached by a socket, and this engine does not support one")
 	}
+	if spec.Policy != nil {
+		if err := h.keepsPolicies(learned, spec.Runtime); err != nil {
+			return nil, err
+		}
+		c.egressDir = h.state.egressRun(c.id)
+	}
 	h.config.Progress(c.id, sandbox.Creating, "its directory")
 	c.ticket = random.Hex(32)
-	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts}
+	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts, Egress: spec.Policy != nil}
 	if c.pool != "" {
 		n.Key = "" // the claimer brings it
 	}
@@ -238,7 +252,12 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 		return nil, err
 	}
 	c.userID = n.UserID
-	if made, err = h.container(ctx, spec, c); err != nil {
+	applied, err := h.connectPolicy(ctx, c.id, spec)
+	if err != nil {
+		return nil, err
+	}
+	made, err = h.container(ctx, spec, c)
+	if err = errors.Join(err, applied()); err != nil {
 		return made, err
 	}
 	if c.volume == "" {
@@ -286,10 +305,13 @@ func (h *Host) undo(ctx context.Context, id string, made *instance) error {
 		// The engine may have made it although its answer did not arrive. A container of
 		// another owner with this name stays.
 		if _, ours := h.sandbox(info.Name, info.ID, "", info.Config.Labels); !ours {
-			return h.state.remove(id)
+			return errors.Join(h.disconnect(ctx, id), h.state.remove(id))
 		}
 	}
 	if err := h.discard(ctx, target); err != nil {
+		return err
+	}
+	if err := h.disconnect(ctx, id); err != nil {
 		return err
 	}
 	return h.state.remove(id)

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialSocket connects to the socket in dir and to nothing else. The directory
-// is mounted into the sandbox, so the agent may have made what is in it: no link
+// dialSocket connects to the socket of a name in dir and to nothing else. The directory
+// is mounted into a container, so the agent may have made what is in it: no link
 // is followed, the socket is examined and connected to through one descriptor, so
 // that nothing can be swapped in between, and the process that listens on it must
 // be the sandbox's server.
-func dialSocket(ctx context.Context, dir string, serverUID int) (net.Conn, error) {
-	path := filepath.Join(dir, filepath.Base(insideSocket))
+func dialSocket(ctx context.Context, dir, name string, serverUID int) (net.Conn, error) {
+	path := filepath.Join(dir, name)
 	dirFD, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the socket directory %s: %w", dir, err)
 	}
 	defer func() { _ = unix.Close(dirFD) }()
-	fd, err := unix.Openat(dirFD, filepath.Base(insideSocket), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dirFD, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the socket %s: %w", path, err)
 	}

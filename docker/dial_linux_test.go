@@ -61,7 +61,7 @@ func TestDialSocket(t *testing.T) {
 			if err := tt.put(dir, outside); err != nil {
 				t.Fatal(err)
 			}
-			conn, err := docker.DialSocket(t.Context(), dir, tt.uid)
+			conn, err := docker.DialSocket(t.Context(), dir, "sock", tt.uid)
 			if conn != nil {
 				_ = conn.Close()
 			}
@@ -108,7 +108,7 @@ func TestDialSocketSwap(t *testing.T) {
 	})
 	connected := 0
 	for range 2000 {
-		if conn, err := docker.DialSocket(t.Context(), dir, os.Geteuid()); err == nil {
+		if conn, err := docker.DialSocket(t.Context(), dir, "sock", os.Geteuid()); err == nil {
 			connected++
 			_ = conn.Close()
 		}

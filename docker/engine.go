@@ -16,6 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
@@ -47,6 +48,14 @@ func (e *dockerEngine) VolumeList(ctx context.Context, options volume.ListOption
 		return volume.ListResponse{}, err
 	}
 	return e.Client.VolumeList(ctx, options)
+}
+
+// NetworkList is the client's.
+func (e *dockerEngine) NetworkList(ctx context.Context, options network.ListOptions) ([]network.Summary, error) {
+	if err := e.negotiate(ctx); err != nil {
+		return nil, err
+	}
+	return e.Client.NetworkList(ctx, options)
 }
 
 // Events is the client's.

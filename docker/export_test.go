@@ -44,6 +44,16 @@ var (
 	DetailsOf       = details
 )
 
+// KeepsPolicies judges an engine that says this of itself.
+func KeepsPolicies(info system.Info, socket bool, runtime string) error {
+	learned := learnedFrom(info)
+	learned.socket = socket
+	return (&Host{}).keepsPolicies(learned, runtime)
+}
+
+// KeepPolicies makes a host keep policies also on an engine that maps users.
+func KeepPolicies(h *Host) { h.triesRemapped = true }
+
 // Hash is a completed specification's hash.
 func Hash(s sandbox.Spec) string {
 	if err := complete(&s); err != nil {

@@ -104,6 +104,7 @@ func fakeHost(t *testing.T, f *dockertest.Engine, change ...func(*docker.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	docker.KeepPolicies(h) // the engine without containers says that it is rootless
 	t.Cleanup(func() {
 		f.SetDown(false)
 		all, err := h.List(context.WithoutCancel(t.Context()))

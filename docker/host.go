@@ -78,6 +78,8 @@ type Host struct {
 	slots      chan struct{}
 	view       hostView
 
+	triesRemapped bool // in tests: policies are kept on every engine
+
 	mu     sync.Mutex
 	facts  *facts            // of the engine, once it answered
 	hashes map[string]server // by architecture
@@ -99,16 +101,19 @@ var (
 	_ sandbox.Doctor       = (*Host)(nil)
 	_ sandbox.Opener       = (*Host)(nil)
 	_ sandbox.Warmer       = (*Host)(nil)
+	_ sandbox.Networker    = (*Host)(nil)
 )
 
 // facts are properties of the engine, which were asked of it.
 type facts struct {
-	local     bool // the engine mounts directories of this host
-	socket    bool // and a socket in one can be reached
-	serverUID int  // what uid 0 of a sandbox is on this host
-	cpus      int  // 0: the engine does not say
-	terminals bool // a devpts with a limit can be mounted
-	remapped  bool // users of a sandbox are others on this host
+	local     bool   // the engine mounts directories of this host
+	socket    bool   // and a socket in one can be reached
+	serverUID int    // what uid 0 of a sandbox is on this host
+	cpus      int    // 0: the engine does not say
+	terminals bool   // a devpts with a limit can be mounted
+	remapped  bool   // users of a sandbox are others on this host
+	desktop   bool   // the engine runs in Docker Desktop's virtual machine
+	runtime   string // the default
 }
 
 // Open prepares for the engine and opens the state directory. It does not
@@ -201,10 +206,10 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	learned := &facts{serverUID: serverUID(info), cpus: info.NCPU, remapped: remapped(info)}
+	learned := learnedFrom(info)
 	// The server's socket is for its own user alone, and only root and a
 	// rootless engine's user are that on this side.
-	learned.local = len(h.view.sockets) > 0 && runtime.GOOS == "linux" && info.OperatingSystem != "Docker Desktop"
+	learned.local = len(h.view.sockets) > 0 && runtime.GOOS == "linux" && !learned.desktop
 	learned.terminals = learned.local && limitsTerminals(info)
 	learned.socket = learned.local && (os.Geteuid() == 0 || os.Geteuid() == learned.serverUID)
 	switch {
@@ -215,6 +220,13 @@ func (h *Host) learn(ctx context.Context) (*facts, error) {
 	}
 	h.facts = learned
 	return learned, nil
+}
+
+// learnedFrom returns the facts that the engine says itself.
+func learnedFrom(info system.Info) *facts {
+	return &facts{
+		serverUID: serverUID(info), cpus: info.NCPU, remapped: remapped(info), desktop: info.OperatingSystem == "Docker Desktop", runtime: info.DefaultRuntime,
+	}
 }
 
 // limitsTerminals reports whether the engine, on this Linux host, can give each

@@ -29,6 +29,11 @@ func (h *Host) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Detail
 	}
 	d := details(info)
 	d.Instance = s.Instance
+	if of, err := h.own(s); err == nil {
+		if conf, err := h.state.loadConf(of.origin); err == nil {
+			d.Network = string(conf.Policy.Mode)
+		}
+	}
 	return d, nil
 }
 
@@ -64,7 +69,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 			d.Pids = *host.PidsLimit
 		}
 		for _, m := range host.Mounts {
-			if m.Type == mount.TypeBind && m.Target != insideRun {
+			if m.Type == mount.TypeBind && m.Target != insideRun && m.Target != insideEgress {
 				d.Mounts = append(d.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
 			}
 		}

@@ -160,6 +160,9 @@ func (h *Host) uncheckable(ctx context.Context, held *heldMounts) error {
 // sandbox was created with.
 func (n stateFile) claim(s *instance, now time.Time) sandbox.Claim {
 	c := sandbox.Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: cmp.Or(n.Idle, s.IdleLimit)}
+	if n.Egress {
+		c.Egress = egressAddress
+	}
 	deadline := cmp.Or(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {
 		c.TTL = max(deadline.Sub(now), time.Second)

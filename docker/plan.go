@@ -77,6 +77,7 @@ type creation struct {
 	controller string
 	created    time.Time
 	runDir     string // host directory for the socket, empty: a port instead
+	egressDir  string // host directory with the socket of the egress proxy, empty: no policy
 	volume     string // with the server, empty: it is copied in
 	binary     string // SHA-256 of the server
 	pool       string
@@ -218,6 +219,9 @@ func mounts(s *sandbox.Spec, c creation) []mount.Mount {
 	}
 	if c.runDir != "" {
 		all = append(all, bind(c.runDir, insideRun, false))
+	}
+	if c.egressDir != "" { // read-only: root in the sandbox can neither remove nor replace the socket
+		all = append(all, bind(c.egressDir, insideEgress, true))
 	}
 	for _, m := range s.Mounts {
 		all = append(all, bind(m.Source, m.Target, m.ReadOnly))

@@ -99,7 +99,7 @@ func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spe
 	if err := h.state.save(s.origin, n); err != nil {
 		return false, err
 	}
-	if err := h.bind(ctx, s, n, id); err != nil {
+	if err := h.bind(ctx, s, n, spec, id); err != nil {
 		return false, errors.Join(err, h.destroy(ctx, s))
 	}
 	h.config.Progress(id, sandbox.Ready, "")
@@ -108,7 +108,12 @@ func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spe
 	return true, nil
 }
 
-func (h *Host) bind(ctx context.Context, s *instance, n stateFile, id string) error {
+func (h *Host) bind(ctx context.Context, s *instance, n stateFile, spec *sandbox.Spec, id string) error {
+	if spec.Policy != nil { // before the claim: the claimer's commands may run from then on
+		if err := h.setPolicy(ctx, s.origin, *spec.Policy, spec.Private); err != nil {
+			return err
+		}
+	}
 	h.config.Progress(s.ID, sandbox.Ready, "claiming it")
 	if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
 		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)

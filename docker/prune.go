@@ -47,6 +47,8 @@ func (h *Host) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, error
 	for _, id := range ids {
 		note(h.pruneDirectory(ctx, id, dryRun))
 	}
+	unneeded, err := h.tendEgress(ctx, dryRun)
+	removed, errs = append(removed, unneeded...), append(errs, err)
 	fillers, err := h.containers(ctx, "filler")
 	errs = append(errs, err)
 	var now time.Time
@@ -172,6 +174,9 @@ func (h *Host) pruneDirectory(ctx context.Context, id string, dryRun bool) (*san
 		return nil, err
 	}
 	if !dryRun {
+		if err := h.disconnect(ctx, id); err != nil {
+			return nil, err
+		}
 		if err := h.state.remove(id); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,7 +196,7 @@ func (s *instance) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	if s.transport == "socket" {
-		return dialSocket(ctx, s.host.state.runPath(s.origin), learned.serverUID)
+		return dialSocket(ctx, s.host.state.runPath(s.origin), filepath.Base(insideSocket), learned.serverUID)
 	}
 	if s.port == 0 {
 		return nil, fmt.Errorf("sandbox %s has no port: it is %s", s.ID, s.State)
@@ -242,6 +244,9 @@ func (h *Host) destroy(ctx context.Context, s *instance) error {
 	if err := h.discard(ctx, s.Instance); err != nil {
 		return err
 	}
+	if err := h.disconnect(ctx, s.origin); err != nil {
+		return err
+	}
 	return h.state.remove(s.origin)
 }
 
@@ -275,6 +280,11 @@ func (h *Host) Start(ctx context.Context, box *sandbox.Sandbox) error {
 // to life is stopped again.
 func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 	stopped := s.State == sandbox.Stopped // launch may look again
+	if n.Egress {
+		if err := h.applyPolicy(ctx, s.origin); err != nil {
+			return err
+		}
+	}
 	err := h.launch(ctx, s, n)
 	if err == nil || !stopped {
 		return err
@@ -288,8 +298,23 @@ func (h *Host) Pause(ctx context.Context, box *sandbox.Sandbox) error {
 		if s.State == sandbox.Paused {
 			return nil
 		}
-		return h.engine.ContainerPause(ctx, s.Instance)
+		if err := h.engine.ContainerPause(ctx, s.Instance); err != nil {
+			return err
+		}
+		return h.suspend(ctx, s)
 	})
+}
+
+// suspend ends the connections of a paused sandbox: whoever is at their other ends would wait.
+func (h *Host) suspend(ctx context.Context, s *instance) error {
+	if has, err := h.state.hasConf(s.origin); !has || err != nil {
+		return err
+	}
+	err := h.askEgress(ctx, http.MethodPost, "/disconnect/"+s.origin, nil)
+	if errors.Is(err, errDown) || errors.Is(err, errUnapplied) {
+		return nil
+	}
+	return err
 }
 
 // Resume lets the processes of a paused sandbox go on.

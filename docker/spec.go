@@ -13,12 +13,12 @@ const mountUserID = 1000
 // complete fills in the defaults and checks everything that can be checked
 // without looking at the host.
 func complete(s *sandbox.Spec) error {
-	options := s.PodOptions()
-	options["a network policy"] = s.Policy != nil
-	if err := sandbox.CannotHonour((*Host)(nil), options); err != nil {
+	if err := sandbox.CannotHonour((*Host)(nil), s.PodOptions()); err != nil {
 		return err
 	}
-	s.Network = cmp.Or(s.Network, "bridge")
+	if s.Policy == nil {
+		s.Network = cmp.Or(s.Network, "bridge")
+	}
 	if err := s.Complete(); err != nil {
 		return err
 	}

@@ -25,8 +25,14 @@ import (
 //	locks/name-NAME       held while a process makes a sandbox of that name
 //	locks/users           held while a user id is picked
 //	locks/pool-NAME       held by the process that fills that warm pool
+//	locks/egress          held while the egress proxy is made, started or removed
 //	sandboxes/ID/claim    key, name, owner of the sandbox
 //	sandboxes/ID/run/     mounted into the sandbox
+//	egress/               mounted into the egress proxy, which makes the rest in it:
+//	egress/conf/ID.json   the network policy of the sandbox
+//	egress/conf/host.json the addresses that no sandbox reaches
+//	egress/run/ID/        mounted into the sandbox
+//	egress/control        the controller's socket of the proxy
 //
 // An os.Root keeps links from leading out of it.
 type stateDir struct {
@@ -121,6 +127,7 @@ type stateFile struct {
 	Spec     string            `json:"spec,omitempty"`
 	Deadline time.Time         `json:"deadline,omitzero"` // after a claim or a renewal
 	Idle     time.Duration     `json:"idle,omitempty"`
+	Egress   bool              `json:"egress,omitempty"` // it has a network policy, in egress/conf
 	Mounts   []sandbox.Mount   `json:"mounts,omitempty"` // as they were checked
 	UserID   int               `json:"user_id,omitempty"`
 }

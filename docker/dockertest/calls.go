@@ -106,6 +106,12 @@ func (e *Engine) network(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, network.Inspect{Name: name})
 }
 
+func (e *Engine) networks(w http.ResponseWriter, _ *http.Request) {
+	bridge := network.Summary{Name: "bridge"}
+	bridge.IPAM.Config = []network.IPAMConfig{{Subnet: "172.17.0.0/16"}}
+	answer(w, http.StatusOK, []network.Summary{bridge})
+}
+
 func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {
 	list := []image.Summary{{RepoTags: []string{"<none>:<none>"}}}
 	for name := range e.Images {
@@ -115,6 +121,14 @@ func (e *Engine) images(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *Engine) pull(w http.ResponseWriter, r *http.Request) {
+	if r.FormValue("fromSrc") == "-" { // an import
+		_, _ = io.Copy(io.Discard, r.Body)
+		if e.Images != nil {
+			e.have(r.FormValue("repo") + ":" + r.FormValue("tag"))
+		}
+		answer(w, http.StatusOK, map[string]string{"status": "imported"})
+		return
+	}
 	if name := strings.TrimPrefix(r.FormValue("fromImage"), "docker.io/library/"); e.Images != nil {
 		if !e.Pulls {
 			refuse(w, fmt.Errorf("pull access denied for %s, repository does not exist: %w", name, cerrdefs.ErrNotFound))

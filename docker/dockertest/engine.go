@@ -7,6 +7,7 @@ package dockertest
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -24,6 +25,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/volume"
+
+	"github.com/actiond/actiond/egress"
 )
 
 // Fault is what goes wrong with a call.
@@ -188,9 +191,12 @@ func (e *Engine) Kill(name string, outOfMemory bool) {
 }
 
 // RunDir returns the directory of the host that is mounted for the server's socket.
-func (c *Container) RunDir() string {
+func (c *Container) RunDir() string { return c.mount("/run/actiond") }
+
+// mount returns the directory of the host that is mounted at a path.
+func (c *Container) mount(target string) string {
 	for _, m := range c.Host.Mounts {
-		if m.Target == "/run/actiond" {
+		if m.Target == target {
 			return m.Source
 		}
 	}
@@ -250,7 +256,11 @@ func (e *Engine) run(c *Container) error {
 }
 
 func (e *Engine) serve(c *Container) (err error) {
-	c.stop, err = e.Start(c)
+	start := e.Start
+	if c.Config.Labels["dev.actiond.managed"] == "egress" {
+		start = e.egress
+	}
+	c.stop, err = start(c)
 	if err != nil {
 		c.State = container.StateExited
 		return err
@@ -271,6 +281,24 @@ func (e *Engine) listen(c *Container) (end func(), err error) {
 	server := &http.Server{Handler: e.Serve(c.Name), ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with the container
 	return func() { _ = server.Close() }, nil  // removes the socket
+}
+
+// egress is an egress proxy in this process.
+func (e *Engine) egress(c *Container) (end func(), err error) {
+	dir := c.mount("/egress")
+	listener, err := net.Listen("unix", filepath.Join(dir, "control"))
+	if err != nil {
+		return nil, err
+	}
+	proxy := egress.New(egress.Config{RunDir: filepath.Join(dir, "run"), Log: slog.New(slog.DiscardHandler)})
+	control := egress.NewControl(proxy, filepath.Join(dir, "conf"), "test")
+	_ = control.Load() // a broken file is the test's
+	server := &http.Server{Handler: control.Handler(), ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // ends with the container
+	return func() {
+		_ = server.Close() // removes the socket
+		proxy.Close()
+	}, nil
 }
 
 // end ends a container that runs. The caller holds the mutex.
@@ -364,6 +392,7 @@ func (e *Engine) routes() http.Handler {
 		"GET /images/{name...}":         {"image", e.locked(e.image)},
 		"GET /images/json":              {"images", e.locked(e.images)},
 		"POST /images/create":           {"pull", e.locked(e.pull)},
+		"GET /networks":                 {"networks", e.networks},
 		"GET /networks/{name}":          {"network", e.locked(e.network)},
 		"GET /volumes":                  {"volumes", e.locked(e.volumes)},
 		"POST /volumes/create":          {"volume create", e.volumeCreate},
