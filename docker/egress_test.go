@@ -1,0 +1,268 @@
+package docker_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/actiond/actiond/docker"
+	"github.com/actiond/actiond/docker/dockertest"
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/sandbox"
+)
+
+// egressHost is a host with a sandbox that has a policy, and its state directory.
+func egressHost(t *testing.T, f *dockertest.Engine) (h *docker.Host, s *sandbox.Sandbox, state string) {
+	t.Helper()
+	h = fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModeAllowlist}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, s, state
+}
+
+// proxyOf returns the container of the egress proxy, nil where there is none.
+func proxyOf(f *dockertest.Engine) *dockertest.Container {
+	f.Lock()
+	defer f.Unlock()
+	for _, c := range f.Containers {
+		if c.Config.Labels["dev.actiond.managed"] == "egress" {
+			return c
+		}
+	}
+	return nil
+}
+
+func exists(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestEgressContainers: a sandbox with a policy has no network and the socket read-only; the proxy
+// has no privilege, and is no sandbox.
+func TestEgressContainers(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	h, s, state := egressHost(t, f)
+	f.Lock()
+	box := f.Containers[s.Instance].Host
+	f.Unlock()
+	if box.NetworkMode != "none" || len(box.PortBindings) != 0 {
+		t.Errorf("the sandbox has network %s, ports %v", box.NetworkMode, box.PortBindings)
+	}
+	var bound []string
+	for _, m := range box.Mounts {
+		if strings.HasPrefix(m.Source, filepath.Join(state, "egress")) {
+			bound = append(bound, m.Source+" "+m.Target)
+			if !m.ReadOnly {
+				t.Errorf("%s can be written to", m.Target)
+			}
+		}
+	}
+	if want := []string{filepath.Join(state, "egress/run", s.ID) + " /run/actiond-egress"}; !slices.Equal(bound, want) {
+		t.Errorf("mounted %q, want %q", bound, want)
+	}
+	proxy := proxyOf(f)
+	if proxy == nil {
+		t.Fatal("there is no egress proxy")
+	}
+	host := proxy.Host
+	if host.NetworkMode != "bridge" || len(host.PortBindings) != 0 || !host.ReadonlyRootfs || host.Privileged || !slices.Equal(host.CapDrop, []string{"ALL"}) || len(host.CapAdd) != 0 ||
+		!slices.Contains(host.SecurityOpt, "no-new-privileges") || host.RestartPolicy.Name != "unless-stopped" || host.Memory != 128<<20 || *host.PidsLimit != 512 ||
+		len(host.Ulimits) != 1 || host.Ulimits[0].Hard != 16384 {
+		t.Errorf("the proxy's container: %+v", *host)
+	}
+	if proxy.Config.User != "0:0" || !slices.Equal(proxy.Config.Cmd, []string{"egress", "/egress"}) || !slices.Contains(proxy.Config.Env, "GOMEMLIMIT=96MiB") {
+		t.Errorf("the proxy: %+v", *proxy.Config)
+	}
+	for _, m := range host.Mounts {
+		if m.Target != "/egress" && !m.ReadOnly {
+			t.Errorf("the proxy can write to %s", m.Target)
+		}
+	}
+	addresses, err := os.ReadFile(filepath.Join(state, "egress/conf/host.json"))
+	if err != nil || !strings.Contains(string(addresses), `"172.17.0.1"`) || !strings.Contains(string(addresses), `"127.0.0.1"`) {
+		t.Errorf("host.json is %s, %v", addresses, err)
+	}
+	if all, err := h.List(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("List: %v, %v", all, err)
+	}
+	if d, err := h.Inspect(t.Context(), s); err != nil || d.Network != "allowlist" || len(d.Mounts) != 0 {
+		t.Errorf("Inspect: %+v, %v", d, err)
+	}
+	if removed, err := h.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("Prune: %v, %v", removed, err)
+	}
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: t.TempDir(), Target: "/run/actiond-egress/x"}}}); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("a mount in the place of the socket: %v", err)
+	}
+}
+
+// TestEgressRises: a proxy that ended is started again by what needs it. While it cannot be, a change
+// is stored, and the network is closed.
+func TestEgressRises(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	h, s, state := egressHost(t, f)
+	proxy := proxyOf(f)
+	for name, use := range map[string]func() error{
+		"Network": func() error {
+			n, err := h.Network(t.Context(), s)
+			if err == nil && !n.Up {
+				err = errors.New("it is down")
+			}
+			return err
+		},
+		"Prune": func() error { _, err := h.Prune(t.Context(), false); return err },
+		"Create": func() error {
+			_, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
+			return err
+		},
+		"Start": func() error {
+			if err := h.Stop(t.Context(), s, 0); err != nil {
+				return err
+			}
+			return h.Start(t.Context(), s)
+		},
+	} {
+		f.Kill(proxy.Name, false)
+		if exists(t, filepath.Join(state, "egress/control")) {
+			t.Fatal("the proxy was not killed")
+		}
+		if err := use(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !exists(t, filepath.Join(state, "egress/control")) {
+			t.Errorf("%s did not start the proxy", name)
+		}
+	}
+	f.Kill(proxy.Name, false)
+	f.Lock()
+	f.Refusals = map[string]error{"start": errors.New("out of memory")}
+	f.Unlock()
+	n, err := h.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModePublic; return nil })
+	if err != nil || n.Up || n.Policy.Mode != egress.ModePublic {
+		t.Errorf("a change without the proxy: %+v, %v", n, err)
+	}
+	if _, err := h.Denied(t.Context(), s, 0, 0); err == nil {
+		t.Error("Denied without the proxy does not fail")
+	}
+	f.Lock()
+	f.Refusals = nil
+	f.Unlock()
+	if n, err := h.Network(t.Context(), s); err != nil || !n.Up || n.Policy.Mode != egress.ModePublic {
+		t.Errorf("the stored change: %+v, %v", n, err)
+	}
+}
+
+// TestEgressLeaves: nothing is left of a sandbox that was removed, of one that could not be created,
+// of a policy whose sandbox is gone, and at last of the proxy.
+func TestEgressLeaves(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	h, s, state := egressHost(t, f)
+	conf, run := filepath.Join(state, "egress/conf"), filepath.Join(state, "egress/run")
+	left := func() (names []string) {
+		for _, dir := range []string{conf, run} {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	if got := left(); !slices.Contains(got, s.ID+".json") || !slices.Contains(got, s.ID) {
+		t.Fatalf("there are %q", got)
+	}
+	if err := h.Delete(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	f.Lock()
+	f.Refusals = map[string]error{"start": errors.New("no")}
+	f.Unlock()
+	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}}); err == nil {
+		t.Error("a container that does not start became a sandbox")
+	}
+	f.Lock()
+	f.Refusals = nil
+	f.Unlock()
+	if got := left(); !slices.Equal(got, []string{"host.json"}) {
+		t.Errorf("left: %q", got)
+	}
+	orphan := sandbox.ID("orphan")
+	if err := errors.Join(os.WriteFile(filepath.Join(conf, orphan+".json"), []byte("torn"), 0o600), os.Mkdir(filepath.Join(run, orphan), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	prune := func(want ...string) {
+		t.Helper()
+		for _, dryRun := range []bool{true, false} {
+			removed, err := h.Prune(t.Context(), dryRun)
+			var ids []string
+			for _, r := range removed {
+				ids = append(ids, r.ID)
+			}
+			if err != nil || !slices.Equal(ids, want) {
+				t.Errorf("Prune: %v, %v, want %v", ids, err, want)
+			}
+		}
+	}
+	proxy := proxyOf(f)
+	prune(orphan)
+	if got := left(); !slices.Equal(got, []string{"host.json"}) {
+		t.Errorf("left: %q", got)
+	}
+	prune() // it was needed a moment ago
+	past := time.Now().Add(-11 * time.Minute)
+	if err := os.Chtimes(conf, past, past); err != nil {
+		t.Fatal(err)
+	}
+	prune(proxy.Name)
+	if proxyOf(f) != nil {
+		t.Error("the proxy is left")
+	}
+}
+
+// TestEgressRefused: an engine that cannot keep a policy refuses it, and says why.
+func TestEgressRefused(t *testing.T) {
+	t.Parallel()
+	root := system.Info{DefaultRuntime: "runc"}
+	for name, tt := range map[string]struct {
+		info    system.Info
+		socket  bool
+		runtime string
+		want    string // empty: kept
+	}{
+		"root":            {root, true, "", ""},
+		"no root":         {root, false, "", "sudo"},
+		"Docker Desktop":  {system.Info{OperatingSystem: "Docker Desktop"}, false, "", "Docker Desktop"},
+		"rootless":        {system.Info{SecurityOptions: []string{"name=rootless"}}, true, "", "rootless"},
+		"remapped":        {system.Info{SecurityOptions: []string{"name=userns"}}, true, "", "userns-remap"},
+		"gVisor":          {root, true, "runsc", "runtime runsc"},
+		"gVisor for all":  {system.Info{DefaultRuntime: "runsc"}, true, "", "runtime runsc"},
+		"runc on request": {system.Info{DefaultRuntime: "runsc"}, true, "runc", ""},
+	} {
+		err := docker.KeepsPolicies(tt.info, tt.socket, tt.runtime)
+		if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, tt.want)
+		}
+	}
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.Transport = "port" })
+	if _, err := h.Check(t.Context(), &sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}}); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("a policy without sockets: got %v", err)
+	}
+}
