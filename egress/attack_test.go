@@ -386,3 +386,29 @@ func TestAttackOldGeneration(t *testing.T) {
 		t.Errorf("got %q", names)
 	}
 }
+
+// TestAttackSlowHosts: connections that wait for their hosts are not replaced by further ones, up to
+// the limit of the sandbox.
+func TestAttackSlowHosts(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	hold, dialing := make(chan struct{}), make(chan netip.AddrPort)
+	f.set(func() { f.hold, f.dialing = hold, dialing })
+	const n = 256
+	first := make(chan string, n)
+	for range n {
+		c := dialSocket(t, f.socket(id))
+		_, _ = io.WriteString(c, "CONNECT echo.example:7 HTTP/1.1\r\nHost: a\r\n\r\n")
+		<-dialing
+		go func() {
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			first <- line
+		}()
+	}
+	close(hold)
+	for range n {
+		if line := <-first; line != "HTTP/1.1 200 OK\r\n" {
+			t.Fatalf("got %q", line)
+		}
+	}
+}

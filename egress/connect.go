@@ -67,6 +67,7 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	c.number, _ = strconv.ParseInt(r.Header.Get(HeaderConnection), 10, 64) // 0: it has none
 	defer close(c.done)
 
+	httpserver.Trust(r) // or further connections would end this one while it waits for its host
 	upstream, err := b.open(ctx, c)
 	if upstream != nil {
 		defer func() { _ = upstream.Close() }()
@@ -76,7 +77,6 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 		b.refuse(ctx, w, c, err)
 		return
 	}
-	httpserver.Trust(r)
 	httpserver.SetStall(r, idleTime) // a sandbox that reads late holds up its own connection
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
