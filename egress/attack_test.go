@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -410,5 +411,43 @@ func TestAttackSlowHosts(t *testing.T) {
 		if line := <-first; line != "HTTP/1.1 200 OK\r\n" {
 			t.Fatalf("got %q", line)
 		}
+	}
+}
+
+// TestAttackDeniedMemory: a sandbox that asks for its denials on many connections and reads nothing
+// holds little memory of the proxy: an answer has at most 100 denials (row 28).
+func TestAttackDeniedMemory(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"no-network"}`)
+	f.Unlimit(id)
+	for i := range 120 {
+		f.status(t, fmt.Sprintf("host%d.example:443", i))
+	}
+	ask := func(query string) (numbers []int64) {
+		t.Helper()
+		c := dialSocket(t, f.socket(id))
+		_, _ = io.WriteString(c, "GET /denied?"+query+" HTTP/1.1\r\nHost: a\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var body struct{ Denied []egress.Denial }
+		if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range body.Denied {
+			numbers = append(numbers, d.Number)
+		}
+		return numbers
+	}
+	if got := ask("after=5"); len(got) != 100 || got[0] != 6 {
+		t.Errorf("got %d from %v", len(got), got[:1])
+	}
+	if got := ask("after=105"); len(got) != 15 || got[0] != 106 {
+		t.Errorf("got %v", got)
+	}
+	if got := ask("connection=7"); len(got) != 100 {
+		t.Errorf("got %d", len(got))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -115,7 +114,7 @@ func (c *Control) Handler() http.Handler {
 		"DELETE /{id}":          func(r *http.Request) (any, error) { return struct{}{}, c.server.Delete(r.PathValue("id")) },
 		"GET /{id}":             func(r *http.Request) (any, error) { return c.server.Status(r.PathValue("id")) },
 		"GET /{id}/denied": func(r *http.Request) (any, error) {
-			after, wait := number(r, "after"), min(number(r, "wait"), maxWait)
+			after, wait := queryNumber(r, "after"), min(queryNumber(r, "wait"), maxWait)
 			ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)
 			defer cancel()
 			all, err := c.server.Denied(ctx, r.PathValue("id"), after)
@@ -134,12 +133,6 @@ func (c *Control) Handler() http.Handler {
 	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { _ = c.metrics.Serve(w, r) }) // never fails
 	return mux
-}
-
-// number returns a parameter of the query, 0 where it is no number.
-func number(r *http.Request, name string) int64 {
-	n, _ := strconv.ParseInt(r.URL.Query().Get(name), 10, 32)
-	return max(n, 0)
 }
 
 // status is the status of an error.

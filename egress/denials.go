@@ -18,7 +18,12 @@ type Denial struct {
 	Connection int64 `json:"connection,omitzero"`
 }
 
-const maxDenials = 1000
+const (
+	maxDenials = 1000
+	// maxAnswered bounds the denials in an answer to a sandbox, which may ask on many connections
+	// at a time and read nothing.
+	maxAnswered = 100
+)
 
 // denials are the latest of a sandbox. Its zero value has none.
 type denials struct {

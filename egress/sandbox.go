@@ -115,7 +115,7 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if connection := queryNumber(r, "connection"); connection != 0 {
 			found = slices.DeleteFunc(found, func(d Denial) bool { return d.Connection != connection })
 		}
-		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{found}, encode)
+		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{found[:min(len(found), maxAnswered)]}, encode)
 	case r.Method == http.MethodGet && r.URL.Path == "/policy":
 		b.mu.Lock()
 		told := b.conf.Policy.Told()
