@@ -30,3 +30,11 @@ func HelloReader(from io.Reader, check func(name string, readable bool) error) i
 
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
+
+// Refuse lets a sandbox begin no further request, as close does first.
+func (s *Server) Refuse(id string) {
+	b := s.sandboxes[id]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}

@@ -100,7 +100,7 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return
+		panic(http.ErrAbortHandler) // an empty answer would say that the connection is open
 	}
 	b.running.Add(1)
 	b.mu.Unlock()

@@ -71,6 +71,7 @@ type Server struct {
 	own     atomic.Pointer[[]netip.Addr] // nil: unknown so far
 
 	mu        sync.Mutex
+	closed    bool
 	sandboxes map[string]*sandbox
 }
 
@@ -146,6 +147,10 @@ func (s *Server) Apply(id string, c Conf) error {
 	}
 	s.mu.Lock()
 	b, known := s.sandboxes[id]
+	if !known && s.closed {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
 	if !known {
 		b = newSandbox(s, id, c)
 		if err := b.listen(filepath.Join(s.cfg.RunDir, id)); err != nil {
@@ -180,8 +185,12 @@ func (s *Server) Disconnect(id string) error {
 	return err
 }
 
-// Close ends all connections. The sockets stay, for the next server to replace.
+// Close ends all connections, and opens no further socket. The sockets stay, for the next server to
+// replace.
 func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	for _, b := range s.all() {
 		b.close()
 	}

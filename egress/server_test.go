@@ -354,6 +354,26 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestClosing: a request that comes while its sandbox is closed gets no answer, which would be that of
+// an open connection.
+func TestClosing(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	c := dialSocket(t, f.socket(id))
+	f.Refuse(id)
+	_, _ = io.WriteString(c, "CONNECT echo.example:7 HTTP/1.1\r\nHost: a\r\n\r\n")
+	if got, err := io.ReadAll(c); len(got) > 0 {
+		t.Errorf("got %q, %v", got, err)
+	}
+	f.Close()
+	if err := f.Apply(otherID, egress.Conf{Policy: parse(t, `{"mode":"public"}`)}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a sandbox of a closed server: %v", err)
+	}
+	if _, err := net.Dial("unix", f.socket(otherID)); err == nil {
+		t.Error("its socket is open")
+	}
+}
+
 // TestTimeout: a host that does not answer is no denial.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
