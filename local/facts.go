@@ -102,6 +102,9 @@ func (d *Driver) lock(ctx context.Context, id string) (unlock func(), err error)
 
 func lockName(id string) string { return ".lock-" + id }
 
+// creationLock is held while the sandbox of an id is created, and before its lock.
+func creationLock(id string) string { return ".id-" + id }
+
 // sandbox reads a sandbox. If its facts are damaged, it returns a sandbox with the id, so
 // that it can be listed and removed; without facts it fails with fs.ErrNotExist.
 func (d *Driver) sandbox(id string) (*sandbox.Sandbox, error) {

@@ -139,9 +139,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 		return nil, err
 	}
 	id := sandbox.ID(cmp.Or(spec.Key, "\x00"+random.Hex(16)))
-	locks := []string{".id-" + id}
+	locks := []string{creationLock(id)}
 	if spec.Name != "" { // always the first lock, to avoid a deadlock
-		locks = []string{".name-" + spec.Name, ".id-" + id}
+		locks = []string{".name-" + spec.Name, creationLock(id)}
 	}
 	for _, name := range locks {
 		unlock, err := filelock.Lock(ctx, d.root, name)

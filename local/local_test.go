@@ -57,6 +57,12 @@ func TestDriver(t *testing.T) {
 		})
 		return d, dir
 	}
+	t.Run("same key", func(t *testing.T) {
+		t.Parallel()
+		one, _ := open(t)
+		other, _ := open(t)
+		testSameKey(t, one, other)
+	})
 	t.Run("daemons", func(t *testing.T) {
 		t.Parallel()
 		d, dir := open(t)
@@ -232,6 +238,59 @@ func TestLockWait(t *testing.T) {
 	cancel()
 	if err := d.Delete(ctx, &sandbox.Sandbox{ID: id}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
+	}
+}
+
+// A directory without facts is left alone while its sandbox is being created.
+func TestPruneDuringCreation(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, err := local.Open(local.Config{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	id := sandbox.ID("one")
+	root, err := os.OpenRoot(filepath.Join(dir, "local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	unlock, err := filelock.TryLock(root, ".id-"+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Mkdir(id, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := d.Prune(t.Context(), false); err != nil || len(removed) != 0 {
+		t.Errorf("during the creation: %v, %v", removed, err)
+	}
+	unlock()
+	if removed, err := d.Prune(t.Context(), false); err != nil || len(removed) != 1 {
+		t.Errorf("after its creator died: %v, %v", removed, err)
+	}
+}
+
+// testSameKey checks that sandboxes of one key in two directories have nothing in common.
+func testSameKey(t *testing.T, one, other *local.Driver) {
+	t.Helper()
+	var made []*sandbox.Sandbox
+	for _, d := range []*local.Driver{one, other} {
+		s, err := d.Create(t.Context(), sandbox.Spec{Key: "the same"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, s)
+	}
+	if err := one.Delete(t.Context(), made[0]); err != nil {
+		t.Error(err)
+	}
+	if s, err := other.Get(t.Context(), made[1].ID); err != nil || s.State != sandbox.Ready {
+		t.Errorf("the other one: %v, %v", s, err)
+	}
+	if err := other.Delete(t.Context(), made[1]); err != nil {
+		t.Error(err)
 	}
 }
 

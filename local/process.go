@@ -45,7 +45,7 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	if f.Idle > 0 {
 		cmd.Args = append(cmd.Args, "--idle-limit", f.Idle.String())
 	}
-	cmd.Env = append(os.Environ(), "TMPDIR="+d.path(id, "tmp"), treeMark(id))
+	cmd.Env = append(os.Environ(), "TMPDIR="+d.path(id, "tmp"), d.treeMark(id))
 	for _, name := range slices.Sorted(maps.Keys(f.Env)) {
 		cmd.Env = append(cmd.Env, name+"="+f.Env[name])
 	}
@@ -68,7 +68,7 @@ func (d *Driver) launch(ctx context.Context, id string, f facts) (err error) {
 	if err != nil {
 		_ = cmd.Process.Kill()
 		<-ended // it no longer writes
-		mark.Kill(treeMark(id), os.Geteuid())
+		mark.Kill(d.treeMark(id), os.Geteuid())
 	}
 	return err
 }
@@ -141,8 +141,11 @@ func (d *Driver) alive(id string) bool {
 }
 
 // treeMark is in the environment of all processes of a sandbox. Its name has the id,
-// because a sandbox that was created inside another one has both marks.
-func treeMark(id string) string { return "ACTIOND_LOCAL_" + id + "=1" }
+// because a sandbox that was created inside another one has both marks, and a hash of the
+// directory: the same key gives the same id in another one.
+func (d *Driver) treeMark(id string) string {
+	return "ACTIOND_LOCAL_" + id + "_" + sandbox.ID(d.dir) + "=1"
+}
 
 // end terminates the server, kills it after grace, and then kills the remaining processes
 // of commands, which may have sessions of their own. While the server holds its lock, the
@@ -154,13 +157,13 @@ func (d *Driver) end(ctx context.Context, id string, grace time.Duration) error 
 	}
 	if f.PID > 1 { // kill(2) takes 0 and less for groups of processes
 		err = d.endServer(ctx, id, f.PID, grace)
-	} else if !mark.Kill(treeMark(id), os.Geteuid()) && d.alive(id) {
+	} else if !mark.Kill(d.treeMark(id), os.Geteuid()) && d.alive(id) {
 		return fmt.Errorf("ending the server of sandbox %s: its process is unknown: %w", id, cmp.Or(err, errNoProcess))
 	} else {
 		err = d.endServer(ctx, id, 0, grace)
 	}
 	if err == nil {
-		mark.Kill(treeMark(id), os.Geteuid())
+		mark.Kill(d.treeMark(id), os.Geteuid())
 	}
 	return err
 }

@@ -25,16 +25,31 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		if !sandbox.IsID(id) {
 			continue
 		}
-		name, reason, err := d.reason(id)
-		if err == nil && reason != "" && !dryRun {
-			err = d.Delete(ctx, &sandbox.Sandbox{ID: id})
-		}
-		if err == nil && reason != "" {
-			removed = append(removed, sandbox.Removal{ID: id, Name: name, Reason: reason})
+		removal, err := d.prune(ctx, id, dryRun)
+		if err == nil && removal.Reason != "" {
+			removed = append(removed, removal)
 		}
 		failures = append(failures, err)
 	}
 	return removed, errors.Join(failures...)
+}
+
+// prune removes a sandbox if it must be removed. It leaves one that is being created
+// alone: its creator may have made the directory, and not locked it yet.
+func (d *Driver) prune(ctx context.Context, id string, dryRun bool) (sandbox.Removal, error) {
+	unlock, err := filelock.TryLock(d.root, creationLock(id))
+	if errors.Is(err, filelock.ErrLocked) {
+		return sandbox.Removal{}, nil
+	}
+	if err != nil {
+		return sandbox.Removal{}, err
+	}
+	defer unlock()
+	name, reason, err := d.reason(id)
+	if err == nil && reason != "" && !dryRun {
+		err = d.Delete(ctx, &sandbox.Sandbox{ID: id})
+	}
+	return sandbox.Removal{ID: id, Name: name, Reason: reason}, err
 }
 
 // reason returns why a sandbox must be removed, or "".
