@@ -203,6 +203,9 @@ type FileObservation struct {
 	MovedFrom string `json:"moved_from,omitzero"`
 	// Removed is how many names were removed with a directory, its own included.
 	Removed int64 `json:"removed,omitzero"`
+	// Entries is how many entries of an archive were unpacked into a directory; nil for other
+	// changes.
+	Entries *int `json:"entries,omitzero"`
 }
 
 func (o FileObservation) wire() wire {
@@ -212,6 +215,8 @@ func (o FileObservation) wire() wire {
 	}
 	message := "I removed " + what + o.Path + "."
 	switch {
+	case o.Entries != nil:
+		message = fmt.Sprintf("I unpacked %d entries into the directory %s.", *o.Entries, o.Path)
 	case o.MovedFrom != "":
 		message = "I moved " + what + o.MovedFrom + " to " + o.Path + "."
 	case o.SHA256 != "":

@@ -43,7 +43,7 @@ var parameters = map[string][]string{
 	"POST /v1/sandboxes/{id}/stop":             {},
 	"POST /v1/tools/call":                      {},
 	"POST /v1/tools/translate":                 {},
-	"POST /v1/unpack":                          {"path"},
+	"POST /v1/unpack":                          {"path", "create"},
 	"POST /v1/upgrade":                         {"wait", "force"},
 	"PUT /v1/files":                            {"path", "mode"},
 }

@@ -60,7 +60,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/v1/files/move", s.moveFile),
 		httpserver.Keyed(http.MethodGet, "/v1/list", s.working(s.listDirectory)),
 		httpserver.Keyed(http.MethodPost, "/upload_file", s.working(s.uploadFile)),
-		httpserver.Keyed(http.MethodPost, "/v1/unpack", s.working(s.unpackArchive)),
+		httpserver.Keyed(http.MethodPost, "/v1/unpack", s.unpackArchive),
 		httpserver.Keyed(http.MethodGet, "/v1/pack", s.working(s.packFiles)),
 		httpserver.Keyed(http.MethodGet, "/download_files", s.working(s.downloadFiles)),
 		httpserver.Keyed(http.MethodPost, "/list_files", s.listFiles),

@@ -2,11 +2,16 @@ package server
 
 import (
 	"archive/tar"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,28 +21,38 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// unpackArchive puts the files of a tar archive into a directory as they come.
+// unpackArchive puts the files of a tar archive into a directory: as they come, or with an
+// identity as an action, once the whole archive is here.
 // Each file is opened with the rights of the sandbox's user, never with others: the
 // archive may be for a path that an agent has made lead elsewhere.
 func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
-	name, err := s.filePath(r)
+	if len(r.Header[api.IdentityHeader]) == 0 {
+		return s.working(s.unpackStream)(w, r)
+	}
+	c, leave, err := s.enterWith(r, func(begun time.Time) (*call, error) { return s.readArchive(r, begun) })
 	if err != nil {
 		return err
 	}
-	var dir *os.File
-	err = s.cfg.As(func() (err error) {
-		dir, err = files.Open(name, os.O_RDONLY|unix.O_DIRECTORY|unixFlags, 0)
-		return err
-	})
-	if err != nil {
-		return fileError(err, name)
+	return s.perform(w, r, c, leave)
+}
+
+// unpackTarget is the directory in the query of a request.
+func (s *Server) unpackTarget(r *http.Request) (name string, create bool, err error) {
+	if name, err = s.filePath(r); err == nil {
+		create, err = yes(r, "create")
 	}
-	defer dir.Close()
+	return name, create, err
+}
+
+func (s *Server) unpackStream(w http.ResponseWriter, r *http.Request) error {
+	name, create, err := s.unpackTarget(r)
+	if err != nil {
+		return err
+	}
 	// The archive may come from a pipe whose other side takes its time.
 	httpserver.PatientBody(r)
 	body := &source{Reader: r.Body}
-	u := &archive.Unpacker{Root: dir, AllLinks: true, DirMode: newDirectory, As: s.cfg.As}
-	n, err := u.Unpack(tar.NewReader(body), nil)
+	n, err := s.untar(name, create, body)
 	switch {
 	case err == nil:
 		return writeJSON(w, http.StatusOK, api.Unpacked{Entries: n})
@@ -45,6 +60,94 @@ func (s *Server) unpackArchive(w http.ResponseWriter, r *http.Request) error {
 		return unreadBody(r, body.err)
 	}
 	return unpackError(err, name)
+}
+
+// untar unpacks an archive and returns how many entries of it are there. A directory that it
+// made goes where none is.
+func (s *Server) untar(name string, create bool, archived io.Reader) (entries int, err error) {
+	var dir *os.File
+	var made []string
+	err = s.cfg.As(func() (err error) {
+		if create {
+			if made, err = files.MakeDirs(name); err != nil {
+				return err
+			}
+		}
+		dir, err = files.Open(name, os.O_RDONLY|unix.O_DIRECTORY|unixFlags, 0)
+		return err
+	})
+	if err == nil {
+		defer dir.Close()
+		u := &archive.Unpacker{Root: dir, AllLinks: true, DirMode: newDirectory, As: s.cfg.As}
+		entries, err = u.Unpack(tar.NewReader(archived), nil)
+	}
+	if err != nil && entries == 0 && made != nil {
+		_ = s.cfg.As(func() error { files.RemoveDirs(made); return nil }) // those that are empty
+	}
+	return entries, err
+}
+
+// readArchive receives an archive whole, so that a body that is cut does nothing, and its hash
+// tells whether it is the one that came with the identity before.
+func (s *Server) readArchive(r *http.Request, begun time.Time) (*call, error) {
+	name, create, err := s.unpackTarget(r)
+	if err != nil {
+		return nil, err
+	}
+	s.last.Store(int64(begun.Sub(s.started)))
+	if r.ContentLength > s.cfg.MaxUpload {
+		return nil, unreadFile(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload}, name)
+	}
+	buffer, err := s.newBuffer()
+	if err != nil {
+		return nil, err
+	}
+	discard := sync.OnceFunc(func() { _ = buffer.Close() }) // it has no name
+	httpserver.PatientBody(r)
+	body, hash := &source{Reader: http.MaxBytesReader(nil, r.Body, s.cfg.MaxUpload)}, sha256.New()
+	_, err = io.Copy(io.MultiWriter(buffer, hash), body)
+	switch {
+	case body.err != nil:
+		err = unreadFile(r, body.err, name)
+	case err != nil:
+		err = fileError(err, "the buffer of the archive")
+	}
+	var c *call
+	if err == nil {
+		facts := fmt.Sprintf("%x %t", hash.Sum(nil), create)
+		c, err = newFileCall(r, "unpack", name, facts, func(context.Context, api.Watch) (api.Observation, error) {
+			return s.unpackBuffer(name, create, buffer)
+		})
+	}
+	if err != nil {
+		discard()
+		return nil, err
+	}
+	c.unused = discard
+	unpack := c.Do
+	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
+		defer discard() // also where the action is cancelled before it begins
+		return unpack(ctx, w)
+	}
+	return c, nil
+}
+
+// unpackBuffer unpacks an archive in a file. Where a part was unpacked before an error, the
+// observation says so.
+func (s *Server) unpackBuffer(name string, create bool, buffer *os.File) (api.Observation, error) {
+	if _, err := buffer.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("reading the buffer of an archive: %w", err)
+	}
+	entries, err := s.untar(name, create, buffer)
+	if err == nil {
+		return api.FileObservation{Path: name, Directory: true, Entries: &entries}, nil
+	}
+	err = unpackError(err, name)
+	if refusal, ok := errors.AsType[*api.Error](err); ok && entries > 0 {
+		text := fmt.Sprintf("%d entries of the archive were unpacked, and then: %s", entries, refusal.Detail)
+		return api.ErrorObservation{Content: text, Code: refusal.Fault.Code}, nil
+	}
+	return nil, err
 }
 
 // unpackError says what is wrong with an archive, or with the member that could not be unpacked.
@@ -61,8 +164,12 @@ func unpackError(err error, dir string) error {
 	case errors.Is(err, archive.ErrHostile), errors.Is(err, archive.ErrFormat):
 		fault.Code = "invalid_argument"
 	default:
-		if _, ok := errors.AsType[*api.Error](fileError(err, dir)); !ok {
+		refusal, ok := errors.AsType[*api.Error](fileError(err, dir))
+		if !ok {
 			return fmt.Errorf("unpacking in %s: %w", dir, err)
+		}
+		if fault.Path == dir { // it is about the directory itself
+			return refusal
 		}
 		fault.Code = files.Code(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/actiond/actiond/api/contract"
 	"github.com/actiond/actiond/internal/identity"
 	"github.com/actiond/actiond/server"
 )
@@ -133,5 +135,55 @@ func TestUnpackManyMembers(t *testing.T) {
 	w := tarball("/v1/unpack?path="+url.QueryEscape(dir), tarOf(t, members...)).send(newServer(t))
 	if w.Code != 200 || w.Body.String() != `{"entries":300}` {
 		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+// With an identity an archive is unpacked at most once, also where it failed half-way, and one
+// that is cut does nothing.
+func TestUnpackOnce(t *testing.T) {
+	t.Parallel()
+	s, spec, dir := fileServer(t, func(cfg *server.Config) { cfg.MaxUpload = 1 << 20 }), contract.NewSpec(t), t.TempDir()
+	file := func(name string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 1, Mode: 0o600}
+	}
+	good, half := tarOf(t, file("a"), file("b/c")), tarOf(t, file("a"), file("../x"))
+	send := func(id, query, archive string) *httptest.ResponseRecorder {
+		t.Helper()
+		q := tarball("/v1/unpack?path="+url.QueryEscape(dir)+query, archive)
+		q.header = map[string]string{"Idempotency-Key": id}
+		w := q.send(s)
+		if err := spec.CheckResponse("POST", "/v1/unpack", w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+			t.Error(err)
+		}
+		return w
+	}
+	for _, step := range []struct {
+		id, query, archive string
+		status             int
+		body               string
+		replayed           string
+	}{
+		{"a", "/d/e&create=true", good, 200, `{"message":"I unpacked 2 entries into the directory ` + dir + `/d/e.","observation":"file","content":"","extras":{"path":"` + dir + `/d/e","sha256":"","size":0,"created":false,"undoable":false,"directory":true,"entries":2},"outcome":"succeeded"}`, ""},
+		{"a", "/d/e&create=true", good, 200, `"entries":2`, "true"},
+		{"a", "/d/e", good, 422, "", ""},
+		{"a", "/d/e&create=true", half, 422, "", ""},
+		{"b", "/n", good, 404, `"code":"file_not_found"`, ""},
+		{"b", "/n&create=true", "no archive", 400, `"code":"invalid_argument"`, ""},
+		{"b", "/n&create=yes", good, 422, "query.create", ""},
+		{"b", "/n&create=true", strings.Repeat("x", 1<<20+1), 413, `"code":"file_too_large"`, ""},
+		{"c", "/d/f&create=true", half, 200, `"observation":"error","content":"1 entries of the archive were unpacked, and then: `, ""},
+		{"c", "/d/f&create=true", half, 200, `"code":"invalid_argument"`, "true"},
+	} {
+		w := send(step.id, step.query, step.archive)
+		if w.Code != step.status || !strings.Contains(w.Body.String(), step.body) || w.Header().Get("Idempotent-Replayed") != step.replayed {
+			t.Errorf("%s%s: got %d %s %v, want %d %s", step.id, step.query, w.Code, w.Body, w.Header(), step.status, step.body)
+		}
+	}
+	if _, err := os.Lstat(dir + "/n"); err == nil {
+		t.Error("a directory is left of an archive that is none")
+	}
+	q := tarball("/v1/unpack?path="+url.QueryEscape(dir)+"/new/er&create=true", good)
+	if w := q.send(s); w.Code != 200 || w.Body.String() != `{"entries":2}` {
+		t.Errorf("without an identity: got %d %s", w.Code, w.Body)
 	}
 }

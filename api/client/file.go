@@ -74,6 +74,18 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 	if o.Mode != 0 {
 		target += fmt.Sprintf("&mode=%04o", o.Mode.Perm())
 	}
+	again := repeated(content)
+	return c.changeFile(ctx, o.conditions(), func(header http.Header) ([]byte, error) {
+		if err := again(); err != nil {
+			return nil, fmt.Errorf("writing %q: %w", path, err)
+		}
+		return c.exchange(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content}, maxSmall)
+	})
+}
+
+// repeated returns a function that is called before content is sent, and from the second time on
+// goes back to the initial position, where content is an io.Seeker.
+func repeated(content io.Reader) func() error {
 	seeker, seeks := content.(io.Seeker)
 	begin := int64(0)
 	if seeks {
@@ -83,17 +95,35 @@ func (c *Client) WriteFile(ctx context.Context, path string, content io.Reader, 
 		}
 	}
 	tries := 0
-	return c.changeFile(ctx, o.conditions(), func(header http.Header) ([]byte, error) {
-		if tries++; tries > 1 {
-			if !seeks {
-				return nil, errors.New("the connection broke, and the content cannot be read again: the file may have been written")
-			}
-			if _, err := seeker.Seek(begin, io.SeekStart); err != nil {
-				return nil, fmt.Errorf("reading the content of %q again: %w", path, err)
-			}
+	return func() error {
+		if tries++; tries == 1 {
+			return nil
 		}
-		return c.exchange(ctx, header, http.MethodPut, target, "application/octet-stream", struct{ io.Reader }{content}, maxSmall)
+		if !seeks {
+			return errors.New("the connection broke, and the content cannot be read again: it may have been received")
+		}
+		_, err := seeker.Seek(begin, io.SeekStart)
+		return err
+	}
+}
+
+// UnpackOnce is [Client.Unpack] as an action that runs once, as [Client.WriteFile] does: the sandbox
+// receives the whole archive, which its bound of uploads limits, before the first file is
+// made. With create the directory is made where it is missing. Where a part was unpacked before
+// an error, that is a *PartlyDoneError.
+func (c *Client) UnpackOnce(ctx context.Context, directory string, archive io.Reader, create bool) (entries int, err error) {
+	target := "/v1/unpack?" + url.Values{"path": {directory}, "create": {strconv.FormatBool(create)}}.Encode()
+	again := repeated(archive)
+	o, err := c.changeFile(ctx, nil, func(header http.Header) ([]byte, error) {
+		if err := again(); err != nil {
+			return nil, fmt.Errorf("unpacking in %q: %w", directory, err)
+		}
+		return c.exchange(ctx, header, http.MethodPost, target, "application/x-tar", struct{ io.Reader }{archive}, maxSmall)
 	})
+	if err == nil && o.Entries != nil {
+		entries = *o.Entries
+	}
+	return entries, err
 }
 
 // RemoveFile removes a file or a symbolic link; with a hash, only a file with this hash. It
@@ -106,17 +136,17 @@ func (c *Client) RemoveFile(ctx context.Context, path, ifSHA256 string) (api.Fil
 
 // RemoveAll removes a directory with all that is in it, or a file or a symbolic link. It runs
 // once, as [Client.Do] does. Where the sandbox removed a part before it failed, the error is a
-// *PartlyRemovedError.
+// *PartlyDoneError.
 func (c *Client) RemoveAll(ctx context.Context, path string) (api.FileObservation, error) {
 	return c.changeTree(ctx, http.MethodDelete, "/v1/files", url.Values{"path": {path}, "recursive": {"true"}})
 }
 
-// PartlyRemovedError reports that a removal failed after a part of the files was removed, or was
+// PartlyDoneError reports that a change of several files failed after a part was done, or was
 // cancelled.
-type PartlyRemovedError struct{ Observation api.ErrorObservation }
+type PartlyDoneError struct{ Observation api.ErrorObservation }
 
 // Error returns the sandbox's text.
-func (e *PartlyRemovedError) Error() string { return e.Observation.Content }
+func (e *PartlyDoneError) Error() string { return e.Observation.Content }
 
 // MakeDirectory makes a directory; a mode of 0 is the default. With parents those above it are
 // made as well, and a directory that exists is no error. It runs once, as [Client.Do] does.
@@ -166,7 +196,7 @@ func (c *Client) changeFile(ctx context.Context, conditions http.Header, send fu
 		return api.FileObservation{}, err
 	}
 	if failed, ok := o.(api.ErrorObservation); ok {
-		return api.FileObservation{}, &PartlyRemovedError{failed}
+		return api.FileObservation{}, &PartlyDoneError{failed}
 	}
 	file, ok := o.(api.FileObservation)
 	if !ok {

@@ -114,7 +114,7 @@ func TestTrees(t *testing.T) {
 			write(t, w, `{"message":"m","observation":"error","content":"3 names were removed","extras":{},"outcome":"failed","code":"permission_denied"}`)
 			return
 		}
-		write(t, w, `{"message":"m","observation":"file","content":"","extras":{"path":"/d","sha256":"","size":0,"created":true,"undoable":false,"directory":true,"moved_from":"/c","removed":3},"outcome":"succeeded"}`)
+		write(t, w, `{"message":"m","observation":"file","content":"","extras":{"path":"/d","sha256":"","size":0,"created":true,"undoable":false,"directory":true,"moved_from":"/c","removed":3,"entries":2},"outcome":"succeeded"}`)
 	})
 	made, err1 := c.MakeDirectory(t.Context(), "/a b", true, 0o700)
 	moved, err2 := c.MoveFile(t.Context(), "/c", "/d", false)
@@ -123,12 +123,15 @@ func TestTrees(t *testing.T) {
 		t.Errorf("got %+v %+v %+v, %v", made, moved, removed, err)
 	}
 	_, err := c.RemoveAll(t.Context(), "/half")
-	if partly, ok := errors.AsType[*client.PartlyRemovedError](err); !ok || partly.Observation.Code != "permission_denied" {
+	if partly, ok := errors.AsType[*client.PartlyDoneError](err); !ok || partly.Observation.Code != "permission_denied" {
 		t.Errorf("got %v", err)
+	}
+	if entries, err := c.UnpackOnce(t.Context(), "/u", strings.NewReader("tar"), true); entries != 2 || err != nil {
+		t.Errorf("got %d, %v", entries, err)
 	}
 	want := []string{
 		"POST /v1/files/mkdir?mode=0700&parents=true&path=%2Fa+b", "POST /v1/files/move?path=%2Fc&replace=false&to=%2Fd",
-		"DELETE /v1/files?path=%2Fd&recursive=true", "DELETE /v1/files?path=%2Fhalf&recursive=true",
+		"DELETE /v1/files?path=%2Fd&recursive=true", "DELETE /v1/files?path=%2Fhalf&recursive=true", "POST /v1/unpack?create=true&path=%2Fu",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
