@@ -9,7 +9,9 @@ const maxOutside = 2000
 type groups struct {
 	byIno map[uint64]*group
 	// seek are the inodes that should have more names. A file that got its second name has one in an older node.
-	seek    map[uint64]struct{}
+	seek map[uint64]struct{}
+	// stale are the inodes whose names may show different attributes.
+	stale   map[uint64]struct{}
 	changed bool
 	// outside are the files with names elsewhere, by the directory of one of their names.
 	outside map[*dir][]*group
@@ -25,12 +27,16 @@ type group struct {
 
 // learn takes what one name shows of the file, and reports whether it is news.
 func (g *group) learn(n *node) bool {
-	hash := n.hash.Load()
-	if g.attr == n.attr && (g.hash == nil || hash == nil || *g.hash == *hash) {
+	if !g.differs(n) {
 		return false
 	}
-	g.attr, g.hash = n.attr, hash
+	g.attr, g.hash = n.attr, n.hash.Load()
 	return true
+}
+
+func (g *group) differs(n *node) bool {
+	hash := n.hash.Load()
+	return g.attr != n.attr || g.hash != nil && hash != nil && *g.hash != *hash
 }
 
 // member is an entry of a directory.
@@ -39,7 +45,9 @@ type member struct {
 	name string
 }
 
-func newGroups() groups { return groups{byIno: map[uint64]*group{}, seek: map[uint64]struct{}{}} }
+func newGroups() groups {
+	return groups{byIno: map[uint64]*group{}, seek: map[uint64]struct{}{}, stale: map[uint64]struct{}{}}
+}
 
 // regroup deals with the files with several names among the changed entries of a directory: the directories of their
 // other names are dirty too.
@@ -99,21 +107,32 @@ func (t *Tracker) regroup(d *dir, old, kids []*node) {
 		case len(g.names) == 0:
 			delete(t.links.byIno, ino)
 			continue
-		case k != nil && !g.learn(k): // the others were told
+		case k == nil:
+			g.attr, g.hash = attr{}, nil // one of the others will tell
+		case !g.learn(k):
 			continue
-		case k != nil:
-			if len(g.names) < int(k.attr.nlink) {
-				t.links.seek[ino] = struct{}{}
-			}
-		default:
-			g.attr, g.hash = attr{}, nil
+		case len(g.names) < int(k.attr.nlink):
+			t.links.seek[ino] = struct{}{}
+		}
+		t.links.stale[ino] = struct{}{}
+	}
+}
+
+// listNames marks the directories whose entry for a file differs from what another name shows. It comes after all
+// directories were listed, so that none is listed for each file again.
+func (t *Tracker) listNames() {
+	for ino := range t.links.stale {
+		g := t.links.byIno[ino]
+		if g == nil {
+			continue
 		}
 		for _, m := range g.names {
-			if m.d != d {
+			if i, ok := find(m.d.kids, m.name); !ok || g.differs(m.d.kids[i]) {
 				t.mark(m.d)
 			}
 		}
 	}
+	clear(t.links.stale)
 }
 
 // seekNames marks the directories that have a file which got another name since.

@@ -171,10 +171,11 @@ func (t *Tracker) entry(d *dir, fd int, name string, was *node, now int64) (*nod
 		t.orphan(s)
 		was = nil
 	}
-	if was != nil && was.attr == a && !was.racy {
+	_, forced := t.forced[member{d, name}]
+	if was != nil && was.attr == a && !was.racy && !forced {
 		return was, nil
 	}
-	n := &node{name: name, attr: a, racy: t.racy(&a, now)}
+	n := &node{name: name, attr: a, racy: forced || t.racy(&a, now)}
 	n.more = readMore(fd, name, a.kind())
 	if was != nil && same(was.more, n.more) {
 		n.more = was.more
@@ -219,7 +220,7 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 			return
 		case !errors.Is(err, errChanged):
 			return
-		case try == maxListings:
+		case try == maxTries:
 			n.racy = true
 			t.doubt(d, n.name)
 			return
@@ -230,7 +231,7 @@ func (t *Tracker) readContent(d *dir, fd int, n, was *node, now int64) {
 			t.mark(d)
 			return
 		}
-		n.attr, n.racy = a, t.racy(&a, now)
+		n.attr, n.racy = a, n.racy || t.racy(&a, now)
 	}
 }
 

@@ -19,8 +19,10 @@ const (
 	defaultMaxWatches = 16_384
 	// maxDepth bounds directories in each other. Deeper ones count as beyond the limit of names.
 	maxDepth = 1 << 14
-	// maxListings bounds how often a step lists a directory that changes meanwhile.
-	maxListings = 3
+	// maxListings bounds how often a step lists a directory: again where it changes meanwhile, or has other names of a
+	// file that changed. maxTries bounds how often it reads a file that changes meanwhile.
+	maxListings = 8
+	maxTries    = 3
 	// maxReread bounds the bytes that a step reads to find out what attributes do not tell, and maxEager those that
 	// it reads so that later steps know.
 	maxReread = 256 << 20
@@ -66,6 +68,7 @@ type Tracker struct {
 
 	watches watches
 	links   groups
+	mapped  map[member]struct{} // the files that processes had mapped at the last step
 
 	// Of a step.
 	step          uint32
@@ -75,6 +78,7 @@ type Tracker struct {
 	later         []*dir   // left for the next step
 	reread, eager int64    // bytes that may be read
 	moved         pairs
+	forced        map[member]struct{} // files to be read whatever their attributes
 	opened        opened
 	why           []Why
 	unsure        []string
@@ -114,24 +118,25 @@ func (t *Tracker) Close() error {
 }
 
 // Step returns the state. It lists what changed since the last one, and reads the events that tell so without waiting.
-// It fails only if it could not take on the rights of the user.
-func (t *Tracker) Step() (*State, error) { return t.look(false) }
+// pids are the living processes that may have mapped files; those that were given in the last step and have ended since
+// need not be given again. It fails only if it could not take on the rights of the user.
+func (t *Tracker) Step(pids ...int) (*State, error) { return t.look(false, pids) }
 
 // Verify is Step, but lists everything. It finds also what no event tells of.
-func (t *Tracker) Verify() (*State, error) { return t.look(true) }
+func (t *Tracker) Verify(pids ...int) (*State, error) { return t.look(true, pids) }
 
-func (t *Tracker) look(full bool) (*State, error) {
+func (t *Tracker) look(full bool, pids []int) (*State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, errClosed
 	}
 	t.readEvents()
-	if !full && !t.rootMoved() && t.idle() {
+	if !full && !t.rootMoved() && len(pids) == 0 && t.idle() {
 		return t.state, nil
 	}
 	err := t.cfg.User.Do(func() error {
-		t.update(full)
+		t.update(full, pids)
 		return nil
 	})
 	return t.state, err
@@ -139,7 +144,7 @@ func (t *Tracker) look(full bool) (*State, error) {
 
 // idle reports whether there is nothing to look at.
 func (t *Tracker) idle() bool {
-	return len(t.queue) == 0 && len(t.later) == 0 && len(t.watches.cold) == 0 && len(t.links.outside) == 0 &&
+	return len(t.queue) == 0 && len(t.mapped) == 0 && len(t.later) == 0 && len(t.watches.cold) == 0 && len(t.links.outside) == 0 &&
 		t.distrusted == "" && t.state.why == ""
 }
 
@@ -172,7 +177,7 @@ func (t *Tracker) openRoot() error {
 		t.watches.forget(d)
 	}
 	clear(t.watches.cold)
-	t.links = newGroups()
+	t.links, t.mapped = newGroups(), nil
 	t.mark(t.root)
 	return nil
 }
@@ -185,7 +190,7 @@ func (t *Tracker) rootMoved() bool {
 }
 
 // update lists the dirty directories, or all, and makes the state.
-func (t *Tracker) update(full bool) {
+func (t *Tracker) update(full bool, pids []int) {
 	t.step++
 	t.reread, t.eager = maxReread, maxEager
 	t.why, t.unsure = nil, nil
@@ -200,6 +205,7 @@ func (t *Tracker) update(full bool) {
 	for _, d := range later {
 		t.push(d)
 	}
+	t.rereadMapped(pids)
 	if full {
 		t.markAll()
 	} else {
@@ -208,13 +214,13 @@ func (t *Tracker) update(full bool) {
 	}
 	for len(t.queue) > 0 || len(t.orphans) > 0 {
 		t.listQueue()
+		t.dropOrphans()
+		t.listNames()
 		t.seekNames()
 		t.readEvents()
-		if len(t.queue) == 0 {
-			t.dropOrphans()
-		}
 	}
 	t.rereadMoved()
+	t.forced = nil
 	t.opened.close()
 	t.countOutside()
 	for d := range t.cuts {
