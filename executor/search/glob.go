@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/actiond/actiond/executor/internal/gitignore"
 )
 
 // GlobQuery describes the files to find.
@@ -67,7 +69,7 @@ func (s *Searcher) Glob(ctx context.Context, q GlobQuery) (files Files, err erro
 func (q GlobQuery) split() (root, pattern string, err error) {
 	root, pattern = absolute(q.Dir, q.Path), q.Pattern
 	pattern = strings.TrimPrefix(pattern, "./")
-	if !validPattern(pattern) {
+	if !gitignore.ValidPattern(pattern) {
 		return "", "", badPattern(q.Pattern)
 	}
 	if filepath.IsAbs(pattern) || !q.IgnoreCase {
@@ -84,14 +86,6 @@ func (q GlobQuery) split() (root, pattern string, err error) {
 
 func badPattern(pattern string) error {
 	return refuse("invalid_argument", `The pattern %q is not valid. Use * for any part of a name, ** for any directories, ? for a character, [a-z], {a,b}.`, pattern)
-}
-
-// validPattern reports whether a pattern can be matched in bounded time: each
-// choice in braces doubles the number of ways to match.
-func validPattern(pattern string) bool {
-	const longest, mostChoices = 1024, 8
-	return pattern != "" && len(pattern) <= longest && strings.Count(pattern, "{")-strings.Count(pattern, `\{`) <= mostChoices &&
-		strings.Count(pattern, ",") <= 8*mostChoices && doublestar.ValidatePattern(pattern)
 }
 
 // depthOf returns the number of directory levels that a pattern can reach, 0

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/gitignore"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/regex"
 )
@@ -155,7 +156,7 @@ func newGrep(ctx context.Context, q GrepQuery) (*grep, error) {
 			return nil, err
 		}
 	}
-	if q.Include != "" && !validPattern(q.Include) {
+	if q.Include != "" && !gitignore.ValidPattern(q.Include) {
 		return nil, badPattern(q.Include)
 	}
 	return g, nil

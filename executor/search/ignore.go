@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
+	"github.com/actiond/actiond/executor/internal/gitignore"
 	"github.com/actiond/actiond/internal/files"
 )
 
@@ -29,7 +28,7 @@ type ignore struct {
 // level holds the rules that a directory adds.
 type level struct {
 	dir   string // absolute
-	rules []rule
+	rules gitignore.Rules
 }
 
 // newIgnore returns the rules for root: those of the directories above it, up
@@ -61,7 +60,7 @@ func (ig *ignore) enter(dir string) (leave func()) {
 		return func() {}
 	}
 	n := len(ig.levels)
-	var rules []rule
+	var rules gitignore.Rules
 	for _, name := range ignoreFiles {
 		rules = append(rules, readRules(join(dir, name))...)
 	}
@@ -78,53 +77,16 @@ func (ig *ignore) skips(dir, name string, isDir bool) bool {
 	}
 	for i := len(ig.levels) - 1; i >= 0; i-- {
 		l := &ig.levels[i]
-		rel := ""
-		for j := len(l.rules) - 1; j >= 0; j-- {
-			r := &l.rules[j]
-			if r.onlyDirs && !isDir {
-				continue
-			}
-			if r.anchored && rel == "" {
-				rel = strings.TrimPrefix(strings.TrimPrefix(join(dir, name), l.dir), "/")
-			}
-			if r.matches(rel, name) {
-				return !r.keeps
-			}
+		below := strings.TrimPrefix(strings.TrimPrefix(dir, l.dir), "/")
+		if r := l.rules.Last(below, name, isDir); r != nil {
+			return !r.Keeps
 		}
 	}
 	return false
 }
 
-// rule is one line of an ignore file.
-type rule struct {
-	// keeps is for a rule with an exclamation mark, onlyDirs for one with a
-	// slash at the end.
-	keeps, onlyDirs bool
-	// anchored rules match the path below their directory, other rules match
-	// the name.
-	anchored bool
-	// text is a whole name or, with suffix, the end of one. glob is the pattern
-	// of other rules.
-	text, glob string
-	suffix     bool
-}
-
-func (r *rule) matches(rel, name string) bool {
-	s := name
-	if r.anchored {
-		s = rel
-	}
-	switch {
-	case r.glob != "":
-		return doublestar.MatchUnvalidated(r.glob, s)
-	case r.suffix:
-		return strings.HasSuffix(s, r.text)
-	}
-	return s == r.text
-}
-
 // readRules reads an ignore file. A missing file has no rules.
-func readRules(path string) []rule {
+func readRules(path string) gitignore.Rules {
 	f, err := files.OpenNonBlocking(path)
 	if err != nil {
 		return nil
@@ -138,64 +100,5 @@ func readRules(path string) []rule {
 	if err != nil {
 		return nil
 	}
-	var rules []rule
-	for line := range strings.SplitSeq(strings.TrimPrefix(string(data), "\ufeff"), "\n") {
-		if r, ok := parseRule(line); ok {
-			rules = append(rules, r)
-		}
-	}
-	return rules
-}
-
-// parseRule reads one line.
-func parseRule(line string) (r rule, ok bool) {
-	line = trimSpaces(strings.TrimSuffix(line, "\r"))
-	if strings.HasPrefix(line, "#") {
-		return rule{}, false
-	}
-	line, r.keeps = strings.CutPrefix(line, "!")
-	line, r.onlyDirs = strings.CutSuffix(line, "/")
-	r.anchored = strings.Contains(line, "/")
-	line = strings.TrimPrefix(line, "/")
-	if line == "" || !validPattern(escapeBraces(line)) {
-		return rule{}, false
-	}
-	if !strings.ContainsAny(line, `*?[\`) {
-		r.text = line
-		return r, true
-	}
-	if end, ok := strings.CutPrefix(line, "*"); ok && !r.anchored && !strings.ContainsAny(end, `*?[\`) {
-		r.text, r.suffix = end, true
-		return r, true
-	}
-	if strings.HasSuffix(line, "/**") { // the contents, and not the directory
-		line += "/*"
-	}
-	r.glob = escapeBraces(line)
-	return r, true
-}
-
-// trimSpaces removes trailing spaces, except after a backslash.
-func trimSpaces(line string) string {
-	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
-		line = line[:len(line)-1]
-	}
-	return line
-}
-
-// escapeBraces escapes braces, which have no meaning in git.
-func escapeBraces(pattern string) string {
-	var b strings.Builder
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
-		case c == '\\' && i+1 < len(pattern):
-			b.WriteString(pattern[i : i+2])
-			i++
-			continue
-		case c == '{' || c == '}':
-			b.WriteByte('\\')
-		}
-		b.WriteByte(pattern[i])
-	}
-	return b.String()
+	return gitignore.Parse(string(data))
 }

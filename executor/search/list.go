@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/actiond/actiond/executor/internal/gitignore"
 )
 
 // Entry is an entry of a directory.
@@ -38,7 +40,7 @@ type Listing struct {
 func (s *Searcher) List(ctx context.Context, dir, path string, skip []string, noIgnore bool, limit int) (l Listing, err error) {
 	l.Dir = absolute(dir, path)
 	for _, pattern := range skip {
-		if !validPattern(pattern) {
+		if !gitignore.ValidPattern(pattern) {
 			return Listing{}, badPattern(pattern)
 		}
 	}
