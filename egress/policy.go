@@ -40,6 +40,17 @@ type Policy struct {
 	Deny []Rule `json:"deny,omitzero"`
 	// MaxBytes limits the bytes that the sandbox sends and receives together; 0: no limit.
 	MaxBytes int64 `json:"max_bytes,omitzero"`
+	// Secrets are sent to hosts, which they admit at port 443 in mode allowlist.
+	Secrets []Secret `json:"secrets,omitzero"`
+}
+
+// decode does not accept unknown members. Its errors have no value of the document, which may be a secret.
+func decode(data []byte, into any) error {
+	err := json.Unmarshal(data, into, json.RejectUnknownMembers(true))
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		semantic.JSONValue = nil
+	}
+	return err
 }
 
 // ParsePolicy decodes and checks a policy. It accepts Harbor's names of two members: network_mode
@@ -54,7 +65,7 @@ func ParsePolicy(data []byte) (Policy, error) {
 		NetworkMode  *Mode   `json:"network_mode"`
 		AllowedHosts *[]Rule `json:"allowed_hosts"`
 	}
-	if err := json.Unmarshal(data, &sent, json.RejectUnknownMembers(true)); err != nil {
+	if err := decode(data, &sent); err != nil {
 		return Policy{}, fmt.Errorf("decoding the policy: %w", err)
 	}
 	p := sent.Policy
@@ -91,7 +102,7 @@ func (p *Policy) Check() error {
 	if p.MaxBytes < 0 {
 		return errors.New("max_bytes is negative")
 	}
-	return nil
+	return checkSecrets(p.Secrets)
 }
 
 // Told is the part of a policy that its sandbox may know.
@@ -106,7 +117,11 @@ type Told struct {
 
 // Told returns what a sandbox may know of p.
 func (p *Policy) Told() Told {
-	return Told{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
+	told := Told{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
+	for i := range p.Secrets {
+		told.Secrets = append(told.Secrets, p.Secrets[i].Name)
+	}
+	return told
 }
 
 // Verdict says whether a policy admits a host, and why.
@@ -142,6 +157,9 @@ func (p *Policy) Decide(host Host, port uint16) Verdict {
 		if r.matches(host, port) {
 			return Verdict{Allowed: true, Reason: "allow " + r.String()}
 		}
+	}
+	if s := p.secretOf(host, port); s != nil {
+		return Verdict{Allowed: true, Reason: "secret " + s.Name}
 	}
 	return Verdict{Reason: reasonNotAllowed}
 }

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
 )
 
@@ -30,7 +29,7 @@ type Conf struct {
 // ParseConf decodes and checks a sandbox's file.
 func ParseConf(data []byte) (Conf, error) {
 	var c Conf
-	if err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true)); err != nil {
+	if err := decode(data, &c); err != nil {
 		return Conf{}, fmt.Errorf("decoding: %w", err)
 	}
 	return c, c.Policy.Check()

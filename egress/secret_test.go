@@ -1,0 +1,145 @@
+package egress_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/actiond/actiond/egress"
+)
+
+const token = "sk-0123456789/+abcdef=="
+
+func TestDecideSecret(t *testing.T) {
+	t.Parallel()
+	const secrets = `"secrets":[{"name":"API","hosts":["api.example.com","Bücher.example."],"value":"` + token + `"}]`
+	for _, tc := range []struct {
+		rules, target string
+		allowed       bool
+		reason        string
+	}{
+		{`"mode":"allowlist"`, "api.example.com:443", true, "secret API"},
+		{`"mode":"allowlist"`, "xn--bcher-kva.example:443", true, "secret API"},
+		{`"mode":"allowlist"`, "api.example.com:80", false, "not in the allow list"},
+		{`"mode":"allowlist"`, "sub.api.example.com:443", false, "not in the allow list"},
+		{`"mode":"allowlist","deny":["*.example.com"]`, "api.example.com:443", false, "deny *.example.com"},
+		{`"mode":"no-network"`, "api.example.com:443", false, "mode no-network"},
+	} {
+		host, port, err := egress.ParseTarget(tc.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := parse(t, `{`+tc.rules+`,`+secrets+`}`)
+		if got, want := p.Decide(host, port), (egress.Verdict{Allowed: tc.allowed, Reason: tc.reason}); got != want {
+			t.Errorf("%s under %s: got %+v, want %+v", tc.target, tc.rules, got, want)
+		}
+	}
+}
+
+func TestParseSecretsRefuses(t *testing.T) {
+	t.Parallel()
+	one := func(members string) string {
+		return `{"name":"API","hosts":["a.example"],"value":"` + token + `"` + members + `}`
+	}
+	several := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`{"name":"S%d","hosts":["h%d.example"],"value":%q}`, i, i, token))
+		}
+		return strings.Join(all, ",")
+	}
+	for secrets, want := range map[string]string{
+		one(`,"paths":["/v1/**"]`):                                                                  "paths",
+		one(`,"Value":"x"`):                                                                         "Value",
+		`{"hosts":["a.example"],"value":"` + token + `"}`:                                           `secret "": a name has`,
+		`{"name":"a b","hosts":["a.example"],"value":"` + token + `"}`:                              "a name has",
+		`{"name":"API","value":"` + token + `"}`:                                                    "secret API: it has no hosts",
+		`{"name":"API","hosts":["*.example"],"value":"` + token + `"}`:                              "neither a host name nor an address",
+		`{"name":"API","hosts":["*"],"value":"` + token + `"}`:                                      "neither a host name nor an address",
+		`{"name":"API","hosts":["a.example:443"],"value":"x"}`:                                      "neither a host name nor an address",
+		`{"name":"API","hosts":["8.8.8.8"],"value":"` + token + `"}`:                                "must be names",
+		`{"name":"API","hosts":[""],"value":"` + token + `"}`:                                       "neither a host name nor an address",
+		`{"name":"API","hosts":["a.example"]}`:                                                      "8 to 8192 visible ASCII",
+		`{"name":"API","hosts":["a.example"],"value":"short"}`:                                      "8 to 8192 visible ASCII",
+		`{"name":"API","hosts":["a.example"],"value":"with a blank"}`:                               "8 to 8192 visible ASCII",
+		`{"name":"API","hosts":["a.example"],"value":"line\nline"}`:                                 "8 to 8192 visible ASCII",
+		`{"name":"API","hosts":["a.example"],"value":"käuflich1"}`:                                  "8 to 8192 visible ASCII",
+		`{"name":"API","hosts":["a.example"],"value":"` + strings.Repeat("x", 8193) + `"}`:          "8 to 8192 visible ASCII",
+		one(`,"header":"Host"`):                                                                     "its header cannot be set",
+		one(`,"header":"transfer-encoding"`):                                                        "its header cannot be set",
+		one(`,"header":"proxy-authorization"`):                                                      "its header cannot be set",
+		one(`,"header":"X Key"`):                                                                    "its header cannot be set",
+		one(`,"header":"X:Key"`):                                                                    "its header cannot be set",
+		one(`,"format":"Bearer"`):                                                                   "its format must be",
+		one(`,"format":"{}{}"`):                                                                     "its format must be",
+		one(`,"format":"{}\r\nX: y"`):                                                               "its format must be",
+		one(`,"format":"{} "`):                                                                      "its format must be",
+		one(`,"var":"A=B"`):                                                                         "its var",
+		one(``) + `,` + one(``):                                                                     `secret API: secret API has the same name`,
+		one(`,"var":"X"`) + `,{"name":"B","hosts":["b.example"],"var":"X","value":"` + token + `"}`: "secret B: secret API has the same var",
+		one(``) + `,{"name":"B","hosts":["b.example","A.example"],"header":"authorization","value":"` + token + `"}`: "secret B: secret API has the same header of a.example",
+		`{"name":"API","hosts":["a.example","a.example."],"value":"` + token + `"}`:                                  "the same header of a.example",
+		several(65): "65 secrets",
+	} {
+		text := `{"mode":"public","secrets":[` + secrets + `]}`
+		_, err := egress.ParsePolicy([]byte(text))
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `"API"`, "API"), want) && !strings.Contains(strings.ReplaceAll(err.Error(), `"B"`, "B"), want) {
+			t.Errorf("%.120s: got %v, want an error with %q", secrets, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), token) {
+			t.Errorf("%s: the error has the value: %v", secrets, err)
+		}
+	}
+	for _, members := range []string{`,"header":"X-Api-Key","format":"{}"`, `,"format":"Basic user:{}"`, `,"var":"API_KEY"`} {
+		parse(t, `{"mode":"public","secrets":[`+one(members)+`,{"name":"B","hosts":["a.example"],"header":"X-Other","value":"`+token+`"}]}`)
+	}
+	parse(t, `{"mode":"public","secrets":[`+several(64)+`]}`)
+}
+
+// TestAttackValueInErrors: no text about a policy has a value, whatever is wrong with it (row 23).
+func TestAttackValueInErrors(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":987654321}]}`,
+		`{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":["987654321"]}]}`,
+		`{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":"987654321","value":"987654321"}]}`,
+		`{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":"987654321 "}]}`,
+		`{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":"987654321\x"}]}`,
+		`{"mode":"public","secrets":"987654321"}`,
+		`{"mode":"public","max_bytes":"987654321"}`,
+	} {
+		for name, decode := range map[string]func() error{
+			"policy": func() error { _, err := egress.ParsePolicy([]byte(text)); return err },
+			"file":   func() error { _, err := egress.ParseConf([]byte(`{"generation":1,"policy":` + text + `}`)); return err },
+		} {
+			if err := decode(); err == nil || strings.Contains(err.Error(), "98765") {
+				t.Errorf("%s %s: got %v", name, text, err)
+			}
+		}
+	}
+	p := parse(t, `{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":"987654321","var":"V"}]}`)
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("policy", "policy", p, "secret", p.Secrets[0], "value", p.Secrets[0].Value)
+	stored, err := json.Marshal(p.WithoutValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := json.Marshal(p.Told())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{fmt.Sprint(p), fmt.Sprintf("%+v %#v %s %q", p, p, p.Secrets[0].Value, p.Secrets[0].Value), log.String(), string(stored), string(told)} {
+		if strings.Contains(text, "98765") || !strings.Contains(text, "API") {
+			t.Errorf("got %s", text)
+		}
+	}
+	if string(told) != `{"mode":"public","secrets":["API"]}` || p.Secrets[0].Placeholder() != "actiond-secret-API" {
+		t.Errorf("got %s, %s", told, p.Secrets[0].Placeholder())
+	}
+	if whole, err := json.Marshal(p); err != nil || !strings.Contains(string(whole), "987654321") {
+		t.Errorf("the controller's file: got %s, %v", whole, err)
+	}
+}
