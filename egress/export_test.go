@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"io"
+	"net/http"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -37,4 +38,17 @@ func (s *Server) Refuse(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+}
+
+// Scrub returns a reader of a body without the forms.
+func Scrub(body io.ReadCloser, forms [][]byte) io.ReadCloser {
+	res := &http.Response{Body: body}
+	scrubBody(res, forms)
+	return res.Body
+}
+
+// Forms returns the forms of a secret's value.
+func Forms(s Secret) [][]byte {
+	_, found := s.render()
+	return found
 }

@@ -1,0 +1,58 @@
+package egress
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+)
+
+const (
+	defaultFormat = "Bearer " + placeholder
+	basicScheme   = "Basic "
+)
+
+// render returns the header, and the forms in which a host may send the value back.
+func (s *Secret) render() (header string, found forms) {
+	format := s.Format
+	if format == "" {
+		format = defaultFormat
+	}
+	value := string(s.Value)
+	header = strings.Replace(format, placeholder, value, 1)
+	texts := []string{value}
+	if user, ok := strings.CutPrefix(header, basicScheme); ok && strings.Contains(format, ":") {
+		encoded := base64.StdEncoding.EncodeToString([]byte(user))
+		header = basicScheme + encoded
+		texts = append(texts, strings.TrimRight(encoded, "="))
+	}
+	// What is kept in a URL: in forms, by encodeURIComponent, by Python, in a part of a path, and by encodeURI.
+	for _, kept := range []string{"", "!'()*", "/", "$&+:=@", "!#$&'()*+,/:;=?@"} {
+		texts = append(texts, escape(value, kept, "0123456789ABCDEF"), escape(value, kept, "0123456789abcdef"))
+	}
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 { // bytes before the value, up to a multiple of 3
+			encoded := encoding.EncodeToString(append(make([]byte, before), value...))
+			// The characters at the ends depend on what is around the value.
+			texts = append(texts, encoded[(before*8+5)/6:(before+len(value))*8/6])
+		}
+	}
+	slices.Sort(texts)
+	for _, text := range slices.Compact(texts) {
+		found = append(found, []byte(text))
+	}
+	return header, found
+}
+
+// escape is the form of text in a URL that has the characters in kept as they are.
+func escape(text, kept, digits string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', strings.IndexByte("-_.~", c) >= 0, strings.IndexByte(kept, c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
