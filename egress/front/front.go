@@ -191,12 +191,14 @@ func (f *Front) accept() {
 			c.turnAway()
 			continue
 		}
-		if f.begin() {
-			go func() {
-				defer f.running.Done()
-				f.sniff(c)
-			}()
+		if !f.begin() {
+			_ = c.Close()
+			continue
 		}
+		go func() {
+			defer f.running.Done()
+			f.sniff(c)
+		}()
 	}
 }
 

@@ -408,3 +408,14 @@ func TestClose(t *testing.T) {
 	}
 	l.Close()
 }
+
+// TestAcceptWhileClosing: a client that comes while the front closes is not kept.
+func TestAcceptWhileClosing(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	f.Refuse(true)
+	if rest, err := io.ReadAll(f.dial(t)); err != nil || len(rest) > 0 || f.Open() > 0 {
+		t.Errorf("got %q, %v; %d are open", rest, err, f.Open())
+	}
+	f.Refuse(false)
+}
