@@ -1,6 +1,10 @@
 package executor_test
 
 import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -46,5 +50,92 @@ func TestExportNetworkRoot(t *testing.T) {
 	}
 	if o := asRoot(t, e, api.ExecAction{Command: show, ClearEnv: true}); o.Stdout != "none none\n" {
 		t.Errorf("got %q", o.Content)
+	}
+}
+
+// TestClient: the process of a connection is found, and the actions that it belongs to.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	configs := map[string]executor.Config{"own user": {}}
+	if os.Geteuid() == 0 {
+		u := other(t)
+		u.Home = testhelp.PublicDir(t)
+		configs["another user"] = executor.Config{User: u, WorkingDir: u.Home, AllowRoot: true}
+	}
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, _ := start(t, cfg)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			at := l.Addr().(*net.TCPAddr)
+			connect := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; read -u 3 -r line", at.Port)
+			cases := []struct {
+				name string
+				do   api.Request
+				want api.Origin
+			}{
+				{"a shell itself", api.Request{Session: "a", Action: api.RunAction{Command: connect}}, api.Origin{Process: "bash", Kind: "run", Session: "a"}},
+				{"its child", api.Request{Session: "b", Action: api.RunAction{Command: "bash -c '" + connect + "'; true"}}, api.Origin{Process: "bash", Kind: "run", Session: "b"}},
+				{"the default session", api.Request{Action: api.RunAction{Command: "(" + connect + ")"}}, api.Origin{Process: "bash", Kind: "run", Session: "default"}},
+				{"an orphan", api.Request{Session: "c", Action: api.RunAction{Command: "bash -c '(" + connect + ") & exec true'; sleep 0"}}, api.Origin{Process: "bash", Kind: "run", Session: "c"}},
+				{"a static command", api.Request{Action: api.RunAction{Command: connect, IsStatic: true}}, api.Origin{Process: "bash", Kind: "run"}},
+				{"a program", api.Request{Action: api.ExecAction{Argv: []string{"bash", "-c", connect}}}, api.Origin{Process: "bash", Kind: "exec", PID: -1}},
+				{"its child", api.Request{Action: api.ExecAction{Argv: []string{"sh", "-c", "bash -c '" + connect + "'; true"}}}, api.Origin{Process: "bash", Kind: "exec", PID: -1}},
+			}
+			if cfg.AllowRoot {
+				cases = append(cases, struct {
+					name string
+					do   api.Request
+					want api.Origin
+				}{"a program of root", api.Request{Action: api.ExecAction{Argv: []string{"bash", "-c", connect}, User: api.UserRoot}}, api.Origin{Process: "bash", Kind: "exec", PID: -1}})
+			}
+			for _, tc := range cases {
+				ended := make(chan api.Observation, 1)
+				go func() {
+					o, _ := e.Watch(t.Context(), tc.do, api.Watch{Operator: true})
+					ended <- o
+				}()
+				c, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := e.Client(c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort())
+				_, _ = c.Write([]byte("\n"))
+				o := <-ended
+				if program, ok := o.(api.ExecObservation); ok && program.PID != nil && got.PID == *program.PID {
+					got.PID = -1
+				}
+				if got != tc.want {
+					t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// TestClientUnknown: connections of this process, and what is none, have no process.
+func TestClientUnknown(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	for _, o := range []api.Origin{e.Client(local, remote), e.Client(remote, remote), e.Client(netip.AddrPort{}, netip.AddrPort{})} {
+		if o != (api.Origin{}) {
+			t.Errorf("got %+v", o)
+		}
 	}
 }

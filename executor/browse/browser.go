@@ -232,6 +232,16 @@ func (b *Browser) Runs() bool {
 	return slices.ContainsFunc(b.kept.List(), func(s keeper.Info[*chromium]) bool { return s.Live })
 }
 
+// PIDs returns the process ids of the browsers that run.
+func (b *Browser) PIDs() (pids []int) {
+	for _, s := range b.kept.List() {
+		if s.Live {
+			pids = append(pids, s.Value.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
 // StopAll ends the browser unless a step runs; the next step is told how.
 func (b *Browser) StopAll(how string) { b.kept.StopAll(how) }
 

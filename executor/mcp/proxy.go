@@ -228,6 +228,31 @@ func (p *Proxy) State() (servers, running, failed int, configured bool) {
 	return len(p.current.runners), running, failed, true
 }
 
+// PIDs returns the process ids of the servers that were started, of which some may have ended.
+func (p *Proxy) PIDs() (pids []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
+		return nil
+	}
+	for _, r := range p.current.runners {
+		if pid := r.pid(); pid != 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// pid returns the process id of the last run of the server; 0 without one.
+func (r *runner) pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || !channel.Closed(r.last.launched) || r.last.cmd == nil || r.last.cmd.Process == nil {
+		return 0
+	}
+	return r.last.cmd.Process.Pid
+}
+
 // Open connects a client. Its messages, JSON-RPC of the Model Context Protocol,
 // are written to the connection one after the other, and the messages for it
 // are read from there, one a line. The caller bounds the written messages, and

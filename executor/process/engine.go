@@ -210,6 +210,17 @@ func (e *Engine) Running() (names []string) {
 	return names
 }
 
+// PIDs returns the process ids of the programs that run, and of those that have ended and left their
+// streams to another process. until bounds the wait for those that are being started.
+func (e *Engine) PIDs(until time.Time) (pids []int) {
+	for _, p := range e.list() {
+		if channel.ClosedWithin(p.launched, time.Until(until)) && p.tree != nil {
+			pids = append(pids, p.PID())
+		}
+	}
+	return pids
+}
+
 // End is Close for some programs.
 func End(programs []*Process) {
 	var ending sync.WaitGroup

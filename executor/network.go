@@ -1,0 +1,78 @@
+package executor
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/waiting"
+)
+
+// Client finds the process that has the client's end of a connection to the local proxy, and the
+// actions that it belongs to. The connection must stay open meanwhile.
+func (e *Executor) Client(client, proxy netip.AddrPort) api.Origin {
+	found := make(chan api.Origin, 1)
+	if !e.listing.Do(func(until time.Time) { found <- e.client(client, proxy, until) }) {
+		return api.Origin{}
+	}
+	return <-found
+}
+
+func (e *Executor) client(client, proxy netip.AddrPort, until time.Time) api.Origin {
+	pid := e.ports.Client(client, proxy)
+	if pid == 0 {
+		return api.Origin{}
+	}
+	roots := e.roots(time.Now().Add(time.Until(until) / 2)) // the rest is for the looks below
+	var o api.Origin
+	for _, ancestor := range proc.Lineage(pid) {
+		if root, ok := roots[ancestor]; ok {
+			o = root
+			break
+		}
+	}
+	if process, err := procfs.NewProc(pid); err == nil {
+		name, _ := process.Comm() // "" where the process is gone meanwhile
+		o.Process = waiting.Printable(name)
+	}
+	return o
+}
+
+// roots returns the processes that the executor started for actions. until bounds the wait for
+// those that are being started.
+func (e *Executor) roots(until time.Time) map[int]api.Origin {
+	roots := map[int]api.Origin{}
+	for _, shell := range e.sessions.list() {
+		roots[shell.PID] = api.Origin{Kind: api.RunAction{}.Kind(), Session: shell.Name}
+	}
+	for _, single := range e.sessions.singles.List() {
+		if single.Live {
+			roots[single.Value.Info().PID] = api.Origin{Kind: api.RunAction{}.Kind()}
+		}
+	}
+	programs := e.programs.PIDs(until)
+	if e.others != nil {
+		programs = append(programs, e.others.PIDs(until)...)
+	}
+	for _, pid := range programs {
+		roots[pid] = api.Origin{Kind: api.ExecAction{}.Kind(), PID: pid}
+	}
+	if e.notebook != nil {
+		for _, kernel := range e.notebook.Sessions() {
+			roots[kernel.PID] = api.Origin{Kind: api.IPythonAction{}.Kind(), Session: kernel.Session}
+		}
+	}
+	if e.browser != nil {
+		for _, pid := range e.browser.PIDs() {
+			roots[pid] = api.Origin{Kind: api.BrowseAction{}.Kind()}
+		}
+	}
+	for _, pid := range e.mcp.PIDs() {
+		roots[pid] = api.Origin{Kind: api.MCPAction{}.Kind()}
+	}
+	delete(roots, 0) // of what has ended
+	return roots
+}
