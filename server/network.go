@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/egress/front"
@@ -49,7 +50,7 @@ func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err 
 	if n == nil {
 		return nil, nil //nolint:nilnil // there are none
 	}
-	f, err := front.Start(front.Config{Socket: n.Socket(), Address: s.cfg.ProxyAddress, Log: s.log})
+	f, err := front.Start(front.Config{Socket: n.Socket(), Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied})
 	s.network.mu.Lock()
 	s.network.claim, s.network.front = n, f
 	s.network.mu.Unlock()
@@ -58,6 +59,16 @@ func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err 
 		address = f.Address().String()
 	}
 	return proxyVariables(address, n.Env), err
+}
+
+// denied counts a denial for its action, and returns the name of the client's process.
+func (s *Server) denied(d front.Denial) (process string) {
+	if s.cfg.Clients == nil {
+		return ""
+	}
+	origin := s.cfg.Clients.Client(d.Client, d.Front)
+	s.actions.Denied(origin, actions.Denial{Time: d.Time, Host: d.Host, Port: int(d.Port), Reason: d.Reason})
+	return origin.Process
 }
 
 // countNetwork adds the metrics of the local proxy.

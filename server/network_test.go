@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -231,5 +233,82 @@ func TestNetworkResumes(t *testing.T) {
 		if state := networkState(t, s); state.Egress != up {
 			t.Errorf("%s: got %+v", address, state)
 		}
+	}
+}
+
+// curl is a process whose action is known.
+type curl struct{ api.Origin }
+
+func (c curl) Client(client, proxy netip.AddrPort) api.Origin {
+	if client.Addr() != proxy.Addr() || client.Port() == 0 || proxy.Port() == 0 {
+		return api.Origin{}
+	}
+	return c.Origin
+}
+
+// TestDeniedInObservation: in each form, the answer of an action says what was denied to its
+// processes, and nothing of other actions.
+func TestDeniedInObservation(t *testing.T) {
+	t.Parallel()
+	f := &fake{sessions: oneSession}
+	s := newServer(t, withExecutor(f), withClaim, withProxy, func(cfg *server.Config) {
+		cfg.Clients = curl{api.Origin{Kind: "run", Session: "default", Process: "curl"}}
+	})
+	t.Cleanup(s.CloseNetwork)
+	if w := claimWith(startEgress(t, `{"mode":"no-network"}`)).send(s); w.Code != http.StatusNoContent {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	f.do = func(_ context.Context, req api.Request) (api.Observation, error) {
+		if run, ok := req.Action.(api.RunAction); ok && run.Command == "true" {
+			ask(t, strings.TrimPrefix(f.network["http_proxy"], "http://"), "evil.example:443")
+		}
+		return api.RunObservation{Content: "out", Metadata: api.RunMetadata{PID: -1}}, nil
+	}
+	const denied = `"network":{"denied":[{"host":"evil.example","port":443,"reason":"mode no-network","count":1,"first_ms":`
+	const line = `[network] blocked by policy: evil.example:443 (mode no-network)`
+	body := func(q request, id string) string {
+		q.key = ownersKey
+		if q.header == nil {
+			q.header = map[string]string{}
+		}
+		if id != "" {
+			q.header["Idempotency-Key"] = id
+		}
+		w := q.send(s)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", q.path, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	for _, id := range []string{"", "legacy", "legacy"} { // then from the journal
+		if got := body(post("/execute_action", runTrue), id); !strings.Contains(got, denied) {
+			t.Errorf("legacy: got %s", got)
+		}
+	}
+	if got := body(post("/v1/actions", runTrue), "native"); !strings.Contains(got, denied) || !strings.Contains(got, `"process":"curl"}],"more":0,"attributed":true}`) {
+		t.Errorf("native: got %s", got)
+	}
+	if got := body(streamed(linesType, runTrue), ""); !strings.Contains(got, denied) {
+		t.Errorf("streamed: got %s", got)
+	}
+	for _, id := range []string{"legacy", "native"} {
+		if got := body(get("/v1/actions/"+id), ""); !strings.Contains(got, denied) {
+			t.Errorf("record: got %s", got)
+		}
+	}
+	if got := body(post("/v1/tools/call", `{"name":"execute_bash","arguments":{"command":"true"}}`), "tool"); !strings.Contains(got, denied) || !strings.Contains(got, line) {
+		t.Errorf("tool: got %s", got)
+	}
+	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_bash","arguments":{"command":"true"}}}`
+	if got := body(rpc("/mcp", call), ""); !strings.Contains(got, line) {
+		t.Errorf("mcp: got %s", got)
+	}
+	for _, path := range []string{"/execute_action", "/v1/actions"} {
+		if got := body(post(path, strings.Replace(runTrue, `"true"`, `"false"`, 1)), ""); strings.Contains(got, "network") {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+	if state := networkState(t, s); len(state.Denied) != 6 || state.Denied[0].Process != "curl" {
+		t.Errorf("got %+v", state)
 	}
 }

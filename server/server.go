@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -79,6 +80,14 @@ type Ports interface {
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
 
+// Clients finds the processes of connections to the local proxy. Its methods may be called
+// concurrently.
+type Clients interface {
+	// Client returns the process at the client's end, which stays open meanwhile, and the
+	// actions that it belongs to. It takes two seconds at most.
+	Client(client, proxy netip.AddrPort) api.Origin
+}
+
 // Config says what a Server serves. Executor and Attach are required.
 type Config struct {
 	Executor Executor
@@ -89,6 +98,8 @@ type Config struct {
 	MCP MCP
 	// Ports is nil where no port is told or forwarded.
 	Ports Ports
+	// Clients is nil where no denial of the network policy is told to its action.
+	Clients Clients
 	// Journal records the actions; nil records in memory. The caller closes it after
 	// Serve.
 	Journal *journal.Journal

@@ -215,7 +215,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
 	cfg := server.Config{
-		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(),
+		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Clients: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(),
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
 		MaxBody:    portion(10),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
