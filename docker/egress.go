@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -173,25 +172,21 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 	}
 	n := &sandbox.Network{Policy: conf.Policy, Private: conf.Private, Generation: conf.Generation}
 	var status egress.Status
-	if err := h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status); err != nil || status.Generation != conf.Generation {
-		if err := h.applyPolicy(ctx, s.origin); err != nil {
-			return n, h.unapplied(ctx, s, err)
+	err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
+	if err != nil || status.Generation != conf.Generation {
+		if err = h.applyPolicy(ctx, s.origin); err == nil {
+			err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
 		}
-		if err := h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status); err != nil {
-			return n, h.unapplied(ctx, s, err)
-		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		n.Problem = err.Error()
+		return n, nil
 	}
 	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
 	return n, nil
-}
-
-// unapplied logs why a policy is not applied, which closes the network. It returns the end of ctx.
-func (h *Host) unapplied(ctx context.Context, s *instance, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	h.config.Logger.WarnContext(ctx, "the network of a sandbox is closed", slog.String("sandbox", s.ID), slog.Any("error", err))
-	return nil
 }
 
 // SetNetwork is [sandbox.Networker]'s.
@@ -213,34 +208,19 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	if err := n.Policy.Check(); err != nil {
 		return nil, sandbox.Invalid("network policy: %v", err)
 	}
-	if err := h.setPolicy(ctx, s.origin, n.Policy, n.Private); err != nil {
-		if _, stored := errors.AsType[*notAppliedError](err); !stored {
-			return nil, err
-		}
-		_ = h.unapplied(ctx, s, err)
+	if err := h.nextPolicy(s.origin, n.Policy, n.Private); err != nil {
+		return nil, err
 	}
-	return h.Network(ctx, box)
+	return h.Network(ctx, box) // which applies it
 }
 
-// notAppliedError reports a policy that is stored and not applied.
-type notAppliedError struct{ error }
-
-func (e *notAppliedError) Unwrap() error { return e.error }
-
-// setPolicy stores and applies the next generation of a policy. The lock of the sandbox is held.
-func (h *Host) setPolicy(ctx context.Context, id string, p egress.Policy, private []netip.Prefix) error {
+// nextPolicy stores the next generation of a policy. The lock of the sandbox is held.
+func (h *Host) nextPolicy(id string, p egress.Policy, private []netip.Prefix) error {
 	conf, err := h.state.loadConf(id)
 	if err != nil {
 		return err
 	}
-	conf = egress.Conf{Generation: conf.Generation + 1, Policy: p, Private: private}
-	if err := h.state.saveConf(id, conf); err != nil {
-		return err
-	}
-	if err := h.applyPolicy(ctx, id); err != nil {
-		return &notAppliedError{err}
-	}
-	return nil
+	return h.state.saveConf(id, egress.Conf{Generation: conf.Generation + 1, Policy: p, Private: private})
 }
 
 // Denied is [sandbox.Networker]'s.

@@ -99,7 +99,7 @@ func TestEgressContainers(t *testing.T) {
 	if all, err := h.List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("List: %v, %v", all, err)
 	}
-	if d, err := h.Inspect(t.Context(), s); err != nil || d.Network != "allowlist" || len(d.Mounts) != 0 {
+	if d, err := h.Inspect(t.Context(), s); err != nil || d.Network != "allowlist" || len(d.Mounts) != 0 || len(d.GainedProtection) != 1 || !strings.Contains(d.GainedProtection[0], "policy") {
 		t.Errorf("Inspect: %+v, %v", d, err)
 	}
 	if removed, err := h.Prune(t.Context(), false); err != nil || len(removed) != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/system"
 
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -54,6 +55,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 		d.Started, d.Ended = when(state.StartedAt), when(state.FinishedAt)
 	}
 	user, allowRoot := "", false
+	var policy *egress.Policy // which one, the container does not know
 	if config := info.Config; config != nil {
 		d.Server = config.Labels[labelBinary]
 		user, _, _ = strings.Cut(config.Labels[labelUser], ":")
@@ -69,7 +71,9 @@ func details(info container.InspectResponse) *sandbox.Details {
 			d.Pids = *host.PidsLimit
 		}
 		for _, m := range host.Mounts {
-			if m.Type == mount.TypeBind && m.Target != insideRun && m.Target != insideEgress {
+			if m.Target == insideEgress {
+				policy = &egress.Policy{}
+			} else if m.Type == mount.TypeBind && m.Target != insideRun {
 				d.Mounts = append(d.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
 			}
 		}
@@ -89,7 +93,7 @@ func details(info container.InspectResponse) *sandbox.Details {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(d.SecurityOpts), func(opt string) bool { return opt == "seccomp=(built in)" })
 	d.LostProtection, d.GainedProtection = Protection(sandbox.Spec{
-		User: user, AllowRoot: allowRoot, Mounts: d.Mounts, Network: d.Network, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
+		User: user, AllowRoot: allowRoot, Mounts: d.Mounts, Network: d.Network, Policy: policy, Runtime: d.Runtime, ReadOnly: d.ReadOnly, SecurityOpts: chosen,
 	})
 	return d
 }

@@ -324,7 +324,10 @@ func Protection(s sandbox.Spec) (lost, gained []string) {
 	if s.ReadOnly {
 		gained = append(gained, "the image's files cannot be changed")
 	}
-	if s.Network == "none" {
+	switch {
+	case s.Policy != nil:
+		gained = append(gained, "the agent reaches what its network policy admits, by TCP alone")
+	case s.Network == "none":
 		gained = append(gained, "the agent reaches no network")
 	}
 	return lost, gained

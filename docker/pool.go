@@ -110,7 +110,11 @@ func (h *Host) take(ctx context.Context, box *sandbox.Sandbox, spec *sandbox.Spe
 
 func (h *Host) bind(ctx context.Context, s *instance, n stateFile, spec *sandbox.Spec, id string) error {
 	if spec.Policy != nil { // before the claim: the claimer's commands may run from then on
-		if err := h.setPolicy(ctx, s.origin, *spec.Policy, spec.Private); err != nil {
+		err := h.nextPolicy(s.origin, *spec.Policy, spec.Private)
+		if err == nil {
+			err = h.applyPolicy(ctx, s.origin)
+		}
+		if err != nil {
 			return err
 		}
 	}

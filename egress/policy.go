@@ -164,6 +164,17 @@ func (p *Policy) Decide(host Host, port uint16) Verdict {
 	return Verdict{Reason: reasonNotAllowed}
 }
 
+// Decide returns the verdict on a host at a port, as [Policy.Decide] does, and on an address also
+// whether it is one of those that are never reached, or private. Addresses of the host, which the
+// proxy refuses, are not known here.
+func (c *Conf) Decide(host Host, port uint16) Verdict {
+	v := c.Policy.Decide(host, port)
+	if v.Allowed && host.addr.IsValid() && !usable(host.addr, nil, c.Private) {
+		return Verdict{Reason: reasonPrivate}
+	}
+	return v
+}
+
 // denied returns the reason of the rule that denies a host, or "".
 func (p *Policy) denied(host Host, port uint16) string {
 	for _, r := range p.Deny {

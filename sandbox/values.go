@@ -88,8 +88,9 @@ type Network struct {
 	// Generation grows with every change of the policy.
 	Generation int64
 	// Up reports whether the egress proxy answers and applies this generation. The fields below
-	// are zero otherwise.
+	// are zero otherwise, and Problem says why.
 	Up             bool
+	Problem        string
 	Open           int   // connections
 	Sent, Received int64 // bytes
 	Denied         int64 // the number of the last refused connection

@@ -58,7 +58,11 @@ func done(w http.ResponseWriter, err error) {
 }
 
 func (e *Engine) info(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, system.Info{SecurityOptions: []string{"name=rootless"}, OperatingSystem: "none", NCPU: e.CPUs, SystemTime: e.now().Format(time.RFC3339Nano)})
+	info := system.Info{OperatingSystem: "none", NCPU: e.CPUs, SystemTime: e.now().Format(time.RFC3339Nano)}
+	if !e.Rooted {
+		info.SecurityOptions = []string{"name=rootless"}
+	}
+	answer(w, http.StatusOK, info)
 }
 
 func (e *Engine) events(w http.ResponseWriter, r *http.Request) {

@@ -73,6 +73,7 @@ type Engine struct {
 	CPUs     int           // of the host, 0: the engine does not report it
 	Pid      int           // of every container that runs
 	Ahead    time.Duration // how far its clock is ahead of this machine's
+	Rooted   bool          // it does not say that it is rootless: its sockets are for root
 
 	dir      string
 	watchers map[chan events.Message]bool
