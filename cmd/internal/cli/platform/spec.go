@@ -24,6 +24,7 @@ type SpecFlags struct {
 	env, envFiles, volumes     []string
 	labels, nodeSelector       []string
 	user, memory, cpus, userNS string
+	network                    policyFlags
 	flags                      *pflag.FlagSet
 	leftOut                    []string // flags that this command does not take
 	command                    string
@@ -45,7 +46,8 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.Int64Var(&spec.Pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
 	flags.Int64Var(&spec.OpenFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label the container, `NAME=VALUE`")
-	flags.StringVar(&spec.Network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made;\non Kubernetes default or none")
+	flags.StringVar(&spec.Network, "network", "", "use the network `NAME`: bridge (the default), none, or one you made; public, allowlist or no-network for a\npolicy that can be changed; on Kubernetes default or none")
+	f.network.add(c)
 	flags.StringVarP(&f.user, "user", "u", "", "run commands as `NAME[:UID]` (default agent; the id is that of the first\nwritable mount's owner, else one that no other sandbox has)")
 	flags.BoolVar(&spec.AllowRoot, "allow-root", false, "let 'exec --user root' run programs as root, such as apt-get install")
 	flags.StringVar((*string)(&spec.Pull), "pull", "", "pull the image `WHEN`: always, missing (the default) or never")
@@ -63,7 +65,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 		return cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for name, completion := range map[string]cobra.CompletionFunc{
-		"pull": words("always", "missing", "never"), "network": words("bridge", "default", "none"), "user": words("agent", "root"), "userns": words("host", "private"),
+		"pull": words("always", "missing", "never"), "network": words(append([]string{"bridge", "default", "none"}, Modes...)...), "user": words("agent", "root"), "userns": words("host", "private"),
 	} {
 		_ = c.RegisterFlagCompletionFunc(name, completion) // the flag is there
 	}
@@ -80,7 +82,7 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "memory", "cpus", "pids-limit", "nofile", "network", "user", "read-only", "runtime", "security-opt",
+	"volume", "memory", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "user", "read-only", "runtime", "security-opt",
 	"server-flag", "allow-root",
 }
 
@@ -117,6 +119,9 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 			return s, err
 		}
 		s.Mounts = append(s.Mounts, m)
+	}
+	if err := f.network.policy(p, &s); err != nil {
+		return s, err
 	}
 	if s.User, s.UserID, err = parseUser(f.user); err != nil {
 		return s, err
