@@ -157,8 +157,27 @@ func testHost(tb testing.TB, change ...func(*docker.Config)) *docker.Host {
 		if err := h.Close(); err != nil {
 			tb.Error(err)
 		}
+		for _, id := range egressProxies(tb, config.StateDir) {
+			if out, err := dockerOutput("rm", "-f", id); err != nil {
+				tb.Errorf("removing the egress proxy: %v\n%s", err, out)
+			}
+		}
 	})
 	return h
+}
+
+// egressProxies are the containers of the egress proxy of a state directory: one, or none.
+func egressProxies(tb testing.TB, stateDir string) []string {
+	tb.Helper()
+	controller, err := os.ReadFile(stateDir + "/controller")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := dockerOutput("ps", "-aq", "--filter", "label=dev.actiond.managed=egress", "--filter", "label=dev.actiond.controller="+string(controller))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Fields(out)
 }
 
 // call makes a request of a server.

@@ -37,7 +37,6 @@ var dockerHints = map[string]string{
 	"commit":   "a sandbox becomes no image; copy files out with 'runtimectl cp'",
 	"export":   "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
 	"info":     "'runtimectl doctor' says what this host has and lacks",
-	"network":  "networks are the engine's: 'docker network'; 'runtimectl create --network' uses one",
 	"push":     "images are the engine's: 'docker push'",
 	"rename":   "a sandbox keeps the name of 'runtimectl create --name'",
 	"rmi":      "images are the engine's: 'docker rmi'",

@@ -24,7 +24,7 @@ func (p *program) commands() []commandGroup {
 		{"Work in a sandbox", []*cobra.Command{
 			p.exec(), p.sh(), p.cp(), p.cat(), p.edit(), p.portForward(), p.act(), p.action(), p.tool(), p.mcp(),
 		}},
-		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.logs(), p.ports(), p.stats(), p.events()}},
+		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.network(), p.logs(), p.ports(), p.stats(), p.events()}},
 		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
 		{setUp, []*cobra.Command{p.doctor(), p.demo(), p.image(), p.manifests(), p.version()}},
 	}
@@ -207,7 +207,7 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 }
 
 // fileFlags are those whose value is a file of this machine, or begins with one.
-var fileFlags = []string{"env-file", "file", "key-file", "server", "volume"}
+var fileFlags = []string{"env-file", "file", "key-file", "network-policy", "server", "volume"}
 
 // completeNothing keeps the shell from offering files for the values of flags that
 // name no file and have no completion of their own.

@@ -74,6 +74,11 @@ func Invalid(format string, args ...any) error {
 	return &kindError{sandbox.ErrInvalid, fmt.Errorf(format, args...)}
 }
 
+// Unavailable returns an error that is a [sandbox.ErrUnknown] and does not say so.
+func Unavailable(format string, args ...any) error {
+	return &kindError{sandbox.ErrUnknown, fmt.Errorf(format, args...)}
+}
+
 // Absent makes an error that says that a file is not there one of ours.
 func Absent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

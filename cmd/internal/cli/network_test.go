@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/docker/dockertest"
+)
+
+func TestNetworkUsage(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte("mode: allowlist\nallow:\n- 0x7f.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"create --allow 0x7f.1 debian":                       `--allow: rule "0x7f.1"`,
+		"create --deny a@b debian":                           `--deny: rule "a@b"`,
+		"create --allow * debian":                            `rule "*"`,
+		"create --network bridge --allow a.example debian":   "--network bridge has no policy",
+		"create --network none --network-policy x debian":    "--network none has no policy",
+		"create --network-policy " + policy + " debian":      "policy.yaml: line 3, /allow/0: rule",
+		"create --private 10.0.0.0/8 debian":                 "--private is for the rules",
+		"create --allow a.example --private 10.0.0.1 debian": "--private \"10.0.0.1\"",
+		"create --on local --allow a.example":                "--allow cannot be honoured without an engine",
+		"create --on kubernetes --allow a.example debian":    "--allow cannot be honoured on Kubernetes",
+		"serve --allow : debian":                             "--allow: rule",
+		"pool --network public --deny : debian":              "--deny: rule",
+		"network --mode open box":                            "must be public, allowlist or no-network",
+		"network --allow : box":                              "--allow: rule",
+		"network --remove : box":                             "--remove: rule",
+		"network -f " + policy + " box":                      "line 3, /allow/0: rule",
+		"network --follow box":                               "--follow is for --denied",
+		"network --denied --mode public box":                 "one at a time",
+		"network ls":                                         "'docker network ls'",
+		"network create front":                               "'docker network create'",
+		"network":                                            "",
+	} {
+		code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(args)...)
+		if code != command.ExitUsage || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%s: exit code %d, %q, %q, want %d and %q", args, code, stdout, stderr, command.ExitUsage, want)
+		}
+	}
+}
+
+// TestNetwork: the policy of a sandbox is shown, changed and asked, and the exit codes say why not.
+func TestNetwork(t *testing.T) {
+	if os.Geteuid() != 0 { // only root's engine shares sockets
+		t.Setenv("DOCKER_HOST", dockertest.New(t).Address)
+		code, _, stderr := inProcess(t.Context(), nil, "create", "--state-dir", shortDir(t), "--allow", "a.example", "debian")
+		if code != command.ExitUsage || !strings.Contains(stderr, "network policies cannot be kept here") {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+		return
+	}
+	f := dockertest.New(t)
+	f.Rooted = true
+	f.Serve = func(string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"observation": "run", "content": "", "extras": {"command": "true", "hidden": true, "metadata": {"exit_code": 0}}}`))
+		})
+	}
+	t.Setenv("DOCKER_HOST", f.Address)
+	dir := shortDir(t)
+	server := filepath.Join(programs(t), "server")
+	run := func(want int, stdoutHas, stderrHas string, args ...string) {
+		t.Helper()
+		args = append([]string{args[0], "--state-dir", filepath.Join(dir, "state")}, args[1:]...)
+		code, stdout, stderr := inProcess(t.Context(), nil, args...)
+		if code != want || !strings.Contains(stdout, stdoutHas) || !strings.Contains(stderr, stderrHas) {
+			t.Errorf("%q: exit code %d, %s%s, want %d, %q and %q", args, code, stdout, stderr, want, stdoutHas, stderrHas)
+		}
+	}
+	run(0, "", "", "create", "--server", server, "--name", "box", "--allow", "api.example", "--deny", "*.ads.example", "debian")
+	run(0, "", "", "create", "--server", server, "--name", "plain", "debian")
+	run(0, "mode          allowlist\nallow         api.example\ndeny          *.ads.example\nconnections   0 open", "", "network", "box")
+	run(command.ExitConflict, "", "without a network policy", "network", "plain")
+	run(command.ExitNotFound, "", "no such sandbox", "network", "none")
+	run(0, `"allow": [`, "", "network", "--remove", "api.example", "--allow", "b.example:443", "-o", "json", "box")
+	run(command.ExitUsage, "", `rule "api.example" is not in the policy`, "network", "--remove", "api.example", "box")
+	run(0, "allowed   allow b.example:443", "", "network", "--check", "b.example:443", "box")
+	run(command.ExitFailed, "denied   not in the allow list", "", "network", "--check", "b.example:80", "box")
+	run(0, "mode          public", "", "network", "--mode", "public", "box")
+	run(command.ExitFailed, "denied   private address", "", "network", "--check", "10.0.0.1:80", "box")
+	run(command.ExitUsage, "", "--check", "network", "--check", "b.example", "box")
+	run(0, "", "", "network", "--denied", "box")
+	run(0, "network       public", "", "inspect", "box")
+	f.Lock()
+	proxy := ""
+	for _, c := range f.Containers {
+		if strings.HasPrefix(c.Name, "actiond-egress-") {
+			proxy = c.Name
+		}
+	}
+	f.Refusals = map[string]error{"start": os.ErrPermission}
+	f.Unlock()
+	f.Kill(proxy, false)
+	run(command.ExitUnavailable, "egress   down, nothing passes", "the network is closed", "network", "--mode", "no-network", "box")
+	f.Lock()
+	f.Refusals = nil
+	f.Unlock()
+	run(0, "mode          no-network\n", "", "network", "box")
+	run(0, "", "", "rm", "box", "plain")
+}
