@@ -20,6 +20,9 @@ PACKAGES ?= $(shell expr 2 '*' $$(nproc))
 # A whole Kubernetes for tests, built from the module in integration/kubernetes/cluster.
 KUBERNETES := v1.36.3
 CLUSTER    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/actiond/kubernetes-$(KUBERNETES)
+# The Pythons that 'make python' tests with, of those that are there.
+PYTHONS ?= python3 python3.9 python3.11 python3.13
+MYPY    ?= mypy
 # How many sandboxes 'make scale' measures.
 SCALE      ?= 100 1000 10000
 # Clients must be able to parse the version.
@@ -33,7 +36,7 @@ GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@
 BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -127,6 +130,19 @@ demo: ## build, make a sandbox, and play a session in it
 	@{ CGO_ENABLED=0 $(GO) list -trimpath -deps -f '{{if .Stale}}stale {{.ImportPath}}{{end}}' $(PROGRAMS) && $(BUILD) -v $(PROGRAMS); echo "status $$?"; } 2>&1 | \
 	sh -c "$$count"
 	bin/runtimectl demo
+
+# The tests of a module mostly wait, so all modules run at a time.
+python: build ## run the tests of clients/python with each of PYTHONS that is there, and mypy where it is
+	@cd clients/python && export PYTHONPATH=src ACTIOND_BIN='$(CURDIR)/bin' && tested=; \
+	for python in $(PYTHONS); do \
+		version=$$($$python -c 'import sys; print(sys.executable, *sys.version_info[:3])' 2>/dev/null) || { echo "$$python: not found, left out"; continue; }; \
+		case $$tested in *"$$version;"*) continue ;; esac; tested="$$tested$$version;"; \
+		echo "$$python: $$version"; \
+		ls tests/test_*.py | xargs -P 4 -I NAME sh -c \
+			'out=$$('"$$python"' -m unittest NAME 2>&1) || { echo "$$out"; exit 1; }; echo "NAME: $$(echo "$$out" | tail -n 3 | tr "\n" " ")"' || exit 1; \
+	done; \
+	[ -n "$$tested" ] || { echo 'no Python was found' >&2; exit 1; }; \
+	if $(MYPY) --version 2>/dev/null; then $(MYPY) src tools examples; else echo 'mypy: not found, left out'; fi
 
 integration: ## run the tests that need a Docker engine
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration

@@ -63,6 +63,7 @@ class Shells(Sandboxes):
     def test_wait_ends_the_wait_alone(self):
         session = self.name()
         fifo = self.path("fifo")
+        self.sb.run("true", session=session)  # so that the shell is there
         result = self.sb.run(f"mkfifo {fifo}; echo began; cat {fifo}", session=session, wait=1)
         self.assertTrue(result.running)
         self.assertIn("began", result.output)
@@ -76,6 +77,7 @@ class Shells(Sandboxes):
 
     def test_keys_and_reset(self):
         session = self.name()
+        self.sb.run("true", session=session)  # so that the shell is there
         self.assertTrue(self.sb.run("sleep 1000", session=session, wait=0.5).running)
         self.assertEqual(self.sb.run("C-c", keys=True, session=session).exit_code, 130)
         self.sb.run("cd /; shopt -s extglob", session=session)
