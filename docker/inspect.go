@@ -5,8 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +21,21 @@ import (
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/sandbox"
 )
+
+// Address is [sandbox.Addresser]'s.
+func (h *Host) Address(s *sandbox.Sandbox) (string, error) {
+	of, err := h.own(s)
+	switch {
+	case err != nil:
+		return "", err
+	case of.transport == "socket":
+		path := filepath.Join(h.state.runPath(of.origin), filepath.Base(insideSocket))
+		return (&url.URL{Scheme: "unix", Path: path}).String(), nil
+	case of.port == 0:
+		return "", fmt.Errorf("sandbox %s has no port: it is %s", s.ID, s.State)
+	}
+	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(of.port))), nil
+}
 
 // Inspect asks the engine about a sandbox. It fails with ErrNotFound if that is
 // gone.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,6 +150,12 @@ const (
 	wordsBytes = 8 << 10
 	wordsLines = 10
 )
+
+// Address is [sandbox.Addresser]'s.
+func (d *Driver) Address(s *sandbox.Sandbox) (string, error) {
+	path, err := filepath.Abs(d.path(s.ID, "socket"))
+	return (&url.URL{Scheme: "unix", Path: path}).String(), err
+}
 
 // Inspect is [sandbox.Inspector]'s.
 func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Details, error) {

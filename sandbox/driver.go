@@ -95,6 +95,11 @@ type (
 		// which is passed on.
 		Stats(ctx context.Context, s *Sandbox, stream bool, each func(Stats) error) error
 	}
+	// Addresser returns the address of a sandbox's server on this machine: unix:///PATH, or
+	// http://HOST:PORT. It holds until the sandbox stops.
+	Addresser interface {
+		Address(s *Sandbox) (string, error)
+	}
 	// Inspector returns more about a sandbox than List.
 	Inspector interface {
 		Inspect(ctx context.Context, s *Sandbox) (*Details, error)
