@@ -429,6 +429,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		{"pack anything", nil, get("/v1/pack"), "", 422, ""},
 		{"pack without key", withKey, get("/v1/pack?path=/tmp"), "", 403, ""},
 		{"usage", func(cfg *server.Config) { cfg.ControlGroup = group }, get("/v1/usage"), "", 200, ""},
+		{"list without key", withKey, get("/v1/list?path=/"), "", 403, ""},
+		{"move without key", withKey, post("/v1/files/move?path=/a&to=/b", ""), "", 403, ""},
 		{"usage of nothing", func(cfg *server.Config) { cfg.ControlGroup = dir }, get("/v1/usage"), "", 400, ""},
 		{"usage without key", withKey, get("/v1/usage"), "", 403, ""},
 		{"network", withNetwork, get("/v1/network"), "", 200, `{"egress":"down","allow":[],"deny":[],"secrets":[],"open":0,"denied":[]}`},
@@ -485,6 +487,8 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		// By TestFileBytes.
 		{Method: "GET", Path: "/v1/files"}: true, {Method: "HEAD", Path: "/v1/files"}: true,
 		{Method: "PUT", Path: "/v1/files"}: true, {Method: "DELETE", Path: "/v1/files"}: true,
+		// By TestTree and TestListDirectory.
+		{Method: "POST", Path: "/v1/files/mkdir"}: true, {Method: "POST", Path: "/v1/files/move"}: true, {Method: "GET", Path: "/v1/list"}: true,
 		{Method: "POST", Path: "/v1/actions/{id}/input"}:  true, // by TestProgramInput
 		{Method: "POST", Path: "/v1/actions/{id}/resize"}: true,
 		{Method: "POST", Path: "/v1/actions/{id}/signal"}: true,
