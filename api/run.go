@@ -89,6 +89,21 @@ type RunMetadata struct {
 	// Waiting describes the running command, otherwise nil. The reference server does not send
 	// it, and its client ignores it.
 	Waiting *Waiting `json:"waiting,omitzero"`
+	// ShellReplaced says how the shell ended that a new one takes the place of; nil where the
+	// shell goes on. Suffix has it in words. The reference server does not send it, and its
+	// client ignores it.
+	ShellReplaced *ShellReplaced `json:"shell_replaced,omitzero"`
+}
+
+// ShellReplaced is how a shell ended.
+type ShellReplaced struct {
+	// Reason is "exited", "killed" (by Signal), or why the server ended the shell:
+	// "no_report", it no longer reported the end of a command, "no_begin", it could not begin
+	// one, "terminal_lost", "no_exec", it was told to run no commands, or "cancelled", its command
+	// was cancelled and did not end.
+	Reason string `json:"reason"`
+	// Signal is the name of the signal that killed it, such as "SIGKILL", or nil.
+	Signal *string `json:"signal"`
 }
 
 var (

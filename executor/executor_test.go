@@ -230,6 +230,29 @@ func TestUnknownExitCode(t *testing.T) {
 	}
 }
 
+// How a shell ended is told in a word, too, once.
+func TestShellReplaced(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	for _, tt := range []struct{ command, reason, signal string }{
+		{"exit 3", "exited", ""},
+		{"true", "", ""},
+		{"kill -9 $$", "killed", "SIGKILL"},
+		{"builtin() { :; }; readonly -f builtin", "no_report", ""},
+	} {
+		got := run(t, e, "", tt.command).Metadata.ShellReplaced
+		reason, signal := "", ""
+		if got != nil {
+			if reason = got.Reason; got.Signal != nil {
+				signal = *got.Signal
+			}
+		}
+		if reason != tt.reason || signal != tt.signal {
+			t.Errorf("%s: got %q, %q", tt.command, reason, signal)
+		}
+	}
+}
+
 // White space around a command is not part of it, in the answer either.
 func TestCommandIsStripped(t *testing.T) {
 	t.Parallel()

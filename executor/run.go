@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor/bash"
 	"github.com/actiond/actiond/executor/internal/keeper"
@@ -381,6 +383,10 @@ func (e *Executor) completed(o *api.RunObservation, r bash.Result) {
 		o.Metadata.Suffix += "\n[It was cancelled by a request, with " + r.Cancelled + ".]"
 	}
 	if r.Restarted != "" {
+		o.Metadata.ShellReplaced = &api.ShellReplaced{Reason: r.RestartReason}
+		if r.RestartSignal != 0 {
+			o.Metadata.ShellReplaced.Signal = new(unix.SignalName(r.RestartSignal))
+		}
 		o.Metadata.Suffix += fmt.Sprintf("\n[The shell %s. A new one takes its place in %s, with the exported variables, functions and aliases that were saved.]",
 			r.Restarted, r.Dir)
 	}

@@ -496,7 +496,8 @@ func (s *Session) answer(cur *running, outcome Outcome, c Command) Result {
 		return r
 	}
 	r.Status, r.Background, r.Dir, r.Path = cur.status, cur.pid, s.dir, s.path
-	r.Restarted, s.died = s.died, ""
+	r.Restarted, r.RestartReason, r.RestartSignal = s.died.text, s.died.reason, s.died.signal
+	s.died = death{}
 	r.SlowStart, s.slow = s.slow, 0
 	if s.current == cur {
 		s.current = nil

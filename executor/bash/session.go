@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/actiond/actiond/executor/bash/screen"
@@ -131,6 +132,11 @@ type Result struct {
 	// Restarted says how the shell ended, if it had to be started anew since
 	// the last answer (or will be, for the next command); "" otherwise.
 	Restarted string
+	// RestartReason is one word for that: "exited", "killed" by RestartSignal, or why this
+	// process ended the shell: "no_report", "no_begin", "terminal_lost", "no_exec" or
+	// "cancelled".
+	RestartReason string
+	RestartSignal syscall.Signal
 	// SlowStart is the limit within which the start files did not end since the last
 	// answer, so that the shell goes on without them; 0 where they did.
 	SlowStart time.Duration
@@ -181,7 +187,7 @@ type Session struct {
 	state      string        // the last answer to save
 	reportedAt time.Duration // as [proc.Uptime] returns it
 	retired    string        // why this process ended the shell, "" if it did not
-	died       string        // how the last shell ended, until an answer says so
+	died       death         // how the last shell ended, until an answer says so
 	slow       time.Duration // the limit within which start files did not end, likewise
 	prompt     string        // last line of the last answer, before typed text
 	count      int64
@@ -438,6 +444,13 @@ func (s *Session) saved(sh *shell, state string) {
 	}
 }
 
+// death is how a shell ended; zero where none did.
+type death struct {
+	text   string // for people
+	reason string
+	signal syscall.Signal
+}
+
 // ended notes the end of the shell, which ends the current command too.
 func (s *Session) ended(sh *shell) {
 	s.mu.Lock()
@@ -449,18 +462,18 @@ func (s *Session) ended(sh *shell) {
 	status, signal := sh.exitStatus()
 	switch {
 	case s.retired != "":
-		s.died, status = s.retired, unknownStatus
+		s.died, status = death{text: s.retired, reason: reasons[s.retired]}, unknownStatus
 	case signal != 0:
-		s.died = fmt.Sprintf("was killed by signal %d (%v)", signal, signal)
+		s.died = death{fmt.Sprintf("was killed by signal %d (%v)", signal, signal), reasonKilled, signal}
 	default:
-		s.died = fmt.Sprintf("exited with status %d", status)
+		s.died = death{text: fmt.Sprintf("exited with status %d", status), reason: reasonExited}
 	}
 	s.status, s.flags, s.jobPID = 0, "", -1
 	if c := s.current; c != nil && !c.ended() {
 		begun, _ := sh.readBegins(c.seq)
 		c.unrun = !c.begun && !begun
 		if c.unrun && c.by != nil {
-			c.by.say("the shell " + s.died + " before it began this line; a new one takes its place")
+			c.by.say("the shell " + s.died.text + " before it began this line; a new one takes its place")
 		}
 		c.end(status, -1)
 	}

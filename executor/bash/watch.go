@@ -77,6 +77,17 @@ const (
 	whyNoExec   = "was replaced, because it was told not to run commands (set -n)"
 )
 
+// The words for how a shell ended, as [Result.RestartReason] has them.
+const (
+	reasonExited = "exited"
+	reasonKilled = "killed"
+)
+
+// reasons are the words for the reasons why a shell is replaced.
+var reasons = map[string]string{
+	whyNoReport: "no_report", whyNoBegin: "no_begin", whyTerminal: "terminal_lost", whyNoExec: "no_exec", whyCancelled: "cancelled",
+}
+
 // lookSoon has the first look at a command come soon.
 func (s *Session) lookSoon(cur *running) {
 	s.mu.Lock()
