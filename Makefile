@@ -35,8 +35,9 @@ CLUSTER_LDFLAGS := -s -w \
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+OASDIFF     := $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -197,5 +198,22 @@ image-base: ## make BASE of Debian's packages alone, with debootstrap, as root
 vuln: ## look for known vulnerabilities in what the programs call
 	$(GOVULNCHECK) $(PKG)
 
+release: ## build the artefacts of VERSION (v1.2.3) into dist; with SIGNING_KEY=FILE, a key of SSH, sign them
+	@CGO_ENABLED=0 $(GO) run -trimpath ./cmd/internal/release -version '$(VERSION)' -signing-key '$(SIGNING_KEY)'
+
+# The modules may be the same: go.sum has their checksums.
+release-check: ## build VERSION twice, in two clones with a build cache each, and compare the checksums
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	for clone in one another/one; do \
+		git clone --quiet . "$$dir/$$clone" && GOCACHE="$$dir/cache-of-$${clone%/*}" $(MAKE) --no-print-directory -C "$$dir/$$clone" release VERSION='$(VERSION)' || exit 1; \
+	done && diff "$$dir/one/dist/SHA256SUMS" "$$dir/another/one/dist/SHA256SUMS" && echo 'both are equal'
+
+compat: ## fail where the API documents break clients of BASE, a commit (the last tag)
+	@base='$(if $(filter command,$(firstword $(origin BASE))),$(BASE))'; \
+	[ -n "$$base" ] || base=$$(git describe --tags --abbrev=0) || { echo 'BASE=COMMIT must name what to compare with: there is no tag' >&2; exit 2; }; \
+	for document in api/openapi.yaml api/gateway.yaml; do \
+		$(OASDIFF) breaking --fail-on WARN --err-ignore .ci/compat-exceptions --warn-ignore .ci/compat-exceptions "$$base:$$document" "$$document" || exit 1; \
+	done
+
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

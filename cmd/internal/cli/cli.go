@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
@@ -52,6 +54,13 @@ func Main(release string, kubernetes platform.OpenCluster) int {
 	p.Caller = os.Getenv(platform.CallerVariable)
 	_ = os.Unsetenv(platform.CallerVariable) // not for the programs that this one starts
 	return p.run(ctx, os.Args[1:])
+}
+
+// Command is the command line of runtimectl, for documents about it. It cannot be run.
+func Command(release string) *cobra.Command {
+	p := newProgram(output.Streams{})
+	p.Version = version(release)
+	return p.root()
 }
 
 // become replaces this process by a program with the same arguments.

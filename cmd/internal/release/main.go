@@ -1,0 +1,285 @@
+// Release builds all artefacts of a release into the directory dist: 'make release'
+// calls it. The same commit gives the same bytes on every machine.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra/doc"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/actiond/actiond/cmd/internal/cli"
+	"github.com/actiond/actiond/kubernetes/manifests"
+)
+
+const cyclonedx = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	version := flag.String("version", "", "the `VERSION` that is released, as v1.2.3")
+	key := flag.String("signing-key", "", "sign the checksums with this private key of SSH, a `FILE`")
+	flag.Parse()
+	if err := run(ctx, os.Stderr, *version, *key); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// release is one release while it is made.
+type release struct {
+	version    string // with the letter v
+	at         time.Time
+	root, work string // directories: the repository, and one for what is not kept
+	log        io.Writer
+
+	mu        sync.Mutex
+	artefacts map[string][]byte // by name
+}
+
+// run makes a release of the repository in the current directory.
+func run(ctx context.Context, log io.Writer, version, key string) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("finding the repository: %w", err)
+	}
+	work, err := os.MkdirTemp("", "actiond-release-")
+	if err != nil {
+		return fmt.Errorf("making a directory: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	r := &release{version: version, root: root, work: work, log: log, artefacts: map[string][]byte{}}
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	if err := r.make(ctx); err != nil {
+		return err
+	}
+	return r.write(ctx, key)
+}
+
+var versionForm = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
+
+// check refuses what cannot be released, and finds the time of the commit.
+func (r *release) check(ctx context.Context) error {
+	if !versionForm.MatchString(r.version) {
+		return fmt.Errorf("VERSION must have the form v1.2.3, and is %q", r.version)
+	}
+	status, err := r.command(ctx, "", nil, "git", "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if len(status) > 0 {
+		return fmt.Errorf("the work tree has changes that are not committed:\n%s", bytes.TrimSpace(status))
+	}
+	number := strings.TrimPrefix(r.version, "v")
+	for name, want := range map[string]string{"CHANGELOG.md": "\n## [" + number + "]", "clients/python/src/actiond/__init__.py": "\n__version__ = \"" + number + "\"\n"} {
+		text, err := os.ReadFile(filepath.Join(r.root, name))
+		if err != nil {
+			return fmt.Errorf("looking for the version: %w", err)
+		}
+		if !strings.Contains(string(text), want) {
+			return fmt.Errorf("%s does not have %q", name, strings.TrimSpace(want))
+		}
+	}
+	seconds, err := r.command(ctx, "", nil, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	unix, err := strconv.ParseInt(strings.TrimSpace(string(seconds)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading the time of the commit: %w", err)
+	}
+	r.at = time.Unix(unix, 0).UTC()
+	return nil
+}
+
+// tool are the variables for programs that write artefacts.
+func (r *release) tool() []string {
+	return append(slices.Clone(plain), "SOURCE_DATE_EPOCH="+strconv.FormatInt(r.at.Unix(), 10))
+}
+
+// add keeps an artefact.
+func (r *release) add(name string, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.artefacts[name] = data
+	_, _ = fmt.Fprintf(r.log, "%9.1f MB  %s\n", float64(len(data))/1e6, name)
+}
+
+// make makes all artefacts.
+func (r *release) make(ctx context.Context) error {
+	built := map[platform]map[string]file{}
+	var all []file
+	for _, t := range targets() {
+		_, _ = fmt.Fprintf(r.log, "building for %s/%s\n", t.os, t.arch)
+		programs, err := r.build(ctx, t)
+		if err != nil {
+			return err
+		}
+		built[t.platform] = programs
+		for _, name := range t.programs {
+			all = append(all, programs[name])
+		}
+	}
+	notice, err := r.notice(ctx, all)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return fmt.Errorf("reading the license: %w", err)
+	}
+	licenses := []file{{name: "LICENSE", mode: 0o644, data: text}, {name: "NOTICE", mode: 0o644, data: notice}}
+	documents, err := r.documents() //nolint:contextcheck // no command is run
+	if err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(2) // each holds programs in memory
+	for _, t := range targets() {
+		programs := built[t.platform]
+		work.Go(func() error {
+			server := built[platform{"linux", t.arch}]["server"]
+			files := slices.Concat(licenses, documents, []file{server, programs["runtimectl"], programs["runtimectl-kubernetes"]})
+			name := fmt.Sprintf("actiond_%s_%s_%s", r.version, t.os, t.arch)
+			data, err := tarGz(sorted(name, files...), r.at)
+			r.add(name+".tar.gz", data)
+			return err
+		})
+	}
+	linux := []map[string]file{built[platform{"linux", "amd64"}], built[platform{"linux", "arm64"}]}
+	work.Go(func() error { return r.image(linux, licenses) })
+	work.Go(func() error { return r.bills(ctx, targets()[0]) })
+	work.Go(r.cluster)
+	return work.Wait()
+}
+
+// documents returns the completions and manual pages of runtimectl.
+func (r *release) documents() ([]file, error) {
+	root := cli.Command(r.version)
+	root.DisableAutoGenTag = true
+	dir := filepath.Join(r.work, "man")
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &r.at, Source: "Actiond " + r.version, Manual: "Actiond"}, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing manual pages: %w", err)
+	}
+	var files []file
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading manual pages: %w", err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("reading manual pages: %w", err)
+		}
+		files = append(files, file{name: "man/man1/" + e.Name(), mode: 0o644, data: data})
+	}
+	for shell, write := range map[string]func(io.Writer) error{
+		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }, "zsh": root.GenZshCompletion,
+		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) },
+	} {
+		var out bytes.Buffer
+		if err := write(&out); err != nil {
+			return nil, fmt.Errorf("writing completions: %w", err)
+		}
+		files = append(files, file{name: "completions/runtimectl." + shell, mode: 0o644, data: out.Bytes()})
+	}
+	return files, nil
+}
+
+// image makes the image of the server and the gateway in a cluster.
+func (r *release) image(linux []map[string]file, licenses []file) error {
+	i := image{version: r.version, at: r.at}
+	for n, arch := range []string{"amd64", "arm64"} {
+		files := slices.Concat(licenses, []file{linux[n]["server"], linux[n]["runtimectl-kubernetes"], {name: "runtimectl", mode: 0o777, link: "runtimectl-kubernetes"}})
+		if err := i.add(arch, sorted("", files...)); err != nil {
+			return err
+		}
+	}
+	data, err := i.tar()
+	r.add(fmt.Sprintf("%s_%s.oci.tar", imageName, r.version), data)
+	return err
+}
+
+// bills writes what each program of a target is made of, in the form of CycloneDX.
+func (r *release) bills(ctx context.Context, t target) error {
+	for _, name := range t.programs {
+		program := filepath.Join(r.work, t.os+"_"+t.arch, name)
+		data, err := r.command(ctx, r.work, r.tool(), "go", "run", cyclonedx, "bin", "-json", "-noserial", "-notimestamp", "-version", r.version, program)
+		if err != nil {
+			return err
+		}
+		r.add(fmt.Sprintf("%s_%s.cdx.json", name, r.version), data)
+	}
+	return nil
+}
+
+// cluster writes what installs a gateway on Kubernetes.
+func (r *release) cluster() error {
+	name := imageName + ":" + r.version
+	install, err := manifests.Gateway(manifests.Options{Image: name})
+	if err != nil {
+		return fmt.Errorf("writing install.yaml: %w", err)
+	}
+	chart, err := manifests.Chart(r.version, name)
+	if err != nil {
+		return fmt.Errorf("writing the chart: %w", err)
+	}
+	var files []file
+	for _, f := range chart {
+		files = append(files, file{name: f.Name, mode: 0o644, data: f.Data})
+	}
+	packed, err := tarGz(sorted("actiond", files...), r.at)
+	r.add("install.yaml", install)
+	r.add(fmt.Sprintf("actiond-chart-%s.tgz", r.version), packed)
+	return err
+}
+
+// write writes the artefacts and their checksums into dist, which has nothing else then.
+func (r *release) write(ctx context.Context, key string) error {
+	dist := filepath.Join(r.root, "dist")
+	err := errors.Join(os.RemoveAll(dist), os.Mkdir(dist, 0o755)) //nolint:gosec // for everybody
+	r.artefacts["SHA256SUMS"] = checksums(r.artefacts)
+	for name, data := range r.artefacts {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dist, name), data, 0o644)) //nolint:gosec // for everybody
+	}
+	if err != nil {
+		return fmt.Errorf("writing the artefacts: %w", err)
+	}
+	if key == "" {
+		_, _ = fmt.Fprintln(r.log, "SHA256SUMS is not signed: no SIGNING_KEY was given")
+		return nil
+	}
+	_, err = r.command(ctx, "", nil, "ssh-keygen", "-Y", "sign", "-n", "actiond", "-f", key, filepath.Join(dist, "SHA256SUMS"))
+	return err
+}
+
+// checksums are lines for 'sha256sum --check'.
+func checksums(artefacts map[string][]byte) []byte {
+	var lines []string
+	for name, data := range artefacts {
+		lines = append(lines, sum(data)+"  "+name+"\n")
+	}
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
+	return []byte(strings.Join(lines, ""))
+}
