@@ -43,7 +43,8 @@ func (h *Host) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	for _, f := range info.Shared {
 		found = append(found, sandbox.Finding{Status: "note", About: "shared", Text: f.What, So: f.So})
 	}
-	return append(found, betterRuntimes(info.Runtimes)...), nil
+	network, err := h.examineEgress(ctx)
+	return slices.Concat(found, network, betterRuntimes(info.Runtimes)), err
 }
 
 // engineAddress is the address that [connect] takes from the variables and from the

@@ -56,18 +56,20 @@ var (
 	errUnapplied = errors.New("the egress proxy does not know the sandbox")
 )
 
+// cannotKeep begins the refusals of keepsPolicies.
+const cannotKeep = "network policies cannot be kept here: "
+
 // keepsPolicies refuses a network policy that this engine cannot keep.
 func (h *Host) keepsPolicies(learned *facts, runtime string) error {
-	const what = "network policies cannot be kept here: "
 	switch {
 	case learned.desktop:
-		return sandbox.Invalid(what + "Docker Desktop shares no Unix socket between this machine and its containers; use an engine on this Linux host, or --network none")
+		return sandbox.Invalid(cannotKeep + "Docker Desktop shares no Unix socket between this machine and its containers; use an engine on this Linux host, or --network none")
 	case !learned.socket:
-		return sandbox.Invalid(what + "a Unix socket of the engine's root must lead into the sandbox, and only root can share one; run this program as root (sudo), or use --network none")
+		return sandbox.Invalid(cannotKeep + "a Unix socket of the engine's root must lead into the sandbox, and only root can share one; run this program as root (sudo), or use --network none")
 	case learned.remapped && !h.triesRemapped:
-		return sandbox.Invalid(what + "they were not tried with an engine that is rootless or maps users; use an engine of root without userns-remap, or --network none")
+		return sandbox.Invalid(cannotKeep + "they were not tried with an engine that is rootless or maps users; use an engine of root without userns-remap, or --network none")
 	case !plainRuntime(runtime), runtime == "" && !plainRuntime(learned.runtime):
-		return sandbox.Invalid(what+"sandboxes of the runtime %s cannot connect to a Unix socket of this host; take runc, or --network none", strings.TrimSpace(runtime+" "+learned.runtime))
+		return sandbox.Invalid(cannotKeep+"sandboxes of the runtime %s cannot connect to a Unix socket of this host; take runc, or --network none", strings.TrimSpace(runtime+" "+learned.runtime))
 	}
 	return nil
 }
@@ -240,8 +242,8 @@ func (h *Host) Denied(ctx context.Context, box *sandbox.Sandbox, after int64, wa
 	return answer.Denied, err
 }
 
-// askEgress sends a request to the egress proxy and decodes the answer into into, if that is not
-// nil. It fails with errDown or errUnapplied. A request may take egressTime more than it waits.
+// askEgress sends a request to the egress proxy and decodes the answer into into, or stores it
+// there as it is if that is a *[]byte; nil: it is dropped. It fails with errDown or errUnapplied. A request may take egressTime more than it waits.
 func (h *Host) askEgress(ctx context.Context, method, path string, into any) error {
 	learned, err := h.learn(ctx)
 	if err != nil {
@@ -271,7 +273,12 @@ func (h *Host) askEgress(ctx context.Context, method, path string, into any) err
 				return fmt.Errorf("%w: %s", errUnapplied, bytes.TrimSpace(body))
 			case answer.StatusCode != http.StatusOK:
 				return fmt.Errorf("the egress proxy answered %s: %s", answer.Status, bytes.TrimSpace(body))
-			case into != nil:
+			}
+			switch into := into.(type) {
+			case nil:
+			case *[]byte:
+				*into = body
+			default:
 				return json.Unmarshal(body, into)
 			}
 			return nil

@@ -18,6 +18,8 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
+const hostFile = "egress/conf/host.json"
+
 func confName(id string) string { return path.Join("egress/conf", id+".json") }
 
 // egressRun is the directory with the socket of a sandbox, which is mounted into it read-only.
@@ -102,15 +104,14 @@ func (s *stateDir) confsChanged() time.Time {
 
 // saveHost writes the addresses that no sandbox reaches, where they have changed.
 func (s *stateDir) saveHost(own []netip.Addr) error {
-	const name = "egress/conf/host.json"
 	data, err := json.Marshal(map[string][]netip.Addr{"addresses": own})
 	if err != nil {
 		return err
 	}
-	if before, err := s.root.ReadFile(name); err == nil && bytes.Equal(before, data) {
+	if before, err := s.root.ReadFile(hostFile); err == nil && bytes.Equal(before, data) {
 		return nil
 	}
-	return s.write(name, data)
+	return s.write(hostFile, data)
 }
 
 // pruneConf reports whether a policy belongs to no sandbox, and removes such a one.

@@ -62,11 +62,20 @@ func (c *Control) host() error {
 	if err != nil {
 		return err
 	}
+	addrs, err := ParseHostAddresses(data)
+	if err != nil {
+		return err
+	}
+	return c.server.SetHost(addrs)
+}
+
+// ParseHostAddresses decodes the host's file.
+func ParseHostAddresses(data []byte) ([]netip.Addr, error) {
 	var h hostConf
 	if err := json.Unmarshal(data, &h, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("decoding %s: %w", hostFile, err)
+		return nil, fmt.Errorf("decoding %s: %w", hostFile, err)
 	}
-	return c.server.SetHost(h.Addresses)
+	return h.Addresses, nil
 }
 
 // apply applies the file of a sandbox.

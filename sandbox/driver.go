@@ -184,6 +184,9 @@ type (
 		// Denied returns the refused connections after a number, the oldest first, as soon as
 		// there are any or wait is over. The last 1,000 are kept.
 		Denied(ctx context.Context, s *Sandbox, after int64, wait time.Duration) ([]egress.Denial, error)
+		// RestartEgress replaces the egress proxy by one with the present program. All
+		// connections end.
+		RestartEgress(ctx context.Context) error
 	}
 	// KeyKeeper keeps the key of a gateway where all processes of the gateway find it.
 	KeyKeeper interface {

@@ -25,7 +25,7 @@ state directory, the engine. It says what is missing and what to do about it, an
 what of the protection that is promised this engine does not give, or could give
 on top.
 
-It changes nothing. The exit code is 0 when sandboxes can be made, 4 without
+It changes nothing without --restart-egress. The exit code is 0 when sandboxes can be made, 4 without
 access to the engine, 6 without an engine, and 1 when something else is missing.`,
 		Example: `  runtimectl doctor
   runtimectl doctor -o json | jq -r '.[] | select(.status != "ok") | .text'`,
@@ -33,8 +33,15 @@ access to the engine, 6 without an engine, and 1 when something else is missing.
 	}
 	format := output.AddFormat(c, "table", "json", "yaml")
 	p.AddServer(c)
+	var restart bool
+	c.Flags().BoolVar(&restart, "restart-egress", false, "before, replace the egress proxy by one of this version, which ends the connections\nof sandboxes with network policies")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var report checkup
+		if restart {
+			if err := p.restartEgress(cmd.Context()); err != nil {
+				return err
+			}
+		}
 		missing := errors.Join(p.checkServer(&report), p.checkPlace(cmd.Context(), &report))
 		if err := p.Print(format, report); err != nil {
 			return err
@@ -45,6 +52,22 @@ access to the engine, 6 without an engine, and 1 when something else is missing.
 		return missing
 	}
 	return c
+}
+
+// servers are the changes for In that name the programs of sandboxes, none where there are none.
+func (p *program) servers() []func(*platform.Options) {
+	change, err := p.WithServers()
+	if err != nil {
+		return nil
+	}
+	return []func(*platform.Options){change}
+}
+
+// restartEgress replaces the egress proxy.
+func (p *program) restartEgress(ctx context.Context) error {
+	return p.In(func(driver sandbox.Driver) error {
+		return sandbox.With(driver, "keep network policies", func(able sandbox.Networker) error { return able.RestartEgress(ctx) })
+	}, p.servers()...)
 }
 
 type finding = sandbox.Finding
@@ -98,7 +121,7 @@ func (p *program) checkPlace(ctx context.Context, report *checkup) error {
 			}
 		}
 		return p.checkSandboxes(ctx, driver, report)
-	})
+	}, p.servers()...)
 	known := slices.ContainsFunc(*report, func(f finding) bool { return f.Status == "missing" && f.About != "server" })
 	if err != nil && !known {
 		add(report, "missing", "host", err.Error(), "")

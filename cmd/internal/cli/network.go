@@ -76,10 +76,6 @@ connects to nothing; the exit code is 1 where that is refused.`,
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
-		var options []func(*platform.Options)
-		if servers, err := p.WithServers(); err == nil { // without, an egress proxy that was removed cannot be made again
-			options = append(options, servers)
-		}
 		return p.In(func(driver sandbox.Driver) error {
 			s, err := p.Find(cmd.Context(), driver, args[0])
 			if err != nil {
@@ -96,7 +92,7 @@ connects to nothing; the exit code is 1 where that is refused.`,
 				return p.checkTarget(cmd.Context(), networker, s, f.check, format)
 			}
 			return p.showNetwork(cmd.Context(), networker, s, change, format)
-		}, options...)
+		}, p.servers()...) // without, an egress proxy that was removed cannot be made again
 	}
 	return c
 }

@@ -105,5 +105,15 @@ func TestNetwork(t *testing.T) {
 	f.Refusals = nil
 	f.Unlock()
 	run(0, "mode          no-network\n", "", "network", "box")
+	run(0, "0 open connections", "", "doctor", "--server", server)
+	run(0, "the egress proxy test has run for", "", "doctor", "--restart-egress", "--server", server)
+	f.Lock()
+	f.Refusals = map[string]error{"start": os.ErrPermission}
+	f.Unlock()
+	f.Kill(proxy, false)
+	run(0, "reach nothing (1)", "", "doctor", "--server", server)
+	f.Lock()
+	f.Refusals = nil
+	f.Unlock()
 	run(0, "", "", "rm", "box", "plain")
 }
