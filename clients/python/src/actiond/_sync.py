@@ -491,16 +491,21 @@ class Sandbox:
                 status = os.fstat(file.fileno())
                 self._put(remote, Body(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o777, "", False, None)
             return
-        key = _identity(None)
         with _io.blocking(_archive.pack, local) as spool:
-            body = Body(spool, os.fstat(spool.fileno()).st_size)
-            headers = {"Idempotency-Key": key}
+            self._unpack(remote, spool)
 
-            def once() -> None:
-                path = f"/v1/unpack{_query(path=remote, create='true')}"
-                with self._http.ask("POST", path, body=body, kind="application/x-tar", headers=headers, silence=600) as answer:
-                    answer.whole(MiB)
-            repeat(once, key)
+    def _unpack(self, remote: str, spool: Any) -> None:
+        """Unpack an archive, which is a real file, into a directory, which is made."""
+        key = _identity(None)
+        spool.seek(0)
+        body = Body(spool, os.fstat(spool.fileno()).st_size)
+        headers = {"Idempotency-Key": key}
+
+        def once() -> None:
+            path = f"/v1/unpack{_query(path=remote, create='true')}"
+            with self._http.ask("POST", path, body=body, kind="application/x-tar", headers=headers, silence=600) as answer:
+                answer.whole(MiB)
+        repeat(once, key)
 
     def download(self, remote: str, local: Union[str, os.PathLike[str]], *, max_bytes: int = 10 << 30) -> None:
         """Fetch a file to a local path, or the contents of a directory into a local directory, which is made.
@@ -516,9 +521,13 @@ class Sandbox:
             except Refused as e:
                 if not isinstance(e, IsDirectory) and e.status != 400:
                     raise
-                repeat(lambda: self._fetch(f"/v1/pack{_query(path=remote.rstrip('/') or '/')}", spool, max_bytes))
-                spool.seek(0)
+                self._pack(remote, spool, max_bytes)
                 _io.blocking(_archive.unpack, spool, local)
+
+    def _pack(self, remote: str, spool: Any, max_bytes: int = 10 << 30) -> None:
+        """Write an archive of a directory's contents to a file, and go to its start."""
+        repeat(lambda: self._fetch(f"/v1/pack{_query(path=remote.rstrip('/') or '/')}", spool, max_bytes))
+        spool.seek(0)
 
     def _fetch(self, path: str, spool: Any, most: int) -> int:
         """Write the body of an answer to a file, and return the mode that a header names."""
