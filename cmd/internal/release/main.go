@@ -162,9 +162,25 @@ func (r *release) make(ctx context.Context) error {
 			r.add(name+".tar.gz", data)
 			return err
 		})
+		if t.os != "linux" {
+			continue
+		}
+		work.Go(func() error {
+			files, err := debFiles(licenses, documents)
+			if err != nil {
+				return err
+			}
+			for name, place := range map[string]string{"server": "/usr/lib/actiond/server", "runtimectl": "/usr/bin/runtimectl", "runtimectl-kubernetes": "/usr/bin/runtimectl-kubernetes"} {
+				files[place] = programs[name]
+			}
+			data, err := r.deb(ctx, t.arch, files)
+			r.add(fmt.Sprintf("actiond_%s_%s.deb", strings.TrimPrefix(r.version, "v"), t.arch), data)
+			return err
+		})
 	}
 	linux := []map[string]file{built[platform{"linux", "amd64"}], built[platform{"linux", "arm64"}]}
 	work.Go(func() error { return r.image(linux, licenses) })
+	work.Go(func() error { return r.wheels(ctx, linux, licenses) })
 	work.Go(func() error { return r.bills(ctx, targets()[0]) })
 	work.Go(r.cluster)
 	return work.Wait()
@@ -219,6 +235,46 @@ func (r *release) image(linux []map[string]file, licenses []file) error {
 	data, err := i.tar()
 	r.add(fmt.Sprintf("%s_%s.oci.tar", imageName, r.version), data)
 	return err
+}
+
+// wheels makes the wheels of the Python package: with the programs for Linux, and without.
+func (r *release) wheels(ctx context.Context, linux []map[string]file, licenses []file) error {
+	const dir = "clients/python/"
+	listed, err := r.command(ctx, "", nil, "git", "ls-files", "-z", dir+"src/actiond", dir+"pyproject.toml", dir+"README.md")
+	if err != nil {
+		return err
+	}
+	var modules []file
+	texts := map[string][]byte{}
+	for name := range strings.SplitSeq(strings.Trim(string(listed), "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(r.root, name))
+		if err != nil {
+			return fmt.Errorf("reading the Python package: %w", err)
+		}
+		texts[strings.TrimPrefix(name, dir)] = data
+		if module, ok := strings.CutPrefix(name, dir+"src/actiond/"); ok {
+			modules = append(modules, file{name: module, mode: 0o644, data: data})
+		}
+	}
+	p, err := readProject(texts["pyproject.toml"], texts["README.md"])
+	if err != nil {
+		return err
+	}
+	version := strings.TrimPrefix(r.version, "v")
+	name, data, err := p.wheel(version, modules, nil, licenses[:1], nil, r.at)
+	if err != nil {
+		return err
+	}
+	r.add(name, data)
+	for n, arch := range []string{"amd64", "arm64"} {
+		programs := sorted("bin", linux[n]["server"], linux[n]["runtimectl"])
+		name, data, err := p.wheel(version, modules, programs, licenses, wheelTags(arch), r.at)
+		if err != nil {
+			return err
+		}
+		r.add(name, data)
+	}
+	return nil
 }
 
 // bills writes what each program of a target is made of, in the form of CycloneDX.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,6 +166,91 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// A wheel lists each of its files with its hash, and says where it can be installed.
+func TestWheel(t *testing.T) {
+	t.Parallel()
+	p, err := readProject([]byte(`[project]
+name = "actiond"
+description = "Sandboxes"
+license = "Apache-2.0"
+requires-python = ">=3.9"
+dependencies = []
+keywords = ["a", "b"]
+classifiers = ["Typing :: Typed"]
+[project.optional-dependencies]
+inspect = ["inspect-ai"]
+[project.entry-points.inspect_ai]
+actiond = "actiond.adapters.inspect"
+`), []byte("# Readme\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := []file{{name: "adapters/inspect.py", mode: 0o644}, {name: "__init__.py", mode: 0o644, data: []byte("x = 1\n")}}
+	programs := []file{{name: "bin/server", mode: 0o755, data: []byte("program")}}
+	name, data, err := p.wheel("1.2.3", modules, programs, []file{{name: "LICENSE", mode: 0o644, data: []byte("Apache")}}, wheelTags("arm64"), at)
+	if err != nil || name != "actiond-1.2.3-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl" {
+		t.Fatalf("got %s, %v", name, err)
+	}
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record strings.Builder
+	texts := map[string]string{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[f.Name] = string(text)
+		hash := sha256.Sum256(text)
+		if !strings.HasSuffix(f.Name, "/RECORD") {
+			fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.Name, base64.RawURLEncoding.EncodeToString(hash[:]), len(text))
+		}
+		if program := f.Mode()&0o111 != 0; program != (f.Name == "actiond/bin/server") || !f.Modified.Equal(at) {
+			t.Errorf("%s: mode %v, time %v", f.Name, f.Mode(), f.Modified)
+		}
+	}
+	const info = "actiond-1.2.3.dist-info/"
+	for name, want := range map[string]string{
+		"RECORD":           record.String() + info + "RECORD,,\n",
+		"entry_points.txt": "[inspect_ai]\nactiond = actiond.adapters.inspect\n\n",
+		"METADATA": "Metadata-Version: 2.4\nName: actiond\nVersion: 1.2.3\nSummary: Sandboxes\nKeywords: a,b\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\n" +
+			"Requires-Python: >=3.9\nClassifier: Typing :: Typed\nProvides-Extra: inspect\nRequires-Dist: inspect-ai; extra == 'inspect'\nDescription-Content-Type: text/markdown\n\n# Readme\n",
+		"WHEEL": "Wheel-Version: 1.0\nGenerator: actiond-release (1.2.3)\nRoot-Is-Purelib: false\n" +
+			"Tag: py3-none-manylinux_2_17_aarch64\nTag: py3-none-manylinux2014_aarch64\nTag: py3-none-musllinux_1_1_aarch64\n",
+	} {
+		if texts[info+name] != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, texts[info+name], want)
+		}
+	}
+	if name, _, err := p.wheel("1.2.3", modules, nil, nil, nil, at); err != nil || name != "actiond-1.2.3-py3-none-any.whl" {
+		t.Errorf("got %s, %v", name, err)
+	}
+}
+
+// The package's own pyproject.toml has nothing that wheels here do not carry.
+func TestProject(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../../clients/python/pyproject.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := readProject(data, nil)
+	if err != nil || p.Name != "actiond" || p.License != "Apache-2.0" || p.RequiresPython == "" || len(p.Extras) == 0 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	for _, bad := range []string{`project.dependencies = ["a"]`, `project.optional-dependencies.x = ["a; python_version < '4'"]`, `project`} {
+		if _, err := readProject([]byte(bad), nil); err == nil {
+			t.Errorf("%s is not refused", bad)
+		}
+	}
+}
+
 // Completions and pages are there for each shell and each command, and have no other date.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
@@ -181,6 +269,19 @@ func TestDocuments(t *testing.T) {
 	} {
 		if !strings.Contains(texts[name], want) {
 			t.Errorf("%s does not have %q:\n%.500s", name, want, texts[name])
+		}
+	}
+	places, err := debFiles([]file{{data: []byte("Apache")}}, documents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{
+		"/etc/default/actiond", "/usr/lib/systemd/system/actiond-gateway.service", "/usr/share/bash-completion/completions/runtimectl",
+		"/usr/share/zsh/vendor-completions/_runtimectl", "/usr/share/fish/vendor_completions.d/runtimectl.fish",
+		"/usr/share/man/man1/runtimectl-exec.1.gz", "/usr/share/doc/actiond/copyright",
+	} {
+		if len(places[place].data) == 0 || places[place].mode != 0o644 {
+			t.Errorf("%s: mode %o, %d bytes", place, places[place].mode, len(places[place].data))
 		}
 	}
 }
@@ -243,7 +344,7 @@ func TestNotice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nGo " + toolchain + ", LICENSE\n", "\ngithub.com/docker/docker v28"} {
+	for _, want := range []string{"\nGo " + toolchain + ", LICENSE\n", "\ngithub.com/BurntSushi/toml v", "\ngithub.com/docker/docker v28"} {
 		if !bytes.Contains(notice, []byte(want)) {
 			t.Errorf("the notice does not have %q", want)
 		}
