@@ -35,7 +35,7 @@ CLUSTER_LDFLAGS := -s -w \
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
-OASDIFF     := $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
+OASDIFF     := CGO_ENABLED=0 $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
 
 .PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat clean
 
