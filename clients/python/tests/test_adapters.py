@@ -2,9 +2,12 @@
 
 import ast
 import importlib
+import io
 import os
 import sys
+import tarfile
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -154,6 +157,115 @@ class DeepAgents(Adapter):
         self.assertEqual([r.error for r in self.backend.upload_files([(p, b"\xff") for p in paths])], [None, "invalid_path", "is_directory"])
         self.assertEqual([(r.content, r.error) for r in self.backend.download_files([*paths, f"{self.dir}/none"])],
                          [(b"\xff", None), (None, "invalid_path"), (None, "is_directory"), (None, "file_not_found")])
+
+
+class Harbor(Adapter):
+    def setUp(self):
+        super().setUp()
+        adapter = importlib.import_module("actiond.adapters.harbor")
+        self.mode = importlib.import_module("harbor.models.task.config").NetworkMode
+        self.kind, self.policy = adapter.ActiondEnvironment, adapter.NO_POLICY
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+
+    def config(self, **more):
+        known = {"docker_image": "an-image", "allow_internet": True, "resolve_baseline": lambda: types.SimpleNamespace(network_mode=self.mode.PUBLIC)}
+        return types.SimpleNamespace(**{**known, **more})
+
+    def environment(self, **more):
+        return self.kind(environment_dir=self.directory, environment_name="task", session_id="task__1", trial_paths=None,
+                         task_env_config=self.config(**more), persistent_env={"WORD": "here"})
+
+    def test_what_is_refused(self):
+        other = types.SimpleNamespace(network_mode="allowlist")
+        for more in ({"allow_internet": False}, {"resolve_baseline": lambda: other}):
+            with self.assertRaisesRegex(actiond.ActiondError, self.policy):
+                self.environment(**more)
+        with self.assertRaisesRegex(actiond.ActiondError, self.policy):
+            self.loop.run(self.environment().apply_network_policy(other))
+        with self.assertRaisesRegex(ValueError, "docker_image"):
+            self.environment(docker_image=None)
+        with open(os.path.join(self.directory, "docker-compose.yaml"), "w"):
+            pass
+        with self.assertRaisesRegex(ValueError, "compose"):
+            self.environment()
+
+    def test_a_trial(self):
+        environment = self.environment()
+        with self.assertRaisesRegex(RuntimeError, "not started"):
+            self.loop.run(environment.exec("true"))
+        # Processes of this machine have no image, and no directory /logs of their own.
+        with unittest.mock.patch.object(environment.task_env_config, "docker_image", ""), \
+                unittest.mock.patch.object(sys.modules[self.kind.__module__], "DIRECTORIES", [os.path.join(self.directory, "logs")]):
+            self.loop.run(environment.start(False))
+        self.assertEqual(os.stat(os.path.join(self.directory, "logs")).st_mode & 0o777, 0o777)
+        result = self.loop.run(environment.exec("echo $WORD; pwd; exit 3", cwd="/"))
+        self.assertEqual((result.stdout, result.return_code), ("here\n/\n", 3))
+        with self.assertRaises(TimeoutError):
+            self.loop.run(environment.exec("echo began >>began; sleep 1000", timeout_sec=1))
+        self.loop.run(environment.download_file("began", os.path.join(self.directory, "began")))
+        with open(os.path.join(self.directory, "began")) as file:
+            self.once(lambda name: file.read())
+        self.loop.run(environment.upload_file(os.path.join(self.directory, "began"), "again"))
+        self.assertEqual(self.loop.run(environment.exec("cat again")).stdout, "began\n")
+        self.loop.run(environment.stop(True))
+        self.assertEqual(self.sandboxes(), 0)
+        self.loop.run(environment.stop(True))
+
+
+class OpenAIAgents(Adapter):
+    def setUp(self):
+        super().setUp()
+        self.adapter = importlib.import_module("actiond.adapters.openai_agents")
+        self.errors = importlib.import_module("agents.sandbox.errors")
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = os.path.join(directory.name, "workspace")
+        self.manifest = importlib.import_module("agents.sandbox.manifest").Manifest(self.root)
+        self.clients = self.adapter.ActiondSandboxClient()
+
+    def create(self, **options):
+        return self.loop.run(self.clients.create(manifest=self.manifest, options=self.adapter.ActiondOptions(**options)))
+
+    def test_a_policy_is_refused(self):
+        with self.assertRaises(actiond.ActiondError):
+            self.create(network={"allow": ["example.org"]})
+        self.assertEqual(self.sandboxes(), 0)
+
+    def test_a_session(self):
+        wrapped = self.create(env={"WORD": "here"})
+        session = wrapped._inner
+        self.assertFalse(self.loop.run(session.running()))
+        self.loop.run(session.start())
+        self.assertTrue(self.loop.run(session.running()))
+        result = self.loop.run(session.exec("echo $WORD $FROM_MANIFEST; pwd; echo err >&2; exit 3"))
+        self.assertEqual((result.stdout.decode(), result.stderr, result.exit_code), (f"here here\n{self.root}\n", b"err\n", 3))
+        with self.assertRaises(self.errors.ExecTransportError):
+            self.loop.run(session.exec("true", user="no-such-user"))
+        self.loop.run(session.write("deep/file", io.BytesIO(b"\xff")))
+        self.assertEqual(self.loop.run(session.read("deep/file")).read(), b"\xff")
+        with self.assertRaises(self.errors.WorkspaceReadNotFoundError):
+            self.loop.run(session.read("none"))
+        with self.assertRaises(self.errors.ExecTimeoutError):
+            self.loop.run(session.exec("echo began >>began; sleep 1000", timeout=1))
+        self.once(lambda name: self.loop.run(session.read(name)).read().decode())
+        again = self.loop.run(self.clients.resume(session.state))._inner
+        self.assertEqual((again.sandbox.id, again.preserved), (session.sandbox.id, True))
+        self.loop.run(self.clients.delete(wrapped))
+        self.assertEqual(self.sandboxes(), 0)
+        other = self.loop.run(self.clients.resume(session.state))._inner
+        self.assertEqual((other.preserved, other.state.workspace_root_ready, self.sandboxes()), (False, False, 1))
+
+    def test_the_workspace_as_an_archive(self):
+        session = self.create()._inner
+        self.loop.run(session.start())
+        self.loop.run(session.write("deep/file", io.BytesIO(b"data")))
+        self.loop.run(session.exec("ln deep/file other"))
+        self.loop.run(session.write("skipped/file", io.BytesIO(b"data")))
+        with self.loop.run(session.persist_workspace()) as archive, tarfile.open(fileobj=archive) as tar:
+            data = {os.path.normpath(m.name): tar.extractfile(m).read() for m in tar if not m.isdir()}
+        self.assertEqual(data, {"deep/file": b"data", "other": b"data"})
 
 
 if __name__ == "__main__":

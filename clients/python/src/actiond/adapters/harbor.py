@@ -1,0 +1,125 @@
+"""An environment for Harbor: harbor run --environment-import-path actiond.adapters.harbor:ActiondEnvironment.
+
+A task must name its image (`docker_image`): a Dockerfile alone or a compose file is refused. The gateway is that of
+ACTIOND_URL and ACTIOND_API_KEY, or one that is started for the Docker engine of this machine.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import pathlib
+import shutil
+from typing import Any, Dict, Optional, Union
+
+from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.models.task.config import NetworkMode
+
+from .. import ActiondError, AsyncSandbox, Refused
+from ._gateway import NO_POLICY, gateway
+
+DIRECTORIES = ["/logs/agent", "/logs/verifier"]
+
+
+class Kind(str, enum.Enum):
+    ACTIOND = "actiond"
+
+
+class ActiondEnvironment(BaseEnvironment):
+    """One sandbox. A command that began is never run again."""
+
+    sandbox: Optional[AsyncSandbox] = None
+
+    @staticmethod
+    def type() -> Any:
+        return Kind.ACTIOND
+
+    is_mounted = property(lambda self: False)
+    supports_gpus = property(lambda self: False)
+    can_disable_internet = property(lambda self: False)
+
+    def _validate_definition(self) -> None:
+        for name in ("docker-compose.yaml", "docker-compose.yml"):
+            if os.path.exists(os.path.join(self.environment_dir, name)):
+                raise ValueError(f"{name}: compose files are not supported")
+        if not self.task_env_config.docker_image:
+            raise ValueError("the task must name its image as docker_image: no image is built from a Dockerfile")
+
+    def _validate_internet_config(self) -> None:
+        config = self.task_env_config
+        if not config.allow_internet or config.resolve_baseline().network_mode != NetworkMode.PUBLIC:
+            raise ActiondError(NO_POLICY)
+
+    async def apply_network_policy(self, policy: Any) -> None:
+        if policy.network_mode != NetworkMode.PUBLIC:
+            raise ActiondError(NO_POLICY)
+
+    @classmethod
+    def preflight(cls) -> None:
+        if not (os.environ.get("ACTIOND_URL") or os.environ.get("ACTIOND_RUNTIMECTL") or shutil.which("runtimectl")):
+            raise SystemExit("set ACTIOND_URL and ACTIOND_API_KEY, or put runtimectl on PATH")
+
+    async def start(self, force_build: bool) -> None:
+        """Create the sandbox. Its disk is not limited."""
+        config = self.task_env_config
+        client = await gateway.take()
+        try:
+            self.sandbox = await client.create(
+                config.docker_image, key=f"harbor-{self.session_id}", labels={"actiond.harness": "harbor"}, ttl_seconds=24 * 3600,
+                memory=(getattr(config, "memory_mb", None) or 0) << 20, cpus=getattr(config, "cpus", None) or 0)
+            await self.sandbox.exec(["sh", "-c", 'mkdir -p "$@" && chmod 777 "$@"', "sh", *DIRECTORIES], check=True)
+        except BaseException:
+            if self.sandbox:
+                await client.delete(self.sandbox.id)
+            await gateway.leave()
+            raise
+
+    async def stop(self, delete: bool) -> None:
+        """Remove the sandbox, or with `delete` false end its processes and keep its files until its time is up."""
+        if not self.sandbox:
+            return
+        client = await gateway.take()
+        try:
+            await (client.delete(self.sandbox.id) if delete else client.stop(self.sandbox.id))
+            self.sandbox = None
+            await gateway.leave()
+        finally:
+            await gateway.leave()
+
+    @property
+    def _started(self) -> AsyncSandbox:
+        if not self.sandbox:
+            raise RuntimeError("the environment was not started")
+        return self.sandbox
+
+    async def exec(self, command: str, cwd: Optional[str] = None, env: Optional[Dict[str, str]] = None,
+                   timeout_sec: Optional[int] = None, user: Union[str, int, None] = None) -> ExecResult:
+        """Run a line for bash. TimeoutError: it was ended after `timeout_sec` seconds, with all that it started."""
+        try:
+            result = await self._started.exec(["bash", "-c", command], cwd=cwd, env=self._merge_env(env), timeout=timeout_sec,
+                                              user=self._resolve_user(user))
+        except Refused as e:
+            if e.status != 422:
+                raise
+            return ExecResult(stdout="", stderr=e.detail, return_code=126)  # there is no such user
+        if result.timed_out:
+            raise TimeoutError(f"the command did not end within {timeout_sec} seconds")
+        code = result.returncode if result.returncode is not None else 1
+        return ExecResult(stdout=result.stdout, stderr=result.stderr, return_code=128 - code if code < 0 else code)
+
+    async def upload_file(self, source_path: Union[pathlib.Path, str], target_path: str) -> None:
+        await self._started.upload(source_path, target_path)
+
+    async def upload_dir(self, source_dir: Union[pathlib.Path, str], target_dir: str) -> None:
+        if not os.path.isdir(source_dir):
+            raise NotADirectoryError(str(source_dir))
+        await self._started.upload(source_dir, target_dir)
+
+    async def download_file(self, source_path: str, target_path: Union[pathlib.Path, str]) -> None:
+        await self._started.download(source_path, target_path)
+
+    async def download_dir(self, source_dir: str, target_dir: Union[pathlib.Path, str]) -> None:
+        await self._started.download(source_dir, target_dir)
+
+    async def attach(self) -> None:
+        os.execvp("runtimectl", ["runtimectl", "sh", self._started.id])

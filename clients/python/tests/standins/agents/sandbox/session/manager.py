@@ -1,0 +1,5 @@
+"""Names of agents.sandbox.session.manager."""
+
+
+class Instrumentation:
+    pass

@@ -1,0 +1,5 @@
+"""Names of agents.sandbox.snapshot."""
+
+
+def resolve_snapshot(snapshot, id):
+    return snapshot
