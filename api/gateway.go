@@ -79,6 +79,7 @@ type SandboxSpec struct {
 	UserID     int               `json:"user_id"`
 	WorkingDir string            `json:"working_dir"`
 	Memory     int64             `json:"memory"` // bytes
+	Disk       int64             `json:"disk"`   // bytes; refused where the platform cannot limit it
 	CPUs       float64           `json:"cpus"`   // processors
 	Pids       int64             `json:"pids"`
 	// Network is "bridge" or "none".

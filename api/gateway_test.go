@@ -46,10 +46,10 @@ func TestGatewayExamples(t *testing.T) {
 func TestDecodeSandboxSpec(t *testing.T) {
 	t.Parallel()
 	got, err := api.DecodeSandboxSpec([]byte(`{"image":"i","name":"n","owner":"o","env":{"A":"b"},"labels":{"c":"d"},"user":"u","user_id":7,
-		"working_dir":"/w","memory":1,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"pull":"never"}`))
+		"working_dir":"/w","memory":1,"disk":3,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"pull":"never"}`))
 	want := api.SandboxSpec{
 		Image: "i", Name: "n", Owner: "o", Env: api.Variables{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
-		WorkingDir: "/w", Memory: 1, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
+		WorkingDir: "/w", Memory: 1, Disk: 3, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)

@@ -57,6 +57,15 @@ func (h *Host) complete(ctx context.Context, spec *sandbox.Spec) error {
 	if err != nil {
 		return err
 	}
+	if spec.Disk > 0 {
+		info, err := h.info(ctx)
+		if err != nil {
+			return err
+		}
+		if why := h.noDiskLimit(info); why != "" {
+			return sandbox.Invalid("the disk of a sandbox cannot be limited here, because %s; leave the limit out", why)
+		}
+	}
 	spec.Mounts = mounts
 	writable := slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return !m.ReadOnly })
 	if spec.UserID == 0 && spec.User != "root" && writable {

@@ -172,6 +172,12 @@ func (h *Host) Engine(ctx context.Context) (*EngineInfo, error) {
 		}
 		e.Shared = sharedQuotas(learned, users, "/proc/sys")
 	}
+	if why := h.noDiskLimit(info); why != "" {
+		e.Shared = append(e.Shared, Finding{
+			"the disk of a sandbox cannot be limited, because " + why,
+			"one sandbox can fill the engine's disk, and --disk is refused",
+		})
+	}
 	return e, nil
 }
 

@@ -129,6 +129,9 @@ func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig
 		},
 		Mounts: mounts(s, c),
 	}
+	if s.Disk > 0 {
+		host.StorageOpt = map[string]string{"size": strconv.FormatInt(s.Disk, 10)}
+	}
 	switch {
 	case gainsPrivileges(s.SecurityOpts):
 		host.CapAdd = slices.Concat(capabilities, sudoCapabilities)

@@ -231,6 +231,8 @@ func TestSpecRefuses(t *testing.T) {
 		"dots":                 {Image: "i", WorkDir: "/a/../b"},
 		"little memory":        {Image: "i", Memory: 1},
 		"negative memory":      {Image: "i", Memory: -1},
+		"little disk":          {Image: "i", Disk: 1},
+		"negative disk":        {Image: "i", Disk: -1},
 		"negative processors":  {Image: "i", CPUs: -1},
 		"no number":            {Image: "i", CPUs: math.NaN()},
 		"infinite processors":  {Image: "i", CPUs: math.Inf(1)},
@@ -283,7 +285,7 @@ func TestSpecHash(t *testing.T) {
 	ignored := []string{"Key", "Secret", "Name", "Owner", "Pull"}
 	changed := sandbox.Spec{
 		Image: "j", Env: map[string]string{"A": ""}, Mounts: []sandbox.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, User: "u", UserID: 5, WorkDir: "/w",
-		Memory: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
+		Memory: 1 << 30, Disk: 1 << 30, CPUs: 1, Pids: 100, OpenFiles: 1000, Network: "none", Labels: map[string]string{"a": "b"}, Runtime: "runsc",
 		SecurityOpts: []string{"no-new-privileges"}, ReadOnly: true, AllowRoot: true, TTL: time.Hour, Idle: time.Hour, Flags: []string{"--x"},
 		PullSecrets: []string{"a"}, NodeSelector: map[string]string{"a": "b"}, Tolerations: []string{"a"}, UserNamespace: true,
 		Policy: &egress.Policy{Mode: egress.ModePublic}, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},

@@ -106,6 +106,7 @@ func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
 	if a.Network == "none" { // less than any policy
 		s.Policy, s.Private = nil, nil
 	}
+	s.Disk = cmp.Or(a.Disk, s.Disk)
 	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	s.TTL, s.Idle = cmp.Or(second(a.TTLSeconds), s.TTL), cmp.Or(second(a.IdleLimitSeconds), s.Idle)

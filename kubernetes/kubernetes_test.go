@@ -797,6 +797,11 @@ func TestPod(t *testing.T) {
 	if disk > 10<<30+64<<20 { // the kubelet compares what the whole Pod writes with the sum
 		t.Errorf("it may write %d bytes", disk)
 	}
+	s.Disk = 3 << 30
+	limited := kubernetes.PodOf(&s, r, "server", false).Spec.Containers[0].Resources.Limits
+	if got := limited.StorageEphemeral().Value(); got != s.Disk {
+		t.Errorf("with a disk limit it may write %d bytes", got)
+	}
 	for allow, want := range map[bool][]corev1.Capability{
 		false: {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE"},
 		true:  {"SETUID", "SETGID", "KILL", "CHOWN", "NET_BIND_SERVICE", "DAC_OVERRIDE", "FOWNER", "FSETID"},

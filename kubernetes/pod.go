@@ -197,6 +197,10 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 		caps = append(caps, installCapability)
 	}
 	milli := max(int64(s.CPUs*1000), 10)
+	disk := diskBytes
+	if s.Disk > 0 {
+		disk = *resource.NewQuantity(s.Disk, resource.BinarySI)
+	}
 	confined := security(caps)
 	// Not for the whole Pod: a runtime takes 10 to 20 ms for each process that it starts with a profile.
 	confined.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
@@ -212,7 +216,7 @@ func container(s *sandbox.Spec, r *record, config *Config) corev1.Container {
 			},
 			Limits: corev1.ResourceList{
 				"cpu": *resource.NewMilliQuantity(milli, resource.DecimalSI), "memory": *resource.NewQuantity(s.Memory, resource.BinarySI),
-				"ephemeral-storage": diskBytes,
+				"ephemeral-storage": disk,
 			},
 		},
 		VolumeMounts: []corev1.VolumeMount{

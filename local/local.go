@@ -111,7 +111,7 @@ const (
 // Check is [sandbox.Driver]'s. A process of this machine has no image and no limits.
 func (d *Driver) Check(_ context.Context, spec *sandbox.Spec) (hash string, err error) {
 	options := map[string]bool{
-		"an image": spec.Image != "", "mounts": len(spec.Mounts) > 0, "a memory limit": spec.Memory != 0,
+		"an image": spec.Image != "", "mounts": len(spec.Mounts) > 0, "a memory limit": spec.Memory != 0, "a disk limit": spec.Disk != 0,
 		"a processor limit": spec.CPUs != 0, "a process limit": spec.Pids != 0, "a file limit": spec.OpenFiles != 0,
 		"a network": spec.Network != "", "a network policy": spec.Policy != nil, "another user": spec.User != "" || spec.UserID != 0, "read-only files": spec.ReadOnly,
 		"a runtime": spec.Runtime != "", "security options": len(spec.SecurityOpts) > 0, "server flags": len(spec.Flags) > 0,

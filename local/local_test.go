@@ -384,7 +384,7 @@ func TestRefusedOptions(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	for want, spec := range map[string]sandbox.Spec{
-		"an image": {Image: "debian"}, "a memory limit": {Memory: 1 << 30}, "a network, a processor limit": {Network: "none", CPUs: 1},
+		"an image": {Image: "debian"}, "a memory limit": {Memory: 1 << 30}, "a disk limit": {Disk: 1 << 30}, "a network, a processor limit": {Network: "none", CPUs: 1},
 	} {
 		want = "the driver of local processes cannot honour " + want + "; leave that out"
 		if _, err := d.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), want) {

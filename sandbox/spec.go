@@ -55,6 +55,9 @@ type Spec struct {
 	WorkDir string
 	// Memory limits memory, in bytes. Default 2 GiB.
 	Memory int64
+	// Disk limits the files that the sandbox writes outside of mounts, in bytes. Drivers that
+	// cannot limit them refuse it. Default: the platform's.
+	Disk int64
 	// CPUs limits processor time, in processors, to those of the host at most.
 	// Default 2.
 	CPUs float64
@@ -134,6 +137,7 @@ const (
 
 	defaultUser    = "agent"
 	defaultWorkDir = "/workspace"
+	minDisk        = 64 << 20 // with the server and its state in it
 	minMemory      = 32 << 20 // below this the server and a shell do not start
 	minPids        = 16
 	minFiles       = 256 // the server keeps some for each session and connection
@@ -185,6 +189,8 @@ func (s *Spec) Complete() error {
 		return Invalid("the user id of root is 0, not %d", s.UserID)
 	case s.Memory < minMemory:
 		return Invalid("memory of %s is too little: a server and a shell need %s", units.BytesSize(float64(s.Memory)), units.BytesSize(minMemory))
+	case s.Disk != 0 && s.Disk < minDisk:
+		return Invalid("a disk of %s is too little: a server needs %s", units.BytesSize(float64(s.Disk)), units.BytesSize(minDisk))
 	case !(s.CPUs >= 0.01 && s.CPUs <= 1024):
 		return Invalid("a limit of %v processors is not from 0.01 to 1024", s.CPUs)
 	case s.Pids < minPids:
@@ -309,11 +315,12 @@ func (s *Spec) Hash() string {
 		UserNamespace            bool              `json:",omitzero"`
 		Policy                   *egress.Policy    `json:",omitzero"`
 		Private                  []netip.Prefix    `json:",omitempty"`
+		Disk                     int64             `json:",omitzero"`
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
-		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, s.Policy, s.Private,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, s.Policy, s.Private, s.Disk,
 	}
 	// Empty and nil are equal.
 	canonical.Mounts, canonical.SecurityOpts, canonical.Flags = orNil(s.Mounts), orNil(s.SecurityOpts), orNil(s.Flags)

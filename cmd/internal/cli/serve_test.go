@@ -207,6 +207,7 @@ func TestServeLocal(t *testing.T) {
 		want               string
 	}{
 		{"POST", "/v1/sandboxes", `{"image": "debian"}`, 422, "the driver of local processes cannot honour an image; leave that out"},
+		{"POST", "/v1/sandboxes", `{"disk": 1000000000}`, 422, "cannot honour a disk limit"},
 		{"POST", "/v1/sandboxes", `{"memory": 1000000000, "network": "none"}`, 422, "cannot honour a memory limit, a network"},
 		{"POST", "/v1/sandboxes", `{"read_only": true, "user": "root"}`, 422, "cannot honour another user, read-only files"},
 		{"POST", "/v1/sandboxes", `{"working_dir": "here"}`, 422, "must be an absolute path"},

@@ -21,13 +21,13 @@ import (
 type SpecFlags struct {
 	spec sandbox.Spec // as far as flags need no parsing
 
-	env, envFiles, volumes     []string
-	labels, nodeSelector       []string
-	user, memory, cpus, userNS string
-	network                    policyFlags
-	flags                      *pflag.FlagSet
-	leftOut                    []string // flags that this command does not take
-	command                    string
+	env, envFiles, volumes           []string
+	labels, nodeSelector             []string
+	user, memory, disk, cpus, userNS string
+	network                          policyFlags
+	flags                            *pflag.FlagSet
+	leftOut                          []string // flags that this command does not take
+	command                          string
 }
 
 // AddSpec gives c the flags that specify a sandbox.
@@ -42,6 +42,7 @@ func AddSpec(c *cobra.Command) *SpecFlags {
 	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "mount `DIR:PATH[:ro]`: a directory or file of the host at a path of the sandbox;\non Kubernetes CLAIM:PATH, a persistent volume claim")
 	flags.StringVarP(&spec.WorkDir, "workdir", "w", "", "start shells in `DIR` (default /workspace)")
 	flags.StringVarP(&f.memory, "memory", "m", "", "limit memory to `BYTES`, with k, m or g after the number (default 2g)")
+	flags.StringVar(&f.disk, "disk", "", "limit the files that the sandbox writes to `BYTES`, where the platform can")
 	flags.StringVar(&f.cpus, "cpus", "", "limit processor time to `N` processors, such as 0.5 (default 2)")
 	flags.Int64Var(&spec.Pids, "pids-limit", 0, "limit processes and threads to `N` (default 512)")
 	flags.Int64Var(&spec.OpenFiles, "nofile", 0, "limit open files of each process to `N` (default 2560)")
@@ -82,7 +83,7 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "memory", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "user", "read-only", "runtime", "security-opt",
+	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "user", "read-only", "runtime", "security-opt",
 	"server-flag", "allow-root",
 }
 
@@ -129,6 +130,11 @@ func (f *SpecFlags) Spec(p *Platform, image string) (sandbox.Spec, error) {
 	if f.memory != "" {
 		if s.Memory, err = command.ParseBytes(f.memory); err != nil {
 			return s, fmt.Errorf("--memory: %w", err)
+		}
+	}
+	if f.disk != "" {
+		if s.Disk, err = command.ParseBytes(f.disk); err != nil {
+			return s, fmt.Errorf("--disk: %w", err)
 		}
 	}
 	if f.cpus != "" {
