@@ -185,7 +185,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 		return nil, context.Cause(ctx)
 	case err != nil:
 		n.Problem = err.Error()
-		return n, nil
+		return n, nil //nolint:nilerr // the network says it
 	}
 	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
 	return n, nil

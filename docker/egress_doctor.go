@@ -45,7 +45,7 @@ func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 	}
 	var metrics []byte
 	if err := h.askEgress(ctx, http.MethodGet, "/metrics", &metrics); err != nil {
-		return []sandbox.Finding{{
+		return []sandbox.Finding{{ //nolint:nilerr // the finding says it
 			Status: "weaker", About: "network", Text: fmt.Sprintf("the egress proxy does not answer, and sandboxes with network policies reach nothing (%d)", len(ids)),
 			So: "'runtimectl prune' starts it; should it not: " + err.Error(),
 		}}, nil

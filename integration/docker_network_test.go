@@ -29,7 +29,7 @@ import (
 // policyHost is a host whose sandboxes may have network policies, and its state directory.
 func policyHost(t *testing.T) (*docker.Host, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "policy-") // a socket's path must be short
+	dir, err := os.MkdirTemp("/tmp", "policy-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +90,7 @@ func connect(t *testing.T, socket, to string) (conn net.Conn, status int, words 
 	if err != nil {
 		return nil, 0, err.Error()
 	}
+	defer answer.Body.Close() // which is not the connection
 	if answer.StatusCode == http.StatusOK {
 		return opened, answer.StatusCode, ""
 	}

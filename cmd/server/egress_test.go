@@ -20,7 +20,7 @@ import (
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	const id = "0123456789ab"
-	dir, err := os.MkdirTemp("/tmp", "egress-") // a socket's path must be short
+	dir, err := os.MkdirTemp("/tmp", "egress-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +52,20 @@ func TestEgress(t *testing.T) {
 	control := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "control"))
 	}}}
-	var answer *http.Response
-	testhelp.Eventually(t, func() bool { answer, err = control.Get("http://egress/" + id); return err == nil }, "the control answers")
-	body, _ := io.ReadAll(answer.Body)
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusOK || !strings.Contains(string(body), `"generation":1`) {
-		t.Errorf("got %d %s", answer.StatusCode, body)
+	var status int
+	var body []byte
+	testhelp.Eventually(t, func() bool {
+		answer, err := control.Get("http://egress/" + id)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		status = answer.StatusCode
+		body, err = io.ReadAll(answer.Body)
+		return err == nil
+	}, "the control answers")
+	if status != http.StatusOK || !strings.Contains(string(body), `"generation":1`) {
+		t.Errorf("got %d %s", status, body)
 	}
 	sandbox, err := net.Dial("unix", filepath.Join(dir, "run", id, "s"))
 	if err != nil {
@@ -66,8 +74,12 @@ func TestEgress(t *testing.T) {
 	defer func() { _ = sandbox.Close() }()
 	_, _ = fmt.Fprint(sandbox, "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n")
 	denied, err := http.ReadResponse(bufio.NewReader(sandbox), nil)
-	if err != nil || denied.StatusCode != http.StatusForbidden {
-		t.Errorf("got %v, %v", denied, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer denied.Body.Close()
+	if denied.StatusCode != http.StatusForbidden {
+		t.Errorf("got %v", denied)
 	}
 	if err := serveEgress(t.Context(), []string{dir}, io.Discard); err == nil {
 		t.Error("a second proxy took the sockets of the first")
