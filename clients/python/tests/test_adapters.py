@@ -1,4 +1,8 @@
-"""The adapters against the programs of this repository, with the frameworks or stand-ins that have their signatures."""
+"""The adapters against the programs of this repository.
+
+The frameworks cannot be installed where these tests run. Those that are missing are replaced by stand-ins, which have the
+names and signatures that the adapters use, and nothing else; `__version__` says of which version.
+"""
 
 import ast
 import importlib
