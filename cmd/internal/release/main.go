@@ -1,5 +1,6 @@
 // Release builds all artefacts of a release into the directory dist: 'make release'
-// calls it. The same commit gives the same bytes on every machine.
+// calls it. The same commit gives the same bytes on all Linux machines of one
+// architecture.
 package main
 
 import (
