@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,6 +57,11 @@ type Limits struct {
 type Changes struct {
 	Counts Counts // complete
 	Facts  []Fact // by path; within the limits
+	// Ignored counts the facts that are in neither: those in a directory that git ignores, by its path, of other ignored
+	// files by the pattern, and of a repository's own files by the path of .git. Of more than 100 groups the rest is "*". It
+	// is git's rules in the tree that hold, as they are in the later state, with or without a repository. A rename into or
+	// out of an ignored directory is a fact.
+	Ignored map[string]int
 	// Truncated is true if the limits left out facts.
 	Truncated bool
 	// Exact is true if nothing is missing or wrong; otherwise Why says why not. Unsure then names, within limits, the
@@ -74,7 +80,7 @@ type Changes struct {
 // directory is not named. From and the paths of deleted files are names before, all others are names after.
 func Compare(a, b *State, limits Limits) *Changes {
 	limits.Facts, limits.Bytes = cmp.Or(limits.Facts, 200), cmp.Or(limits.Bytes, 64<<10)
-	c := &comparison{out: &Changes{}, limits: limits}
+	c := &comparison{b: b.root, out: &Changes{}, limits: limits}
 	if root := (&place{}); a.root != b.root {
 		c.pair(root, root, a.root, b.root, false)
 	}
@@ -100,8 +106,11 @@ func Compare(a, b *State, limits Limits) *Changes {
 }
 
 type comparison struct {
+	b      *node // the later root
 	out    *Changes
 	limits Limits
+	// grouping is the time that was spent on rules.
+	grouping time.Duration
 	// What is in one of both trees alone.
 	gone, come []*candidate
 	// goneDirs are the directories in gone, also deep ones, and homes those that came with the identity of one.
@@ -115,7 +124,16 @@ type comparison struct {
 type place struct {
 	up   *place
 	name string
+	dir  bool
+	// What is known of it once it is sought, see ignored.go.
+	grouped, looked, sought bool
+	group                   string
+	ruled                   *place
+	later                   *node
 }
+
+// at returns the place of an entry of a directory.
+func (p *place) at(n *node) *place { return &place{up: p, name: n.name, dir: n.isDir()} }
 
 func (p *place) path() string {
 	if p.up == nil {
@@ -146,6 +164,9 @@ type replacement struct{ gone, come *candidate }
 
 // say counts a fact, and keeps it within the limits.
 func (c *comparison) say(op Op, at, from *place) {
+	if c.ignore(at, from) {
+		return
+	}
 	c.out.Counts.add(op)
 	if len(c.out.Facts) >= c.limits.Facts || c.limits.Bytes <= 0 {
 		c.out.Truncated = true
@@ -201,10 +222,10 @@ func (c *comparison) pair(pa, pb *place, a, b *node, moved bool) {
 // below takes the entries of two nodes of different types.
 func (c *comparison) below(pa, pb *place, a, b *node) {
 	for _, k := range a.kids {
-		c.leaves(&place{pa, k.name}, k)
+		c.leaves(pa.at(k), k)
 	}
 	for _, k := range b.kids {
-		c.comes(&place{pb, k.name}, k)
+		c.comes(pb.at(k), k)
 	}
 }
 
@@ -246,10 +267,10 @@ func (c *comparison) entries(pa, pb *place, a, b *node, moved bool) {
 	for len(x) > 0 || len(y) > 0 {
 		switch {
 		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
-			c.leaves(&place{pa, x[0].name}, x[0])
+			c.leaves(pa.at(x[0]), x[0])
 			x = x[1:]
 		case len(x) == 0 || y[0].name < x[0].name:
-			c.comes(&place{pb, y[0].name}, y[0])
+			c.comes(pb.at(y[0]), y[0])
 			y = y[1:]
 		default:
 			if x[0] != y[0] {
@@ -263,10 +284,10 @@ func (c *comparison) entries(pa, pb *place, a, b *node, moved bool) {
 // named compares two entries of the same name. In a directory that was moved, neither the old path of the first nor the
 // new path of the second has another file, so that both may be parts of renames.
 func (c *comparison) named(pa, pb *place, x, y *node, moved bool) {
-	qb := &place{pb, y.name}
+	qb := pb.at(y)
 	qa := qb
 	if moved {
-		qa = &place{pa, x.name}
+		qa = pa.at(x)
 	}
 	switch {
 	case !moved || x.attr.ident == y.attr.ident:
@@ -294,7 +315,7 @@ func (c *comparison) leaves(at *place, n *node) {
 	}
 	c.gone = append(c.gone, &candidate{at: at, n: n})
 	for _, k := range n.kids {
-		c.leaves(&place{at, k.name}, k)
+		c.leaves(at.at(k), k)
 	}
 }
 
@@ -311,7 +332,7 @@ func (c *comparison) comes(at *place, n *node) {
 	}
 	c.come = append(c.come, &candidate{at: at, n: n})
 	for _, k := range n.kids {
-		c.comes(&place{at, k.name}, k)
+		c.comes(at.at(k), k)
 	}
 }
 
@@ -351,7 +372,7 @@ func eachDir(at *place, n *node, visit func(*place, *node)) {
 	visit(at, n)
 	for _, k := range n.kids {
 		if k.isDir() {
-			eachDir(&place{at, k.name}, k, visit)
+			eachDir(at.at(k), k, visit)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package changes_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,6 +117,9 @@ func facts(c *changes.Changes) string {
 		all = append(all, line)
 	}
 	slices.Sort(all)
+	for _, group := range slices.Sorted(maps.Keys(c.Ignored)) {
+		all = append(all, fmt.Sprintf("%d in %s", c.Ignored[group], group))
+	}
 	if !c.Exact {
 		all = append(all, "inexact: "+string(c.Why))
 		all = append(all, c.Unsure...)
@@ -168,6 +173,18 @@ func TestFacts(t *testing.T) {
 		{"hard link", "write a 1", "ln a b", "created b"},
 		{"written by one of two names", "write a 1\nmkdir d\nln a d/b", "write a 2", "modified a, modified d/b"},
 		{"fifo", "", "fifo a", "created a"},
+		{"ignored", "write .gitignore build/", "mkdir build/d\nwrite build/d/a 1\nwrite b 1", "created b, 3 in build"},
+		{"ignored below", "mkdir d\nwrite d/.gitignore /build", "mkdir d/build\nwrite d/build/a 1\nwrite build 1", "created build, 2 in d/build"},
+		{"ignored files", "write .gitignore *.o\nmkdir d", "write a.o 1\nwrite d/b.o 1\nwrite d/c 1", "created d/c, 2 in *.o"},
+		{"kept", "write .gitignore *.o\nmkdir d\nwrite d/.gitignore !b.o", "write a.o 1\nwrite d/b.o 1", "created d/b.o, 1 in *.o"},
+		{"ignored anchored", "mkdir d/e\nwrite .gitignore d/e/x", "write d/e/x 1\nwrite d/x 1", "created d/x, 1 in d/e/x"},
+		{"ignored at the end", "mkdir build\nwrite build/a 1", "write build/a 2\nwrite .gitignore build", "created .gitignore, 1 in build"},
+		{"ignored no more", "mkdir build\nwrite build/a 1\nwrite .gitignore build", "write build/a 2\nwrite .gitignore other", "modified .gitignore, modified build/a"},
+		{"ignored removed", "mkdir build/d\nwrite build/d/a 1\nwrite .gitignore build/", "rm build", "3 in build"},
+		{"repository", "mkdir .git/refs\nmkdir sub/.git", "write .git/index 1\nwrite .git/refs/x 1\nwrite sub/.git/HEAD 1", "2 in .git, 1 in sub/.git"},
+		{"out of an ignored one", "mkdir build\nwrite build/a 1\nwrite .gitignore build", "mv build/a a", "renamed a from build/a"},
+		{"within an ignored one", "mkdir build\nwrite build/a 1\nwrite .gitignore build", "mv build/a build/b", "1 in build"},
+		{"rules by a link", "symlink /etc/hostname .gitignore", "write a 1", "created a"},
 		{"not UTF-8", "", "write \xff\xfe 1", "created \xff\xfe"},
 	}
 	for _, test := range tests {

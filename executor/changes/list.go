@@ -94,7 +94,7 @@ func (t *Tracker) refresh(d *dir, a *attr, fd int, name string, now int64) {
 	}
 	racy := t.racy(a, now)
 	more := readMore(fd, name, unix.S_IFDIR)
-	if d.attr == *a && d.racy == racy && same(d.more, more) {
+	if d.attr == *a && d.racy == racy && same(&node{more: d.more}, &node{more: more}) {
 		return
 	}
 	if d.cut == unreadable && d.attr.ctime != a.ctime {
@@ -104,7 +104,11 @@ func (t *Tracker) refresh(d *dir, a *attr, fd int, name string, now int64) {
 	d.touch()
 }
 
-func same(a, b *more) bool { return a == b || a != nil && b != nil && *a == *b }
+// same compares what was read of two nodes; rules are read later.
+func same(a, b *node) bool {
+	x, y := a.extra(), b.extra()
+	return x.link == y.link && x.xattrs == y.xattrs
+}
 
 // racy reports whether a file that was looked at now may change without another time.
 func (t *Tracker) racy(a *attr, now int64) bool { return t.tick < 0 || a.ctime >= now-t.tick }
@@ -142,6 +146,7 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) error {
 	}
 	if changed {
 		t.regroup(d, d.kids, kids)
+		t.countRules(d.kids, kids)
 		t.names += len(kids) - len(d.kids)
 		d.kids = kids
 		d.touch()
@@ -177,11 +182,14 @@ func (t *Tracker) entry(d *dir, fd int, name string, was *node, now int64) (*nod
 	}
 	n := &node{name: name, attr: a, racy: forced || t.racy(&a, now)}
 	n.more = readMore(fd, name, a.kind())
-	if was != nil && same(was.more, n.more) {
+	if was != nil && same(was, n) {
 		n.more = was.more
 	}
 	if n.regular() && !outside {
 		t.readContent(d, fd, n, was, now)
+		if name == ignoreFile {
+			t.readRules(fd, n, was)
+		}
 	}
 	if was == nil || was.attr.ident != n.attr.ident {
 		t.moved.comes(d, n)

@@ -104,7 +104,7 @@ func readMore(fd int, name string, kind uint32) *more {
 			m.link = string(buf[:n])
 		}
 	}
-	if m == (more{}) {
+	if m.link == "" && m.xattrs == "" {
 		return nil
 	}
 	return &m

@@ -68,6 +68,7 @@ type Tracker struct {
 
 	watches watches
 	links   groups
+	rules   int                 // of all ignore files
 	mapped  map[member]struct{} // the files that processes had mapped at the last step
 
 	// Of a step.
@@ -177,7 +178,7 @@ func (t *Tracker) openRoot() error {
 		t.watches.forget(d)
 	}
 	clear(t.watches.cold)
-	t.links, t.mapped = newGroups(), nil
+	t.links, t.mapped, t.rules = newGroups(), nil, 0
 	t.mark(t.root)
 	return nil
 }
@@ -367,6 +368,7 @@ func (t *Tracker) drop(d *dir) {
 // empty forgets the entries of a directory other than directories.
 func (t *Tracker) empty(d *dir) {
 	t.regroup(d, d.kids, nil)
+	t.countRules(d.kids, nil)
 	t.names -= len(d.kids)
 	d.kids = nil
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/gitignore"
 )
 
 // node is a file or directory of a tree. Nothing but hash changes once a [State] has it, so that
@@ -43,6 +45,7 @@ type ident struct {
 type more struct {
 	link   string // the target of a symbolic link
 	xattrs string // a hash of the extended attributes, or ""
+	rules  gitignore.Rules
 }
 
 type digest = [sha256.Size]byte

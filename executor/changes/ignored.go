@@ -1,0 +1,155 @@
+package changes
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/executor/internal/gitignore"
+)
+
+const (
+	ignoreFile = ".gitignore"
+	// maxIgnoreFile bounds an ignore file, in bytes, and maxRules the rules of all. Further ones do not count.
+	maxIgnoreFile = 128 << 10
+	maxRules      = 100_000
+	// maxGrouping bounds the time that rules are matched for. What is left is not grouped.
+	maxGrouping = time.Second
+	// maxGroups bounds the groups of ignored files; the rest is one more group.
+	maxGroups   = 100
+	otherGroups = "*"
+)
+
+// readRules gives the node of an ignore file its rules, which are kept while its content is the same.
+func (t *Tracker) readRules(fd int, n, was *node) {
+	if hash := n.hash.Load(); hash != nil && was != nil && was.more != nil && was.more == n.more && was.hash.Load() == hash {
+		return
+	}
+	m := n.extra()
+	m.rules = nil
+	if f, err := openFile(fd, n.name); err == nil {
+		text, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile))
+		if rules := gitignore.Parse(string(text)); err == nil && t.rules+len(rules) <= maxRules {
+			m.rules = rules
+		}
+		_ = f.Close() // it was only read
+	}
+	n.more = &m
+}
+
+// countRules counts the rules of a directory whose entries changed.
+func (t *Tracker) countRules(old, kids []*node) {
+	if i, ok := find(old, ignoreFile); ok {
+		t.rules -= len(old[i].extra().rules)
+	}
+	if i, ok := find(kids, ignoreFile); ok {
+		t.rules += len(kids[i].extra().rules)
+	}
+}
+
+// group returns the group that a path is counted in: the uppermost ignored directory above it, or the pattern that
+// ignores a file; "" if it is not ignored. The rules are those of the later state.
+func (c *comparison) group(p *place) string {
+	if p.up == nil || p.grouped {
+		return p.group
+	}
+	p.grouped, p.group = true, c.group(p.up)
+	if p.group != "" {
+		return p.group
+	}
+	if p.name == ".git" {
+		p.group = p.path()
+		return p.group
+	}
+	q := c.ruled(p.up)
+	if q == nil || c.grouping > maxGrouping {
+		return ""
+	}
+	start := time.Now()
+	defer func() { c.grouping += time.Since(start) }()
+	for ; q != nil; q = c.ruled(q.up) {
+		r := c.rules(q).Last(below(p.up, q), p.name, p.dir)
+		if r == nil {
+			continue
+		}
+		switch {
+		case r.Keeps:
+		case p.dir:
+			p.group = p.path()
+		default:
+			p.group = r.Pattern[:min(len(r.Pattern), 100)]
+		}
+		break
+	}
+	return p.group
+}
+
+// ruled returns the nearest directory at or above p that has rules, or nil.
+func (c *comparison) ruled(p *place) *place {
+	if p == nil || p.looked {
+		if p == nil {
+			return nil
+		}
+		return p.ruled
+	}
+	p.looked, p.ruled = true, c.ruled(p.up)
+	if len(c.rules(p)) > 0 {
+		p.ruled = p
+	}
+	return p.ruled
+}
+
+func (c *comparison) rules(p *place) gitignore.Rules {
+	n := c.later(p)
+	if n == nil {
+		return nil
+	}
+	i, ok := find(n.kids, ignoreFile)
+	if !ok {
+		return nil
+	}
+	return n.kids[i].extra().rules
+}
+
+// later returns the directory that has a path in the later state, or nil.
+func (c *comparison) later(p *place) *node {
+	if p.up == nil {
+		return c.b
+	}
+	if !p.sought {
+		p.sought = true
+		if up := c.later(p.up); up != nil {
+			if i, ok := find(up.kids, p.name); ok {
+				p.later = up.kids[i]
+			}
+		}
+	}
+	return p.later
+}
+
+// below returns the path of p below the directory q.
+func below(p, q *place) string {
+	var names []string
+	for ; p != q; p = p.up {
+		names = append(names, p.name)
+	}
+	slices.Reverse(names)
+	return strings.Join(names, "/")
+}
+
+// ignore counts a fact in its group, if it has one.
+func (c *comparison) ignore(at, from *place) bool {
+	group := c.group(at)
+	if group == "" || from != nil && c.group(from) == "" {
+		return false
+	}
+	if c.out.Ignored == nil {
+		c.out.Ignored = map[string]int{}
+	}
+	if _, ok := c.out.Ignored[group]; !ok && len(c.out.Ignored) >= maxGroups {
+		group = otherGroups
+	}
+	c.out.Ignored[group]++
+	return true
+}
