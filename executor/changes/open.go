@@ -1,6 +1,8 @@
 package changes
 
 import (
+	"io"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/internal/files"
@@ -26,8 +28,9 @@ func (o *opened) close() {
 // open opens a directory to list it. The caller does not close it, and checks that it is the right one.
 func (o *opened) open(root int, d *dir) (int, error) {
 	switch {
-	case o.at == d && d != nil:
-		return o.atFD, nil
+	case o.at == d:
+		_, err := unix.Seek(o.atFD, 0, io.SeekStart) // it may have been listed
+		return o.atFD, err
 	case d.up == nil:
 		o.close()
 		fd, err := files.OpenBeneath(root, ".", unix.O_RDONLY|unix.O_DIRECTORY)

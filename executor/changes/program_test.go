@@ -87,6 +87,8 @@ type program struct {
 	// linked is set after a link was made in this step. What was written through a link that is removed in the same step
 	// leaves no trace but in a listing of everything.
 	linked bool
+	// restless programs run during steps. They make no links, and no mappings that a step does not know of.
+	restless bool
 }
 
 // act carries out one operation. It may fail, as when the name is that of a directory.
@@ -119,6 +121,9 @@ func (p *program) act() {
 		kind = 11
 	}
 	removes := []int{7, 8, 10, 11, 19, 20, 21, 23, 25}
+	if p.restless && (kind == 6 || kind == 15) {
+		kind = 0
+	}
 	if p.linked && slices.Contains(removes, kind) {
 		kind = 0
 	}
