@@ -35,7 +35,7 @@ func (t *Tracker) list(d *dir) {
 		t.cutOff(d, crowded)
 		return
 	}
-	names, err := t.readNames(fd, t.cfg.MaxNames-t.names+len(d.kids))
+	names, err := t.readNames(fd, t.room(d))
 	if err == nil {
 		err = t.merge(d, fd, names, now)
 	}
@@ -83,7 +83,7 @@ func (t *Tracker) cutOff(d *dir, why cut) {
 	if why == mounted {
 		delete(t.cuts, d)
 	} else {
-		t.cuts[d] = struct{}{}
+		t.cuts[d] = t.room(d)
 	}
 }
 

@@ -62,7 +62,7 @@ type Tracker struct {
 	tick  int64
 	root  *dir
 	dirs  map[ident]*dir
-	cuts  map[*dir]struct{} // those whose entries should be in the tree and are not
+	cuts  map[*dir]int // those whose entries should be in the tree and are not, and how many names there was room for
 	names int
 	state *State
 
@@ -172,7 +172,7 @@ func (t *Tracker) openRoot() error {
 	t.distrusted, t.tick = trust(int64(system.Type)) //nolint:unconvert // of another size elsewhere
 	t.rootID = identOf(&st)
 	t.root = &dir{id: t.rootID, changed: true}
-	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]struct{}{}, 0
+	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]int{}, 0
 	t.queue, t.later = nil, nil
 	for _, d := range t.watches.dirs {
 		t.watches.forget(d)
@@ -218,6 +218,7 @@ func (t *Tracker) update(full bool, pids []int) {
 		t.dropOrphans()
 		t.listNames()
 		t.seekNames()
+		t.markCrowded()
 		t.readEvents()
 	}
 	t.rereadMoved()
@@ -238,6 +239,18 @@ func (t *Tracker) update(full bool, pids []int) {
 	}
 	t.publish(unwatched)
 }
+
+// markCrowded marks the directories that may have room by now.
+func (t *Tracker) markCrowded() {
+	for d, room := range t.cuts {
+		if d.cut == crowded && t.room(d) > room+room/4 {
+			t.mark(d)
+		}
+	}
+}
+
+// room is how many names a directory may have.
+func (t *Tracker) room(d *dir) int { return t.cfg.MaxNames - t.names + len(d.kids) }
 
 // publish makes the state; the last one remains if nothing changed.
 func (t *Tracker) publish(unwatched int) {

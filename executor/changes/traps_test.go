@@ -22,17 +22,6 @@ func expect(t *testing.T, tracker *changes.Tracker, last *changes.State, want st
 	return now
 }
 
-// eachPlace runs a test on each file system.
-func eachPlace(t *testing.T, test func(*testing.T, string)) {
-	t.Helper()
-	for place, dir := range places(t) {
-		t.Run(place, func(t *testing.T) {
-			t.Parallel()
-			test(t, dir)
-		})
-	}
-}
-
 // Watches whose events were lost are gone, although nothing says which: all are armed again.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
@@ -44,29 +33,31 @@ func TestOverflow(t *testing.T) {
 	if _, err := fmt.Sscan(string(limit), &events); err != nil || events > 20_000 {
 		t.Skipf("a queue of %s events is too long to fill", limit)
 	}
-	eachPlace(t, func(t *testing.T, dir string) {
-		dirs := events/2 + 500 // each has two events
-		var build, change strings.Builder
-		for i := range dirs {
-			fmt.Fprintf(&build, "mkdir %d\n", i)
-			fmt.Fprintf(&change, "write %d/a 1\n", i)
-		}
-		do(t, dir, build.String())
-		tracker := track(t, changes.Config{Root: dir})
-		last := step(t, tracker)
-		for range 2 { // the second time shows whether they were armed
-			do(t, dir, change.String())
-			now := step(t, tracker)
-			if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != dirs || !got.Exact {
-				t.Fatalf("got %+v, want %d created", got.Counts, dirs)
+	for place, dir := range places(t) {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			dirs := events/2 + 500 // each has two events
+			var build, change strings.Builder
+			for i := range dirs {
+				fmt.Fprintf(&build, "mkdir %d\n", i)
+				fmt.Fprintf(&change, "write %d/a 1\n", i)
 			}
-			last = now
-			do(t, dir, strings.ReplaceAll(strings.ReplaceAll(change.String(), "write", "rm"), " 1\n", "\n"))
-			last = step(t, tracker)
-		}
-		do(t, dir, "write 0/b 1")
-		expect(t, tracker, last, "created 0/b")
-	})
+			do(t, dir, build.String())
+			tracker := track(t, changes.Config{Root: dir})
+			last := step(t, tracker)
+			for range 2 { // the second time shows whether they were armed
+				do(t, dir, change.String())
+				now := step(t, tracker)
+				if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != dirs || !got.Exact {
+					t.Fatalf("got %+v, want %d created", got.Counts, dirs)
+				}
+				do(t, dir, strings.ReplaceAll(strings.ReplaceAll(change.String(), "write", "rm"), " 1\n", "\n"))
+				last = step(t, tracker)
+			}
+			do(t, dir, "write 0/b 1")
+			expect(t, tracker, last, "created 0/b")
+		})
+	}
 }
 
 func TestTraps(t *testing.T) {
@@ -85,17 +76,20 @@ func TestTraps(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			eachPlace(t, func(t *testing.T, dir string) {
-				do(t, dir, test.before)
-				tracker := track(t, changes.Config{Root: dir})
-				last := step(t, tracker)
-				do(t, dir, test.after)
-				last = expect(t, tracker, last, test.want)
-				expect(t, tracker, last, "")
-				if got := facts(changes.Compare(last, verify(t, tracker), changes.Limits{})); got != "" {
-					t.Errorf("a listing of everything finds %s", got)
-				}
-			})
+			for place, dir := range places(t) {
+				t.Run(place, func(t *testing.T) {
+					t.Parallel()
+					do(t, dir, test.before)
+					tracker := track(t, changes.Config{Root: dir})
+					last := step(t, tracker)
+					do(t, dir, test.after)
+					last = expect(t, tracker, last, test.want)
+					expect(t, tracker, last, "")
+					if got := facts(changes.Compare(last, verify(t, tracker), changes.Limits{})); got != "" {
+						t.Errorf("a listing of everything finds %s", got)
+					}
+				})
+			}
 		})
 	}
 }
@@ -119,28 +113,31 @@ func TestACL(t *testing.T) {
 // was closed leaves an event that comes before it.
 func TestStoreAfterRead(t *testing.T) {
 	t.Parallel()
-	eachPlace(t, func(t *testing.T, dir string) {
-		do(t, dir, "write a "+strings.Repeat("0", 5000))
-		tracker := track(t, changes.Config{Root: dir})
-		last := step(t, tracker)
-		f, err := os.OpenFile(filepath.Join(dir, "a"), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := data[0]
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		data[0] = read + 1
-		if err := unix.Munmap(data); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, tracker, last, "modified a")
-	})
+	for place, dir := range places(t) {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			do(t, dir, "write a "+strings.Repeat("0", 5000))
+			tracker := track(t, changes.Config{Root: dir})
+			last := step(t, tracker)
+			f, err := os.OpenFile(filepath.Join(dir, "a"), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := data[0]
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			data[0] = read + 1
+			if err := unix.Munmap(data); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, tracker, last, "modified a")
+		})
+	}
 }
 
 // deep makes directories in each other, and returns a descriptor of the last.
@@ -168,23 +165,26 @@ func deep(t *testing.T, dir string, depth int) int {
 // A tree of any depth is listed whole: rounds are not bounded by depth, paths not by PATH_MAX.
 func TestDeep(t *testing.T) {
 	t.Parallel()
-	eachPlace(t, func(t *testing.T, dir string) {
-		const depth = 10_000
-		tracker := track(t, changes.Config{Root: dir})
-		last := step(t, tracker)
-		at := deep(t, dir, depth)
-		now := step(t, tracker)
-		if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != depth || !got.Exact || !got.Truncated {
-			t.Errorf("got %+v, exact %t (%s)", got.Counts, got.Exact, got.Why)
-		}
-		fd, err := unix.Openat(at, "a", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = unix.Close(fd)
-		got := changes.Compare(now, step(t, tracker), changes.Limits{Bytes: 1 << 20})
-		if len(got.Facts) != 1 || got.Facts[0].Path != strings.Repeat("d/", depth)+"a" {
-			t.Errorf("a file at the bottom: got %+v", got.Counts)
-		}
-	})
+	for place, dir := range places(t) {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			const depth = 10_000
+			tracker := track(t, changes.Config{Root: dir})
+			last := step(t, tracker)
+			at := deep(t, dir, depth)
+			now := step(t, tracker)
+			if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != depth || !got.Exact || !got.Truncated {
+				t.Errorf("got %+v, exact %t (%s)", got.Counts, got.Exact, got.Why)
+			}
+			fd, err := unix.Openat(at, "a", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = unix.Close(fd)
+			got := changes.Compare(now, step(t, tracker), changes.Limits{Bytes: 1 << 20})
+			if len(got.Facts) != 1 || got.Facts[0].Path != strings.Repeat("d/", depth)+"a" {
+				t.Errorf("a file at the bottom: got %+v", got.Counts)
+			}
+		})
+	}
 }
