@@ -382,28 +382,29 @@ func check(before, after map[string]entry, got *changes.Changes) string {
 		}
 		renames[f.From] = f.Path
 	}
-	// moved is the path of a file after the renames.
-	moved := func(path string) string {
+	// moved is the path of a file after the renames, and with the path that it or a directory above it was renamed to.
+	moved := func(path string) (to, with string) {
 		for dir, rest := path, ""; ; dir = filepath.Dir(dir) {
-			if to := renames[dir]; to != "" {
-				return filepath.Join(to, rest)
+			if with := renames[dir]; with != "" {
+				return filepath.Join(with, rest), with
 			}
 			if dir == "." {
-				return path
+				return path, ""
 			}
 			rest = filepath.Join(filepath.Base(dir), rest)
 		}
 	}
-	owner := map[string]string{}
+	// Of two files that would have one path, the one that came with the deeper rename has it: the directory of the other is gone.
+	owner, depth := map[string]string{}, map[string]int{}
 	for path := range before {
-		to := moved(path)
-		if _, taken := owner[to]; !taken || renames[path] != "" {
-			owner[to] = path
+		to, with := moved(path)
+		if _, taken := owner[to]; !taken || len(with) > depth[to] {
+			owner[to], depth[to] = path, len(with)
 		}
 	}
 	want := map[changes.Op]map[string]bool{changes.Created: {}, changes.Deleted: {}, changes.Modified: {}, changes.Meta: {}, changes.Renamed: said[changes.Renamed]}
 	for path, b := range before {
-		to := moved(path)
+		to, _ := moved(path)
 		a, ok := after[to]
 		if !ok || owner[to] != path {
 			want[changes.Deleted][path] = true
@@ -427,7 +428,8 @@ func check(before, after map[string]entry, got *changes.Changes) string {
 	}
 	for path, b := range before {
 		to := identities[entry{ino: b.ino, btime: b.btime, kind: b.kind}]
-		if _, exists := after[path]; !exists && to != "" && (b.kind.IsDir() || b.nlink == 1) && moved(path) != to {
+		_, exists := after[path]
+		if said, _ := moved(path); !exists && to != "" && (b.kind.IsDir() || b.nlink == 1) && said != to {
 			wrong = append(wrong, fmt.Sprintf("%q was renamed to %q", path, to))
 		}
 	}

@@ -170,6 +170,11 @@ func (t *Tracker) openRoot() error {
 	}
 	t.rootFD, t.device = fd, device{st.Dev_major, st.Dev_minor}
 	t.distrusted, t.tick = trust(int64(system.Type)) //nolint:unconvert // of another size elsewhere
+	if t.distrusted == "" && t.tick > 0 {
+		if yes, known := storesHaveTimes(fd); known && !yes {
+			t.tick = -1
+		}
+	}
 	t.rootID = identOf(&st)
 	t.root = &dir{id: t.rootID, changed: true}
 	t.dirs, t.cuts, t.names = map[ident]*dir{t.rootID: t.root}, map[*dir]int{}, 0

@@ -140,6 +140,37 @@ func TestStoreAfterRead(t *testing.T) {
 	}
 }
 
+// Whether times can be believed is tried out, since overlayfs does not say what it lies on.
+func TestStoresHaveTimes(t *testing.T) {
+	t.Parallel()
+	for place, dir := range places(t) {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		yes, known := changes.StoresHaveTimes(fd)
+		if err := unix.Close(fd); err != nil {
+			t.Error(err)
+		}
+		if place == "tmpfs" && (yes || !known) {
+			t.Errorf("%s: got %t, known %t", place, yes, known)
+		}
+		do(t, dir, "write a 0")
+		if err := unix.Utimes(filepath.Join(dir, "a"), []unix.Timeval{{Sec: 1}, {Sec: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		data := mapFile(t, filepath.Join(dir, "a"))
+		data[0]++
+		info, err := os.Stat(filepath.Join(dir, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known && yes != (info.ModTime().Unix() != 1) {
+			t.Errorf("%s: got %t, and a file has the time %v", place, yes, info.ModTime())
+		}
+	}
+}
+
 // deep makes directories in each other, and returns a descriptor of the last.
 func deep(t *testing.T, dir string, depth int) int {
 	t.Helper()

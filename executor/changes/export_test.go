@@ -1,0 +1,4 @@
+package changes
+
+// StoresHaveTimes is storesHaveTimes.
+var StoresHaveTimes = storesHaveTimes
