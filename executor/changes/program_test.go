@@ -429,7 +429,7 @@ func check(before, after map[string]entry, got *changes.Changes) string {
 	for path, b := range before {
 		to := identities[entry{ino: b.ino, btime: b.btime, kind: b.kind}]
 		_, exists := after[path]
-		if said, _ := moved(path); !exists && to != "" && (b.kind.IsDir() || b.nlink == 1) && said != to {
+		if said, _ := moved(path); !exists && to != "" && (b.kind.IsDir() || b.nlink == 1 && b.btime != 0) && said != to {
 			wrong = append(wrong, fmt.Sprintf("%q was renamed to %q", path, to))
 		}
 	}
