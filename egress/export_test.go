@@ -2,6 +2,8 @@ package egress
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -51,4 +53,25 @@ func Scrub(body io.ReadCloser, forms [][]byte) io.ReadCloser {
 func Forms(s Secret) [][]byte {
 	_, found := s.render()
 	return found
+}
+
+// Certificate returns the chain of a certificate that ca signs for a host, in DER.
+func Certificate(ca CA, host string) ([][]byte, error) {
+	a, err := newAuthority(ca)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.certificate(host)
+	if err != nil {
+		return nil, err
+	}
+	if again, err := a.certificate(host); err != nil || again != c {
+		return nil, errors.New("it was made twice")
+	}
+	for i := range 2 * maxLeaves {
+		if _, err := a.certificate(fmt.Sprintf("h%d.example", i)); err != nil || len(a.leaves) > maxLeaves {
+			return nil, fmt.Errorf("%d certificates are kept, %w", len(a.leaves), err)
+		}
+	}
+	return c.Certificate, nil
 }

@@ -24,6 +24,10 @@ type Conf struct {
 	Policy     Policy `json:"policy"`
 	// Private are the ranges of private addresses that the operator opens.
 	Private []netip.Prefix `json:"private,omitzero"`
+	// CA is the sandbox's own; without one its policy can have no secrets.
+	CA CA `json:"ca,omitzero"`
+
+	authority *authority // of CA; nil without one
 }
 
 // ParseConf decodes and checks a sandbox's file.
@@ -32,7 +36,7 @@ func ParseConf(data []byte) (Conf, error) {
 	if err := decode(data, &c); err != nil {
 		return Conf{}, fmt.Errorf("decoding: %w", err)
 	}
-	return c, c.Policy.Check()
+	return c, c.prepare()
 }
 
 // Config configures a [Server].
@@ -143,6 +147,9 @@ var idPattern = regexp.MustCompile(`^[0-9a-z]{8,64}$`)
 func (s *Server) Apply(id string, c Conf) error {
 	if !idPattern.MatchString(id) {
 		return errID
+	}
+	if err := c.prepare(); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	b, known := s.sandboxes[id]
