@@ -87,7 +87,11 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	metrics.Connected(time.Since(begun))
-	_ = b.relay(ctx, c, client, buffered.Reader, upstream) // denials were recorded
+	sent := b.helloOf(ctx, c, client, buffered.Reader)
+	tunnel := relay.Relay{A: client, B: upstream, FromA: sent, Idle: idleTime, Count: func(fromA bool, n int) error {
+		return b.denying(ctx, c, b.count(fromA, n))
+	}}
+	_ = tunnel.Run(ctx) // denials were recorded
 }
 
 // open connects to what c asks for. The policy may change at any moment: it is asked once more when
@@ -221,24 +225,20 @@ func (c *connection) unreachable(ctx context.Context, err error) error {
 	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.join(c.port), text)}
 }
 
-// relay carries bytes until the connection ends, and looks at a TLS hello on the way.
-func (b *sandbox) relay(ctx context.Context, c *connection, client net.Conn, buffered *bufio.Reader, upstream net.Conn) error {
+// helloOf returns what the client sends. A TLS hello is checked on the way.
+func (b *sandbox) helloOf(ctx context.Context, c *connection, client net.Conn, buffered *bufio.Reader) io.Reader {
 	sent := io.Reader(client)
 	if n := buffered.Buffered(); n > 0 {
 		early, _ := buffered.Peek(n) // what is buffered can be read
 		sent = io.MultiReader(strings.NewReader(string(early)), client)
 	}
-	r := relay.Relay{A: client, B: upstream, Idle: idleTime, Count: func(fromA bool, n int) error {
-		return b.denying(ctx, c, b.count(fromA, n))
-	}}
-	r.FromA = &helloReader{Reader: sent, deadline: client.SetReadDeadline, check: func(name string, readable bool) error {
+	return &helloReader{Reader: sent, deadline: client.SetReadDeadline, check: func(name string, readable bool) error {
 		err := b.denying(ctx, c, b.hello(c, name, readable))
 		if err != nil {
 			_, _ = client.Write(AccessDenied) // it is told before the end
 		}
 		return err
 	}}
-	return r.Run(ctx)
 }
 
 // hello checks the server name of a TLS hello, which may be "".
