@@ -82,13 +82,20 @@ var (
 )
 
 // prepare checks c, and makes what it needs of the CA.
-func (c *Conf) prepare() (err error) {
-	if c.CA != (CA{}) {
-		c.authority, err = newAuthority(c.CA)
-	} else if len(c.Policy.Secrets) > 0 {
-		err = errNoCA
+func (c *Conf) prepare() error {
+	if err := c.Policy.Check(); err != nil {
+		return err
 	}
-	return errors.Join(err, c.Policy.Check())
+	c.injections = c.Policy.injections()
+	if c.CA == (CA{}) {
+		if len(c.injections) > 0 {
+			return errNoCA
+		}
+		return nil
+	}
+	var err error
+	c.authority, err = newAuthority(c.CA)
+	return err
 }
 
 // newAuthority checks ca.

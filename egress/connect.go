@@ -83,11 +83,19 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 		return // the sandbox has gone
 	}
 	defer func() { _ = client.Close() }()
-	if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+	answer := "HTTP/1.1 200 OK\r\n\r\n"
+	if c.intercepted {
+		answer = "HTTP/1.1 200 OK\r\n" + HeaderIntercepted + ": unix\r\n\r\n"
+	}
+	if _, err := io.WriteString(client, answer); err != nil {
 		return
 	}
 	metrics.Connected(time.Since(begun))
 	sent := b.helloOf(ctx, c, client, buffered.Reader)
+	if c.intercepted {
+		b.intercept(ctx, c, client, sent, upstream)
+		return
+	}
 	tunnel := relay.Relay{A: client, B: upstream, FromA: sent, Idle: idleTime, Count: func(fromA bool, n int) error {
 		return b.denying(ctx, c, b.count(fromA, n))
 	}}
@@ -128,7 +136,8 @@ func (b *sandbox) admit(c *connection) error {
 	if err := b.check(c); err != nil {
 		return err
 	}
-	if len(b.conns) >= maxOpenSandbox {
+	c.intercepted = c.port == secretPort && b.conf.injections[c.host] != nil
+	if len(b.conns) >= maxOpenSandbox || c.intercepted && b.intercepted() >= maxIntercepted {
 		return errTooMany
 	}
 	if s.open.Add(1) > maxOpen {
@@ -137,6 +146,16 @@ func (b *sandbox) admit(c *connection) error {
 	}
 	b.conns[c] = true
 	return nil
+}
+
+// intercepted counts the connections whose TLS is opened. b.mu is held.
+func (b *sandbox) intercepted() (n int) {
+	for c := range b.conns {
+		if c.intercepted {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *sandbox) left(c *connection) {
@@ -246,7 +265,7 @@ func (b *sandbox) hello(c *connection, name string, readable bool) error {
 	if !readable {
 		return &denialError{reasonHello}
 	}
-	if name == "" {
+	if name == "" && !c.intercepted {
 		return nil
 	}
 	host, err := ParseHost(name)

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -74,4 +75,13 @@ func Certificate(ca CA, host string) ([][]byte, error) {
 		}
 	}
 	return c.Certificate, nil
+}
+
+// ServerTLS returns the configuration of hosts whose certificates ca signs.
+func ServerTLS(ca CA) (*tls.Config, error) {
+	a, err := newAuthority(ca)
+	if err != nil {
+		return nil, err
+	}
+	return a.tls, nil
 }

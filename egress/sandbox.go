@@ -47,8 +47,9 @@ type connection struct {
 	denied atomic.Bool   // a denial was recorded
 
 	// The sandbox's mu guards these.
-	addr netip.Addr // that was dialed
-	name Host       // from the TLS hello
+	addr        netip.Addr // that was dialed
+	name        Host       // from the TLS hello
+	intercepted bool       // the proxy opens its TLS
 }
 
 func newSandbox(s *Server, id string, c Conf) *sandbox {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +28,8 @@ type Conf struct {
 	// CA is the sandbox's own; without one its policy can have no secrets.
 	CA CA `json:"ca,omitzero"`
 
-	authority *authority // of CA; nil without one
+	authority  *authority // of CA; nil without one
+	injections map[Host]*injection
 }
 
 // ParseConf decodes and checks a sandbox's file.
@@ -49,6 +51,8 @@ type Config struct {
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Dial connects to an address by a dialer, whose checks it must call; nil: by TCP.
 	Dial func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
+	// Roots verify hosts with secrets; nil: the system's.
+	Roots *x509.CertPool
 }
 
 // Limits of a server.

@@ -133,7 +133,7 @@ func start(tb testing.TB, policy string) *fixture {
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	f := &fixture{internet: n, dir: dir}
-	f.Server = egress.New(egress.Config{RunDir: dir, Log: slog.New(slog.DiscardHandler), Resolve: n.resolve, Dial: n.dial})
+	f.Server = egress.New(egress.Config{RunDir: dir, Log: slog.New(slog.DiscardHandler), Resolve: n.resolve, Dial: n.dial, Roots: roots(tb)})
 	tb.Cleanup(f.Close)
 	if err := f.SetHost(nil); err != nil {
 		tb.Fatal(err)
@@ -147,7 +147,7 @@ func start(tb testing.TB, policy string) *fixture {
 func (f *fixture) apply(tb testing.TB, policy string) {
 	tb.Helper()
 	f.generation++
-	if err := f.Apply(id, egress.Conf{Generation: f.generation, Policy: parse(tb, policy)}); err != nil {
+	if err := f.Apply(id, egress.Conf{Generation: f.generation, Policy: parse(tb, policy), CA: sandboxCA()}); err != nil {
 		tb.Fatal(err)
 	}
 }

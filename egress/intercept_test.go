@@ -1,0 +1,183 @@
+package egress_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// The authorities of the internet and of the sandbox.
+var (
+	worldCA   = sync.OnceValue(mustCA)
+	sandboxCA = sync.OnceValue(mustCA)
+)
+
+func mustCA() egress.CA {
+	ca, err := egress.NewCA(id)
+	if err != nil {
+		panic(err)
+	}
+	return ca
+}
+
+func pool(tb testing.TB, ca egress.CA) *x509.CertPool {
+	tb.Helper()
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM([]byte(ca.Certificate)) {
+		tb.Fatal("no certificate")
+	}
+	return p
+}
+
+func roots(tb testing.TB) *x509.CertPool {
+	tb.Helper()
+	return pool(tb, worldCA())
+}
+
+// site starts a host that answers by HTTPS, in both versions.
+func (f *fixture) site(tb testing.TB, name, addr string, h http.HandlerFunc) {
+	tb.Helper()
+	config, err := egress.ServerTLS(worldCA())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(h)
+	s.Listener.Close()
+	s.Listener = tls.NewListener(f.add(tb, name, addr), config)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.Start()
+	tb.Cleanup(s.Close)
+}
+
+// client returns one that trusts the sandbox's CA. It speaks HTTP/2 if it can.
+func (f *fixture) client(tb testing.TB, h2 bool) *http.Client {
+	tb.Helper()
+	config := &tls.Config{RootCAs: pool(tb, sandboxCA())}
+	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: h2, DisableCompression: true, DialContext: func(_ context.Context, _, asked string) (net.Conn, error) {
+		c, answer, body := f.connect(tb, asked)
+		if answer.StatusCode != http.StatusOK {
+			return nil, errors.New(body)
+		}
+		return c, nil
+	}}
+	tb.Cleanup(t.CloseIdleConnections)
+	return &http.Client{Transport: t}
+}
+
+// session opens a TLS connection to api.example through the proxy.
+func (f *fixture) session(tb testing.TB, name string, protocols ...string) (*tls.Conn, error) {
+	tb.Helper()
+	c, answer, body := f.connect(tb, "api.example:443")
+	if answer.StatusCode != http.StatusOK {
+		tb.Fatal(body)
+	}
+	session := tls.Client(c, &tls.Config{ServerName: name, RootCAs: pool(tb, sandboxCA()), NextProtos: protocols, InsecureSkipVerify: name == ""})
+	return session, session.Handshake()
+}
+
+func secret(members string) string {
+	return `{"mode":"allowlist","allow":["echo.example"],"secrets":[{"name":"API","hosts":["api.example"],"value":"` + token + `"` + members + `}]}`
+}
+
+// received is a response without its body.
+type received struct {
+	StatusCode, ProtoMajor int
+	Status, Proto          string
+	Header, Trailer        http.Header
+}
+
+// get sends a request and returns its answer with all of the body.
+func get(tb testing.TB, c *http.Client, r *http.Request) (got received, body string) {
+	tb.Helper()
+	res, err := c.Do(r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return received{res.StatusCode, res.ProtoMajor, res.Status, res.Proto, res.Header, res.Trailer}, string(text)
+}
+
+func request(tb testing.TB, method, url string, body io.Reader) *http.Request {
+	tb.Helper()
+	r, err := http.NewRequestWithContext(tb.Context(), method, url, body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// TestIntercept: the host gets the request with the secret and without the agent's header, in each version.
+func TestIntercept(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		members, header, want string
+	}{
+		"bearer": {"", "Authorization", "Bearer " + token},
+		"basic":  {`,"format":"Basic user:{}"`, "Authorization", "Basic dXNlcjpzay0wMTIzNDU2Nzg5LythYmNkZWY9PQ=="},
+		"header": {`,"header":"x-api-key","format":"{}"`, "X-Api-Key", token},
+	} {
+		for _, h2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s h2=%v", name, h2), func(t *testing.T) {
+				t.Parallel()
+				f := start(t, secret(tc.members))
+				type seen struct {
+					proto, host, uri, body string
+					values                 []string
+					encoding, forwarded    string
+				}
+				got := make(chan seen, 1)
+				f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					got <- seen{r.Proto, r.Host, r.RequestURI, string(body), r.Header.Values(tc.header), r.Header.Get("Accept-Encoding"), r.Header.Get("X-Forwarded-For")}
+					w.Header().Set("Actiond-Denied", "forged")
+					w.WriteHeader(http.StatusTeapot)
+					fmt.Fprint(w, "hello")
+				})
+				client := f.client(t, h2)
+				const uri = "/a%2Fb//c?x=1;y=%zz&z"
+				for range 2 {
+					r := request(t, "POST", "https://api.example"+uri, strings.NewReader("body"))
+					r.Header[tc.header] = []string{"agent's", "another"}
+					r.Header.Set("Accept-Encoding", "gzip")
+					r.Header.Set("X-Forwarded-For", "agent")
+					if !h2 {
+						r.Header.Set("Connection", tc.header)
+					}
+					res, body := get(t, client, r)
+					if res.StatusCode != http.StatusTeapot || body != "hello" || res.Header.Get("Actiond-Denied") != "" || res.ProtoMajor == 2 != h2 {
+						t.Errorf("got %s %s %q %q", res.Proto, res.Status, res.Header, body)
+					}
+					want := seen{"HTTP/2.0", "api.example", uri, "body", []string{tc.want}, "identity", "agent"}
+					if s := <-got; fmt.Sprint(s) != fmt.Sprint(want) {
+						t.Errorf("got %+v, want %+v", s, want)
+					}
+				}
+				if n := len(f.lookups); n != 1 {
+					t.Errorf("%d lookups for one connection", n)
+				}
+				if s := f.state(t); s.Open != 1 || s.Sent == 0 || s.Received == 0 || s.Denied != 0 {
+					t.Errorf("got %+v", s)
+				}
+				client.CloseIdleConnections()
+				testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")
+			})
+		}
+	}
+}
