@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,4 +182,148 @@ func TestIntercept(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestInterceptRotation: the next request of an open connection has the new value, and a policy that
+// refuses the host ends the connection before the change returns.
+func TestInterceptRotation(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	begun := make(chan struct{})
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			close(begun)
+			<-r.Context().Done()
+			return
+		}
+		if got := r.Header.Get("Authorization"); got != "Bearer "+token+r.URL.RawQuery {
+			t.Errorf("got %q", got)
+		}
+	})
+	client := f.client(t, true)
+	get(t, client, request(t, "GET", "https://api.example/", nil))
+	f.apply(t, strings.ReplaceAll(secret(""), token, token+"new"))
+	get(t, client, request(t, "GET", "https://api.example/?new", nil))
+	res, err := client.Do(request(t, "GET", "https://api.example/long", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	<-begun
+	if n := len(f.lookups); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	f.apply(t, `{"mode":"no-network"}`)
+	if s := f.state(t); s.Open != 0 || s.Denied != 1 {
+		t.Errorf("after the change: %+v", s)
+	}
+	if rest, err := io.ReadAll(res.Body); err == nil || len(rest) > 0 {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+// TestInterceptMaxBytes: bytes within TLS are counted, and their limit ends the connection.
+func TestInterceptMaxBytes(t *testing.T) {
+	t.Parallel()
+	f := start(t, strings.Replace(secret(""), `"mode"`, `"max_bytes":100000,"mode"`, 1))
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+	res, err := f.client(t, false).Do(request(t, "GET", "https://api.example/", nil))
+	if err == nil {
+		defer res.Body.Close()
+		var n int64
+		n, err = io.Copy(io.Discard, res.Body)
+		if n > 100000 {
+			t.Errorf("%d bytes passed", n)
+		}
+	}
+	if err == nil {
+		t.Error("the response is whole")
+	}
+	if got, want := f.denied(t), []string{"1 api.example:443 max_bytes #7"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestInterceptAnswer: the sandbox learns that it may ask for denials.
+func TestInterceptAnswer(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(http.ResponseWriter, *http.Request) {})
+	if _, answer, _ := f.connect(t, "api.example:443"); answer.Header.Get(egress.HeaderIntercepted) != "unix" {
+		t.Errorf("got %q", answer.Header)
+	}
+	if _, answer, _ := f.connect(t, "echo.example:7"); answer.Header.Get(egress.HeaderIntercepted) != "" {
+		t.Errorf("got %q", answer.Header)
+	}
+}
+
+// TestInterceptLimits: headers are bounded in both directions.
+func TestInterceptLimits(t *testing.T) {
+	t.Parallel()
+	for _, h2 := range []bool{false, true} {
+		f := start(t, secret(""))
+		f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 300 {
+				w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 1000))
+			}
+		})
+		client := f.client(t, h2)
+		if res, body := get(t, client, request(t, "GET", "https://api.example/", nil)); res.StatusCode != http.StatusBadGateway {
+			t.Errorf("h2=%v: got %s %.100q", h2, res.Status, body)
+		}
+		r := request(t, "GET", "https://api.example/", nil)
+		r.Header.Set("X", strings.Repeat("x", 80<<10))
+		res, err := client.Do(r)
+		if err == nil {
+			res.Body.Close()
+		}
+		if err == nil && res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("h2=%v: got %s", h2, res.Status)
+		}
+		if s := f.state(t); s.Denied > 0 {
+			t.Errorf("h2=%v: got %+v", h2, s)
+		}
+	}
+}
+
+// TestWebSocket: an upgraded connection carries bytes in both directions, and ends with its client.
+func TestWebSocket(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	ended := make(chan struct{})
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		if r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Authorization") != "Bearer "+token {
+			t.Errorf("got %q", r.Header)
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.Copy(c, rw)
+	})
+	c, err := f.session(t, "api.example", "http/1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(res.Status)
+	}
+	exchange(t, c, strings.Repeat("frame", 1000))
+	c.Close()
+	<-ended
+	testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")
 }

@@ -1,0 +1,393 @@
+package egress_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// TestAttackSecretToOtherHost: requests of a connection to one host name another (row 17). Each denial
+// is recorded and told, and nothing is sent.
+func TestAttackSecretToOtherHost(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) {
+		if r.Host != "api.example" {
+			t.Errorf("the host got %q", r.Host)
+		}
+	})
+	for text, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                          "",
+		"GET / HTTP/1.1\r\nHost: API.example.:443\r\n\r\n":                                     "",
+		"GET https://api.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n":                      "", // the target wins, and is sent
+		"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n":                                         "evil.example:443",
+		"GET / HTTP/1.1\r\nHost: evil.example:8443\r\n\r\n":                                    "evil.example:8443",
+		"GET / HTTP/1.1\r\nHost: api.example:80\r\n\r\n":                                       "api.example:80",
+		"GET / HTTP/1.1\r\nHost: api.example.evil.example\r\n\r\n":                             "api.example.evil.example:443",
+		"GET / HTTP/1.1\r\nHost: 8.8.8.8\r\n\r\n":                                              "8.8.8.8:443",
+		"GET / HTTP/1.1\r\nHost: \r\n\r\n":                                                     "api.example:443",
+		"GET / HTTP/1.0\r\n\r\n":                                                               "api.example:443",
+		"GET https://evil.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n":                      "evil.example:443",
+		"GET https://api.example@evil.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n":          "evil.example:443",
+		"GET https:evil.example HTTP/1.1\r\nHost: api.example\r\n\r\n":                         "api.example:443",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nX: y\r\n\r\nGET / HTTP/1.1\r\nHost: e\r\n\r\n": "", // the first of two
+	} {
+		before := f.state(t)
+		c, err := f.session(t, "api.example", "http/1.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, text)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if want == "" {
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("%q: got %s %s", text, res.Status, body)
+			}
+			continue
+		}
+		reason := "Blocked by this sandbox's network policy: " + want + " (other host in the request)."
+		if res.StatusCode != http.StatusForbidden || res.Header.Get(egress.HeaderDenied) != "other host in the request" || !res.Close || !strings.HasPrefix(string(body), reason) {
+			t.Errorf("%q: got %s %q %s", text, res.Status, res.Header, body)
+		}
+		all := f.denied(t)
+		if last := all[len(all)-1]; f.state(t).Denied != before.Denied+1 || !strings.HasSuffix(last, want+" other host in the request #7") {
+			t.Errorf("%q: denied %s", text, last)
+		}
+	}
+	// By HTTP/2, in :authority.
+	r := request(t, "GET", "https://api.example/", nil)
+	r.Host = "evil.example"
+	if res, body := get(t, f.client(t, true), r); res.StatusCode != http.StatusForbidden || res.ProtoMajor != 2 || !strings.Contains(body, "evil.example") {
+		t.Errorf("got %s %s %s", res.Proto, res.Status, body)
+	}
+}
+
+// TestAttackHeaderHost: a request of HTTP/2 has a host header beside its :authority (row 17).
+func TestAttackHeaderHost(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	hosts := make(chan string, 1)
+	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host + r.Header.Get("Host") })
+	c, err := f.session(t, "api.example", "h2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	framer := http2.NewFramer(c, c)
+	_ = framer.WriteSettings()
+	var block strings.Builder
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range [][2]string{
+		{":method", "GET"}, {":scheme", "https"}, {":authority", "api.example"}, {":path", "/"}, {"host", "evil.example"},
+	} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+	}
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true})
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if frame.Header().StreamID == 1 {
+			break
+		}
+	}
+	select {
+	case host := <-hosts:
+		if host != "api.example" {
+			t.Errorf("the host got %q", host)
+		}
+	default: // it was refused
+	}
+}
+
+// TestAttackSecretServerName: the TLS hello names another host than CONNECT, or none (row 17).
+func TestAttackSecretServerName(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(http.ResponseWriter, *http.Request) { t.Error("a request passed") })
+	for _, name := range []string{"echo.example", "evil.example", ""} {
+		before := f.state(t)
+		if _, err := f.session(t, name); err == nil || err.Error() != "remote error: tls: access denied" {
+			t.Errorf("%q: got %v", name, err)
+		}
+		testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")
+		if s := f.state(t); s.Denied != before.Denied+1 || s.Sent != before.Sent {
+			t.Errorf("%q: got %+v after %+v", name, s, before)
+		}
+	}
+}
+
+// TestAttackPlain: without TLS there is no secret, at whatever port (row 18).
+func TestAttackPlain(t *testing.T) {
+	t.Parallel()
+	f := start(t, strings.Replace(secret(""), `"echo.example"`, `"api.example"`, 1))
+	seen := make(chan string, 2)
+	site := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") })}
+	go site.Serve(f.add(t, "api.example", "8.8.8.8:80"))
+	t.Cleanup(func() { site.Close() })
+	f.site(t, "api.example", "8.8.8.8:443", func(http.ResponseWriter, *http.Request) { t.Error("a request passed") })
+	f.set(func() { f.names["api.example"] = []string{"8.8.8.8"} })
+	client := f.client(t, false)
+	get(t, client, request(t, "GET", "http://api.example:80/", nil))
+	client.CloseIdleConnections()
+	if got := <-seen; got != "" {
+		t.Errorf("the host got %q", got)
+	}
+	c, _, _ := f.connect(t, "api.example:443")
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n")
+	if got, _ := io.ReadAll(c); strings.Contains(string(got), "HTTP/1.1 200") {
+		t.Errorf("got %q", got)
+	}
+	testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")
+	if got := f.denied(t); len(got) != 1 || got[0] != "1 api.example:443 unreadable TLS hello #7" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestAttackImpostor: a server without a certificate for the host gets no request (row 19).
+func TestAttackImpostor(t *testing.T) {
+	t.Parallel()
+	sandboxConfig, err := egress.ServerTLS(sandboxCA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	worldConfig, err := egress.ServerTLS(worldCA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := worldConfig.GetCertificate(&tls.ClientHelloInfo{ServerName: "other.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*tls.Config{
+		"self-signed":   {Certificates: []tls.Certificate{certificate(t)}},
+		"other name":    {Certificates: []tls.Certificate{*leaf}},
+		"sandbox's own": sandboxConfig,
+		"old":           {Certificates: []tls.Certificate{*leaf}, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10},
+	} {
+		f := start(t, secret(""))
+		site := &http.Server{
+			Handler:  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: a request passed", name) }),
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+		}
+		go site.Serve(tls.NewListener(f.add(t, "api.example", "8.8.8.8:443"), config))
+		t.Cleanup(func() { site.Close() })
+		res, body := get(t, f.client(t, true), request(t, "GET", "https://api.example/", nil))
+		if res.StatusCode != http.StatusBadGateway || res.Header.Get(egress.HeaderDenied) != "" || !strings.Contains(body, "certificate is not valid") && name != "old" {
+			t.Errorf("%s: got %s %q %s", name, res.Status, res.Header, body)
+		}
+		if s := f.state(t); s.Denied != 0 {
+			t.Errorf("%s: got %+v", name, s)
+		}
+	}
+}
+
+// TestAttackEcho: a host sends back what it gets, in each part of a response (row 20).
+func TestAttackEcho(t *testing.T) {
+	t.Parallel()
+	for _, h2 := range []bool{false, true} {
+		for _, format := range []string{"", `,"format":"Basic user:{}"`} {
+			f := start(t, secret(format))
+			f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+				_, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+				if len(sent) < len(token) {
+					t.Errorf("got %q", r.Header)
+				}
+				w.Header().Set("Link", "<"+token+">")
+				w.Header().Set("Trailer", "X-Trailer")
+				w.WriteHeader(http.StatusEarlyHints)
+				w.Header().Set("X-Header", "is "+sent)
+				w.Header().Set("Location", "/?key="+url.QueryEscape(token))
+				w.WriteHeader(http.StatusUnauthorized)
+				for _, text := range []string{sent, token, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte(token)), r.Header.Get("Authorization")} {
+					for i := range len(text) {
+						_, _ = io.WriteString(w, text[i:i+1])
+						if i%10 == 0 {
+							_ = http.NewResponseController(w).Flush()
+						}
+					}
+					_, _ = io.WriteString(w, "\n")
+				}
+				w.Header().Set("X-Trailer", sent)
+			})
+			r := request(t, "GET", "https://api.example/", nil)
+			var early textproto.MIMEHeader
+			r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+				early = h
+				return nil
+			}}))
+			res, body := get(t, f.client(t, h2), r)
+			all := fmt.Sprint(early, res.Header, res.Trailer, body)
+			for _, part := range []string{token, token[:12], url.QueryEscape(token)[8:], base64.StdEncoding.EncodeToString([]byte(token))[:12], "c2stMDEyMzQ1", "dXNlcjpzay0w"} {
+				if strings.Contains(all, part) {
+					t.Errorf("h2=%v: the response has %q: %s", h2, part, all)
+				}
+			}
+			if res.StatusCode != http.StatusUnauthorized || len(early) == 0 || !strings.Contains(res.Trailer.Get("X-Trailer"), "****") ||
+				!strings.Contains(res.Header.Get("X-Header"), "is ****") || strings.Count(body, "\n") != 5 || !strings.Contains(body, "Bearer ***") && format == "" {
+				t.Errorf("h2=%v: got %q %q %q %q", h2, early, res.Header, res.Trailer, body)
+			}
+		}
+	}
+}
+
+// TestAttackMethods: methods and upgrades that show a request, or leave HTTP, are refused (row 20, 22).
+func TestAttackMethods(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s passed", r.Method) })
+	for text, want := range map[string]string{
+		"TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
+		"trace / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
+		"TRACK / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
+		"CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\n\r\n":                                                      "method with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n":                                     "upgrade with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\r\n":                          "upgrade with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: TLS/1.3\r\n\r\n":           "upgrade with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n\r\n": "upgrade with a secret",
+	} {
+		c, err := f.session(t, "api.example", "http/1.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, text)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden || res.Header.Get(egress.HeaderDenied) != want {
+			t.Errorf("%q: got %s %q", text, res.Status, res.Header)
+		}
+	}
+}
+
+// TestAttackSmuggledRequest: what a host could read as a second request comes to it as a body, or not
+// at all (row 22).
+func TestAttackSmuggledRequest(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	seen := make(chan string, 10)
+	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seen <- r.Method + " " + r.RequestURI + " " + string(body)
+	})
+	const inner = "GET /admin HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+	for text, want := range map[string]string{
+		"POST /a HTTP/1.1\r\nHost: api.example\r\nContent-Length: 43\r\n\r\n" + inner:                                                      "POST /a " + inner,
+		"POST /b HTTP/1.1\r\nHost: api.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2b\r\n" + inner + "\r\n0\r\n\r\n": "POST /b " + inner,
+		"POST /c HTTP/1.1\r\nHost: api.example\r\nContent-Length: 1\r\nContent-Length: 43\r\n\r\n" + inner:                                 "",
+		"POST /d HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + inner:                                    "",
+		"POST /e HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + inner:                                    "",
+		"GET /f HTTP/1.1\r\nHost: api.example\r\nX: a\rGET /admin HTTP/1.1\r\n\r\n":                                                        "",
+		"GET /g\r\nX: HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                               "",
+	} {
+		c, err := f.session(t, "api.example", "http/1.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, strings.Replace(text, "Host", "Connection: close\r\nHost", 1))
+		answers, _ := io.ReadAll(c)
+		select {
+		case got := <-seen:
+			if got != want {
+				t.Errorf("%q: the host got %q", text, got)
+			}
+		default:
+			if want != "" {
+				t.Errorf("%q: the host got nothing; %q", text, answers)
+			}
+		}
+		if strings.Count(string(answers), "HTTP/1.1 200") > 1 {
+			t.Errorf("%q: got %q", text, answers)
+		}
+	}
+	if len(seen) > 0 {
+		t.Errorf("the host got %q", <-seen)
+	}
+}
+
+// TestAttackHeaderLines: a header within TLS that consists of short lines does not take memory (row 28).
+func TestAttackHeaderLines(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(http.ResponseWriter, *http.Request) { t.Error("a request passed") })
+	c, err := f.session(t, "api.example", "http/1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for i := range 10000 {
+		fmt.Fprintf(&text, "%x:\n", i)
+	}
+	go func() { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.example\r\n"+text.String()+"\r\n") }()
+	if got, _ := io.ReadAll(c); strings.Contains(string(got), "200 OK") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestAttackTakeSecret: the policy of one sandbox cannot name the secret of another, and neither can
+// read, or pass as, a host of the other (row 25).
+func TestAttackTakeSecret(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header["Authorization"]) })
+	f.site(t, "evil.example", "9.9.9.9:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header["Authorization"]) })
+	if _, err := egress.ParsePolicy([]byte(`{"mode":"public","secrets":[{"name":"API","hosts":["evil.example"]}]}`)); err == nil {
+		t.Error("a secret without a value is accepted")
+	}
+	ca := newCA(t)
+	const own = "own-value-0123"
+	p := parse(t, `{"mode":"public","secrets":[{"name":"API","hosts":["evil.example"],"value":"`+own+`","header":"X-Own"}]}`)
+	if err := f.Apply(otherID, egress.Conf{Policy: p, CA: ca}); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(host string, roots egress.CA) (string, error) {
+		c := dialSocket(t, f.socket(otherID))
+		fmt.Fprintf(c, "CONNECT %s:443 HTTP/1.1\r\nHost: a\r\n\r\n", host)
+		read(t, c)
+		session := tls.Client(net.Conn(c), &tls.Config{ServerName: host, RootCAs: pool(t, roots)})
+		fmt.Fprintf(session, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+		res, err := http.ReadResponse(bufio.NewReader(session), nil)
+		if err != nil {
+			return "", err
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		return string(body), err
+	}
+	// This host has a secret in the other sandbox: here it is an ordinary one, with its own certificate.
+	if got, err := ask("api.example", worldCA()); err != nil || got != "[]" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := ask("evil.example", ca); err != nil || got != "[]" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := ask("evil.example", sandboxCA()); err == nil {
+		t.Error("the certificate of one sandbox is trusted in the other")
+	}
+}
