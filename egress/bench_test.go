@@ -1,6 +1,8 @@
 package egress_test
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -60,4 +62,64 @@ func BenchmarkThroughput(b *testing.B) {
 			}
 		})
 	}
+}
+
+// clients reach a host by HTTPS, through a tunnel and intercepted.
+func clients(b *testing.B, h http.HandlerFunc, each func(b *testing.B, client *http.Client)) {
+	b.Helper()
+	for _, h2 := range []bool{false, true} {
+		for name, policy := range map[string]string{"tunnel": `{"mode":"public"}`, "intercepted": secret("")} {
+			b.Run(fmt.Sprintf("%s/h2=%v", name, h2), func(b *testing.B) {
+				f := start(b, policy)
+				f.Unlimit(id)
+				f.site(b, "api.example", "8.8.8.8:443", h)
+				client := f.client(b, h2)
+				if name == "tunnel" {
+					client.Transport.(*http.Transport).TLSClientConfig.RootCAs = roots(b)
+				}
+				each(b, client)
+			})
+		}
+	}
+}
+
+// BenchmarkRequestConnect opens a connection, with TLS on each side of the proxy, for one request.
+func BenchmarkRequestConnect(b *testing.B) {
+	clients(b, func(http.ResponseWriter, *http.Request) {}, func(b *testing.B, client *http.Client) {
+		b.Helper()
+		for b.Loop() {
+			get(b, client, request(b, "GET", "https://api.example/", nil))
+			client.CloseIdleConnections()
+		}
+	})
+}
+
+// BenchmarkRequest sends requests over one connection.
+func BenchmarkRequest(b *testing.B) {
+	clients(b, func(http.ResponseWriter, *http.Request) {}, func(b *testing.B, client *http.Client) {
+		b.Helper()
+		for b.Loop() {
+			get(b, client, request(b, "GET", "https://api.example/", nil))
+		}
+	})
+}
+
+// BenchmarkDownload receives a body, which is scrubbed where it is intercepted.
+func BenchmarkDownload(b *testing.B) {
+	body := bytes.Repeat([]byte(`{"id": 12345, "url": "https://api.example.com/v1/things/12345"},`), 1<<18)
+	clients(b, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }, func(b *testing.B, client *http.Client) {
+		b.Helper()
+		b.SetBytes(int64(len(body)))
+		for b.Loop() {
+			res, err := client.Do(request(b, "GET", "https://api.example/", nil))
+			if err != nil {
+				b.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+			if err != nil || n != int64(len(body)) {
+				b.Fatal(n, err)
+			}
+		}
+	})
 }

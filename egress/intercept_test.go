@@ -327,3 +327,69 @@ func TestWebSocket(t *testing.T) {
 	<-ended
 	testhelp.Eventually(t, func() bool { return f.state(t).Open == 0 }, "the connection has ended")
 }
+
+// TestInterceptVersions: a client may speak HTTP/2 where the host does not.
+func TestInterceptVersions(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	config, err := egress.ServerTLS(worldCA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	site := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, r.Header["Authorization"]) })}
+	go site.Serve(tls.NewListener(f.add(t, "api.example", "8.8.8.8:443"), config))
+	t.Cleanup(func() { site.Close() })
+	client := f.client(t, true)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			res, err := client.Do(request(t, "GET", "https://api.example/", nil))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if body, err := io.ReadAll(res.Body); res.ProtoMajor != 2 || string(body) != "HTTP/1.1[Bearer "+strings.Repeat("*", len(token))+"]" {
+				t.Errorf("got %s %q, %v", res.Proto, body, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestInterceptStreams: each part of a body passes at once, in both directions.
+func TestInterceptStreams(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.Flush()
+		buf := make([]byte, 100)
+		for {
+			n, err := r.Body.Read(buf)
+			_, _ = w.Write(buf[:n])
+			_ = control.Flush()
+			if err != nil {
+				return
+			}
+		}
+	})
+	sent, w := io.Pipe()
+	res, err := f.client(t, true).Do(request(t, "POST", "https://api.example/", sent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for _, text := range []string{"one", "two", "three"} {
+		go io.WriteString(w, text)
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != text {
+			t.Fatalf("got %q, %v, want %q", got, err, text)
+		}
+	}
+	w.Close()
+	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
