@@ -85,3 +85,9 @@ func ServerTLS(ca CA) (*tls.Config, error) {
 	}
 	return a.tls, nil
 }
+
+// Header returns the name and the value of the header of a secret.
+func Header(s Secret) (name, value string) {
+	value, _ = s.render()
+	return s.header(), value
+}

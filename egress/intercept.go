@@ -252,7 +252,6 @@ func (in *injection) rewrite(p *httputil.ProxyRequest, host Host) {
 	out.Header.Set("Accept-Encoding", "identity")
 	for name, value := range in.headers {
 		out.Header.Set(name, value)
-		out.Trailer.Del(name)
 	}
 }
 

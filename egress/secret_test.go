@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/actiond/actiond/egress"
 )
@@ -142,4 +143,32 @@ func TestAttackValueInErrors(t *testing.T) {
 	if whole, err := json.Marshal(p); err != nil || !strings.Contains(string(whole), "987654321") {
 		t.Errorf("the controller's file: got %s, %v", whole, err)
 	}
+}
+
+// FuzzSecret: what a policy accepts is one header, and a scrubbed header does not have the value.
+func FuzzSecret(f *testing.F) {
+	f.Add("a.example", "Authorization", "Bearer {}", token)
+	f.Add("a.example", "X-Api-Key", "{}", "12345678")
+	f.Add("a.example", "", "Basic user:{}", "pass word")
+	f.Add("a.example", "Te", "Basic {}:x", "%25%2f%2F")
+	f.Fuzz(func(t *testing.T, host, header, format, value string) {
+		text, err := json.Marshal(map[string]any{"mode": "public", "secrets": []any{
+			map[string]any{"name": "A", "hosts": []string{host}, "header": header, "format": format, "value": value},
+		}})
+		if err != nil {
+			return
+		}
+		p, err := egress.ParsePolicy(text)
+		if err != nil {
+			return
+		}
+		s := p.Secrets[0]
+		name, sent := egress.Header(s)
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(sent) || sent == "" || sent != strings.TrimSpace(sent) {
+			t.Fatalf("%q: %q", name, sent)
+		}
+		if got := string(scrub(t, strings.NewReader(sent), egress.Forms(s))); len(got) != len(sent) || strings.Contains(got, value) && strings.Trim(value, "*") != "" {
+			t.Fatalf("%q is scrubbed to %q", sent, got)
+		}
+	})
 }
