@@ -29,6 +29,9 @@ func (s *Secret) render() (header string, found forms) {
 	for _, kept := range []string{"", "!'()*", "/", "$&+:=@", "!#$&'()*+,/:;=?@"} {
 		texts = append(texts, escape(value, kept, "0123456789ABCDEF"), escape(value, kept, "0123456789abcdef"))
 	}
+	for _, json := range jsonEscapes {
+		texts = append(texts, json.Replace(value))
+	}
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 { // bytes before the value, up to a multiple of 3
 			encoded := encoding.EncodeToString(append(make([]byte, before), value...))
@@ -41,6 +44,14 @@ func (s *Secret) render() (header string, found forms) {
 		found = append(found, []byte(text))
 	}
 	return header, found
+}
+
+// jsonEscapes write strings as most encoders of JSON do, as PHP's, as Go's and as Gson.
+var jsonEscapes = []*strings.Replacer{
+	strings.NewReplacer(`"`, `\"`, `\`, `\\`),
+	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `/`, `\/`),
+	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`),
+	strings.NewReplacer(`"`, `\"`, `\`, `\\`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`, `=`, `\u003d`, `'`, `\u0027`),
 }
 
 // escape is the form of text in a URL that has the characters in kept as they are.

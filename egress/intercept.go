@@ -35,8 +35,8 @@ const (
 	maxStreams      = 100
 	copyBuffer      = 32 << 10
 	reasonOtherHost = "other host in the request"
-	reasonMethod    = "method with a secret"
-	reasonUpgrade   = "upgrade with a secret"
+	reasonMethod    = "method not allowed with a secret"
+	reasonUpgrade   = "upgrade not allowed with a secret"
 )
 
 // injection is what requests to one host get, and what must not be in their responses.

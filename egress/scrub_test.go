@@ -107,6 +107,7 @@ func TestForms(t *testing.T) {
 	hex := strings.NewReplacer("%2F", "%2f", "%2B", "%2b", "%3D", "%3d")
 	for name, text := range map[string]string{
 		"value": token, "query": url.QueryEscape(token), "path": url.PathEscape(token), "lower case": hex.Replace(url.QueryEscape(token)),
+		"php": `sk-0123456789\/+abcdef==`, "gson": `sk-0123456789/+abcdef\u003d\u003d`,
 		"python": "sk-0123456789/%2Babcdef%3D%3D", "header": base64.StdEncoding.EncodeToString([]byte("user:" + token)),
 	} {
 		if got := string(scrub(t, strings.NewReader("a "+text+" b"), forms)); strings.Trim(got[2:len(got)-2], "*=") != "" {

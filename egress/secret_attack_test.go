@@ -260,14 +260,14 @@ func TestAttackMethods(t *testing.T) {
 	f := start(t, secret(""))
 	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s passed", r.Method) })
 	for text, want := range map[string]string{
-		"TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
-		"trace / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
-		"TRACK / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method with a secret",
-		"CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\n\r\n":                                                      "method with a secret",
-		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n":                                     "upgrade with a secret",
-		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\r\n":                          "upgrade with a secret",
-		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: TLS/1.3\r\n\r\n":           "upgrade with a secret",
-		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n\r\n": "upgrade with a secret",
+		"TRACE / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method not allowed with a secret",
+		"trace / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method not allowed with a secret",
+		"TRACK / HTTP/1.1\r\nHost: api.example\r\n\r\n":                                                                          "method not allowed with a secret",
+		"CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\n\r\n":                                                      "method not allowed with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n":                                     "upgrade not allowed with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\r\n":                          "upgrade not allowed with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: TLS/1.3\r\n\r\n":           "upgrade not allowed with a secret",
+		"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n\r\n": "upgrade not allowed with a secret",
 	} {
 		c, err := f.session(t, "api.example", "http/1.1")
 		if err != nil {
