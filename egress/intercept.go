@@ -14,8 +14,10 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -144,6 +146,10 @@ func (i *interception) dial(ctx context.Context) (net.Conn, error) {
 	conn := i.dialed
 	i.dialed = nil
 	i.mu.Unlock()
+	if conn != nil && !waits(conn) {
+		_ = conn.Close()
+		conn = nil
+	}
 	if conn == nil {
 		b.mu.Lock()
 		addr := c.addr
@@ -168,6 +174,17 @@ func (i *interception) dial(ctx context.Context) (net.Conn, error) {
 	}}
 	i.upstreams[counted] = true
 	return counted, nil
+}
+
+// waits reports whether a host waits for the TLS hello. Hosts close a connection whose client has no
+// request for long.
+func waits(conn net.Conn) bool {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	_, err := files.ReadNow(socket, make([]byte, 1))
+	return errors.Is(err, syscall.EAGAIN)
 }
 
 // ServeHTTP passes a request on.

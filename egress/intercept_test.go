@@ -393,3 +393,50 @@ func TestInterceptStreams(t *testing.T) {
 		t.Errorf("got %q, %v", rest, err)
 	}
 }
+
+// closing is a listener whose first connection is closed.
+type closing struct {
+	net.Listener
+
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *closing) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.once.Do(func() {
+			c.Close()
+			close(l.closed)
+		})
+	}
+	return c, err
+}
+
+// TestInterceptLateRequest: a browser connects before it has a request, and the host does not wait for it.
+func TestInterceptLateRequest(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	config, err := egress.ServerTLS(worldCA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &closing{Listener: f.add(t, "api.example", "8.8.8.8:443"), closed: make(chan struct{})}
+	site := &http.Server{Handler: http.NotFoundHandler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	go site.Serve(tls.NewListener(l, config))
+	t.Cleanup(func() { site.Close() })
+	c, err := f.session(t, "api.example", "http/1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-l.closed
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: api.example\r\nContent-Length: 1\r\n\r\nx")
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNotFound || len(f.lookups) != 1 {
+		t.Errorf("got %s after %d lookups", res.Status, len(f.lookups))
+	}
+}
