@@ -166,13 +166,33 @@ func TestAttackServerName(t *testing.T) {
 	}
 }
 
+// TestAttackRecordBeforeHello: TLS servers skip a warning before the hello, which is checked all the same.
+func TestAttackRecordBeforeHello(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"public"}`)
+	l := f.add(t, "tls.example", "8.8.8.8:443")
+	go echo(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
+	for name, want := range map[string]string{"tls.example": "<nil>", "other.example": "remote error: tls: access denied"} {
+		c, _, _ := f.connect(t, "tls.example:443")
+		_, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x01\x5a") // user canceled, a warning
+		err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+		if fmt.Sprint(err) != want {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
+	// A packet of MySQL of 278 bytes begins with its length, and not with the version of TLS.
+	c, _, _ := f.connect(t, "echo.example:7")
+	exchange(t, c, "\x16\x01\x00\x01")
+}
+
 // TestAttackHello: what begins as TLS and is none does not pass, and what ends early is no denial.
 func TestAttackHello(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"public"}`)
 	fragments := bytes.Repeat([]byte{0x16, 3, 1, 0, 1, 1}, 8<<10) // a hello of one byte a record, without end
 	for name, text := range map[string]string{
-		"http behind it": "\x16GET / HTTP/1.1\r\n\r\n",
+		"long record":    "\x16\x03\x01\xff\xffGET / HTTP/1.1\r\n\r\n",
+		"no handshake":   "\x17\x03\x01\x00\x01a",
 		"too long":       string(fragments),
 		"no hello":       "\x16\x03\x01\x00\x04\x02\x00\x00\x00",
 	} {

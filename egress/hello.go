@@ -14,7 +14,11 @@ const (
 	maxHello  = 32 << 10
 	helloTime = 30 * time.Second
 
-	recordHandshake = 0x16 // the first byte of a TLS connection
+	// A TLS connection begins with the type of a record and 3. Servers skip some records before
+	// that of the hello.
+	firstRecordType = 0x14
+	lastRecordType  = 0x18
+	recordMajor     = 3
 )
 
 // AccessDenied is what a client gets before a connection ends because of its TLS hello: the record
@@ -22,7 +26,7 @@ const (
 var AccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
 
 // helloReader reads what a client sends. If that begins as TLS does, it passes nothing on before
-// check has accepted the hello. The reader of other protocols never waits for more.
+// check has accepted the hello. The reader of other protocols waits for no more than two bytes.
 type helloReader struct {
 	io.Reader // what the client sends; afterwards with the hello before it
 
@@ -40,10 +44,19 @@ func (r *helloReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	r.begun = true
-	if p[0] != recordHandshake {
+	if p[0] < firstRecordType || p[0] > lastRecordType {
 		return n, err
 	}
 	_ = r.deadline(time.Now().Add(helloTime)) // a connection that cannot have one is broken
+	for n == 1 && len(p) > 1 && err == nil {
+		var more int
+		more, err = r.Reader.Read(p[1:])
+		n += more
+	}
+	if len(p) > 1 && (n == 1 || p[1] != recordMajor) {
+		_ = r.deadline(time.Time{})
+		return n, err
+	}
 	h := hello{from: io.MultiReader(bytes.NewReader(p[:n]), r.Reader)}
 	readable := h.parse()
 	_ = r.deadline(time.Time{})

@@ -32,6 +32,8 @@ func FuzzHello(f *testing.F) {
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add([]byte{0x16, 3, 1, 0, 4, 2, 0, 0, 0})
+	f.Add(append([]byte{0x15, 3, 1, 0, 2, 1, 90}, clientHello(f, "a.example")...))
+	f.Add([]byte{0x16, 1, 0, 1})
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		checked, readable := 0, false
 		read := func(from io.Reader) []byte {
@@ -45,7 +47,7 @@ func FuzzHello(f *testing.F) {
 			return passed
 		}
 		passed := read(bytes.NewReader(sent))
-		isTLS := len(sent) > 0 && sent[0] == 0x16
+		isTLS := len(sent) > 1 && sent[0] >= 0x14 && sent[0] <= 0x18 && sent[1] == 3
 		switch {
 		case !isTLS && (checked > 0 || !bytes.Equal(passed, sent)):
 			t.Fatalf("%q became %q after %d checks", sent, passed, checked)
