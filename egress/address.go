@@ -10,6 +10,7 @@ import (
 var never = prefixes(
 	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32", "::/127", "fe80::/10", "ff00::/8",
 	"100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::254/128", // Alibaba's, Azure's and Amazon's metadata
+	"fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", // Google's and Oracle's
 )
 
 // private are the ranges that only an operator opens: IANA's registries of special-purpose

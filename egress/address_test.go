@@ -25,6 +25,7 @@ func TestAttackAddresses(t *testing.T) {
 		"127.0.0.1": never, "127.255.255.255": never, "::1": never, "::": never, "0.0.0.0": never, "0.1.2.3": never,
 		"169.254.169.254": never, "169.254.0.1": never, "fe80::1": never, "224.0.0.1": never, "239.255.255.250": never, "ff02::1": never,
 		"255.255.255.255": never, "100.100.100.200": never, "168.63.129.16": never, "fd00:ec2::254": never,
+		"fd20:ce::254": never, "fd00:c1::a9fe:a9fe": never,
 		"::ffff:127.0.0.1": never, "::ffff:169.254.169.254": never, "64:ff9b::7f00:1": never, "64:ff9b::a9fe:a9fe": never,
 		"2002:a9fe:a9fe::1": never, "2002:7f00:1::": never, "::127.0.0.1": never, "::169.254.169.254": never, "fe80::1%eth0": never,
 		"2606:4700::1111%eth0": never,

@@ -10,6 +10,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 )
@@ -98,6 +99,9 @@ func (p *Policy) Check() error {
 		if r.name == "*" {
 			return fmt.Errorf("rule %q: only deny can have it; use mode %s", r, ModePublic)
 		}
+	}
+	if slices.Contains(p.Allow, Rule{}) || slices.Contains(p.Deny, Rule{}) {
+		return errors.New("a rule is null; it would match nothing")
 	}
 	if p.MaxBytes < 0 {
 		return errors.New("max_bytes is negative")

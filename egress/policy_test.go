@@ -125,6 +125,7 @@ func TestParsePolicyRefuses(t *testing.T) {
 		`{"mode":"public","deny":["8.8.8.8/33"]}`:                              "no range",
 		`{"mode":"public","deny":["fe80::1%eth0"]}`:                            "neither a host name",
 		`{"mode":"public","deny":[7]}`:                                         "decoding",
+		`{"mode":"public","deny":[null]}`:                                      "a rule is null",
 		fmt.Sprintf(`{"mode":"public","deny":%s}`, many):                       "1001 rules",
 		strings.Repeat(" ", egress.MaxPolicy) + `{"mode":"x"}`:                 "larger",
 		fmt.Sprintf(`{"mode":"public","deny":[%q]}`, strings.Repeat("a", 600)): "longer than 512",
