@@ -83,6 +83,7 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 		return // the sandbox has gone
 	}
 	defer func() { _ = client.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = client.Close() })() // the sandbox may read nothing
 	answer := "HTTP/1.1 200 OK\r\n\r\n"
 	if c.intercepted {
 		answer = "HTTP/1.1 200 OK\r\n" + HeaderIntercepted + ": unix\r\n\r\n"
