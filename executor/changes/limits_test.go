@@ -100,6 +100,14 @@ func TestLinkMadeAndRemoved(t *testing.T) {
 	}
 }
 
+// A step without a change costs no memory.
+func TestIdleStep(t *testing.T) {
+	tracker := track(t, changes.Config{Root: t.TempDir()})
+	if allocs := testing.AllocsPerRun(100, func() { step(t, tracker) }); allocs != 0 {
+		t.Errorf("got %v allocations", allocs)
+	}
+}
+
 // A state stays what it was.
 func TestStatesStay(t *testing.T) {
 	t.Parallel()

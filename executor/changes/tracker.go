@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +57,8 @@ type Tracker struct {
 	rootFD int
 	rootID ident
 	reader
+	rootPath *byte // with a zero byte at its end
+	rootStat unix.Statx_t
 	// distrusted says why changes may go unnoticed on this file system; "" where they do not.
 	distrusted Why
 	// tick is how old a change must be, in nanoseconds, so that the next one has another time; negative if never.
@@ -91,7 +94,10 @@ func New(cfg Config) (*Tracker, error) {
 	cfg.MaxFile = cmp.Or(cfg.MaxFile, defaultMaxFile)
 	cfg.MaxWatches = cmp.Or(cfg.MaxWatches, defaultMaxWatches)
 	t := &Tracker{cfg: cfg, rootFD: -1, reader: reader{buf: make([]byte, 32<<10)}, opened: nothingOpen}
-	err := t.openWatches()
+	var err error
+	if t.rootPath, err = unix.BytePtrFromString(cfg.Root); err == nil {
+		err = t.openWatches()
+	}
 	if err == nil {
 		err = cfg.User.Do(t.openRoot)
 	}
@@ -190,9 +196,12 @@ func (t *Tracker) openRoot() error {
 
 // rootMoved reports whether the path of the root leads to another directory by now.
 func (t *Tracker) rootMoved() bool {
-	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, t.cfg.Root, unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_BTIME, &st)
-	return err != nil || identOf(&st) != t.rootID || device{st.Dev_major, st.Dev_minor} != t.device
+	st := &t.rootStat
+	at := unix.AT_FDCWD
+	// The function of package unix allocates, and this is all that most steps do.
+	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(t.rootPath)), unix.AT_NO_AUTOMOUNT, //nolint:gosec // the path ends with a zero byte
+		unix.STATX_INO|unix.STATX_BTIME, uintptr(unsafe.Pointer(st)), 0) //nolint:gosec // statx(2) fills it
+	return errno != 0 || identOf(st) != t.rootID || device{st.Dev_major, st.Dev_minor} != t.device
 }
 
 // update lists the dirty directories, or all, and makes the state.

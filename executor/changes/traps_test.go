@@ -33,31 +33,27 @@ func TestOverflow(t *testing.T) {
 	if _, err := fmt.Sscan(string(limit), &events); err != nil || events > 20_000 {
 		t.Skipf("a queue of %s events is too long to fill", limit)
 	}
-	for place, dir := range places(t) {
-		t.Run(place, func(t *testing.T) {
-			t.Parallel()
-			dirs := events/2 + 500 // each has two events
-			var build, change strings.Builder
-			for i := range dirs {
-				fmt.Fprintf(&build, "mkdir %d\n", i)
-				fmt.Fprintf(&change, "write %d/a 1\n", i)
-			}
-			do(t, dir, build.String())
-			tracker := track(t, changes.Config{Root: dir})
-			last := step(t, tracker)
-			for range 2 { // the second time shows whether they were armed
-				do(t, dir, change.String())
-				now := step(t, tracker)
-				if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != dirs || !got.Exact {
-					t.Fatalf("got %+v, want %d created", got.Counts, dirs)
-				}
-				do(t, dir, strings.ReplaceAll(strings.ReplaceAll(change.String(), "write", "rm"), " 1\n", "\n"))
-				last = step(t, tracker)
-			}
-			do(t, dir, "write 0/b 1")
-			expect(t, tracker, last, "created 0/b")
-		})
+	dir := fastPlace(t)
+	dirs := events/2 + 500 // each has two events
+	var build, change strings.Builder
+	for i := range dirs {
+		fmt.Fprintf(&build, "mkdir %d\n", i)
+		fmt.Fprintf(&change, "write %d/a 1\n", i)
 	}
+	do(t, dir, build.String())
+	tracker := track(t, changes.Config{Root: dir})
+	last := step(t, tracker)
+	for range 2 { // the second time shows whether they were armed
+		do(t, dir, change.String())
+		now := step(t, tracker)
+		if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != dirs || !got.Exact {
+			t.Fatalf("got %+v, want %d created", got.Counts, dirs)
+		}
+		do(t, dir, strings.ReplaceAll(strings.ReplaceAll(change.String(), "write", "rm"), " 1\n", "\n"))
+		last = step(t, tracker)
+	}
+	do(t, dir, "write 0/b 1")
+	expect(t, tracker, last, "created 0/b")
 }
 
 func TestTraps(t *testing.T) {
@@ -196,26 +192,22 @@ func deep(t *testing.T, dir string, depth int) int {
 // A tree of any depth is listed whole: rounds are not bounded by depth, paths not by PATH_MAX.
 func TestDeep(t *testing.T) {
 	t.Parallel()
-	for place, dir := range places(t) {
-		t.Run(place, func(t *testing.T) {
-			t.Parallel()
-			const depth = 10_000
-			tracker := track(t, changes.Config{Root: dir})
-			last := step(t, tracker)
-			at := deep(t, dir, depth)
-			now := step(t, tracker)
-			if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != depth || !got.Exact || !got.Truncated {
-				t.Errorf("got %+v, exact %t (%s)", got.Counts, got.Exact, got.Why)
-			}
-			fd, err := unix.Openat(at, "a", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = unix.Close(fd)
-			got := changes.Compare(now, step(t, tracker), changes.Limits{Bytes: 1 << 20})
-			if len(got.Facts) != 1 || got.Facts[0].Path != strings.Repeat("d/", depth)+"a" {
-				t.Errorf("a file at the bottom: got %+v", got.Counts)
-			}
-		})
+	dir := fastPlace(t)
+	const depth = 10_000
+	tracker := track(t, changes.Config{Root: dir})
+	last := step(t, tracker)
+	at := deep(t, dir, depth)
+	now := step(t, tracker)
+	if got := changes.Compare(last, now, changes.Limits{}); got.Counts.Created != depth || !got.Exact || !got.Truncated {
+		t.Errorf("got %+v, exact %t (%s)", got.Counts, got.Exact, got.Why)
+	}
+	fd, err := unix.Openat(at, "a", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	got := changes.Compare(now, step(t, tracker), changes.Limits{Bytes: 1 << 20})
+	if len(got.Facts) != 1 || got.Facts[0].Path != strings.Repeat("d/", depth)+"a" {
+		t.Errorf("a file at the bottom: got %+v", got.Counts)
 	}
 }
