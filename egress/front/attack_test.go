@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,4 +235,36 @@ func TestAttackSlow(t *testing.T) {
 		_, _ = io.ReadAll(c) // until the front closes it
 	}
 	testhelp.Eventually(t, func() bool { return f.Open() == 0 }, "the end of all clients")
+}
+
+// TestAttackUnread: a client that reads nothing does not keep the front from closing.
+func TestAttackUnread(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	l := f.host(t, "web.example", 80)
+	var sent atomic.Int64
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		for part := make([]byte, 64<<10); err == nil; {
+			var n int
+			n, err = c.Write(part)
+			sent.Add(int64(n))
+		}
+	}()
+	c := f.dial(t)
+	_, _ = io.WriteString(c, "GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	before, same := int64(0), 0
+	testhelp.Eventually(t, func() bool {
+		same++
+		if now := sent.Load(); now == 0 || now != before {
+			before, same = now, 0
+		}
+		return same == 10
+	}, "the host can send no more")
+	f.Close()
 }

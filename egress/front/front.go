@@ -191,6 +191,7 @@ func (f *Front) accept() {
 			c.turnAway()
 			continue
 		}
+		c.stop = context.AfterFunc(f.life, func() { _ = conn.Close() }) // also where the client reads nothing
 		if !f.begin() {
 			_ = c.Close()
 			continue
@@ -227,8 +228,6 @@ func (f *Front) leave() {
 
 // sniff gives a connection to the protocol that its first byte names.
 func (f *Front) sniff(c *client) {
-	stop := context.AfterFunc(f.life, func() { _ = c.TCPConn.Close() })
-	defer stop()
 	_ = c.SetReadDeadline(time.Now().Add(f.headerTime)) // a connection that cannot have one is broken
 	var first [1]byte
 	if _, err := io.ReadFull(c.TCPConn, first[:]); err != nil {
@@ -250,7 +249,8 @@ type client struct {
 	*net.TCPConn
 
 	front *Front
-	first []byte // that was read, and is yet to be read again
+	stop  func() bool // of the wait for the front's end
+	first []byte      // that was read, and is yet to be read again
 	once  sync.Once
 }
 
@@ -265,7 +265,10 @@ func (c *client) Read(p []byte) (int, error) {
 
 // Close closes the connection, and stops counting it.
 func (c *client) Close() error {
-	c.once.Do(c.front.leave)
+	c.once.Do(func() {
+		c.stop()
+		c.front.leave()
+	})
 	return c.TCPConn.Close()
 }
 
