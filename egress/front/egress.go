@@ -64,6 +64,7 @@ func (e *egressClient) connect(ctx context.Context, target string) (*tunnel, err
 		return nil, errDown
 	}
 	t := &tunnel{UnixConn: conn.(*net.UnixConn), number: e.last.Add(1)} //nolint:forcetypeassert // the network is unix
+	_ = t.SetDeadline(time.Now().Add(answerTime)) // a connection that cannot have one is broken
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if err := t.ask(target); err != nil {
 		_ = conn.Close()
@@ -97,9 +98,8 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ask sends the request for a target and reads its answer.
+// ask sends the request for a target and reads its answer before the deadline, which it lifts.
 func (t *tunnel) ask(target string) error {
-	_ = t.SetDeadline(time.Now().Add(answerTime)) // a connection that cannot have one is broken
 	if _, err := fmt.Fprintf(t.UnixConn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s: %d\r\n\r\n", target, target, egress.HeaderConnection, t.number); err != nil {
 		return errDown
 	}
