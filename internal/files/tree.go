@@ -294,14 +294,11 @@ func (r *Removal) empty(dir *os.File) (child string, err error) {
 				switch {
 				case err != nil:
 					return "", r.fail(dir, name, err)
-				case full && child == "":
-					child = name
+				case full:
+					return name, nil // the names behind it are read again afterwards
 				case r.Removed > before:
 					idle = -1
 				}
-			}
-			if child != "" {
-				return child, nil
 			}
 		}
 		if !seen {
