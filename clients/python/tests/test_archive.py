@@ -5,7 +5,9 @@ import os
 import stat
 import tarfile
 import tempfile
+import tracemalloc
 import unittest
+from unittest import mock
 
 from . import support  # noqa: F401
 
@@ -96,6 +98,20 @@ class Archive(unittest.TestCase):
         files = [n for n in self.tree() if os.path.isfile(os.path.join(self.home, n))]
         self.assertEqual(files, ["target/a"])  # of the archive that lacks its end alone, and whole
         self.assertEqual(os.path.getsize(self.target + "/a"), 2000)
+
+    def test_headers_take_little(self):
+        def extended(records):
+            return header(b"x", len(records)) + records + bytes(-len(records) % 512)
+        flood = b"".join(extended(b"1000013 k%d=%s\n" % (i, b"v" * 1_000_000)) for i in range(10, 30))
+        many = extended(b"5 a=\n" * 100_000 + b"12 path=r/n\n")
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        with self.assertRaises(Malformed):
+            list(_archive.entries(io.BytesIO(flood)))
+        self.assertEqual([e.name for e in _archive.entries(io.BytesIO(many + header(b"5", 0) + bytes(1024)))], ["r/n"])
+        self.assertLess(tracemalloc.get_traced_memory()[1], 10 << 20)
+        with mock.patch.object(_archive, "MAX_ALL_NAMES", 20), self.assertRaises(Malformed):
+            list(_archive.entries(archive(*[member("r/" + "n" * 8)] * 3)))
 
     def test_pack(self):
         source = self.home + "/source"

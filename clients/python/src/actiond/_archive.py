@@ -16,6 +16,7 @@ from ._errors import ActiondError, Malformed
 BLOCK = 512
 MAX_ENTRIES = 1_000_000
 MAX_NAMES = 1 << 20  # bytes of one extended header
+MAX_ALL_NAMES = 128 << 20  # bytes of the names and targets of all members, which unpack remembers
 
 
 class Entry(NamedTuple):
@@ -46,6 +47,7 @@ def pack(directory: str) -> BinaryIO:
 def entries(archive: BinaryIO) -> Iterator[Entry]:
     """Yield the members of an archive; archive is at the first byte of a file's contents then."""
     extended: Dict[str, bytes] = {}
+    names = 0
     for _ in range(MAX_ENTRIES):
         header = archive.read(BLOCK)
         if header == b"\0" * BLOCK:
@@ -65,9 +67,13 @@ def entries(archive: BinaryIO) -> Iterator[Entry]:
         if not re.fullmatch(rb"[0-9]{1,15}", extended.get("size", b"0")):
             raise Malformed("the archive has an invalid size")
         size = int(extended.get("size", size))
+        target = extended.get("linkpath", _text(header[157:257]))
+        names += len(name) + len(target)
+        if names > MAX_ALL_NAMES:
+            raise Malformed("the names in the archive are too long")
         start = archive.tell()
         yield Entry(os.fsdecode(name), "0" if kind == "\0" else kind, _number(header[100:108]) & 0o777, size,
-                    _number(header[136:148]), os.fsdecode(extended.get("linkpath", _text(header[157:257]))))
+                    _number(header[136:148]), os.fsdecode(target))
         archive.seek(start + -(-size // BLOCK) * BLOCK if kind in "0\0" else start)
         extended = {}
     raise Malformed("the archive has too many members")
@@ -133,16 +139,18 @@ def _contents(archive: BinaryIO, size: int) -> bytes:
 
 
 def _records(data: bytes) -> Dict[str, bytes]:
-    """Return the records of an extended header: "LENGTH NAME=VALUE\\n" each, one after another."""
+    """Return the records of an extended header that are used: "LENGTH NAME=VALUE\\n" each, one after another."""
     records = {}
-    while data:
-        length, _, _ = data[:12].partition(b" ")
-        size = int(length) if re.fullmatch(rb"[0-9]{1,9}", length) else 0
-        name, equals, value = data[len(length) + 1:size].partition(b"=")
-        if size > len(data) or not equals or not value.endswith(b"\n"):
+    begin = 0
+    while begin < len(data):
+        length, _, _ = data[begin:begin + 12].partition(b" ")
+        end = begin + (int(length) if re.fullmatch(rb"[0-9]{1,9}", length) else 0)
+        name, equals, value = data[begin + len(length) + 1:end].partition(b"=")
+        if end > len(data) or not equals or not value.endswith(b"\n"):
             raise Malformed("the archive has an invalid header")
-        records[name.decode("utf-8", "replace")] = value[:-1]
-        data = data[size:]
+        if name in (b"path", b"linkpath", b"size"):
+            records[name.decode()] = value[:-1]
+        begin = end
     return records
 
 
