@@ -4,6 +4,7 @@ import logging
 import pickle
 import socket
 import time
+import tracemalloc
 import unittest
 from unittest import mock
 
@@ -74,6 +75,30 @@ class Hostile(Both):
         ):
             with self.subTest(answer=answer[:80]):
                 self.malformed(answer)
+
+    def test_the_size_of_a_chunk_comes_in_time(self):
+        quick(self)
+
+        def dripping(connection, head):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                connection.sendall(b"0")
+                time.sleep(0.01)
+        with self.assertRaises(actiond.Cut):
+            self.ask(dripping)
+
+    def test_small_chunks_take_little(self):
+        class Wire:
+            def some(self, most): return bytes(bytearray(b"ab"))
+            def line(self, most, due=0.0): return b"2" if asked() else b""
+        lines = iter(range(80_000))
+        asked = lambda: next(lines) % 2 == 0  # noqa: E731: a size, and then the end of a chunk
+        answer = _http_sync.Answer(Wire(), None, 200, {"transfer-encoding": "chunked"}, False)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        with self.assertRaises(actiond.TooLarge):
+            answer.whole(60_000)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 500_000)
 
     def test_a_large_answer_is_not_read(self):
         def endless(connection, head):

@@ -169,15 +169,16 @@ class Answer:
         return data
 
     async def _chunk(self) -> None:
-        if self._chunks and await self._wire.line(2):
+        due = self._begun + SILENCE + self._got / RATE if self.paced else 0.0
+        if self._chunks and await self._wire.line(2, due):
             raise Malformed("a chunk of the answer does not end where it should")
         self._chunks = True
-        size = (await self._wire.line(256)).split(b";")[0].strip()
+        size = (await self._wire.line(256, due)).split(b";")[0].strip()
         if not re.fullmatch(rb"[0-9a-fA-F]{1,12}", size):
             raise Malformed("the size of a chunk is no number")
         self._left = int(size, 16)
         for _ in range(0 if self._left else MAX_LINES):
-            if not await self._wire.line(MAX_HEAD):
+            if not await self._wire.line(MAX_HEAD, due):
                 self._end()
                 break
         else:
@@ -186,12 +187,12 @@ class Answer:
 
     async def whole(self, most: int) -> bytes:
         """Return all of the body, or raise TooLarge beyond so many bytes."""
-        parts = []
+        body = bytearray()  # a list of small chunks takes many times their bytes
         while data := await self.part():
-            parts.append(data)
+            body += data
             if self._got > most:
                 raise TooLarge(413, f"the answer is larger than {most} bytes")
-        return b"".join(parts)
+        return bytes(body)
 
     async def line(self, most: int) -> bytes:
         """Return the next line of the body. The end of the body counts as a cut."""
