@@ -193,10 +193,10 @@ func TestAttackHello(t *testing.T) {
 	f := start(t, `{"mode":"public"}`)
 	fragments := bytes.Repeat([]byte{0x16, 3, 1, 0, 1, 1}, 8<<10) // a hello of one byte a record, without end
 	for name, text := range map[string]string{
-		"long record":    "\x16\x03\x01\xff\xffGET / HTTP/1.1\r\n\r\n",
-		"no handshake":   "\x17\x03\x01\x00\x01a",
-		"too long":       string(fragments),
-		"no hello":       "\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+		"long record":  "\x16\x03\x01\xff\xffGET / HTTP/1.1\r\n\r\n",
+		"no handshake": "\x17\x03\x01\x00\x01a",
+		"too long":     string(fragments),
+		"no hello":     "\x16\x03\x01\x00\x04\x02\x00\x00\x00",
 	} {
 		before := f.state(t)
 		c, _, _ := f.connect(t, "echo.example:7")

@@ -64,7 +64,7 @@ func (e *egressClient) connect(ctx context.Context, target string) (*tunnel, err
 		return nil, errDown
 	}
 	t := &tunnel{UnixConn: conn.(*net.UnixConn), number: e.last.Add(1)} //nolint:forcetypeassert // the network is unix
-	_ = t.SetDeadline(time.Now().Add(answerTime)) // a connection that cannot have one is broken
+	_ = t.SetDeadline(time.Now().Add(answerTime))                       // a connection that cannot have one is broken
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if err := t.ask(target); err != nil {
 		_ = conn.Close()
