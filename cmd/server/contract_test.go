@@ -121,6 +121,9 @@ func TestSocketWithALongPath(t *testing.T) {
 // that the caller of go test left open from the servers, whose descriptors are counted.
 func TestMain(m *testing.M) {
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if os.Getenv(loopbackVariable) != "" {
+		executeWithLoopback()
+	}
 	if at := os.Getenv(listenVariable); at != "" {
 		listenInstead(at)
 		return
