@@ -271,6 +271,9 @@ func (s *actionStream) end(ctx context.Context, name string, opts execFlags, o a
 	ended := isRun || isProgram
 	hint := fmt.Sprintf("'runtimectl action follow %[1]s %[2]s' shows what it prints, 'runtimectl action cancel %[1]s %[2]s' ends it", name, s.id)
 	why := fmt.Sprintf("the command timed out after %v", opts.timeout)
+	if denied := api.NetworkOf(o); denied != nil {
+		_, _ = fmt.Fprintln(s.p.Stderr, output.Clean(denied.Text()))
+	}
 	switch {
 	case errors.Is(err, errLeft) && opts.ephemeral:
 		_, _ = fmt.Fprintln(s.p.Stderr, "left; the command ends with its sandbox")

@@ -76,7 +76,8 @@ func TestHostileServer(t *testing.T) {
 	refusal := func(w io.Writer, _ *http.Request) {
 		respond(w, http.StatusBadRequest, map[string]string{"detail": attack, "errors": attack})
 	}
-	observation := map[string]any{"observation": "error", "content": attack, "extras": map[string]any{"error_id": attack}}
+	denied := map[string]any{"denied": []any{map[string]any{"host": attack, "port": 1, "reason": attack, "process": attack}}}
+	observation := map[string]any{"observation": "error", "content": attack, "extras": map[string]any{"error_id": attack}, "network": denied}
 	recorded := map[string]any{"id": attack, "state": attack, "session": attack, "kind": attack, "text": attack, "begin": "2026-01-01T00:00:00Z", "observation": observation}
 	answer := func(w io.Writer, r *http.Request) {
 		switch r.URL.Path {
