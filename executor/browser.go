@@ -101,9 +101,9 @@ func (e *Executor) browse(ctx context.Context, a api.BrowseAction, req api.Reque
 
 // fetch gets a page without a browser.
 func (e *Executor) fetch(ctx context.Context, step browse.Step) (browse.Page, error) {
-	get := func() (browse.Page, error) {
-		return browse.Fetch(ctx, browserConfig(e.cfg), step.URL, step.Timeout), nil
-	}
+	cfg := browserConfig(e.cfg)
+	cfg.Env = e.sessions.shells.Env() // with the owner's proxy
+	get := func() (browse.Page, error) { return browse.Fetch(ctx, cfg, step.URL, step.Timeout), nil }
 	if strings.HasPrefix(step.URL, "file:") {
 		return onFiles(ctx, e.files, get)
 	}

@@ -3,6 +3,8 @@ package executor_test
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
@@ -136,6 +138,32 @@ func TestClientUnknown(t *testing.T) {
 	for _, o := range []api.Origin{e.Client(local, remote), e.Client(remote, remote), e.Client(netip.AddrPort{}, netip.AddrPort{})} {
 		if o != (api.Origin{}) {
 			t.Errorf("got %+v", o)
+		}
+	}
+}
+
+// TestFetchByProxy: a page that is fetched without a browser comes by the proxy that programs have.
+func TestFetchByProxy(t *testing.T) {
+	t.Setenv("PATH", "/bin-without-a-browser")
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host == "evil.example" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = fmt.Fprintf(w, "%s by the proxy", r.URL)
+	}))
+	t.Cleanup(proxy.Close)
+	e, _ := start(t, executor.Config{Browser: true, Shell: "/bin/sh"})
+	network := map[string]string{"http_proxy": proxy.URL, "https_proxy": proxy.URL, "no_proxy": "localhost"}
+	if err := e.Export(t.Context(), map[string]string{"HTTPS_PROXY": ""}, network); err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]string{
+		"http://a.example/x":  "http://a.example/x by the proxy",
+		"http://evil.example": "403 Forbidden",
+	} {
+		o, err := e.Do(t.Context(), api.Request{Action: api.BrowseAction{URL: address}})
+		if err != nil || !strings.Contains(api.Content(o), want) {
+			t.Errorf("%s: got %+v, %v", address, o, err)
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/net/http/httpproxy"
+
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/shorten"
 )
@@ -89,7 +91,7 @@ func (p *Page) fetch(ctx context.Context, cfg *Config, address string) error {
 	request.Header.Set("User-Agent", "actiond")
 	request.Header.Set("Accept", "text/html, text/plain, */*;q=0.5")
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer(cfg), DisableKeepAlives: true, MaxResponseHeaderBytes: 256 << 10,
+		Proxy: proxyOf(cfg.Env), DialContext: dialer(cfg), DisableKeepAlives: true, MaxResponseHeaderBytes: 256 << 10,
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
@@ -113,6 +115,22 @@ func (p *Page) fetch(ctx context.Context, cfg *Config, address string) error {
 		return fail("Error", "the server answered %s", response.Status)
 	}
 	return nil
+}
+
+// proxyOf returns the proxy that an environment names, as programs with that environment use it.
+func proxyOf(env []string) func(*http.Request) (*url.URL, error) {
+	get := func(name string) string {
+		value := ""
+		for _, v := range env {
+			if n, text, _ := strings.Cut(v, "="); strings.EqualFold(n, name) && (value == "" || n == name) {
+				value = text
+			}
+		}
+		return value
+	}
+	config := httpproxy.Config{HTTPProxy: get("http_proxy"), HTTPSProxy: get("https_proxy"), NoProxy: get("no_proxy")}
+	proxy := config.ProxyFunc()
+	return func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
 }
 
 // dialer opens connections, including those to name servers, with the user's
