@@ -75,11 +75,11 @@ func startEgress(t *testing.T, policy string) string {
 }
 
 // TestNetworkPolicy: a sandbox without a network has the local proxy alone, at its own address, and
-// actions are told what was denied to their processes; also after a crash of the server.
+// actions are told what was denied to their processes; also after a crash of the server and an upgrade.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
-	binary := build(t, "server", "", ".")
+	binary, next := build(t, "one", "-X main.release=v1", "."), build(t, "two", "-X main.release=v2", ".")
 	script := filepath.Join(t.TempDir(), "init")
 	testhelp.WriteProgram(t, script, fmt.Sprintf("#!/bin/sh\nmount -t proc proc /proc && exec '%s' '%s' init \"$@\"\n", os.Args[0], binary))
 	s := newUpgradable(t, script, []string{loopbackVariable + "=1"}, "--username", "nobody", "--claim")
@@ -105,9 +105,15 @@ func TestNetworkPolicy(t *testing.T) {
 		}
 		return o
 	}
-	for _, when := range []string{"before", "after a crash"} {
-		if when != "before" {
+	for _, when := range []string{"at first", "after a crash", "after an upgrade"} {
+		switch when {
+		case "after a crash":
 			s.crash()
+		case "after an upgrade":
+			if status, _, answer := s.upgrade(next, ""); status != http.StatusOK {
+				t.Fatalf("upgrade: %d %s", status, answer)
+			}
+			s.replaced("v2")
 		}
 		s.want("the variables", s.run("echo $http_proxy $HTTPS_PROXY ${all_proxy-none} $ALL_PROXY $NODE_USE_ENV_PROXY"),
 			"http://127.0.0.1:3128 http://127.0.0.1:3128 none mine 1")
