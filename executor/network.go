@@ -70,7 +70,7 @@ func (e *Executor) roots(until time.Time) map[int]api.Origin {
 			roots[pid] = api.Origin{Kind: api.BrowseAction{}.Kind()}
 		}
 	}
-	for _, pid := range e.mcp.PIDs() {
+	for _, pid := range e.mcp.PIDs(until) {
 		roots[pid] = api.Origin{Kind: api.MCPAction{}.Kind()}
 	}
 	delete(roots, 0) // of what has ended

@@ -120,6 +120,39 @@ func TestClient(t *testing.T) {
 	}
 }
 
+// TestClientMCP: MCP servers work for the calls of their tools.
+func TestClientMCP(t *testing.T) {
+	t.Parallel()
+	e, _ := start(t, executor.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connect := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; read -u 3 -r line; exit 3", l.Addr().(*net.TCPAddr).Port)
+	if problems, err := e.UpdateMCP([]api.MCPServer{{Name: "s", Command: "bash", Args: []string{"-c", connect}}}); err != nil || problems != nil {
+		t.Fatalf("got %q, %v", problems, err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := callMCP(t, e, "x")
+		ended <- err
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got := e.Client(c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort())
+	if want := (api.Origin{Process: "bash", Kind: "call_tool_mcp"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	_, _ = c.Write([]byte("\n"))
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClientUnknown: connections of this process, and what is none, have no process.
 func TestClientUnknown(t *testing.T) {
 	t.Parallel()

@@ -228,29 +228,32 @@ func (p *Proxy) State() (servers, running, failed int, configured bool) {
 	return len(p.current.runners), running, failed, true
 }
 
-// PIDs returns the process ids of the servers that were started, of which some may have ended.
-func (p *Proxy) PIDs() (pids []int) {
+// PIDs returns the process ids of the servers that were started, of which some may have ended. until
+// bounds the wait for those that are being started.
+func (p *Proxy) PIDs(until time.Time) (pids []int) {
+	for _, last := range p.lastRuns() {
+		if channel.ClosedWithin(last.launched, time.Until(until)) && last.cmd != nil && last.cmd.Process != nil {
+			pids = append(pids, last.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
+// lastRuns returns the last run of each server that had one.
+func (p *Proxy) lastRuns() (last []*process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current == nil {
 		return nil
 	}
 	for _, r := range p.current.runners {
-		if pid := r.pid(); pid != 0 {
-			pids = append(pids, pid)
+		r.mu.Lock()
+		if r.last != nil {
+			last = append(last, r.last)
 		}
+		r.mu.Unlock()
 	}
-	return pids
-}
-
-// pid returns the process id of the last run of the server; 0 without one.
-func (r *runner) pid() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last == nil || !channel.Closed(r.last.launched) || r.last.cmd == nil || r.last.cmd.Process == nil {
-		return 0
-	}
-	return r.last.cmd.Process.Pid
+	return last
 }
 
 // Open connects a client. Its messages, JSON-RPC of the Model Context Protocol,
