@@ -156,6 +156,15 @@ class DeepAgents(Adapter):
         self.assertIn("not_found", self.backend.read(f"{self.dir}/none").error)
         self.assertIn("not_a_file", self.backend.read(self.dir).error)
 
+    def test_ls_and_delete(self):
+        self.backend.write(f"{self.dir}/d/file", "data")
+        self.assertEqual([(e["path"], e["is_dir"]) for e in self.backend.ls(self.dir).entries], [(f"{self.dir}/d", True)])
+        self.assertEqual([(e["path"], e["size"]) for e in self.backend.ls(f"{self.dir}/d/").entries], [(f"{self.dir}/d/file", 4)])
+        self.assertIn("path_not_found", self.backend.ls(f"{self.dir}/none").error)
+        self.assertIn("not_a_directory", self.backend.ls(f"{self.dir}/d/file").error)
+        self.assertIsNone(self.backend.delete(f"{self.dir}/d").error)
+        self.assertIn("not found", self.backend.delete(f"{self.dir}/d").error)
+
     def test_uploads_and_downloads(self):
         paths = [f"{self.dir}/a", "relative", self.dir]
         self.assertEqual([r.error for r in self.backend.upload_files([(p, b"\xff") for p in paths])], [None, "invalid_path", "is_directory"])
@@ -213,6 +222,10 @@ class Harbor(Adapter):
             self.once(lambda name: file.read())
         self.loop.run(environment.upload_file(os.path.join(self.directory, "began"), "again"))
         self.assertEqual(self.loop.run(environment.exec("cat again")).stdout, "began\n")
+        self.loop.run(environment.upload_dir(self.directory, "tree"))
+        self.loop.run(environment.download_dir("tree", os.path.join(self.directory, "back")))
+        with open(os.path.join(self.directory, "back", "began")) as file:
+            self.assertEqual(file.read(), "began\n")
         self.loop.run(environment.stop(True))
         self.assertEqual(self.sandboxes(), 0)
         self.loop.run(environment.stop(True))
@@ -268,6 +281,10 @@ class OpenAIAgents(Adapter):
         self.loop.run(session.exec("ln deep/file other"))
         self.loop.run(session.write("skipped/file", io.BytesIO(b"data")))
         with self.loop.run(session.persist_workspace()) as archive, tarfile.open(fileobj=archive) as tar:
+            archive.seek(0)
+            self.loop.run(session.exec("rm -r deep other"))
+            self.loop.run(session.hydrate_workspace(archive))
+            self.assertEqual(self.loop.run(session.read("deep/file")).read(), b"data")
             data = {os.path.normpath(m.name): tar.extractfile(m).read() for m in tar if not m.isdir()}
         self.assertEqual(data, {"deep/file": b"data", "other": b"data"})
 

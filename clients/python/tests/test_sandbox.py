@@ -343,6 +343,38 @@ class Files(Sandboxes):
 
 
 @both
+class Directories(Sandboxes):
+    def test_upload_and_download_a_directory(self):
+        with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as target:
+            os.makedirs(os.path.join(source, "a/b"))
+            for name, data in (("a/b/file", b"data"), ("script", b"#!/bin/sh\necho ran\n")):
+                with open(os.path.join(source, name), "wb") as file:
+                    file.write(data)
+            os.chmod(os.path.join(source, "script"), 0o755)
+            self.sb.upload(source, self.path("new/tree"))
+            self.assertEqual(self.sb.exec([self.path("new/tree/script")]).stdout, "ran\n")
+            self.sb.download(self.path("new/tree"), target)
+            with open(os.path.join(target, "a/b/file"), "rb") as file:
+                self.assertEqual(file.read(), b"data")
+
+    def test_list_and_remove(self):
+        self.sb.write(self.path("file"), b"data", mode=0o640)
+        os.mkdir(self.path("directory"))
+        os.symlink("file", self.path("link"))
+        entries = {e.name: e for e in self.sb.list(self.dir)}
+        self.assertEqual({name: e.type for name, e in entries.items()}, {"file": "file", "directory": "directory", "link": "symlink"})
+        self.assertEqual((entries["file"].size, int(entries["file"].mode, 8) & 0o777, entries["link"].target), (4, 0o640, "file"))
+        self.assertTrue(entries["directory"].is_dir)
+        self.assertIn(os.path.basename(self.dir), [e.name for e in self.sb.list()])
+        for error, name in ((FileNotFoundError, "none"), (NotADirectoryError, "file")):
+            with self.assertRaises(error):
+                self.sb.list(self.path(name))
+        self.sb.write(self.path("directory/below/file"), b"data")
+        self.sb.delete(self.path("directory"), recursive=True)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["file", "link"])
+
+
+@both
 class Tools(Sandboxes):
     def test_tools_and_calls(self):
         names = [t["name"] for t in self.sb.tools(format="anthropic")]
