@@ -146,6 +146,10 @@ class Scripted:
                     head += data
                 self.requests.append(head)
                 if self._script(connection, head) is False:
+                    connection.shutdown(socket.SHUT_WR)
+                    connection.settimeout(10)
+                    while connection.recv(1 << 16):  # closed before, it would send a reset, which may overtake the answer
+                        pass
                     connection.close()
                     return
         except OSError:
