@@ -21,26 +21,12 @@ import (
 // toolchain builds every release: another one would write other bytes.
 const toolchain = "go1.26.8"
 
-// platform is in the words of Go.
-type platform struct{ os, arch string }
+// names are the programs of a release, below cmd. Packages that runtimectl needs do not
+// compile for other systems than Linux.
+var names = []string{"server", "runtimectl", "runtimectl-kubernetes"}
 
-// target is a platform that programs are built for.
-type target struct {
-	platform
-	programs []string // below cmd
-}
-
-// targets are all platforms. The server runs in sandboxes, which are Linux.
-func targets() []target {
-	controller := []string{"runtimectl", "runtimectl-kubernetes"}
-	all := append([]string{"server"}, controller...)
-	return []target{
-		{platform{"linux", "amd64"}, all},
-		{platform{"linux", "arm64"}, all},
-		{platform{"darwin", "amd64"}, controller},
-		{platform{"darwin", "arm64"}, controller},
-	}
-}
+// architectures are those that programs are built for.
+var architectures = []string{"amd64", "arm64"}
 
 // command runs a program in dir, which is the repository if it is empty, with more
 // variables, and returns its output.
@@ -61,18 +47,18 @@ var plain = []string{
 	"GOTOOLCHAIN=" + toolchain, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off",
 }
 
-// build builds the programs of a target and returns them by name.
-func (r *release) build(ctx context.Context, t target) (map[string]file, error) {
-	dir := filepath.Join(r.work, t.os+"_"+t.arch)
+// build builds the programs for an architecture and returns them by name.
+func (r *release) build(ctx context.Context, arch string) (map[string]file, error) {
+	dir := filepath.Join(r.work, "linux_"+arch)
 	args := []string{"build", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.release=" + r.version, "-o", dir + "/"}
-	for _, name := range t.programs {
+	for _, name := range names {
 		args = append(args, "./cmd/"+name)
 	}
-	if _, err := r.command(ctx, "", append(plain, "GOOS="+t.os, "GOARCH="+t.arch), "go", args...); err != nil {
+	if _, err := r.command(ctx, "", append(plain, "GOOS=linux", "GOARCH="+arch), "go", args...); err != nil {
 		return nil, err
 	}
 	programs := map[string]file{}
-	for _, name := range t.programs {
+	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, fmt.Errorf("reading what was built: %w", err)

@@ -125,16 +125,16 @@ func (r *release) add(name string, data []byte) {
 
 // make makes all artefacts.
 func (r *release) make(ctx context.Context) error {
-	built := map[platform]map[string]file{}
+	built := map[string]map[string]file{} // by architecture and name
 	var all []file
-	for _, t := range targets() {
-		_, _ = fmt.Fprintf(r.log, "building for %s/%s\n", t.os, t.arch)
-		programs, err := r.build(ctx, t)
+	for _, arch := range architectures {
+		_, _ = fmt.Fprintf(r.log, "building for %s\n", arch)
+		programs, err := r.build(ctx, arch)
 		if err != nil {
 			return err
 		}
-		built[t.platform] = programs
-		for _, name := range t.programs {
+		built[arch] = programs
+		for _, name := range names {
 			all = append(all, programs[name])
 		}
 	}
@@ -153,19 +153,14 @@ func (r *release) make(ctx context.Context) error {
 	}
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(2) // each holds programs in memory
-	for _, t := range targets() {
-		programs := built[t.platform]
+	for arch, programs := range built {
 		work.Go(func() error {
-			server := built[platform{"linux", t.arch}]["server"]
-			files := slices.Concat(licenses, documents, []file{server, programs["runtimectl"], programs["runtimectl-kubernetes"]})
-			name := fmt.Sprintf("actiond_%s_%s_%s", r.version, t.os, t.arch)
+			files := slices.Concat(licenses, documents, []file{programs["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
+			name := fmt.Sprintf("actiond_%s_linux_%s", r.version, arch)
 			data, err := tarGz(sorted(name, files...), r.at)
 			r.add(name+".tar.gz", data)
 			return err
 		})
-		if t.os != "linux" {
-			continue
-		}
 		work.Go(func() error {
 			files, err := debFiles(licenses, documents)
 			if err != nil {
@@ -174,15 +169,14 @@ func (r *release) make(ctx context.Context) error {
 			for name, place := range map[string]string{"server": "/usr/lib/actiond/server", "runtimectl": "/usr/bin/runtimectl", "runtimectl-kubernetes": "/usr/bin/runtimectl-kubernetes"} {
 				files[place] = programs[name]
 			}
-			data, err := r.deb(ctx, t.arch, files)
-			r.add(fmt.Sprintf("actiond_%s_%s.deb", strings.TrimPrefix(r.version, "v"), t.arch), data)
+			data, err := r.deb(ctx, arch, files)
+			r.add(fmt.Sprintf("actiond_%s_%s.deb", strings.TrimPrefix(r.version, "v"), arch), data)
 			return err
 		})
 	}
-	linux := []map[string]file{built[platform{"linux", "amd64"}], built[platform{"linux", "arm64"}]}
-	work.Go(func() error { return r.image(linux, licenses) })
-	work.Go(func() error { return r.wheels(ctx, linux, licenses) })
-	work.Go(func() error { return r.bills(ctx, targets()[0]) })
+	work.Go(func() error { return r.image(built, licenses) })
+	work.Go(func() error { return r.wheels(ctx, built, licenses) })
+	work.Go(func() error { return r.bills(ctx) })
 	work.Go(r.cluster)
 	return work.Wait()
 }
@@ -225,10 +219,10 @@ func (r *release) documents() ([]file, error) {
 }
 
 // image makes the image of the server and the gateway in a cluster.
-func (r *release) image(linux []map[string]file, licenses []file) error {
+func (r *release) image(built map[string]map[string]file, licenses []file) error {
 	i := image{version: r.version, at: r.at}
-	for n, arch := range []string{"amd64", "arm64"} {
-		files := slices.Concat(licenses, []file{linux[n]["server"], linux[n]["runtimectl-kubernetes"], {name: "runtimectl", mode: 0o777, link: "runtimectl-kubernetes"}})
+	for _, arch := range architectures {
+		files := slices.Concat(licenses, []file{built[arch]["server"], built[arch]["runtimectl-kubernetes"], {name: "runtimectl", mode: 0o777, link: "runtimectl-kubernetes"}})
 		if err := i.add(arch, sorted("", files...)); err != nil {
 			return err
 		}
@@ -239,7 +233,7 @@ func (r *release) image(linux []map[string]file, licenses []file) error {
 }
 
 // wheels makes the wheels of the Python package: with the programs for Linux, and without.
-func (r *release) wheels(ctx context.Context, linux []map[string]file, licenses []file) error {
+func (r *release) wheels(ctx context.Context, built map[string]map[string]file, licenses []file) error {
 	const dir = "clients/python/"
 	listed, err := r.command(ctx, "", nil, "git", "ls-files", "-z", dir+"src/actiond", dir+"pyproject.toml", dir+"README.md")
 	if err != nil {
@@ -267,8 +261,8 @@ func (r *release) wheels(ctx context.Context, linux []map[string]file, licenses 
 		return err
 	}
 	r.add(name, data)
-	for n, arch := range []string{"amd64", "arm64"} {
-		programs := sorted("bin", linux[n]["server"], linux[n]["runtimectl"])
+	for _, arch := range architectures {
+		programs := sorted("bin", built[arch]["server"], built[arch]["runtimectl"])
 		name, data, err := p.wheel(version, modules, programs, licenses, wheelTags(arch), r.at)
 		if err != nil {
 			return err
@@ -278,10 +272,10 @@ func (r *release) wheels(ctx context.Context, linux []map[string]file, licenses 
 	return nil
 }
 
-// bills writes what each program of a target is made of, in the form of CycloneDX.
-func (r *release) bills(ctx context.Context, t target) error {
-	for _, name := range t.programs {
-		program := filepath.Join(r.work, t.os+"_"+t.arch, name)
+// bills writes what each program is made of, in the form of CycloneDX.
+func (r *release) bills(ctx context.Context) error {
+	for _, name := range names {
+		program := filepath.Join(r.work, "linux_amd64", name)
 		data, err := r.command(ctx, r.work, r.tool(), "go", "run", cyclonedx, "bin", "-json", "-noserial", "-notimestamp", "-version", r.version, program)
 		if err != nil {
 			return err
