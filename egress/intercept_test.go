@@ -215,7 +215,7 @@ func TestInterceptRotation(t *testing.T) {
 	if n := len(f.lookups); n != 1 {
 		t.Errorf("%d connections", n)
 	}
-	f.apply(t, `{"mode":"no-network"}`)
+	f.apply(t, `{"mode":"allowlist"}`) // the secret admitted the host
 	if s := f.state(t); s.Open != 0 || s.Denied != 1 {
 		t.Errorf("after the change: %+v", s)
 	}

@@ -87,7 +87,8 @@ const scrubPortion = 16 << 10 // bytes that are read at once
 
 // scrubber is a body in which forms are replaced by asterisks of the same length. It holds back
 // nothing but what a form may begin with, so that a stream is not held up, and takes scrubPortion
-// and the length of the longest form of memory.
+// and the length of the longest form of memory. It stops echoes: a host that transforms a value, or sends
+// parts of it for a range, still gets it through.
 type scrubber struct {
 	io.ReadCloser
 
