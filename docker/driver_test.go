@@ -56,7 +56,7 @@ func serve(t *testing.T, server, work string, c *dockertest.Container) (func(), 
 	var args []string
 	for i := 0; i < len(c.Config.Cmd); i++ {
 		switch word := c.Config.Cmd[i]; word {
-		case "--username", "--user-id": // the user of this test
+		case "--username", "--user-id", "--start-fifo": // the user of this test; the engine has read the FIFO
 			i++
 		case "--state-dir":
 			args = append(args, word, filepath.Join(c.Root, "state"))

@@ -74,6 +74,9 @@ func TestEgressContainers(t *testing.T) {
 	if want := []string{filepath.Join(state, "egress/run", s.ID) + " /run/actiond-egress"}; !slices.Equal(bound, want) {
 		t.Errorf("mounted %q, want %q", bound, want)
 	}
+	if !slices.Contains(f.Command("actiond-"+s.ID), "--start-fifo") {
+		t.Error("the server does not wait until the socket's directory was checked")
+	}
 	proxy := proxyOf(f)
 	if proxy == nil {
 		t.Fatal("there is no egress proxy")

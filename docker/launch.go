@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +31,16 @@ func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 	exited, failed := h.engine.ContainerWait(waitCtx, s.Instance, container.WaitConditionNextExit)
 
 	h.config.Progress(s.ID, sandbox.Creating, "the container to start")
-	release, err := h.start(ctx, s, n.Mounts)
+	mounts := n.Mounts
+	if n.Egress { // the proxy, which reads what agents send, may have put a link in its place
+		source, err := filepath.EvalSymlinks(h.state.path) // those above it are the controller's own
+		if err != nil {
+			return err
+		}
+		source = filepath.Join(source, "egress", "run", s.origin)
+		mounts = append(slices.Clone(mounts), sandbox.Mount{Source: source, Target: insideEgress, ReadOnly: true})
+	}
+	release, err := h.start(ctx, s, mounts)
 	if err != nil {
 		return h.startError(ctx, s, "", err)
 	}

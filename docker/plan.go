@@ -165,7 +165,7 @@ func arguments(s *sandbox.Spec, c creation) []string {
 		ttl = unclaimedTime
 	}
 	claim := []string{"--claim-hash", hash, "--ttl", ttl.String()}
-	if c.runDir != "" && len(s.Mounts) > 0 { // see Host.start
+	if c.runDir != "" && (len(s.Mounts) > 0 || c.egressDir != "") { // see Host.start
 		claim = append(claim, "--start-fifo", insideStart)
 	}
 	return s.ServerArguments(addr, insideState, c.userID, idle, claim...)
