@@ -27,7 +27,8 @@ type sandbox struct {
 	denials        denials
 	sent, received atomic.Int64
 
-	end     context.CancelFunc // of all requests and connections
+	life    context.Context    //nolint:containedctx // of all requests and connections
+	end     context.CancelFunc // of life
 	http    *http.Server
 	running sync.WaitGroup // the HTTP server and its requests
 
@@ -54,8 +55,8 @@ type connection struct {
 
 func newSandbox(s *Server, id string, c Conf) *sandbox {
 	b := &sandbox{server: s, id: id, conf: c, limit: rate.NewLimiter(openRate, maxOpenSandbox), conns: map[*connection]bool{}}
-	life, end := context.WithCancel(context.Background())
-	b.end, b.http = end, httpserver.NewServer(life, b, maxHeader, s.cfg.Log)
+	b.life, b.end = context.WithCancel(context.Background())
+	b.http = httpserver.NewServer(b.life, b, maxHeader, s.cfg.Log)
 	return b
 }
 
@@ -168,7 +169,7 @@ func (b *sandbox) endWhere(why func(c *connection) error) {
 	var refused []*connection
 	for c := range b.conns {
 		if err := why(c); err != nil {
-			c.end(b.denying(context.Background(), c, err))
+			c.end(b.denying(b.life, c, err))
 			refused = append(refused, c)
 		}
 	}

@@ -37,7 +37,7 @@ func socks(tb testing.TB, c net.Conn, request []byte) byte {
 func TestSOCKS(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	c := f.dial(t)
 	if code := socks(t, c, socksRequest("Echo.example", 7)); code != 0 {
 		t.Fatalf("got %d", code)
@@ -105,7 +105,7 @@ func TestAttackFirst(t *testing.T) {
 func TestAttackBytes(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	for request, want := range map[string]int{
 		connectTo("evil@echo.example:7"):                                  http.StatusBadRequest,
 		connectTo("echo.example"):                                         http.StatusBadRequest,
@@ -183,7 +183,7 @@ func TestAttackForged(t *testing.T) {
 func TestAttackFlood(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	var all []net.Conn
 	for range 256 {
 		all = append(all, f.dial(t))

@@ -113,10 +113,10 @@ func (f *fixture) host(tb testing.TB, name string, port int) net.Listener {
 	return l
 }
 
-// echo adds a host that answers with what it reads.
-func (f *fixture) echo(tb testing.TB, name string, port int) {
+// echo adds the host echo.example, which answers with what it reads.
+func (f *fixture) echo(tb testing.TB, port int) {
 	tb.Helper()
-	l := f.host(tb, name, port)
+	l := f.host(tb, "echo.example", port)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -209,7 +209,7 @@ const allowEcho = `{"mode":"allowlist","allow":["echo.example","web.example","go
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	c := f.dial(t)
 	if a := send(t, c, connectTo("ECHO.example:7")); a.status != http.StatusOK {
 		t.Fatalf("got %+v", a)
@@ -242,7 +242,7 @@ func TestConnect(t *testing.T) {
 func TestEarlyData(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	c := f.dial(t)
 	if a := send(t, c, connectTo("echo.example:7")+"early "); a.status != http.StatusOK {
 		t.Fatalf("got %+v", a)
@@ -350,7 +350,7 @@ func TestProcess(t *testing.T) {
 		}
 		return "curl"
 	})
-	f.echo(t, "echo.example", 443)
+	f.echo(t, 443)
 	dial := func() *net.TCPConn {
 		c := f.dial(t)
 		mu.Lock()
@@ -385,7 +385,7 @@ func TestProcess(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.echo(t, "echo.example", 7)
+	f.echo(t, 7)
 	open := f.dial(t)
 	send(t, open, connectTo("echo.example:7"))
 	silent := f.dial(t)
