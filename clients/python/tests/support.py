@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import os
 import pathlib
@@ -22,6 +23,8 @@ sys.path.insert(0, str(ROOT / "src"))
 BIN = pathlib.Path(os.environ.get("ACTIOND_BIN", ROOT.parents[1] / "bin")).resolve()
 os.environ["ACTIOND_SERVER"] = str(BIN / "server")
 os.environ["ACTIOND_RUNTIMECTL"] = str(BIN / "runtimectl")
+os.environ["HOME"] = tempfile.mkdtemp(prefix="actiond-home-")  # without start files of shells, which may take seconds
+atexit.register(shutil.rmtree, os.environ["HOME"], True)
 
 import actiond  # noqa: E402
 
