@@ -46,7 +46,7 @@ var (
 	code    = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
-	noMark  = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	noMark  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // anchors returns what links to headings of a page may name, as GitHub makes it.

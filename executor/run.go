@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/api"

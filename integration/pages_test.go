@@ -22,7 +22,7 @@ var fence = regexp.MustCompile("(?ms)^(<!-- not run: .*? -->\n)?```([a-z]+)\n(.*
 // TestPages types in what the pages for newcomers say, each in one shell with a home and a
 // state directory of its own. The lines of a block of text are those that the block before
 // it prints; "…" stands for anything.
-func TestPages(t *testing.T) {
+func TestPages(t *testing.T) { //nolint:tparallel // one page after the other: they use the ports that are the defaults
 	t.Parallel()
 	server, err := serverBinary()
 	if err != nil {
@@ -54,13 +54,13 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages { // one after the other: they use the ports that are the defaults
+	for _, page := range pages {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			data, err := os.ReadFile(page)
 			if err != nil {
 				t.Fatal(err)
 			}
-			home, err := os.MkdirTemp("", "page") // a socket's path must be short
+			home, err := os.MkdirTemp("", "page") //nolint:usetesting // a socket's path must be short
 			if err != nil {
 				t.Fatal(err)
 			}
