@@ -91,7 +91,7 @@ lines: ## count the lines of Go in each package, without tests
 	@git ls-files -z -- '*.go' ':!*_test.go' | xargs -0 awk '{ d = FILENAME; sub("/?[^/]*$$", "", d); n[d]++ } \
 		END { for (d in n) { print n[d], d; all += n[d] }; print all, "in all" }' | sort -rn
 
-bench: ## run the benchmarks for BENCHTIME (100ms) each, those of docs/performance.md among them
+bench: ## run the benchmarks for BENCHTIME (100ms) each, those of docs/reference/performance.md among them
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
 	@docker info >/dev/null 2>&1 || { echo 'left out: the figures of sandboxes, which need a Docker engine'; exit; }; \
 	$(GO) test -tags integration -run '^$$' -bench '^BenchmarkDocker(Create|Claim)$$' -benchtime 20x ./integration && \

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// docs/api.md lists the arguments of each action and the members of each
+// docs/reference/api.md lists the arguments of each action and the members of each
 // observation, as the description has them. UPDATE=1 rewrites it.
 func TestReferencePage(t *testing.T) {
 	t.Parallel()
-	const page = "../docs/api.md"
+	const page = "../docs/reference/api.md"
 	want := referencePage(t)
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {

@@ -29,7 +29,7 @@ const (
 )
 
 // The beginnings by which the legacy protocol says how a run and an edit ended
-// (docs/openhands.md, sections 3.2 and 5.3).
+// (docs/reference/openhands-protocol.md, sections 3.2 and 5.3).
 const (
 	timedOutNote = "\n[The command timed out after "
 	silentNote   = "\n[The command has no new output after "

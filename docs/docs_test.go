@@ -150,7 +150,7 @@ func TestIndex(t *testing.T) {
 	}
 	b.WriteString("# Actiond\n\n> " + first("README.md") + "\n")
 	for _, part := range []struct{ title, dir string }{
-		{"Start", "docs/start"}, {"Guides", "docs/guides"}, {"From other systems", "docs/migrate"}, {"Reference", "docs"},
+		{"Start", "docs/start"}, {"Guides", "docs/guides"}, {"From other systems", "docs/migrate"}, {"Reference", "docs/reference"},
 	} {
 		b.WriteString("\n## " + part.title + "\n\n")
 		for _, page := range slices.Sorted(maps.Keys(all)) {

@@ -17,7 +17,7 @@ import (
 )
 
 // The words of the browse observation are the reference's: clients and their
-// tests match on them (docs/openhands.md, section 8).
+// tests match on them (docs/reference/openhands-protocol.md, section 8).
 const (
 	noBrowser = "Browser functionality is not supported or disabled."
 

@@ -71,7 +71,7 @@ func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 	switch {
 	case err != nil && a.Dialect != "":
 		return complaint(err)
-	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (docs/openhands.md, section 5.1)
+	case editorCode(err) == string(edit.CodeBinary): // a read finds that out before it asks the editor (docs/reference/openhands-protocol.md, section 5.1)
 		return api.ErrorObservation{Content: edit.BinaryFile, Code: editorCode(err)}
 	}
 	return api.ReadObservation{
@@ -80,7 +80,7 @@ func viewed(a api.ReadAction, r edit.Result, err error) api.Observation {
 }
 
 // write writes a file, or a range of its lines. In OpenHands' dialect the
-// history of the editor knows edits only (docs/openhands.md, section 5).
+// history of the editor knows edits only (docs/reference/openhands-protocol.md, section 5).
 func (e *Executor) write(ctx context.Context, a api.WriteAction, req api.Request) api.Observation {
 	var r edit.Result
 	var err error
@@ -225,7 +225,7 @@ func (e *Executor) noteHistory(ctx context.Context, r *edit.Result) {
 }
 
 // editorText is what the agent reads of an editor command: its complaints come
-// as contents too (docs/openhands.md, section 5.3).
+// as contents too (docs/reference/openhands-protocol.md, section 5.3).
 func editorText(r edit.Result, err error) string {
 	if err != nil {
 		return "ERROR:\n" + err.Error()

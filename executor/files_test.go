@@ -35,7 +35,7 @@ func content(t *testing.T, path string) string {
 }
 
 // The undo history of OpenHands' editor knows the edits of that editor, and not
-// what the action write did (docs/openhands.md, section 5).
+// what the action write did (docs/reference/openhands-protocol.md, section 5).
 func TestWriteHasNoHistory(t *testing.T) {
 	t.Parallel()
 	e, dir := start(t, executor.Config{StateDir: t.TempDir()})

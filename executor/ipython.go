@@ -14,7 +14,7 @@ import (
 )
 
 // The words of the run_ipython observation are the reference's: clients and
-// their tests match on them (docs/openhands.md, section 6).
+// their tests match on them (docs/reference/openhands-protocol.md, section 6).
 const (
 	noOutput      = "[Code executed successfully with no output]"
 	cellTimedOut  = "[Execution timed out (%s seconds).]"

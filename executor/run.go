@@ -23,7 +23,7 @@ import (
 )
 
 // The words of the run observation are the reference's: clients and their
-// tests match on them (docs/openhands.md, sections 3.2 and 4).
+// tests match on them (docs/reference/openhands-protocol.md, sections 3.2 and 4).
 const (
 	stillRunningHint = "You may wait longer to see additional output by sending empty command '', send other commands to interact with the current process, " +
 		`send keys ("C-c", "C-z", "C-d") to interrupt/kill the previous command before sending your new command, ` +
@@ -36,12 +36,12 @@ const (
 )
 
 // maxContent is how many code points of output an observation holds
-// (docs/openhands.md, section 4.8).
+// (docs/reference/openhands-protocol.md, section 4.8).
 const maxContent = 30000
 
 // run runs a command in its session.
 func (e *Executor) run(ctx context.Context, a api.RunAction, req api.Request, w api.Watch, t *turn) (api.Observation, error) {
-	a.Command = strings.TrimSpace(a.Command) // docs/openhands.md, section 4.3
+	a.Command = strings.TrimSpace(a.Command) // docs/reference/openhands-protocol.md, section 4.3
 	if a.Reset {
 		if t.check() != nil { // the session that it should reset is gone, and a new one is not its own
 			return runFailed(a, "ERROR: "+keeper.ErrClosed.Error()), nil

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestDocs holds the list of metrics in docs/gateway.md to the gateway, which
+// TestDocs holds the list of metrics in docs/reference/gateway.md to the gateway, which
 // has a warm pool and made a sandbox.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../docs/gateway.md")
+	data, err := os.ReadFile("../docs/reference/gateway.md")
 	if err != nil {
 		t.Fatal(err)
 	}

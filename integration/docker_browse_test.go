@@ -190,7 +190,7 @@ func newPortBox(t *testing.T) *browserBox {
 }
 
 // TestDockerBrowse has every assertion of the browser tests of the protocol
-// (docs/openhands.md, section 11), each in a sandbox of its own.
+// (docs/reference/openhands-protocol.md, section 11), each in a sandbox of its own.
 func TestDockerBrowse(t *testing.T) {
 	t.Parallel()
 	image(t, browserImage)

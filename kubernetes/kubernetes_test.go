@@ -1160,7 +1160,7 @@ func (w *world) starts(t *testing.T) *watch.FakeWatcher {
 	return changes
 }
 
-// Requests to the API server are what a cluster carries the fewest of, see docs/scale.md.
+// Requests to the API server are what a cluster carries the fewest of, see docs/reference/scale.md.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

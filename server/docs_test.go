@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestDocs holds docs/server.md to the server: its endpoints, which of them are
+// TestDocs holds docs/reference/server.md to the server: its endpoints, which of them are
 // open, and its metrics.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../docs/server.md")
+	data, err := os.ReadFile("../docs/reference/server.md")
 	if err != nil {
 		t.Fatal(err)
 	}

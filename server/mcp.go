@@ -95,7 +95,7 @@ func (s *Server) updateMCPServer(w http.ResponseWriter, r *http.Request) error {
 
 const noMCP = "This sandbox cannot run MCP servers"
 
-// The paths of the transport over events, below "/mcp" and below "/" (docs/openhands.md,
+// The paths of the transport over events, below "/mcp" and below "/" (docs/reference/openhands-protocol.md,
 // section 7).
 const (
 	eventsPath   = "/sse"
@@ -146,7 +146,7 @@ func unplain(c rune) bool {
 
 // mcpEvents connects an MCP client to the servers of the agent: the messages for
 // it are events of the answer, and its own come to mcpMessage. That is the
-// transport of the protocol's revision 2024-11-05 (docs/openhands.md, section 7).
+// transport of the protocol's revision 2024-11-05 (docs/reference/openhands-protocol.md, section 7).
 func (s *Server) mcpEvents(w http.ResponseWriter, r *http.Request) error {
 	prefix, err := forwardedPrefix(r)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // Viewer shows files as pages, for a browser on this machine alone: the client
-// of the protocol has agents look at PDFs and images that way (docs/openhands.md,
+// of the protocol has agents look at PDFs and images that way (docs/reference/openhands-protocol.md,
 // section 8.3). It asks for no key, shows only files of a few kinds that the
 // sandbox's user may read, and nothing to pages of other origins.
 //

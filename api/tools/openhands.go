@@ -7,7 +7,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// openHands are the tools of OpenHands' CodeActAgent (docs/openhands.md, section 10).
+// openHands are the tools of OpenHands' CodeActAgent (docs/reference/openhands-protocol.md, section 10).
 var openHands = []tool{
 	{
 		name: "execute_bash", needs: "run",

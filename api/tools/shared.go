@@ -112,7 +112,7 @@ func (v values) edit(dialect api.Dialect) (Call, error) {
 
 // Tools that touch no sandbox.
 
-// thoughtLogged is the protocol's text (docs/openhands.md, section 3).
+// thoughtLogged is the protocol's text (docs/reference/openhands-protocol.md, section 3).
 const thoughtLogged = "Your thought has been logged."
 
 var think = tool{

@@ -127,11 +127,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDocs holds the tables of docs/server.md to the help: both have the same
+// TestDocs holds the tables of docs/reference/server.md to the help: both have the same
 // flags, and every variable of the help is in the other.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../docs/server.md")
+	data, err := os.ReadFile("../../docs/reference/server.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +148,12 @@ func TestDocs(t *testing.T) {
 	}
 	told := names("(?m)^\\| `--([a-z-]+)", flags)
 	if said := names(`(?m)^  --(?:\[no-\])?([a-z-]+)`, usage); !maps.Equal(told, said) {
-		t.Errorf("docs/server.md has the flags %v\nthe help has %v", told, said)
+		t.Errorf("docs/reference/server.md has the flags %v\nthe help has %v", told, said)
 	}
 	told = names("`([A-Z_]+)`", variables)
 	for name := range names(`([A-Z]+(?:_[A-Z]+)+|DEBUG)`, helpVariables) {
 		if !told[name] {
-			t.Errorf("docs/server.md does not have %s", name)
+			t.Errorf("docs/reference/server.md does not have %s", name)
 		}
 	}
 }

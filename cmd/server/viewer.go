@@ -19,7 +19,7 @@ import (
 )
 
 // viewerURLFile is where agents find the address of the file viewer
-// (docs/openhands.md, section 8.3).
+// (docs/reference/openhands-protocol.md, section 8.3).
 const viewerURLFile = "/tmp/oh-server-url"
 
 // startViewer serves the file viewer; stop ends it. As in the reference every

@@ -15,7 +15,7 @@ import (
 )
 
 // The terminal is as large as the reference server's, so that programs that
-// format for its width print the same (docs/openhands.md, section 4.1).
+// format for its width print the same (docs/reference/openhands-protocol.md, section 4.1).
 const (
 	terminalRows = 1000
 	terminalCols = 1000

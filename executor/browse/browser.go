@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// StepTime bounds a step, as in the reference (docs/openhands.md, section 8.1).
+	// StepTime bounds a step, as in the reference (docs/reference/openhands-protocol.md, section 8.1).
 	StepTime = 120 * time.Second
 	// DefaultIdleTime is the time without a step after which the browser is
 	// stopped.

@@ -49,7 +49,7 @@ type param struct {
 }
 
 // table has the calls of BrowserGym that OpenHands offers to agents, and those
-// that its environment accepts beside them (docs/openhands.md, section 8.1).
+// that its environment accepts beside them (docs/reference/openhands-protocol.md, section 8.1).
 var table = []struct {
 	name   string
 	params []param

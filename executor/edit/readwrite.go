@@ -9,7 +9,7 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// BinaryFile is the text by which clients recognise a binary file (docs/openhands.md, section 5.1).
+// BinaryFile is the text by which clients recognise a binary file (docs/reference/openhands-protocol.md, section 5.1).
 const BinaryFile = "ERROR_BINARY_FILE"
 
 // Read is the default read: the text of a file without numbers, its line ends as line feeds, the lines from start to end,
@@ -105,7 +105,7 @@ func (e *Editor) WriteIf(want, path, dir, content string, start, end int) (Resul
 }
 
 // WriteUnrecorded is WriteIf without an entry in the undo history. It is for clients whose editor knows its own edits only
-// (docs/openhands.md, section 5).
+// (docs/reference/openhands-protocol.md, section 5).
 func (e *Editor) WriteUnrecorded(want, path, dir, content string, start, end int) (Result, error) {
 	return e.write(Command{Path: path, Dir: dir, IfSHA256: want, unrecorded: true}, content, start, end)
 }

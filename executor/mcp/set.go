@@ -18,7 +18,7 @@ import (
 
 // set is the result of one Update: the servers, sorted by name. The tools of a
 // single server keep their names; those of several servers get the name of the
-// server in front, as in the reference (docs/openhands.md, section 7).
+// server in front, as in the reference (docs/reference/openhands-protocol.md, section 7).
 type set struct {
 	runners []*runner
 	uses    int // guarded by the proxy

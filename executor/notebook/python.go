@@ -12,7 +12,7 @@ import (
 var launcher string
 
 // The interpreter in the images of the reference. Clients compare its path
-// (docs/openhands.md, section 6).
+// (docs/reference/openhands-protocol.md, section 6).
 const referencePython = "/openhands/poetry/openhands-ai-*/bin/python"
 
 // candidates lists the interpreters to try, best first: the reference's, those

@@ -1,6 +1,6 @@
 // Package benchmarks_test measures the shipped server from outside, over its sockets,
 // beside the least that does the same work: a bash on a terminal, a read of a file, a
-// write with its fsync. The figures of docs/performance.md come from here:
+// write with its fsync. The figures of docs/reference/performance.md come from here:
 //
 //	go test -run '^$' -bench . -count 5 ./integration/benchmarks | benchstat -col /by -
 //

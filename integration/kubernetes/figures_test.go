@@ -78,7 +78,7 @@ func spread(all []time.Duration) string {
 	return fmt.Sprintf("%.2f ms (%.2f to %.2f, %d rounds)", ms(all[len(all)/2]), ms(all[0]), ms(all[len(all)-1]), len(all))
 }
 
-// The figures of docs/kubernetes.md, each beside what it is compared with, in turns. Unless
+// The figures of docs/reference/kubernetes.md, each beside what it is compared with, in turns. Unless
 // ACTIOND_FIGURES is set it goes one round, which shows that they can be measured.
 func TestFigures(t *testing.T) {
 	rounds, commands := 1, 1

@@ -12,12 +12,12 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
-// TestDocs holds docs/runtimectl.md to the program: each command has its part
+// TestDocs holds docs/reference/runtimectl.md to the program: each command has its part
 // there, and in it, or among what several have, each of its flags, with its
 // default; and no part has others.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../docs/runtimectl.md")
+	data, err := os.ReadFile("../../../docs/reference/runtimectl.md")
 	if err != nil {
 		t.Fatal(err)
 	}
