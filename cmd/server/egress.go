@@ -37,10 +37,10 @@ func serveEgress(ctx context.Context, args []string, stderr io.Writer) (err erro
 	proxy := egress.New(egress.Config{RunDir: filepath.Join(dir, "run"), Log: logger})
 	defer proxy.Close()
 	control := egress.NewControl(proxy, filepath.Join(dir, "conf"), version())
-	if err := control.Load(); err != nil { //nolint:contextcheck // there are no connections yet
+	if err := control.Load(); err != nil {
 		logger.ErrorContext(ctx, "cannot apply all files", slog.Any("error", err))
 	}
-	srv := httpserver.NewServer(ctx, control.Handler(), controlHeader, logger) //nolint:contextcheck // the ends of connections are waited for
+	srv := httpserver.NewServer(ctx, control.Handler(), controlHeader, logger)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
 	logger.InfoContext(ctx, "serving", slog.String("version", version()))
