@@ -207,7 +207,7 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	if err := change(n); err != nil {
 		return nil, err
 	}
-	if err := n.Policy.Check(); err != nil {
+	if err := sandbox.CheckPolicy(&n.Policy); err != nil {
 		return nil, sandbox.Invalid("network policy: %v", err)
 	}
 	if err := h.nextPolicy(s.origin, n.Policy, n.Private); err != nil {

@@ -37,6 +37,7 @@ func TestPolicy(t *testing.T) {
 		"leave out network bridge": {Network: "bridge", Policy: public},
 		"mode \"open\"":            {Policy: &egress.Policy{Mode: "open"}},
 		"there is none":            {Private: ten},
+		"secrets":                  {Policy: &egress.Policy{Mode: egress.ModePublic, Secrets: []egress.Secret{{Name: "A"}}}},
 		"private range 10.0.0.1/8": {Policy: public, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
 	} {
 		spec.Image = "debian"

@@ -225,7 +225,7 @@ func (s *Spec) checkPolicy() error {
 			return Invalid("private range %v: must be a range of addresses such as 10.0.0.0/8", p)
 		}
 	}
-	if err := s.Policy.Check(); err != nil {
+	if err := CheckPolicy(s.Policy); err != nil {
 		return Invalid("network policy: %v", err)
 	}
 	return nil
