@@ -33,7 +33,7 @@ func TestReferencePage(t *testing.T) {
 func referencePage(t *testing.T) string {
 	t.Helper()
 	r := reference{schemas: at(t, openAPI(t), "components", "schemas")}
-	r.printf("# Actions and observations\n\nThe tests generate this page from [openapi.yaml](../api/openapi.yaml): `make update` rewrites it.\n")
+	r.printf("# Actions and observations\n\nThe tests generate this page from [openapi.yaml](../../api/openapi.yaml): `make update` rewrites it.\n")
 	r.printf("A request is `{\"action\": {\"action\": NAME, \"args\": {…}}}`, posted to `/execute_action` or `/v1/actions`. An argument in **bold** is required; deprecated arguments are left out.\n")
 	r.printf("\n## Beside `args`\n")
 	envelope := at(t, r.schemas, "ActionEnvelope")
