@@ -194,11 +194,12 @@ class AsyncSandbox:
         body = _body(action, args, session, wait)
         feeder: Optional[_io.Background] = None
         gone: List[bool] = []
+        broken: List[Exception] = []
         try:
             if source:
                 file = source
                 await self._begin(body, key)
-                feeder = _io.Background(lambda: self._feed(key, file, gone))
+                feeder = _io.Background(lambda: self._feed(key, file, gone, broken))
             if on_output:
                 events = self._events(key, body, 0)
                 async for event in events:
@@ -216,6 +217,8 @@ class AsyncSandbox:
             gone.append(True)
             if feeder:
                 await feeder.leave()
+                if broken:  # the program's end may have been told before the feeder's
+                    raise broken[0]
                 if feeder.error and not isinstance(feeder.error, ActiondError):
                     raise feeder.error
 
@@ -382,14 +385,19 @@ class AsyncSandbox:
 
         It goes as fast as the program reads, and returns early where the program stops reading.
         """
-        await self._feed(id, source, [])
+        await self._feed(id, source, [], [])
 
-    async def _feed(self, id: str, source: BinaryIO, gone: List[bool]) -> None:
+    async def _feed(self, id: str, source: BinaryIO, gone: List[bool], broken: List[Exception]) -> None:
+        """Feed a program until its end or that of its caller. The error of the source is kept in `broken`."""
         offset = 0
         end = False
         try:
             while not end and not gone:
-                data = await _io.blocking(source.read, INLINE)
+                try:
+                    data = await _io.blocking(source.read, INLINE)
+                except Exception as e:
+                    broken.append(e)
+                    raise
                 end = not data
                 offset = await self._give(id, offset, data, end, gone)
         except ActiondError as e:

@@ -195,11 +195,12 @@ class Sandbox:
         body = _body(action, args, session, wait)
         feeder: Optional[_io.Background] = None
         gone: List[bool] = []
+        broken: List[Exception] = []
         try:
             if source:
                 file = source
                 self._begin(body, key)
-                feeder = _io.Background(lambda: self._feed(key, file, gone))
+                feeder = _io.Background(lambda: self._feed(key, file, gone, broken))
             if on_output:
                 events = self._events(key, body, 0)
                 for event in events:
@@ -217,6 +218,8 @@ class Sandbox:
             gone.append(True)
             if feeder:
                 feeder.leave()
+                if broken:  # the program's end may have been told before the feeder's
+                    raise broken[0]
                 if feeder.error and not isinstance(feeder.error, ActiondError):
                     raise feeder.error
 
@@ -383,14 +386,19 @@ class Sandbox:
 
         It goes as fast as the program reads, and returns early where the program stops reading.
         """
-        self._feed(id, source, [])
+        self._feed(id, source, [], [])
 
-    def _feed(self, id: str, source: BinaryIO, gone: List[bool]) -> None:
+    def _feed(self, id: str, source: BinaryIO, gone: List[bool], broken: List[Exception]) -> None:
+        """Feed a program until its end or that of its caller. The error of the source is kept in `broken`."""
         offset = 0
         end = False
         try:
             while not end and not gone:
-                data = _io.blocking(source.read, INLINE)
+                try:
+                    data = _io.blocking(source.read, INLINE)
+                except Exception as e:
+                    broken.append(e)
+                    raise
                 end = not data
                 offset = self._give(id, offset, data, end, gone)
         except ActiondError as e:
