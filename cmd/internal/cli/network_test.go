@@ -51,7 +51,8 @@ func TestNetworkUsage(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	if os.Geteuid() != 0 { // only root's engine shares sockets
 		t.Setenv("DOCKER_HOST", dockertest.New(t).Address)
-		code, _, stderr := inProcess(t.Context(), nil, "create", "--state-dir", shortDir(t), "--allow", "a.example", "debian")
+		code, _, stderr := inProcess(t.Context(), nil, "create", "--server", filepath.Join(programs(t), "server"), "--state-dir", shortDir(t),
+			"--allow", "a.example", "debian")
 		if code != command.ExitUsage || !strings.Contains(stderr, "network policies cannot be kept here") {
 			t.Errorf("exit code %d, %s", code, stderr)
 		}
