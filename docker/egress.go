@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -238,21 +237,21 @@ func (h *Host) Denied(ctx context.Context, box *sandbox.Sandbox, after int64, wa
 		Denied []egress.Denial `json:"denied"`
 	}
 	path := fmt.Sprintf("/%s/denied?after=%d&wait=%d", s.origin, after, wait/time.Second)
-	err = h.askEgress(ctx, http.MethodGet, path, &answer)
+	err = h.askEgressFor(ctx, egressTime+wait, http.MethodGet, path, &answer)
 	return answer.Denied, err
 }
 
 // askEgress sends a request to the egress proxy and decodes the answer into into, or stores it
-// there as it is if that is a *[]byte; nil: it is dropped. It fails with errDown or errUnapplied. A request may take egressTime more than it waits.
+// there as it is if that is a *[]byte; nil: it is dropped. It fails with errDown or errUnapplied.
 func (h *Host) askEgress(ctx context.Context, method, path string, into any) error {
+	return h.askEgressFor(ctx, egressTime, method, path, into)
+}
+
+// askEgressFor is askEgress with another limit of time.
+func (h *Host) askEgressFor(ctx context.Context, limit time.Duration, method, path string, into any) error {
 	learned, err := h.learn(ctx)
 	if err != nil {
 		return err
-	}
-	limit := egressTime
-	if _, wait, found := strings.Cut(path, "&wait="); found {
-		seconds, _ := strconv.Atoi(wait) // Denied wrote it
-		limit += time.Duration(seconds) * time.Second
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

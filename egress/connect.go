@@ -242,7 +242,7 @@ func (c *connection) unreachable(ctx context.Context, err error) error {
 	case isNumber:
 		text = number.Error()
 	}
-	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.join(c.port), text)}
+	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.Join(c.port), text)}
 }
 
 // helloOf returns what the client sends. A TLS hello is checked on the way.

@@ -250,22 +250,27 @@ func (i *interception) failed(ctx context.Context, err error) error {
 		return denial
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &failure{http.StatusBadGateway, "cannot reach " + i.conn.host.join(i.conn.port) + ": its certificate is not valid"}
+		return &failure{http.StatusBadGateway, "cannot reach " + i.conn.host.Join(i.conn.port) + ": its certificate is not valid"}
 	}
 	return i.conn.unreachable(ctx, err)
 }
 
-// rewrite leaves a request as it is, but for the headers of secrets: httputil removes headers that
-// a client may have meant for the host, and what it does not understand of a query.
-func (in *injection) rewrite(p *httputil.ProxyRequest, host Host) {
-	out := p.Out
-	out.URL.Scheme, out.URL.Host, out.URL.User, out.URL.RawQuery = "https", host.String(), nil, p.In.URL.RawQuery
-	out.Host = host.String()
+// KeepRequest gives a request that is passed on what httputil removes of it: headers that a client may
+// have meant for the host, and what it does not understand of a query. It removes a user from the URL.
+func KeepRequest(p *httputil.ProxyRequest) {
+	p.Out.URL.RawQuery, p.Out.URL.User = p.In.URL.RawQuery, nil
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values, ok := p.In.Header[name]; ok {
-			out.Header[name] = values
+			p.Out.Header[name] = values
 		}
 	}
+}
+
+// rewrite leaves a request as it is, but for the headers of secrets.
+func (in *injection) rewrite(p *httputil.ProxyRequest, host Host) {
+	KeepRequest(p)
+	out := p.Out
+	out.URL.Scheme, out.URL.Host, out.Host = "https", host.String(), host.String()
 	out.Header.Set("Accept-Encoding", "identity")
 	for name, value := range in.headers {
 		out.Header.Set(name, value)

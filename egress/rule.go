@@ -27,8 +27,8 @@ func (h Host) String() string {
 	return h.name
 }
 
-// join returns HOST:PORT, with brackets where the host needs them.
-func (h Host) join(port uint16) string {
+// Join returns HOST:PORT, with brackets where the host needs them.
+func (h Host) Join(port uint16) string {
 	if h.addr.IsValid() {
 		return netip.AddrPortFrom(h.addr, port).String()
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/channel"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -183,7 +184,7 @@ func (f *Front) accept() {
 			}
 			return
 		case err != nil: // too many open files
-			_ = sleep(f.life, acceptPause)
+			_ = channel.Sleep(f.life, acceptPause)
 			continue
 		}
 		c := &client{TCPConn: conn, front: f}
@@ -201,13 +202,6 @@ func (f *Front) accept() {
 			f.sniff(c)
 		}()
 	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 func (f *Front) enter() bool {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -56,7 +55,7 @@ func (f *Front) refuse(w http.ResponseWriter, r *refusal) {
 // open connects a client to a host. The error is a *refusal.
 func (f *Front) open(ctx context.Context, c *client, host egress.Host, port uint16) (*tunnel, error) {
 	begun := time.Now()
-	t, err := f.egress.connect(ctx, join(host, port))
+	t, err := f.egress.connect(ctx, host.Join(port))
 	if err == nil {
 		f.metrics.Connected(time.Since(begun))
 		return t, nil
@@ -67,10 +66,6 @@ func (f *Front) open(ctx context.Context, c *client, host egress.Host, port uint
 		f.metrics.Failed(refused.status)
 	}
 	return nil, err
-}
-
-func join(host egress.Host, port uint16) string {
-	return net.JoinHostPort(host.String(), strconv.Itoa(int(port)))
 }
 
 // connect answers a CONNECT request, and carries the bytes of the connection.
@@ -148,7 +143,7 @@ func (f *Front) forward(w http.ResponseWriter, r *http.Request) {
 		f.badRequest(w, err)
 		return
 	}
-	r.URL.Host = join(host, port)
+	r.URL.Host = host.Join(port)
 	f.forwarder.ServeHTTP(w, r)
 }
 
@@ -161,17 +156,10 @@ func targetOf(r *http.Request) (egress.Host, uint16, error) {
 	return egress.ParseTarget(target)
 }
 
-// rewrite leaves a request as it is: httputil removes headers that a client may have meant for the
-// host, and what it does not understand of a query.
+// rewrite leaves a request as it is.
 func rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
-	p.Out.URL.User = nil
+	egress.KeepRequest(p)
 	p.Out.Host = p.In.Host
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if values, ok := p.In.Header[name]; ok {
-			p.Out.Header[name] = values
-		}
-	}
 }
 
 // disown removes the word of the egress proxy from the response of a host, which can deny nothing.

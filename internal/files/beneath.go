@@ -26,7 +26,9 @@ func openBeneath(dir int, path string, flag int, openat2 bool) (fd int, err erro
 	if flag&unix.O_PATH == 0 { // with which openat2 refuses others
 		flag |= unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_LARGEFILE
 	}
-	step := openStep
+	step := func(dir int, path string, flag int) (int, error) {
+		return openResolved(dir, path, flag, resolveBeneath)
+	}
 	if !openat2 {
 		step = openComponent
 	}
@@ -63,9 +65,10 @@ func cutPath(path string, openat2 bool) (part, rest string) {
 	return path[:end], path[end+1:]
 }
 
-func openStep(dir int, path string, flag int) (fd int, err error) {
-	how := &unix.OpenHow{Flags: uint64(flag), Resolve: resolveBeneath} //nolint:gosec // flags are not negative
-	for range 100 {                                                    // a rename elsewhere is EAGAIN
+// openResolved opens a path below an open directory by openat2, with its flags for the resolution.
+func openResolved(dir int, path string, flag int, resolve uint64) (fd int, err error) {
+	how := &unix.OpenHow{Flags: uint64(flag), Resolve: resolve} //nolint:gosec // flags are not negative
+	for range 100 {                                             // a rename elsewhere is EAGAIN
 		fd, err = unix.Openat2(dir, path, how)
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			break
@@ -74,7 +77,7 @@ func openStep(dir int, path string, flag int) (fd int, err error) {
 	return fd, err
 }
 
-// openComponent is openStep of one component for kernels without openat2.
+// openComponent is openResolved of one component, for OpenBeneath on kernels without openat2.
 func openComponent(dir int, name string, flag int) (int, error) {
 	if name == ".." {
 		return -1, unix.EXDEV

@@ -193,8 +193,7 @@ func (l *Listing) open(dir string) (*os.File, error) {
 	}
 	at := l.Dir
 	if hasOpenat2() {
-		how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_SYMLINKS} //nolint:gosec // flags are not negative
-		fd, err := unix.Openat2(int(at.Fd()), dir, how)
+		fd, err := openResolved(int(at.Fd()), dir, flags|unix.O_CLOEXEC, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 		}
