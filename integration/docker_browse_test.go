@@ -409,15 +409,7 @@ func browseDownload(b *browserBox) {
 	}
 	b.run("cmp /workspace/file_1.pdf test_download.pdf")
 	page := b.do(`goto("http://localhost:8000/download_test.html")`)
-	o = b.try(120, fmt.Sprintf(`click("%s")`, b.bid(page, "Download Test File")))
-	// On a busy machine Chromium begins it after the page has come to rest; a later step reports it.
-	for range 20 {
-		if o.Observation == "download" {
-			break
-		}
-		o = b.try(120, `noop(500)`)
-	}
-	if o.Observation != "download" || o.Extras.FilePath != "/workspace/file_2.pdf" {
+	if o = b.try(120, fmt.Sprintf(`click("%s")`, b.bid(page, "Download Test File"))); o.Observation != "download" || o.Extras.FilePath != "/workspace/file_2.pdf" {
 		b.Errorf("a link: got %+v", o)
 	}
 }

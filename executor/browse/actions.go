@@ -265,6 +265,10 @@ const coverScript = `function() {
   return "is covered by another element: <" + hit.nodeName.toLowerCase() + (hit.id ? " id=" + hit.id : "") + ">";
 }`
 
+// downloadScript reports whether a click on the element asks for a download. The page says nothing
+// of it: only the browser does, when it begins.
+const downloadScript = `function() { return !!this.closest("a[download][href], area[download][href]"); }`
+
 func (e element) click(ctx context.Context, times int, button string, with []string) error {
 	var held int64
 	for _, name := range with {
@@ -287,6 +291,11 @@ func (e element) click(ctx context.Context, times int, button string, with []str
 	if err := e.run(ctx, coverScript); err != nil {
 		return err
 	}
+	downloads, err := e.test(ctx, downloadScript)
+	if err != nil {
+		return err
+	}
+	begun := locked(e.c, func() int { return e.c.begun })
 	for n := 1; n <= times; n++ {
 		press := mouse{Button: input.MouseButton(button), ClickCount: int64(n), Modifiers: held}
 		if err := e.mouse(ctx, input.DispatchMouseEventTypeMousePressed, at, press); err != nil {
@@ -296,6 +305,11 @@ func (e element) click(ctx context.Context, times int, button string, with []str
 		if err := e.mouse(ctx, input.DispatchMouseEventTypeMouseReleased, at, press); err != nil && !errors.As(err, new(*refusal)) && !errors.Is(err, errTabGone) {
 			return err
 		}
+	}
+	if downloads && button == "left" {
+		grace, cancel := context.WithTimeout(ctx, loadGrace)
+		defer cancel()
+		_ = e.c.await(grace, func() bool { return e.c.begun > begun }) // the page may have prevented it
 	}
 	return nil
 }

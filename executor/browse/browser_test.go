@@ -111,7 +111,7 @@ func serve(t *testing.T) string {
 			w.Header().Set("Content-Type", "application/pdf")
 			_, _ = fmt.Fprint(w, "%PDF-1.4 not really")
 		case "/links":
-			_, _ = fmt.Fprint(w, `<title>Links</title><a href="/file">Get it</a>`)
+			_, _ = fmt.Fprint(w, `<title>Links</title><a href="/file">Get it</a> <a href="/file" download>Save it</a>`)
 		case "/large":
 			_, _ = fmt.Fprint(w, "<title>Large</title><h1>Large</h1>")
 			line := "<p>" + strings.Repeat("word ", 200) + "<a href='#'>link</a></p>\n"
@@ -494,6 +494,7 @@ func TestDownload(t *testing.T) {
 	check(step(t, b, browse.Step{URL: url + "/doc.pdf", Text: true}), "file_2.pdf", "%PDF-1.4 not really")
 	page := do(t, b, "goto('"+url+"/links')")
 	check(do(t, b, "click('"+bid(t, page, "Get it")+"')\nnoop(1000)"), "file_3.pdf", "%PDF- not really")
+	check(do(t, b, "click('"+bid(t, page, "Save it")+"')"), "file_4.pdf", "%PDF- not really")
 	if page = do(t, b, "noop(1)"); page.Download != "" || page.URL != url+"/links" {
 		t.Errorf("the step after: got %q at %s", page.Download, page.URL)
 	}

@@ -24,7 +24,8 @@ const (
 	// itself. navigate leaves it up to maxLeave times if it returns within
 	// leaveTime.
 	manyDocuments, maxLeave, leaveTime = 8, 10, 500 * time.Millisecond
-	// loadGrace bounds the loading of the rest of a page after its text.
+	// loadGrace bounds the loading of the rest of a page after its text, and the wait for a download
+	// that a click asks for.
 	loadGrace = 10 * time.Second
 	// quietScript waits until the page did not change for a tenth of a second,
 	// at most half a second as in the reference.
