@@ -36,12 +36,7 @@ func HelloReader(from io.Reader, check func(name string, readable bool) error) i
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
 
 // Refuse lets a sandbox begin no further request, as close does first.
-func (s *Server) Refuse(id string) {
-	b := s.sandboxes[id]
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-}
+func (s *Server) Refuse(id string) { s.sandboxes[id].running.Close() }
 
 // Scrub returns a reader of a body without the forms.
 func Scrub(body io.ReadCloser, forms [][]byte) io.ReadCloser {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/internal/files"
+	"github.com/actiond/actiond/internal/gate"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -71,10 +72,9 @@ type interception struct {
 	conn      *connection
 	transport *http.Transport
 
-	requests sync.WaitGroup
+	requests gate.Gate
 
 	mu        sync.Mutex
-	closed    bool
 	dialed    net.Conn // is used first
 	upstreams map[*upstreamConn]bool
 }
@@ -128,8 +128,8 @@ func handshake(ctx context.Context, session *tls.Conn) error {
 
 // close ends all connections to the host, and waits for the requests.
 func (i *interception) close() {
+	i.requests.Close()
 	i.mu.Lock()
-	i.closed = true
 	for conn := range i.upstreams {
 		_ = conn.Conn.Close()
 	}
@@ -161,10 +161,11 @@ func (i *interception) dial(ctx context.Context) (net.Conn, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed {
+	if !i.requests.Begin() { // with mu held: close ends the connections that are known by then
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
+	defer i.requests.Done()
 	counted := &upstreamConn{Conn: conn, owner: i, count: func(sent bool, n int) error {
 		err := b.denying(ctx, c, b.count(sent, n))
 		if err != nil {
@@ -189,13 +190,9 @@ func waits(conn net.Conn) bool {
 
 // ServeHTTP passes a request on.
 func (i *interception) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	i.mu.Lock()
-	if i.closed {
-		i.mu.Unlock()
+	if !i.requests.Begin() {
 		panic(http.ErrAbortHandler)
 	}
-	i.requests.Add(1)
-	i.mu.Unlock()
 	defer i.requests.Done()
 	httpserver.SetStall(r, idleTime) // a client that reads late holds up its own connection
 	b, ctx := i.sandbox, r.Context()

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
 
+	"github.com/actiond/actiond/internal/gate"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -30,12 +31,11 @@ type sandbox struct {
 	life    context.Context    //nolint:containedctx // of all requests and connections
 	end     context.CancelFunc // of life
 	http    *http.Server
-	running sync.WaitGroup // the HTTP server and its requests
+	running gate.Gate // the HTTP server and its requests
 
-	mu     sync.Mutex
-	closed bool
-	conf   Conf
-	conns  map[*connection]bool
+	mu    sync.Mutex
+	conf  Conf
+	conns map[*connection]bool
 }
 
 // connection is one that the sandbox asked for.
@@ -89,9 +89,7 @@ func (b *sandbox) listen(dir string) error {
 }
 
 func (b *sandbox) close() {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
+	b.running.Close()
 	b.end()
 	_ = b.http.Close()
 	b.running.Wait()
@@ -99,13 +97,9 @@ func (b *sandbox) close() {
 
 // ServeHTTP answers the sandbox.
 func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
+	if !b.running.Begin() {
 		panic(http.ErrAbortHandler) // an empty answer would say that the connection is open
 	}
-	b.running.Add(1)
-	b.mu.Unlock()
 	defer b.running.Done()
 	switch {
 	case r.Method == http.MethodConnect:

@@ -15,9 +15,8 @@ func (d *Denials) Add(one Denial) { d.add(one) }
 // All is all.
 func (d *Denials) All() []Denial { return d.all() }
 
-// Refuse sets whether work may begin, as Close does first.
-func (f *Front) Refuse(refuse bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = refuse
+// Refuse lets no further work begin, as Close does first, and returns the rest of Close.
+func (f *Front) Refuse() (rest func()) {
+	f.running.Close()
+	return f.stop
 }

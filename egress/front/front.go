@@ -24,6 +24,7 @@ import (
 
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/channel"
+	"github.com/actiond/actiond/internal/gate"
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
@@ -73,10 +74,9 @@ type Front struct {
 
 	life    context.Context //nolint:containedctx // of all connections
 	end     context.CancelFunc
-	running sync.WaitGroup // the two servers, requests and connections by SOCKS
+	running gate.Gate // the two servers, requests, dials and connections by SOCKS
 
 	mu      sync.Mutex
-	closed  bool
 	clients int
 }
 
@@ -118,13 +118,12 @@ func start(cfg Config, headerTime time.Duration) (*Front, error) {
 
 // Close ends all connections and stops listening.
 func (f *Front) Close() {
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
-		return
+	if f.running.Close() {
+		f.stop()
 	}
-	f.closed = true
-	f.mu.Unlock()
+}
+
+func (f *Front) stop() {
 	f.end()
 	_ = f.listener.Close()
 	close(f.handoff.closed)
@@ -162,17 +161,6 @@ func (f *Front) Policy(ctx context.Context) (egress.Told, error) { return f.egre
 // Denied returns the latest denials, at most 1,000, the oldest first.
 func (f *Front) Denied() []Denial { return f.denials.all() }
 
-// begin counts work that Close waits for; false where that was called.
-func (f *Front) begin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return false
-	}
-	f.running.Add(1)
-	return true
-}
-
 // accept takes connections until Close.
 func (f *Front) accept() {
 	for {
@@ -193,14 +181,9 @@ func (f *Front) accept() {
 			continue
 		}
 		c.stop = context.AfterFunc(f.life, func() { _ = conn.Close() }) // also where the client reads nothing
-		if !f.begin() {
+		if !f.running.Go(func() { f.sniff(c) }) {
 			_ = c.Close()
-			continue
 		}
-		go func() {
-			defer f.running.Done()
-			f.sniff(c)
-		}()
 	}
 }
 

@@ -413,9 +413,8 @@ func TestClose(t *testing.T) {
 func TestAcceptWhileClosing(t *testing.T) {
 	t.Parallel()
 	f := start(t, allowEcho, nil)
-	f.Refuse(true)
+	defer f.Refuse()()
 	if rest, err := io.ReadAll(f.dial(t)); err != nil || len(rest) > 0 || f.Open() > 0 {
 		t.Errorf("got %q, %v; %d are open", rest, err, f.Open())
 	}
-	f.Refuse(false)
 }

@@ -18,7 +18,7 @@ import (
 
 // ServeHTTP answers a request of a program.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !f.begin() {
+	if !f.running.Begin() {
 		panic(http.ErrAbortHandler)
 	}
 	defer f.running.Done()
@@ -174,7 +174,7 @@ func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !f.begin() { // the transport's dials outlast their requests
+	if !f.running.Begin() { // the transport's dials outlast their requests
 		return nil, net.ErrClosed
 	}
 	defer f.running.Done()
