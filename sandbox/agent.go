@@ -31,9 +31,11 @@ type withoutValues struct{ context.Context } //nolint:containedctx // it is a co
 func (withoutValues) Value(any) any { return nil }
 
 // UntilListening repeats do, which connects to a server, while its error says that the
-// server does not listen yet, or is one of notYet.
+// server does not listen yet, or is one of notYet. A connection that ends early says so too:
+// a forwarded port takes connections before the server does. So do may reach the server more
+// than once, as a claim may.
 func UntilListening(ctx context.Context, do func() error, notYet ...error) error {
-	notYet = append(notYet, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, io.EOF)
+	notYet = append(notYet, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := do()
 		timeout, ok := errors.AsType[net.Error](err)

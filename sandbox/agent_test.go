@@ -24,6 +24,7 @@ func TestUntilListening(t *testing.T) {
 	}{
 		"at once":       {[]error{nil}, nil, 0},
 		"later":         {[]error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, io.EOF, nil}, nil, 15 * time.Millisecond},
+		"cut":           {[]error{syscall.EPIPE, io.ErrUnexpectedEOF, nil}, nil, 3 * time.Millisecond},
 		"wrapped":       {[]error{fmt.Errorf("claiming: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), nil}, nil, time.Millisecond},
 		"a timeout":     {[]error{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, nil}, nil, time.Millisecond},
 		"the caller's":  {[]error{fmt.Errorf("forwarding: %w", other), nil}, nil, time.Millisecond},

@@ -194,10 +194,37 @@ func Client(dial sandbox.DialFunc, key string) (*client.Client, error) {
 	return newClient(dial, key, 0)
 }
 
+// freshConn is a connection whose end before any answer is an error that wraps [io.EOF], whenever it
+// comes. net/http takes a bare io.EOF between the dial and the request for the end of an idle
+// connection, and its error for that wraps nothing. A port forwarding of Kubernetes ends like this
+// while nothing listens in the Pod.
+type freshConn struct {
+	net.Conn
+
+	answered bool // only Read uses it, which net/http does not call concurrently
+}
+
+func (c *freshConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.answered = true
+	}
+	if err == io.EOF && !c.answered { //nolint:errorlint // a reader returns it bare
+		err = fmt.Errorf("the connection ended before an answer: %w", err)
+	}
+	return n, err
+}
+
 // newClient waits at most answer for the beginning of an answer; 0 sets no bound.
 func newClient(dial sandbox.DialFunc, key string, answer time.Duration) (*client.Client, error) {
 	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial.Open(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := dial.Open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return &freshConn{Conn: conn}, nil
+		},
 		DisableCompression: true,
 		IdleConnTimeout:    90 * time.Second,
 

@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,4 +156,51 @@ func TestDialAsks(t *testing.T) {
 			t.Errorf("a call of 30 s: %v", err)
 		}
 	})
+}
+
+// ended is a connection that its server closed before the request was written.
+type ended struct {
+	net.Conn
+
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (e *ended) Read([]byte) (int, error) { return 0, io.EOF }
+
+// Close also says that net/http knows of the end.
+func (e *ended) Close() error {
+	e.once.Do(func() { close(e.closed) })
+	return e.Conn.Close()
+}
+
+// TestClaimCut has connections that end between the dial and the request, as a port forwarding of
+// Kubernetes does while nothing listens. The error is one after which drivers claim again, and
+// not net/http's own, which wraps nothing.
+func TestClaimCut(t *testing.T) {
+	t.Parallel()
+	s := &server{status: http.StatusOK, body: `{}`}
+	dial, cuts := s.start(t), 3
+	var cut *ended
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		if cut != nil {
+			<-cut.closed
+		}
+	}})
+	cutting := func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		cut = nil
+		if err != nil || cuts == 0 {
+			return conn, err
+		}
+		cuts--
+		cut = &ended{Conn: conn, closed: make(chan struct{})}
+		return cut, nil
+	}
+	if err := sandbox.UntilListening(ctx, func() error { return agent.Agent{}.Claim(ctx, cutting, sandbox.Claim{Ticket: "t"}) }); err != nil {
+		t.Error(err)
+	}
+	if cuts != 0 || !strings.HasPrefix(s.got, "/v1/claim ") {
+		t.Errorf("%d cuts left, and the server got %q", cuts, s.got)
+	}
 }
