@@ -206,6 +206,7 @@ func (s *Server) execute(ctx context.Context, conn net.Conn, version string, lef
 	s.actions.SuspendFlow(true) // a program that is to end may wait for a reader
 	defer s.actions.SuspendFlow(false)
 	s.actions.CancelAll()
+	s.actions.Settle(cancelTime) // the end of the sessions would overtake the signals that cancelled programs may obey
 	ended := slices.Concat(left, s.cfg.Upgrader.End(ctx))
 	answer := api.Upgraded{Version: version, Previous: s.cfg.Version, Unknown: s.settle()}
 	slices.Sort(ended)

@@ -151,6 +151,8 @@ func TestUpgradeByForce(t *testing.T) {
 	stubborn := "trap '' INT TERM HUP; echo once >> " + s.work + "/once; while :; do sleep 1; done"
 	s.background("run", "run", map[string]any{"command": stubborn, "blocking": true})
 	s.background("exec", "exec", map[string]any{"command": stubborn})
+	s.background("clean", "exec", map[string]any{"command": "trap 'sleep 0.5; exit 7' INT; touch " + s.work + "/clean; while :; do sleep 0.01; done"})
+	testhelp.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(s.work, "clean")); return err == nil }, "it obeys SIGINT")
 	s.act("run", map[string]any{"command": "echo never >> " + s.work + "/once"}, "Idempotency-Key", "queued", "Prefer", "respond-async, wait=0")
 	testhelp.Eventually(t, func() bool {
 		text, _ := os.ReadFile(filepath.Join(s.work, "once"))
@@ -173,13 +175,16 @@ func TestUpgradeByForce(t *testing.T) {
 		}
 	})
 	status, u, answer := s.upgrade(binary, "wait=0&force=true")
-	if status != 200 || !strings.Contains(fmt.Sprint(u.Ended), `the action "exec" the action "queued" the action "run"`) {
+	if status != 200 || !strings.Contains(fmt.Sprint(u.Ended), `the action "clean" the action "exec" the action "queued" the action "run"`) {
 		t.Errorf("by force: got %d %s", status, answer)
 	}
 	awaitAlive(s.T, s.client)
 	close(stop)
 	binding.Wait()
-	for id, want := range map[string]string{"run": "done", "exec": "done", "queued": "cancelled"} {
+	if _, record := s.do("GET", "/v1/actions/clean", nil); !strings.Contains(record, `"exit_code":7,`) || !strings.Contains(record, `"ended_by":"cancel"`) {
+		t.Errorf("a program that cleans up when it is cancelled: %s", record)
+	}
+	for id, want := range map[string]string{"run": "done", "exec": "done", "clean": "done", "queued": "cancelled"} {
 		if got := s.stateOf(id); got != want {
 			_, record := s.do("GET", "/v1/actions/"+id, nil)
 			t.Errorf("%s: %s, want %s", id, record, want)
