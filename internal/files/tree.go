@@ -92,16 +92,45 @@ func (n Named) Mkdir(mode *fs.FileMode) error {
 
 // Rename gives the file another name, which takes the place of another file where replace is
 // set, and otherwise is free.
-func (n Named) Rename(to Named, replace bool) error {
+func (n Named) Rename(to Named, replace bool) error { return n.renameTo(to, replace, unix.Renameat2) }
+
+func (n Named) renameTo(to Named, replace bool, renameat2 func(oldDir int, old string, newDir int, name string, flags uint) error) error {
 	flags := uint(unix.RENAME_NOREPLACE)
 	if replace {
 		flags = 0
 	}
-	err := unix.Renameat2(n.fd(), n.Base, to.fd(), to.Base, flags)
+	err := renameat2(n.fd(), n.Base, to.fd(), to.Base, flags)
+	if !replace && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)) {
+		err = n.renameToFree(to)
+	}
 	if err == nil {
 		return nil
 	}
 	return &os.LinkError{Op: "rename", Old: n.Path, New: to.Path, Err: err}
+}
+
+// renameToFree is Rename on a file system that cannot rename without replacing, such as NFS. What has
+// the new name, or gets it meanwhile, stays: a directory can only take the place of an empty one,
+// which is made here, and a second name of another file is no replacement either.
+func (n Named) renameToFree(to Named) error {
+	stat, err := n.Stat()
+	if err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := unix.Mkdirat(to.fd(), to.Base, 0o700); err != nil {
+			return err
+		}
+		if err := unix.Renameat(n.fd(), n.Base, to.fd(), to.Base); err != nil {
+			_ = unix.Unlinkat(to.fd(), to.Base, unix.AT_REMOVEDIR)
+			return err
+		}
+		return nil
+	}
+	if err := unix.Linkat(n.fd(), n.Base, to.fd(), to.Base, 0); err != nil {
+		return err
+	}
+	return unix.Unlinkat(n.fd(), n.Base, 0)
 }
 
 // Protected are the directories that [Named.Guard] and [Removal] refuse.

@@ -175,13 +175,38 @@ func TestRemovalEnds(t *testing.T) {
 
 func TestRename(t *testing.T) {
 	t.Parallel()
+	for name, rename := range map[string]func(from, to files.Named, replace bool) error{
+		"": files.Named.Rename,
+		"on a file system without RENAME_NOREPLACE": func(from, to files.Named, replace bool) error {
+			if replace {
+				return from.Rename(to, true)
+			}
+			return from.RenameBy(to, func(int, string, int, string, uint) error { return unix.EINVAL })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testRename(t, rename)
+		})
+	}
+}
+
+func testRename(t *testing.T, rename func(from, to files.Named, replace bool) error) {
+	t.Helper()
 	root := tree(t, "a", "b", "d/x", "e/", "f/y")
+	if err := os.Symlink("a", root+"/l"); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		from, to string
 		replace  bool
 		err      error
 	}{
 		{"a", "b", false, fs.ErrExist},
+		{"d", "b", false, fs.ErrExist},
+		{"d", "e", false, fs.ErrExist},
+		{"a", "l", false, fs.ErrExist},
+		{"l", "m", false, nil},
 		{"a", "e", true, unix.EISDIR},
 		{"d", "d/z", false, unix.EINVAL},
 		{"d", "f", true, unix.ENOTEMPTY},
@@ -191,10 +216,13 @@ func TestRename(t *testing.T) {
 		{"d", "e", true, nil},
 		{"f", "e/f", false, nil},
 	} {
-		err := parent(t, filepath.Join(root, tt.from)).Rename(parent(t, filepath.Join(root, tt.to)), tt.replace)
+		err := rename(parent(t, filepath.Join(root, tt.from)), parent(t, filepath.Join(root, tt.to)), tt.replace)
 		if !errors.Is(err, tt.err) || tt.err == nil && err != nil {
 			t.Errorf("%s to %s: got %v, want %v", tt.from, tt.to, err, tt.err)
 		}
+	}
+	if target, err := os.Readlink(root + "/m"); err != nil || target != "a" || exists(root+"/e/z") || exists(root+"/n") {
+		t.Errorf("the link leads to %q, %v, or a name is left", target, err)
 	}
 	if !exists(root+"/e/f/y") || !exists(root+"/c") || exists(root+"/a") {
 		t.Error("the files are not where they were moved")
