@@ -184,17 +184,17 @@ func treeError(err error, path string) error {
 	if named, ok := errors.AsType[*fs.PathError](err); ok {
 		path = named.Path
 	}
-	cause, code := err, files.Code(err)
+	cause, code := err.Error(), files.Code(err)
 	errno, ok := errors.AsType[syscall.Errno](err)
 	switch {
 	case ok && errno == unix.EIO, ok && errno == unix.EMFILE, ok && errno == unix.ENFILE, ok && errno == unix.ENOMEM, !ok && code == "command_failed":
 		return fmt.Errorf("changing the directories of %q: %w", path, err)
 	case ok:
-		cause = errno
+		cause = files.Words(errno)
 	case errors.Is(err, files.ErrProtected):
-		cause = files.ErrProtected
+		cause = files.ErrProtected.Error()
 	case errors.Is(err, files.ErrMoved):
-		cause = files.ErrMoved
+		cause = files.ErrMoved.Error()
 	}
-	return api.FileError(api.Fault{Code: code, Path: path, Errno: files.Errno(err)}, fmt.Sprintf("%q: %v", path, cause))
+	return api.FileError(api.Fault{Code: code, Path: path, Errno: files.Errno(err)}, fmt.Sprintf("%q: %s", path, cause))
 }

@@ -287,7 +287,7 @@ func fileError(err error, name string) error {
 	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
 		syscall.EINVAL, syscall.EEXIST, syscall.EAGAIN, syscall.ENXIO, syscall.ETXTBSY, syscall.EFBIG, syscall.ENODEV,
 		syscall.ENOTEMPTY, syscall.EBUSY, syscall.EXDEV, syscall.EMLINK, syscall.EILSEQ, syscall.EOPNOTSUPP, syscall.EOVERFLOW:
-		return api.FileError(fault, fmt.Sprintf("%q: %v", name, errno))
+		return api.FileError(fault, fmt.Sprintf("%q: %s", name, files.Words(errno)))
 	}
 	return fmt.Errorf("file %q: %w", name, err)
 }

@@ -12,7 +12,7 @@ import (
 // "command_failed" where there is no better one.
 func Code(err error) string {
 	switch {
-	case errors.Is(err, ErrProtected):
+	case errors.Is(err, ErrProtected), errors.Is(err, unix.EBUSY):
 		return "path_not_allowed"
 	case errors.Is(err, ErrMoved):
 		return "conflict"
@@ -40,6 +40,14 @@ func Code(err error) string {
 		return "invalid_argument"
 	}
 	return "command_failed"
+}
+
+// Words say what is wrong with a path: the system's own words, but where they do not fit a path.
+func Words(errno syscall.Errno) string {
+	if errno == unix.EBUSY {
+		return "it is a mount point, or the system uses it"
+	}
+	return errno.Error()
 }
 
 // Errno is the name of the system's error in err, such as "ENOENT"; "" without one.

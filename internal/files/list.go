@@ -132,14 +132,20 @@ func (l *Listing) resume() error {
 			after = parts[depth]
 		}
 		level, err := l.below(path.Join(parts[:depth]...), after, left)
-		if l.ended(err) || err != nil && depth == 0 {
-			return err
+		reported := after == "" && (errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENAMETOOLONG)) // with its name
+		if l.ended(err) || err != nil && (depth == 0 || !replaced(err) && !reported) {
+			return err // its other names would be missing
 		}
 		left -= len(level.entries)
-		l.levels = append(l.levels, level) // one that cannot be listed was reported with its name
+		l.levels = append(l.levels, level)
 	}
 	slices.Reverse(l.levels)
 	return nil
+}
+
+// replaced reports whether err says that a directory was removed meanwhile, or is another file now.
+func replaced(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
 // ended reports whether err is that of Ended.

@@ -2,10 +2,12 @@ package files_test
 
 import (
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -139,6 +141,21 @@ func TestListingChanges(t *testing.T) {
 	l.After, l.Ended = "", func() error { return errors.ErrUnsupported }
 	if _, _, err := l.Page(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("ended: got %v", err)
+	}
+}
+
+// A directory that cannot be listed any more in the middle of its names ends the listing: the rest of
+// them would be missing. One that could not be listed from the start was reported with its name.
+func TestListingBroken(t *testing.T) {
+	t.Parallel()
+	own := strconv.Itoa(os.Getpid()) // which no listing opens, whoever asks
+	l := files.Listing{Dir: openDir(t, "/proc"), Recursive: true, Limit: 1, Bytes: 1 << 20, After: own + "/cmdline"}
+	if entries, next, err := l.Page(); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), own) {
+		t.Errorf("in its middle: got %v, %q, %v", entries, next, err)
+	}
+	l.After = own
+	if _, _, err := l.Page(); err != nil {
+		t.Errorf("behind its name: got %v", err)
 	}
 }
 
