@@ -1,9 +1,11 @@
 package edit
 
+import "github.com/actiond/actiond/executor/internal/linediff"
+
 // difflib returns the hunks between the equal lines that Python's difflib.SequenceMatcher finds: the longest run of equal
 // lines first, the uppermost of several, and then the same above and below it. A line that makes up more than a hundredth
 // of a long text does not begin a run. a and b are lines by number, below count.
-func difflib(a, b []rune, count int) []hunk {
+func difflib(a, b []rune, count int) []linediff.Hunk {
 	m := &matcher{a: a, b: b, places: make([][]int, count), run: make([]int, len(b)+1), last: make([]int, len(b)+1)}
 	popular := len(b)
 	if len(b) >= 200 {
@@ -25,12 +27,12 @@ func difflib(a, b []rune, count int) []hunk {
 		}
 	}
 	m.match(0, len(a), 0, len(b))
-	m.equal(len(a), len(b), 0)
-	return m.list
+	m.Equal(len(a), len(b), 0)
+	return m.List
 }
 
 type matcher struct {
-	hunks
+	linediff.Hunks
 	a, b   []rune
 	places [][]int // of a line in b
 	// run[j+1] is the number of equal lines up to a[i] and b[j], for the current i; last is that of the line before.
@@ -43,7 +45,7 @@ func (m *matcher) match(a0, a1, b0, b1 int) {
 		return
 	}
 	m.match(a0, i, b0, j)
-	m.equal(i, j, n)
+	m.Equal(i, j, n)
 	m.match(i+n, a1, j+n, b1)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/linediff"
 	"github.com/actiond/actiond/internal/files"
 )
 
@@ -259,7 +260,7 @@ func replaced(old []byte, content string) (view string, raw []byte, err error) {
 
 // between returns the lines in which a text differs from an older one.
 func between(before, after string) []lineRange {
-	_, rest, above := cutEqual(before, after)
+	_, rest, above := linediff.Cut(before, after)
 	first := above + 1
 	return []lineRange{{first, max(first, above+lineCount(rest))}}
 }

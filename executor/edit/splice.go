@@ -3,6 +3,8 @@ package edit
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/actiond/actiond/executor/internal/linediff"
 )
 
 // change replaces view[start:end] by text, in which line ends may be of any kind.
@@ -107,12 +109,12 @@ func bareFeeds(s, eol string) string {
 // trim removes the common prefix and suffix of the new and the old text, so that those bytes stay untouched.
 func (c change) trim(view string) change {
 	old := view[c.start:c.end]
-	n := commonPrefix(old, c.text)
+	n := linediff.CommonPrefix(old, c.text)
 	for n > 0 && !(boundary(old, n) && boundary(c.text, n)) {
 		n--
 	}
 	c.start, c.text, old = c.start+n, c.text[n:], old[n:]
-	n = commonSuffix(old, c.text)
+	n = linediff.CommonSuffix(old, c.text)
 	for n > 0 && !(boundary(old, len(old)-n) && boundary(c.text, len(c.text)-n)) {
 		n--
 	}
@@ -126,30 +128,4 @@ func boundary(s string, at int) bool {
 		return true
 	}
 	return utf8.RuneStart(s[at]) && !(s[at-1] == '\r' && s[at] == '\n')
-}
-
-// commonPrefix returns the length of the common prefix of two texts in bytes.
-func commonPrefix[S ~string | ~[]byte](a, b S) int {
-	n, limit := 0, min(len(a), len(b))
-	const stride = 4096
-	for n+stride <= limit && string(a[n:n+stride]) == string(b[n:n+stride]) {
-		n += stride
-	}
-	for n < limit && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// commonSuffix returns the length of the common suffix of two texts in bytes.
-func commonSuffix(a, b string) int {
-	n, limit := 0, min(len(a), len(b))
-	const stride = 4096
-	for n+stride <= limit && a[len(a)-n-stride:len(a)-n] == b[len(b)-n-stride:len(b)-n] {
-		n += stride
-	}
-	for n < limit && a[len(a)-n-1] == b[len(b)-n-1] {
-		n++
-	}
-	return n
 }
