@@ -9,6 +9,9 @@
 // from inode, times and attributes, and where these cannot tell, from a hash of the content. All is read with the rights of
 // the user, no link is followed, and no mount below the root is entered.
 //
+// With a store, [Tracker.KeepContents] keeps the contents and extended attributes of files, read with the user's rights, and
+// never a mixture of two contents; [Tracker.Diff] shows what changed in texts.
+//
 // # Promises
 //
 // Nothing changes unseen, and nothing is said that did not change, unless [Changes].Exact is false; then Why says why.

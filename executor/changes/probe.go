@@ -28,7 +28,7 @@ func storesHaveTimes(fd int) (yes, known bool) {
 		return false, false
 	}
 	defer func() { _ = unix.Munmap(data) }()
-	if !store(data) {
+	if !storeByte(data) {
 		return false, false
 	}
 	var st unix.Stat_t
@@ -38,8 +38,8 @@ func storesHaveTimes(fd int) (yes, known bool) {
 	return st.Mtim.Sec != old, true
 }
 
-// store changes the first byte. It reports false where the page cannot be had, as on a full disk.
-func store(data []byte) (ok bool) {
+// storeByte changes the first byte. It reports false where the page cannot be had, as on a full disk.
+func storeByte(data []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { ok = recover() == nil }()
 	data[0]++

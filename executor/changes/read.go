@@ -111,6 +111,16 @@ func readMore(fd int, name string, kind uint32) *more {
 }
 
 func readXattrs(path string) string {
+	text := listXattrs(path)
+	if text == nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return string(sum[:])
+}
+
+// listXattrs returns the extended attributes of a file as text, or nil.
+func listXattrs(path string) []byte {
 	var small [1024]byte
 	list := small[:]
 	n, err := unix.Llistxattr(path, list)
@@ -119,26 +129,23 @@ func readXattrs(path string) string {
 		n, err = unix.Llistxattr(path, list)
 	}
 	if err != nil || n == 0 {
-		return ""
+		return nil
 	}
 	names := strings.Split(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00")
 	slices.Sort(names)
-	value, sum, any := make([]byte, 64<<10), sha256.New(), false
+	var text []byte
+	value := make([]byte, 64<<10)
 	for _, name := range names {
 		if name == "security.selinux" {
 			continue
 		}
-		any = true
 		n, err := unix.Lgetxattr(path, name, value)
-		_, _ = sum.Write([]byte(strconv.Quote(name) + strconv.Quote(string(value[:max(n, 0)]))))
+		text = strconv.AppendQuote(strconv.AppendQuote(text, name), string(value[:max(n, 0)]))
 		if err != nil {
-			_, _ = sum.Write([]byte(err.Error()))
+			text = append(text, err.Error()...) // which cannot be parsed
 		}
 	}
-	if !any {
-		return ""
-	}
-	return string(sum.Sum(nil))
+	return text
 }
 
 // emptyHash is that of an empty file, which need not be opened.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/internal/identity"
 )
 
@@ -45,6 +46,8 @@ type Config struct {
 	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. The others are
 	// listed in each step if they have few names.
 	MaxWatches int
+	// Store keeps the contents of files for diffs and for taking back; nil keeps none. It outlives the tracker.
+	Store *store.Store
 }
 
 // Tracker follows the tree below a directory. Its methods may be called concurrently; one works at a time. It
@@ -86,6 +89,8 @@ type Tracker struct {
 	opened        opened
 	why           []Why
 	unsure        []string
+
+	keeping progress
 }
 
 // New watches and lists the tree. It fails if root cannot be opened.

@@ -3,6 +3,7 @@ package changes
 import (
 	"cmp"
 	"crypto/sha256"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -160,4 +161,12 @@ func (s *dir) leave() {
 		delete(s.up.subs, s.name)
 		s.up = nil
 	}
+}
+
+// parts returns the names in a path, none for ".".
+func parts(path string) iter.Seq[string] {
+	if path == "." {
+		return func(func(string) bool) {}
+	}
+	return strings.SplitSeq(path, "/")
 }
