@@ -71,7 +71,12 @@ type Changes struct {
 	Unsure []string
 	// Unwatched is the number of files that have names outside of the root, by which they may have changed unseen.
 	Unwatched int
+
+	// files are the nodes of the facts, before and after; nil where there is none.
+	files []pairOf
 }
+
+type pairOf struct{ was, now *node }
 
 // Compare returns the net changes between two states of one tracker, in time proportional to what is not shared.
 //
@@ -88,7 +93,10 @@ func Compare(a, b *State, limits Limits) *Changes {
 	c.settle()
 	out := c.out
 	out.Unwatched = b.unwatched
-	slices.SortFunc(out.Facts, func(a, b Fact) int { return cmp.Or(cmp.Compare(a.Path, b.Path), -cmp.Compare(a.Op, b.Op)) })
+	slices.SortFunc(c.said, func(a, b said) int { return cmp.Or(cmp.Compare(a.Path, b.Path), -cmp.Compare(a.Op, b.Op)) })
+	for _, f := range c.said {
+		out.Facts, out.files = append(out.Facts, f.Fact), append(out.files, f.pairOf)
+	}
 	for _, s := range []*State{a, b} {
 		out.Unsure = append(out.Unsure, s.unsure...)
 		if out.Why == "" || s.why != "" && slices.Index(whys, s.why) < slices.Index(whys, out.Why) {
@@ -108,6 +116,7 @@ func Compare(a, b *State, limits Limits) *Changes {
 type comparison struct {
 	b      *node // the later root
 	out    *Changes
+	said   []said
 	limits Limits
 	// grouping is the time that was spent on rules.
 	grouping time.Duration
@@ -118,6 +127,11 @@ type comparison struct {
 	homes    map[*node]bool
 	byIdent  map[ident]*candidate
 	replaced []replacement
+}
+
+type said struct {
+	Fact
+	pairOf
 }
 
 // place is a path. Deep trees would have long ones.
@@ -162,13 +176,13 @@ type candidate struct {
 // replacement is an entry of a moved directory whose name has another file now.
 type replacement struct{ gone, come *candidate }
 
-// say counts a fact, and keeps it within the limits.
-func (c *comparison) say(op Op, at, from *place) {
+// say counts a fact about a file, which is a before and b after, and keeps it within the limits.
+func (c *comparison) say(op Op, at, from *place, a, b *node) {
 	if c.ignore(at, from) {
 		return
 	}
 	c.out.Counts.add(op)
-	if len(c.out.Facts) >= c.limits.Facts || c.limits.Bytes <= 0 {
+	if len(c.said) >= c.limits.Facts || c.limits.Bytes <= 0 {
 		c.out.Truncated = true
 		return
 	}
@@ -180,7 +194,7 @@ func (c *comparison) say(op Op, at, from *place) {
 		c.out.Truncated = true
 		return
 	}
-	c.out.Facts = append(c.out.Facts, f)
+	c.said = append(c.said, said{f, pairOf{a, b}})
 }
 
 func (c *comparison) doubt(at *place) {
@@ -194,22 +208,22 @@ func (c *comparison) pair(pa, pb *place, a, b *node, moved bool) {
 	switch {
 	case a == b:
 	case a.attr.kind() != b.attr.kind():
-		c.say(Modified, pb, nil)
+		c.say(Modified, pb, nil, a, b)
 		c.below(pa, pb, a, b)
 	case a.isDir():
 		if otherMeta(a, b) {
-			c.say(Meta, pb, nil)
+			c.say(Meta, pb, nil, a, b)
 		}
 		c.entries(pa, pb, a, b, moved)
 	default:
 		switch other, known := otherContent(a, b); {
 		case other:
-			c.say(Modified, pb, nil)
+			c.say(Modified, pb, nil, a, b)
 			if !known {
 				c.doubt(pb)
 			}
 		case otherMeta(a, b):
-			c.say(Meta, pb, nil)
+			c.say(Meta, pb, nil, a, b)
 			fallthrough
 		default:
 			if !known {
@@ -326,7 +340,7 @@ func (c *comparison) comes(at *place, n *node) {
 	}
 	if g := c.goneDirs[n.attr.ident]; g != nil && n.isDir() && !g.used {
 		g.used = true
-		c.say(Renamed, at, g.at)
+		c.say(Renamed, at, g.at, g.n, n)
 		c.pair(g.at, at, g.n, n, true)
 		return
 	}
@@ -393,7 +407,7 @@ func (c *comparison) settle() {
 	for _, k := range come {
 		if g := c.from(k.n); g != nil {
 			g.used, k.used = true, true
-			c.say(Renamed, k.at, g.at)
+			c.say(Renamed, k.at, g.at, g.n, k.n)
 			c.pair(g.at, k.at, g.n, k.n, true)
 		}
 	}
@@ -401,7 +415,7 @@ func (c *comparison) settle() {
 		if !r.gone.used && !r.come.used {
 			r.gone.used, r.come.used = true, true
 			if r.gone.n.attr.kind() != r.come.n.attr.kind() {
-				c.say(Modified, r.come.at, nil) // what was and is below it is known
+				c.say(Modified, r.come.at, nil, r.gone.n, r.come.n) // what was and is below it is known
 			} else {
 				c.pair(r.gone.at, r.come.at, r.gone.n, r.come.n, true)
 			}
@@ -409,12 +423,12 @@ func (c *comparison) settle() {
 	}
 	for _, g := range gone {
 		if !g.used {
-			c.say(Deleted, g.at, nil)
+			c.say(Deleted, g.at, nil, g.n, nil)
 		}
 	}
 	for _, k := range come {
 		if !k.used {
-			c.say(Created, k.at, nil)
+			c.say(Created, k.at, nil, nil, k.n)
 		}
 	}
 }

@@ -1,0 +1,146 @@
+package changes
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/actiond/actiond/executor/internal/linediff"
+	"github.com/actiond/actiond/executor/internal/store"
+)
+
+const (
+	// maxDiffed is the largest text that a diff is made of, in bytes.
+	maxDiffed = 256 << 10
+	// diffFiles and diffTime bound the files that are read, because they are not kept yet, and the time that diffs take.
+	diffFiles = 50
+	diffTime  = 50 * time.Millisecond
+)
+
+// Entry is a fact with what is known of the contents.
+type Entry struct {
+	Fact
+	// Diff has the hunks of a unified diff of UTF-8 texts, without context lines and without a file header; "" where there is
+	// none. It is made of files that were created or modified.
+	Diff           string
+	Added, Removed int // lines
+	// Content is that of the file in the later state, of a deleted file that in the earlier one.
+	Content Content
+}
+
+// Diff adds diffs to the facts of c, which compares the states a and b of t. Texts of b that are not kept yet are kept,
+// if the file is still the same. Truncated reports whether one of the limits left out a diff: bytes of diffs in
+// all, 64 KiB for 0; 50 files that are read; 50 ms. Larger texts than 256 KiB have no diff. It fails where the store is
+// broken.
+func (t *Tracker) Diff(a, b *State, c *Changes, maxBytes int) (entries []Entry, truncated bool, err error) {
+	d := &differ{t: t, room: cmp.Or(maxBytes, 64<<10), files: diffFiles, until: time.Now().Add(diffTime)}
+	entries = make([]Entry, len(c.Facts))
+	for i, f := range c.Facts {
+		entries[i].Fact = f
+	}
+	for _, op := range []Op{Modified, Created} { // the new text of many files says less
+		for i, f := range c.Facts {
+			if f.Op != op {
+				continue
+			}
+			if err := d.diff(&entries[i], c.files[i]); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	for i, f := range c.Facts {
+		switch files := c.files[i]; {
+		case f.Op == Deleted && files.was.regular():
+			entries[i].Content = t.content(files.was, false)
+		case f.Op != Deleted && files.now.regular():
+			entries[i].Content = t.content(files.now, t.present(b, f.Path, files.now))
+		}
+	}
+	return entries, d.truncated, nil
+}
+
+type differ struct {
+	t         *Tracker
+	room      int // bytes of diffs
+	files     int // that may be read
+	until     time.Time
+	truncated bool
+}
+
+func (d *differ) diff(e *Entry, files pairOf) error {
+	was, now := files.was, files.now
+	switch {
+	case !now.regular() || now.attr.size > maxDiffed || was != nil && (!was.regular() || was.attr.size > maxDiffed):
+		return nil
+	case d.room <= 0 || time.Now().After(d.until):
+		d.truncated = true
+		return nil
+	}
+	after, ok, err := d.text(e.Path, now)
+	if err != nil || !ok {
+		return err
+	}
+	before := ""
+	if was != nil {
+		if before, ok, err = d.text("", was); err != nil || !ok {
+			return err
+		}
+	}
+	if before == after {
+		return nil
+	}
+	x, y, above := linediff.CutLines(before, after)
+	diff, added, removed := linediff.Unified(x, y, above)
+	if len(diff) > d.room {
+		d.truncated = true
+		return nil
+	}
+	d.room -= len(diff)
+	e.Diff, e.Added, e.Removed = diff, added, removed
+	return nil
+}
+
+// text returns the content of a file, if it can be had and is text. With a path, that of the later state, it may be read.
+func (d *differ) text(path string, n *node) (text string, ok bool, err error) {
+	data, err := d.t.kept(n)
+	if errors.Is(err, store.ErrNotKept) && path != "" {
+		if d.files == 0 {
+			d.truncated = true
+			return "", false, nil
+		}
+		d.files--
+		data, err = d.t.keepNow(path, n)
+	}
+	if errors.Is(err, store.ErrNotKept) || errors.Is(err, store.ErrFull) {
+		return "", false, nil
+	}
+	if err != nil || !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+		return "", false, err
+	}
+	return string(data), true, nil
+}
+
+// keepNow keeps a file of a state, if it is still the same, and returns its content. It fails with [store.ErrNotKept].
+func (t *Tracker) keepNow(path string, n *node) ([]byte, error) {
+	if t.cfg.Store == nil {
+		return nil, store.ErrNotKept
+	}
+	t.mu.Lock()
+	m, ok := t.find(path)
+	t.mu.Unlock()
+	if !ok {
+		return nil, store.ErrNotKept
+	}
+	all, _, err := t.takePortion([]arrival{{m.d, n}})
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range all {
+		if err := t.keep(k); err != nil {
+			return nil, err
+		}
+	}
+	return t.kept(n)
+}
