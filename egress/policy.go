@@ -31,6 +31,8 @@ const (
 	MaxRules  = 1000      // of allow and deny together
 )
 
+var errTooLarge = fmt.Errorf("the policy is larger than %d bytes", MaxPolicy)
+
 // Policy is what a sandbox may reach.
 type Policy struct {
 	Mode Mode `json:"mode"`
@@ -58,7 +60,7 @@ func decode(data []byte, into any) error {
 // for mode, and allowed_hosts for allow.
 func ParsePolicy(data []byte) (Policy, error) {
 	if len(data) > MaxPolicy {
-		return Policy{}, fmt.Errorf("the policy is larger than %d bytes", MaxPolicy)
+		return Policy{}, errTooLarge
 	}
 	var sent struct {
 		Policy `json:",inline"`
@@ -106,7 +108,13 @@ func (p *Policy) Check() error {
 	if p.MaxBytes < 0 {
 		return errors.New("max_bytes is negative")
 	}
-	return checkSecrets(p.Secrets)
+	if err := checkSecrets(p.Secrets); err != nil {
+		return err
+	}
+	if text, err := json.Marshal(p); err != nil || len(text) > MaxPolicy {
+		return errTooLarge
+	}
+	return nil
 }
 
 // Told is the part of a policy that its sandbox may know.

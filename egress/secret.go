@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -165,6 +166,43 @@ func (p *Policy) WithoutValues() Policy {
 		c.Secrets[i].Value = ""
 	}
 	return c
+}
+
+// KeepValues gives each secret of p without a value that of the secret of before with its name. That
+// must have the same header and format, and each of its hosts: otherwise a client that cannot read a
+// value could have it sent elsewhere.
+func (p *Policy) KeepValues(before *Policy) error {
+	kept := map[string]*Secret{}
+	for i := range before.Secrets {
+		kept[before.Secrets[i].Name] = &before.Secrets[i]
+	}
+	p.Secrets = slices.Clone(p.Secrets)
+	for i := range p.Secrets {
+		s := &p.Secrets[i]
+		old := kept[s.Name]
+		switch {
+		case s.Value != "":
+		case old == nil:
+			return fmt.Errorf("secret %s: it has no value", shorten.Quoted(s.Name, maxLabel))
+		case old.header() != s.header(), cmp.Or(old.Format, defaultFormat) != cmp.Or(s.Format, defaultFormat),
+			slices.ContainsFunc(s.Hosts, func(h Host) bool { return !slices.Contains(old.Hosts, h) }):
+			return fmt.Errorf("secret %s: its hosts, header or format change, so give its value again", s.Name)
+		default:
+			s.Value = old.Value
+		}
+	}
+	return nil
+}
+
+// Placeholders are the variables of a sandbox for programs that do not start without a secret.
+func (p *Policy) Placeholders() map[string]string {
+	all := map[string]string{}
+	for i := range p.Secrets {
+		if s := &p.Secrets[i]; s.Var != "" {
+			all[s.Var] = s.Placeholder()
+		}
+	}
+	return all
 }
 
 // UnmarshalText parses a host name or an address in a policy. A name may have other letters than

@@ -145,6 +145,67 @@ func TestAttackValueInErrors(t *testing.T) {
 	}
 }
 
+// TestKeepValues: a secret without a value keeps the present one, and only where nothing that leads
+// the value elsewhere has changed.
+func TestKeepValues(t *testing.T) {
+	t.Parallel()
+	before := parse(t, `{"mode":"public","secrets":[{"name":"API","hosts":["a.example","b.example"],"value":"987654321"},{"name":"B","hosts":["a.example"],"header":"x-key","value":"123456789"}]}`)
+	for secrets, want := range map[string]string{
+		`{"name":"API","hosts":["a.example","b.example"]}`:                                               "987654321",
+		`{"name":"API","hosts":["b.example"],"header":"authorization","format":"Bearer {}","var":"KEY"}`: "987654321",
+		`{"name":"API","hosts":["c.example"],"value":"abcdefghi"}`:                                       "abcdefghi",
+		`{"name":"API","hosts":["a.example","evil.example"]}`:                                            "",
+		`{"name":"API","hosts":["a.example"],"header":"X-Other"}`:                                        "",
+		`{"name":"API","hosts":["a.example"],"format":"Basic {}:x"}`:                                     "",
+		`{"name":"B","hosts":["b.example"],"header":"x-key"}`:                                            "",
+		`{"name":"C","hosts":["a.example"]}`:                                                             "",
+	} {
+		var s egress.Secret
+		if err := json.Unmarshal([]byte(secrets), &s); err != nil {
+			t.Fatal(err)
+		}
+		sent := egress.Policy{Mode: egress.ModePublic, Secrets: []egress.Secret{s}}
+		p := sent
+		err := p.KeepValues(&before)
+		switch {
+		case sent.Secrets[0].Value != s.Value:
+			t.Errorf("%s: the caller's secret was changed", secrets)
+		case want == "" && (err == nil || !strings.Contains(err.Error(), "secret "+s.Name+": ") && !strings.Contains(err.Error(), `secret "`+s.Name+`": `) || strings.Contains(err.Error(), "98765")):
+			t.Errorf("%s: got %v", secrets, err)
+		case want != "" && (err != nil || p.Secrets[0].Value != egress.Value(want)):
+			t.Errorf("%s: got %v, %s", secrets, err, string(p.Secrets[0].Value))
+		}
+	}
+}
+
+// TestPolicySize: a policy that its file could not have is refused.
+func TestPolicySize(t *testing.T) {
+	t.Parallel()
+	p := egress.Policy{Mode: egress.ModePublic}
+	host := parse(t, `{"mode":"public","secrets":[{"name":"API","hosts":["a.example"],"value":"987654321"}]}`).Secrets[0].Hosts
+	for i := range egress.MaxSecrets {
+		p.Secrets = append(p.Secrets, egress.Secret{Name: fmt.Sprintf("S%d", i), Hosts: host, Header: fmt.Sprintf("X-%d", i), Value: egress.Value(strings.Repeat("<", 8192))})
+	}
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("got %v", err)
+	}
+	ca, err := egress.NewCA("0123456789ab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Secrets = p.Secrets[:30]
+	data, err := egress.Conf{Generation: 1, Policy: p, CA: ca}.Encode()
+	if err != nil || len(data) > egress.MaxPolicy {
+		t.Fatalf("got %d bytes, %v", len(data), err)
+	}
+	if c, err := egress.ParseConf(data); err != nil || c.Policy.Secrets[29].Value != p.Secrets[29].Value || c.CA != ca {
+		t.Errorf("got %v", err)
+	}
+	if _, err := (egress.Conf{Policy: p}).Encode(); err == nil {
+		t.Error("secrets without a CA have a file")
+	}
+}
+
 // FuzzSecret: what a policy accepts is one header, and a scrubbed header does not have the value.
 func FuzzSecret(f *testing.F) {
 	f.Add("a.example", "Authorization", "Bearer {}", token)

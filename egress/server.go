@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
 )
 
@@ -39,6 +40,15 @@ func ParseConf(data []byte) (Conf, error) {
 		return Conf{}, fmt.Errorf("decoding: %w", err)
 	}
 	return c, c.prepare()
+}
+
+// Encode returns the content of a sandbox's file, which has the values of secrets. It fails where
+// [ParseConf] would.
+func (c Conf) Encode() ([]byte, error) {
+	if err := c.prepare(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
 }
 
 // Config configures a [Server].
