@@ -2,14 +2,17 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -18,9 +21,13 @@ import (
 )
 
 const (
-	hostFile = "host.json"
-	maxConf  = MaxPolicy + 64<<10 // bytes of a file
-	maxWait  = 60                 // seconds
+	hostFile  = "host.json"
+	rootsFile = "roots.pem"
+	maxConf   = MaxPolicy + 64<<10 // bytes of a file
+	maxWait   = 60                 // seconds
+
+	// MaxRoots bounds the file of the roots, in bytes.
+	MaxRoots = 4 << 20
 )
 
 // hostConf is the content of the host's file.
@@ -30,16 +37,20 @@ type hostConf struct {
 }
 
 // Control is the controller's side of a server: it reads the files in a directory, ID.json for each
-// sandbox and host.json for the host, when the controller says that they have changed.
+// sandbox, host.json for the host, and roots.pem for the roots that verify hosts with secrets, when
+// the controller says that they have changed.
 type Control struct {
 	server  *Server
 	dir     string
 	metrics *httpserver.Metrics
+
+	mu    sync.Mutex
+	roots fs.FileInfo // of the file that was read last; nil for none
 }
 
 // NewControl returns the control of a server. version is that of the program.
 func NewControl(s *Server, dir, version string) *Control {
-	return &Control{s, dir, httpserver.NewMetrics("actiond_egress", version, s.metrics.Collectors()...)}
+	return &Control{server: s, dir: dir, metrics: httpserver.NewMetrics("actiond_egress", version, s.metrics.Collectors()...)}
 }
 
 // Load applies all files. Sandboxes whose files cannot be applied have no network; the error names
@@ -56,9 +67,13 @@ func (c *Control) Load() error {
 	return err
 }
 
-// host applies the host's file.
+// host applies the host's files.
 func (c *Control) host() error {
-	data, err := readBounded(filepath.Join(c.dir, hostFile))
+	return errors.Join(c.addresses(), c.readRoots())
+}
+
+func (c *Control) addresses() error {
+	data, err := readBounded(filepath.Join(c.dir, hostFile), maxConf)
 	if err != nil {
 		return err
 	}
@@ -67,6 +82,31 @@ func (c *Control) host() error {
 		return err
 	}
 	return c.server.SetHost(addrs)
+}
+
+// readRoots reads the roots where their file is another one than before. Without the file they stay.
+func (c *Control) readRoots() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := filepath.Join(c.dir, rootsFile)
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || c.roots != nil && os.SameFile(info, c.roots) && info.ModTime().Equal(c.roots.ModTime()) {
+		return err
+	}
+	data, err := readBounded(name, MaxRoots)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return fmt.Errorf("%s has no certificate", rootsFile)
+	}
+	c.server.SetRoots(pool)
+	c.roots = info
+	return nil
 }
 
 // ParseHostAddresses decodes the host's file.
@@ -83,7 +123,7 @@ func (c *Control) apply(id string) error {
 	if !idPattern.MatchString(id) {
 		return errID
 	}
-	data, err := readBounded(filepath.Join(c.dir, id+".json"))
+	data, err := readBounded(filepath.Join(c.dir, id+".json"), maxConf)
 	if err != nil {
 		return err
 	}
@@ -94,15 +134,15 @@ func (c *Control) apply(id string) error {
 	return c.server.Apply(id, conf)
 }
 
-func readBounded(name string) ([]byte, error) {
+func readBounded(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, maxConf+1))
-	if err == nil && len(data) > maxConf {
-		err = fmt.Errorf("%s is larger than %d bytes", name, maxConf)
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", name, most)
 	}
 	return data, err
 }

@@ -2,6 +2,8 @@ package egress_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -80,6 +82,42 @@ func TestControl(t *testing.T) {
 
 	write(id+".json", string(bytes.Repeat([]byte(" "), 1<<20)))
 	ask("POST", "/apply/"+id, http.StatusInternalServerError, "larger than")
+}
+
+// TestControlRoots: hosts with secrets are verified by the roots in the controller's file, from its
+// next change on; a file that is wrong leaves them as they are.
+func TestControlRoots(t *testing.T) {
+	t.Parallel()
+	f := start(t, secret(""))
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome") })
+	conf := t.TempDir()
+	handler := egress.NewControl(f.Server, conf, "v0").Handler()
+	host := func(roots string, want int) {
+		t.Helper()
+		next := filepath.Join(conf, "next")
+		err := os.WriteFile(filepath.Join(conf, "host.json"), []byte(`{"addresses":[]}`), 0o600)
+		if err = errors.Join(err, os.WriteFile(next, []byte(roots), 0o600), os.Rename(next, filepath.Join(conf, "roots.pem"))); err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		if handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/host", http.NoBody)); w.Code != want {
+			t.Errorf("got %d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+	ask := func(want int) {
+		t.Helper()
+		if got, body := get(t, f.client(t, false), request(t, http.MethodGet, "https://api.example/", nil)); got.StatusCode != want {
+			t.Errorf("got %d %s, want %d", got.StatusCode, body, want)
+		}
+	}
+	ask(http.StatusOK)
+	host(sandboxCA().Certificate, http.StatusOK)
+	ask(http.StatusBadGateway)
+	host(worldCA().Certificate, http.StatusOK)
+	ask(http.StatusOK)
+	host("none", http.StatusInternalServerError)
+	host(strings.Repeat(sandboxCA().Certificate, egress.MaxRoots/100), http.StatusInternalServerError)
+	ask(http.StatusOK)
 }
 
 // TestDisconnect: all connections of a sandbox end, and it may open others.

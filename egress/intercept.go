@@ -104,7 +104,7 @@ func (b *sandbox) intercept(ctx context.Context, c *connection, client net.Conn,
 	i := &interception{sandbox: b, conn: c, dialed: upstream, upstreams: map[*upstreamConn]bool{}}
 	i.transport = &http.Transport{
 		DialContext:     func(context.Context, string, string) (net.Conn, error) { return i.dial(ctx) },
-		TLSClientConfig: &tls.Config{RootCAs: b.server.cfg.Roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
+		TLSClientConfig: &tls.Config{RootCAs: b.server.roots.Load(), MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponse,
 		MaxConnsPerHost: maxUpstreams, IdleConnTimeout: upstreamIdle,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},

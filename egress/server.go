@@ -61,7 +61,7 @@ type Config struct {
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Dial connects to an address by a dialer, whose checks it must call; nil: by TCP.
 	Dial func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
-	// Roots verify hosts with secrets; nil: the system's.
+	// Roots verify hosts with secrets, until [Server.SetRoots]; nil: the system's.
 	Roots *x509.CertPool
 }
 
@@ -86,6 +86,7 @@ type Server struct {
 	open    atomic.Int64
 	log     *rate.Limiter
 	own     atomic.Pointer[[]netip.Addr] // nil: unknown so far
+	roots   atomic.Pointer[x509.CertPool]
 
 	mu        sync.Mutex
 	closed    bool
@@ -104,8 +105,12 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
+	s.roots.Store(cfg.Roots)
 	return s
 }
+
+// SetRoots sets the roots that verify hosts with secrets, for connections from now on.
+func (s *Server) SetRoots(roots *x509.CertPool) { s.roots.Store(roots) }
 
 // lookup asks for the name itself, and not for it below a search domain.
 func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
