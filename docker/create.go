@@ -188,7 +188,7 @@ func (h *Host) wake(ctx context.Context, s *instance, n stateFile) error {
 			return err
 		}
 	case sandbox.Ready: // the caller that started it again may have died before the claim
-		if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
+		if err := h.claimServer(ctx, s, n); err != nil {
 			return fmt.Errorf("claiming sandbox %s again: %w", s.ID, err)
 		}
 	case sandbox.Paused:

@@ -86,7 +86,10 @@ func (h *Host) checkPolicy(ctx context.Context, spec *sandbox.Spec) error {
 	if err != nil {
 		return err
 	}
-	return h.keepsPolicies(learned, spec.Runtime)
+	if err := h.keepsPolicies(learned, spec.Runtime); err != nil || len(spec.Policy.Secrets) == 0 {
+		return err
+	}
+	return h.hasRoots()
 }
 
 // connectPolicy writes the policy of a sandbox that is being created, and makes the proxy apply it:
@@ -102,7 +105,11 @@ func (h *Host) connectPolicy(ctx context.Context, id string, spec *sandbox.Spec)
 	if err != nil && !down && !errors.Is(err, errUnapplied) {
 		return nil, err
 	}
-	conf := egress.Conf{Generation: 1, Policy: *spec.Policy, Private: spec.Private}
+	ca, err := egress.NewCA(id) // also for secrets that come later
+	if err != nil {
+		return nil, err
+	}
+	conf := egress.Conf{Generation: 1, Policy: *spec.Policy, Private: spec.Private, CA: ca}
 	if before, err := h.state.loadConf(id); err == nil { // a proxy that starts just now may have read it
 		conf.Generation = before.Generation + 1
 	}
@@ -171,7 +178,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
-	n := &sandbox.Network{Policy: conf.Policy, Private: conf.Private, Generation: conf.Generation}
+	n := shown(conf)
 	var status egress.Status
 	err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
 	if err != nil || status.Generation != conf.Generation {
@@ -201,12 +208,12 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	if err != nil {
 		return nil, err
 	}
-	n := &sandbox.Network{Policy: conf.Policy, Private: conf.Private, Generation: conf.Generation}
+	n := shown(conf)
 	n.Policy.Allow, n.Policy.Deny = slices.Clone(conf.Policy.Allow), slices.Clone(conf.Policy.Deny)
 	if err := change(n); err != nil {
 		return nil, err
 	}
-	if err := sandbox.CheckPolicy(&n.Policy); err != nil {
+	if err := errors.Join(n.Policy.KeepValues(&conf.Policy), n.Policy.Check()); err != nil {
 		return nil, sandbox.Invalid("network policy: %v", err)
 	}
 	if err := h.nextPolicy(s.origin, n.Policy, n.Private); err != nil {
@@ -215,13 +222,26 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	return h.Network(ctx, box) // which applies it
 }
 
+// shown is the network of a file as callers see it: without the values of secrets.
+func shown(conf egress.Conf) *sandbox.Network {
+	return &sandbox.Network{Policy: conf.Policy.WithoutValues(), Private: conf.Private, Generation: conf.Generation}
+}
+
 // nextPolicy stores the next generation of a policy. The lock of the sandbox is held.
 func (h *Host) nextPolicy(id string, p egress.Policy, private []netip.Prefix) error {
 	conf, err := h.state.loadConf(id)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(p.Secrets) > 0 && conf.CA == egress.CA{}:
+		return sandbox.Invalid("sandbox %s was created by a version without secrets: create it anew to give it one", id)
+	case len(p.Secrets) > 0:
+		if err := h.hasRoots(); err != nil {
+			return err
+		}
 	}
-	return h.state.saveConf(id, egress.Conf{Generation: conf.Generation + 1, Policy: p, Private: private})
+	conf.Generation, conf.Policy, conf.Private = conf.Generation+1, p, private
+	return h.state.saveConf(id, conf)
 }
 
 // Denied is [sandbox.Networker]'s.
@@ -407,7 +427,7 @@ func (h *Host) emptyImage(ctx context.Context) (ref, arch string, err error) {
 }
 
 // saveHost writes the addresses that no sandbox reaches: this host's, and those at which engine
-// networks reach it.
+// networks reach it; and the roots that verify hosts with secrets.
 func (h *Host) saveHost(ctx context.Context) error {
 	networks, err := safely(ctx, "listing the engine's networks", func() ([]network.Summary, error) {
 		return h.engine.NetworkList(ctx, network.ListOptions{})
@@ -439,7 +459,7 @@ func (h *Host) saveHost(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(own, netip.Addr.Compare)
-	return h.state.saveHost(slices.Compact(own))
+	return errors.Join(h.state.saveHost(slices.Compact(own)), h.saveRoots())
 }
 
 // tendEgress removes policies without a sandbox, and a proxy that has had no policy for a while. It
@@ -450,6 +470,9 @@ func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.R
 		return nil, err
 	}
 	var errs []error
+	if !dryRun {
+		errs = append(errs, h.state.removeTemps("", egressRest))
+	}
 	left := 0
 	for _, id := range ids {
 		orphan, err := h.pruneConf(ctx, id, dryRun)

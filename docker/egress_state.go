@@ -18,7 +18,10 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
-const hostFile = "egress/conf/host.json"
+const (
+	hostFile  = "egress/conf/host.json"
+	rootsCopy = "egress/conf/roots.pem"
+)
 
 func confName(id string) string { return path.Join("egress/conf", id+".json") }
 
@@ -32,9 +35,9 @@ func (s *stateDir) saveConf(id string, c egress.Conf) error {
 			return fmt.Errorf("making the directory %s: %w", dir, err)
 		}
 	}
-	data, err := json.Marshal(c)
+	data, err := c.Encode()
 	if err != nil {
-		return err
+		return fmt.Errorf("network policy of sandbox %s: %w", id, err)
 	}
 	if err := s.write(confName(id), data); err != nil {
 		return err
@@ -67,9 +70,9 @@ func (s *stateDir) hasConf(id string) (bool, error) {
 	return err == nil, err
 }
 
-// removeConf removes the socket of a sandbox, and then its policy.
+// removeConf removes the socket of a sandbox, and then its policy. Its lock is held.
 func (s *stateDir) removeConf(id string) error {
-	err := s.root.RemoveAll(path.Join("egress/run", id))
+	err := errors.Join(s.root.RemoveAll(path.Join("egress/run", id)), s.removeTemps(id, 0))
 	if err == nil {
 		err = s.root.Remove(confName(id))
 	}
@@ -77,6 +80,22 @@ func (s *stateDir) removeConf(id string) error {
 		return fmt.Errorf("removing the network policy of sandbox %s: %w", id, err)
 	}
 	return nil
+}
+
+// removeTemps removes files with secrets that a controller which died has left half written: those
+// whose names have the prefix and that are of an age.
+func (s *stateDir) removeTemps(prefix string, age time.Duration) error {
+	entries, err := fs.ReadDir(s.root.FS(), "egress/conf")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), tempSuffix) && time.Since(info.ModTime()) >= age {
+			errs = append(errs, s.root.Remove(path.Join("egress/conf", e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // confs returns the ids of the sandboxes that have a policy.

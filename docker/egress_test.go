@@ -184,7 +184,9 @@ func TestEgressLeaves(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range entries {
-				names = append(names, e.Name())
+				if e.Name() != "roots.pem" { // of a machine that has some
+					names = append(names, e.Name())
+				}
 			}
 		}
 		return names

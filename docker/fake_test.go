@@ -22,6 +22,7 @@ type fakeAgent struct {
 	keys    map[string]string // by what the sandbox's socket is
 	status  sandbox.Status
 	renewed []time.Duration
+	claims  []sandbox.Claim
 	err     error
 
 	agent.Agent // what is not faked
@@ -50,7 +51,15 @@ func (a *fakeAgent) Claim(ctx context.Context, dial sandbox.DialFunc, c sandbox.
 		return sandbox.ErrClaimed
 	}
 	a.keys[at] = c.Key
+	a.claims = append(a.claims, c)
 	return nil
+}
+
+// last returns the last claim.
+func (a *fakeAgent) last() sandbox.Claim {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.claims[len(a.claims)-1]
 }
 
 // fail makes Ready fail from now on.

@@ -52,6 +52,9 @@ type Config struct {
 	CopyServer bool
 	// ReadyTimeout bounds the wait for a started sandbox. Default one minute.
 	ReadyTimeout time.Duration
+	// Roots is a file with the certificates of the authorities that verify hosts with secrets, in
+	// PEM. Default: that of SSL_CERT_FILE, or the system's.
+	Roots string
 	// Pulling is called while an image is pulled, with the engine's word for
 	// what it does, and the bytes downloaded of all the bytes known so far; the
 	// total is 0 for a step that is not a download. It must be safe for

@@ -69,7 +69,7 @@ func (h *Host) launch(ctx context.Context, s *instance, n stateFile) error {
 			}
 			// A busy engine's proxy may cut a connection later than settled waits. The same
 			// key may claim again.
-			return sandbox.UntilListening(ctx, func() error { return h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())) }, fs.ErrNotExist)
+			return sandbox.UntilListening(ctx, func() error { return h.claimServer(ctx, s, n) }, fs.ErrNotExist)
 		}},
 		{"waiting for the first command in its shell", func(ctx context.Context) error {
 			return h.config.Agent.Ready(ctx, s.Dial, n.Key)
@@ -167,18 +167,22 @@ func (h *Host) uncheckable(ctx context.Context, held *heldMounts) error {
 	return nil
 }
 
-// claim is the claim of the server: the values of the state file, or else those that the
-// sandbox was created with.
-func (n stateFile) claim(s *instance, now time.Time) sandbox.Claim {
+// claimServer claims the server of a sandbox: by the values of the state file, or else by those that
+// the sandbox was created with.
+func (h *Host) claimServer(ctx context.Context, s *instance, n stateFile) error {
 	c := sandbox.Claim{Ticket: n.Ticket, Key: n.Key, Owner: n.Owner, Env: n.Env, Idle: cmp.Or(n.Idle, s.IdleLimit)}
 	if n.Egress {
-		c.Egress = egressAddress
+		conf, err := h.state.loadConf(s.origin)
+		if err != nil {
+			return err
+		}
+		c.Egress, c.CA, c.Placeholders = egressAddress, conf.CA.Certificate, conf.Policy.Placeholders()
 	}
 	deadline := cmp.Or(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {
-		c.TTL = max(deadline.Sub(now), time.Second)
+		c.TTL = max(time.Until(deadline), time.Second)
 	}
-	return c
+	return h.config.Agent.Claim(ctx, s.Dial, c)
 }
 
 // listening returns when the server takes connections.

@@ -119,7 +119,7 @@ func (h *Host) bind(ctx context.Context, s *instance, n stateFile, spec *sandbox
 		}
 	}
 	h.config.Progress(s.ID, sandbox.Ready, "claiming it")
-	if err := h.config.Agent.Claim(ctx, s.Dial, n.claim(s, time.Now())); err != nil {
+	if err := h.claimServer(ctx, s, n); err != nil {
 		return fmt.Errorf("claiming sandbox %s: %w", s.ID, err)
 	}
 	h.config.Progress(s.ID, sandbox.Ready, "its new name")

@@ -29,8 +29,9 @@ import (
 //	sandboxes/ID/claim    key, name, owner of the sandbox
 //	sandboxes/ID/run/     mounted into the sandbox
 //	egress/               mounted into the egress proxy, which makes the rest in it:
-//	egress/conf/ID.json   the network policy of the sandbox
+//	egress/conf/ID.json   the network policy of the sandbox, its secrets and the key of its CA
 //	egress/conf/host.json the addresses that no sandbox reaches
+//	egress/conf/roots.pem the authorities that verify hosts with secrets
 //	egress/run/ID/        mounted into the sandbox
 //	egress/control        the controller's socket of the proxy
 //
@@ -86,10 +87,13 @@ func (s *stateDir) controller() (string, error) {
 	return id, s.write("controller", []byte(id))
 }
 
+// tempSuffix ends the names of files that are being written.
+const tempSuffix = ".tmp"
+
 // write puts a whole file in place or changes nothing, also where the machine loses
 // power meanwhile.
 func (s *stateDir) write(name string, data []byte) error {
-	temp := name + "." + random.Hex(4) + ".tmp"
+	temp := name + "." + random.Hex(4) + tempSuffix
 	err := s.writeThrough(temp, data)
 	if err == nil {
 		err = s.root.Rename(temp, name)

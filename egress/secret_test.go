@@ -194,14 +194,14 @@ func TestPolicySize(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Secrets = p.Secrets[:30]
-	data, err := egress.Conf{Generation: 1, Policy: p, CA: ca}.Encode()
+	data, err := (&egress.Conf{Generation: 1, Policy: p, CA: ca}).Encode()
 	if err != nil || len(data) > egress.MaxPolicy {
 		t.Fatalf("got %d bytes, %v", len(data), err)
 	}
 	if c, err := egress.ParseConf(data); err != nil || c.Policy.Secrets[29].Value != p.Secrets[29].Value || c.CA != ca {
 		t.Errorf("got %v", err)
 	}
-	if _, err := (egress.Conf{Policy: p}).Encode(); err == nil {
+	if _, err := (&egress.Conf{Policy: p}).Encode(); err == nil {
 		t.Error("secrets without a CA have a file")
 	}
 }

@@ -44,7 +44,7 @@ func ParseConf(data []byte) (Conf, error) {
 
 // Encode returns the content of a sandbox's file, which has the values of secrets. It fails where
 // [ParseConf] would.
-func (c Conf) Encode() ([]byte, error) {
+func (c *Conf) Encode() ([]byte, error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,10 @@ type Claim struct {
 	Env        map[string]string
 	TTL, Idle  time.Duration // 0: none
 	Egress     string        // the address of the egress proxy, "unix:PATH" in the sandbox; empty: none
+	// CA is the certificate, in PEM, of the authority by which the egress proxy opens TLS to hosts with
+	// secrets; empty: none. Placeholders are variables for programs that want a secret.
+	CA           string
+	Placeholders map[string]string
 }
 
 // Status is the state that a server reports.

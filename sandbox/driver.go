@@ -177,7 +177,8 @@ type (
 		// Network returns the policy of a sandbox, and what its connections do.
 		Network(ctx context.Context, s *Sandbox) (*Network, error)
 		// SetNetwork changes the policy. change edits that of the present network; its error is
-		// passed on, and then nothing changes. Connections that the new policy refuses have
+		// passed on, and then nothing changes. A secret without a value keeps that of the present
+		// one, see [egress.Policy.KeepValues]. Connections that the new policy refuses have
 		// ended when SetNetwork returns. Where the egress proxy cannot be reached, the new
 		// policy applies once it can be, and Up is false: nothing passes until then.
 		SetNetwork(ctx context.Context, s *Sandbox, change func(n *Network) error) (*Network, error)

@@ -10,6 +10,32 @@ import (
 	"github.com/actiond/actiond/sandbox"
 )
 
+// TestPolicyHash: the value of a secret is no part of the hash, and where it is sent is.
+func TestPolicyHash(t *testing.T) {
+	t.Parallel()
+	hashes := map[string]string{}
+	for name, secret := range map[string]string{
+		"one": `"hosts":["a.example"],"value":"12345678"`, "rotated": `"hosts":["a.example"],"value":"87654321"`,
+		"elsewhere": `"hosts":["b.example"],"value":"12345678"`, "var": `"hosts":["a.example"],"var":"V","value":"12345678"`,
+	} {
+		p, err := egress.ParsePolicy([]byte(`{"mode":"public","secrets":[{"name":"A",` + secret + `}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := sandbox.Spec{Image: "debian", Policy: &p}
+		if err := spec.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		hashes[name] = spec.Hash()
+		if spec.Policy.Secrets[0].Value == "" {
+			t.Error("the policy lost its value")
+		}
+	}
+	if hashes["one"] != hashes["rotated"] || hashes["one"] == hashes["elsewhere"] || hashes["one"] == hashes["var"] {
+		t.Errorf("got %v", hashes)
+	}
+}
+
 // TestPolicy: a policy excludes other networks, raises the default of open files, and is part of the
 // hash, which stays that of earlier versions without one.
 func TestPolicy(t *testing.T) {
@@ -37,7 +63,7 @@ func TestPolicy(t *testing.T) {
 		"leave out network bridge": {Network: "bridge", Policy: public},
 		"mode \"open\"":            {Policy: &egress.Policy{Mode: "open"}},
 		"there is none":            {Private: ten},
-		"secrets":                  {Policy: &egress.Policy{Mode: egress.ModePublic, Secrets: []egress.Secret{{Name: "A"}}}},
+		"it has no hosts":          {Policy: &egress.Policy{Mode: egress.ModePublic, Secrets: []egress.Secret{{Name: "A"}}}},
 		"private range 10.0.0.1/8": {Policy: public, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
 	} {
 		spec.Image = "debian"

@@ -71,6 +71,7 @@ type Spec struct {
 	Network string
 	// Policy is what the sandbox reaches over the network, through the platform's egress proxy;
 	// Network is then "none". It may be changed later, and the hash has it as it was asked for.
+	// The values of its secrets are for the egress proxy alone.
 	// Default: no proxy, and Network alone decides.
 	Policy *egress.Policy
 	// Private are the ranges of private addresses to which the rules of Policy may lead.
@@ -225,7 +226,7 @@ func (s *Spec) checkPolicy() error {
 			return Invalid("private range %v: must be a range of addresses such as 10.0.0.0/8", p)
 		}
 	}
-	if err := CheckPolicy(s.Policy); err != nil {
+	if err := s.Policy.Check(); err != nil {
 		return Invalid("network policy: %v", err)
 	}
 	return nil
@@ -296,7 +297,7 @@ func CannotHonour(d Driver, options map[string]bool) error {
 
 // Hash is the completed specification's identity: two specifications with equal hashes
 // ask for the same sandbox. Key, Secret, Name, Owner and Pull are not part of it, nor
-// are the values of Env, which must not be guessable from a label.
+// are the values of Env and of the policy's secrets, which must not be guessable from a label.
 func (s *Spec) Hash() string {
 	canonical := struct {
 		Image, User, WorkDir, Network, Runtime string
@@ -320,7 +321,11 @@ func (s *Spec) Hash() string {
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
-		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, s.Policy, s.Private, s.Disk,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, nil, s.Private, s.Disk,
+	}
+	if s.Policy != nil {
+		policy := s.Policy.WithoutValues()
+		canonical.Policy = &policy
 	}
 	// Empty and nil are equal.
 	canonical.Mounts, canonical.SecurityOpts, canonical.Flags = orNil(s.Mounts), orNil(s.SecurityOpts), orNil(s.Flags)

@@ -83,6 +83,7 @@ type Details struct {
 
 // Network is the network of a sandbox that has a policy.
 type Network struct {
+	// Policy has no values of secrets.
 	Policy  egress.Policy
 	Private []netip.Prefix // private addresses to which rules may lead
 	// Generation grows with every change of the policy.

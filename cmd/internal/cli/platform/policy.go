@@ -130,9 +130,6 @@ func parsePolicy(text []byte) (egress.Policy, error) {
 	if err != nil {
 		return egress.Policy{}, errors.New(output.Clean(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
-	if members, ok := value.(map[string]any); ok && members["secrets"] != nil {
-		return egress.Policy{}, fmt.Errorf("line %d, /secrets: %w", lineOf(&document, "/secrets"), sandbox.ErrNoSecrets)
-	}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return egress.Policy{}, errors.New("it is no policy: the names of its members must be texts")

@@ -20,7 +20,7 @@ func TestParsePolicy(t *testing.T) {
 		"":                                                                                                         "mode",
 		"1: 2\n":                                                                                                   "no policy",
 		"a: &a [x, x]\nb: &b [*a, *a]\nmode: public\n":                                                             "/a",
-		"mode: public\nsecrets: [{name: A, value: do-not-print-this-value}]\n": "line 2, /secrets",
+		"mode: public\nsecrets: [{name: A, value: do-not-print-this-value}]\n": "it has no hosts",
 	} {
 		_, err := parsePolicy([]byte(text))
 		switch {
