@@ -81,8 +81,8 @@ func (s *Secret) header() string {
 	return textproto.CanonicalMIMEHeaderKey(s.Header)
 }
 
-// check returns an error without the value.
-func (s *Secret) check() error {
+// Check returns what is wrong with s, without its value, or nil.
+func (s *Secret) Check() error {
 	switch n := len(s.Hosts); {
 	case !secretName.MatchString(s.Name):
 		return errors.New("a name has 1 to 64 letters, digits, and _ . - behind the first")
@@ -124,7 +124,7 @@ func checkSecrets(secrets []Secret) error {
 	type variable string
 	for i := range secrets {
 		s := &secrets[i]
-		err := s.check()
+		err := s.Check()
 		claim := func(key any, what string) {
 			if other, ok := taken[key]; ok && err == nil {
 				err = fmt.Errorf("secret %s has the same %s", other, what)

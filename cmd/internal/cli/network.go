@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,10 @@ const followWait = 30 * time.Second
 
 // networkFlags are the flags of network.
 type networkFlags struct {
-	mode, file, check   string
-	allow, deny, remove []string
-	denied, follow      bool
+	mode, file, check      string
+	allow, deny, remove    []string
+	secrets, removeSecrets []string
+	denied, follow         bool
 }
 
 func (p *program) network() *cobra.Command {
@@ -36,18 +38,22 @@ func (p *program) network() *cobra.Command {
 		Long: `Network shows the network policy of a sandbox, its connections, and the latest that
 were refused. With flags it changes the policy first: connections that the new one
 refuses have ended when it returns. The sandbox must have been created with
---network public, allowlist or no-network, or with --allow, --deny or
+--network public, allowlist or no-network, or with --allow, --deny, --secret or
 --network-policy.
 
 A RULE is a host name, *.DOMAIN for all names below it, an address or a range of
 addresses, and may end with :PORT. What --deny names is refused in every mode, and
 --allow has an effect in mode allowlist alone.
 
+--secret adds a secret, or replaces the one of that name: the next request has the
+new value. Without host= it keeps the hosts, and what else is not given.
+
 With --check it says what the policy decides about HOST:PORT, by which rule, and
 connects to nothing; the exit code is 1 where that is refused.`,
 		Example: `  runtimectl network build
   runtimectl network build --mode no-network
   runtimectl network build --allow '*.example.org:443' --remove api.example.com
+  runtimectl network build --secret id=API,env=API_KEY,host=api.example.com
   runtimectl network build --denied --follow`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && slices.Contains(dockerNetworkWords, args[0]) {
@@ -62,6 +68,8 @@ connects to nothing; the exit code is 1 where that is refused.`,
 	flags.StringArrayVar(&f.allow, "allow", nil, "add a `RULE` to the hosts that mode allowlist admits")
 	flags.StringArrayVar(&f.deny, "deny", nil, "add a `RULE` to the hosts that are refused")
 	flags.StringArrayVar(&f.remove, "remove", nil, "remove a `RULE`")
+	flags.StringArrayVar(&f.secrets, "secret", nil, platform.SecretUsage)
+	flags.StringArrayVar(&f.removeSecrets, "remove-secret", nil, "remove the secret `NAME`")
 	flags.StringVarP(&f.file, "file", "f", "", "replace the policy by the one in a `FILE` of YAML or JSON, before the other flags change it")
 	flags.StringVar(&f.check, "check", "", "say what the policy decides about `HOST:PORT`")
 	flags.BoolVar(&f.denied, "denied", false, "list the refused connections, the oldest first")
@@ -129,6 +137,10 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := p.ReadSecrets(f.secrets, false)
+	if err != nil {
+		return nil, err
+	}
 	var read *egress.Policy
 	if f.file != "" {
 		policy, err := p.ReadPolicy(f.file)
@@ -137,7 +149,7 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 		}
 		read = &policy
 	}
-	if f.mode == "" && read == nil && len(allow)+len(deny)+len(remove) == 0 {
+	if f.mode == "" && read == nil && len(allow)+len(deny)+len(remove)+len(secrets)+len(f.removeSecrets) == 0 {
 		return nil, nil //nolint:nilnil // no change
 	}
 	return func(n *sandbox.Network) error {
@@ -155,8 +167,49 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 			}
 		}
 		n.Policy.Allow, n.Policy.Deny = with(n.Policy.Allow, allow), with(n.Policy.Deny, deny)
-		return nil
+		return f.changeSecrets(&n.Policy, secrets)
 	}, nil
+}
+
+// changeSecrets removes secrets, and adds or replaces others.
+func (f *networkFlags) changeSecrets(policy *egress.Policy, secrets []egress.Secret) error {
+	of := func(name string) int {
+		return slices.IndexFunc(policy.Secrets, func(s egress.Secret) bool { return s.Name == name })
+	}
+	policy.Secrets = slices.Clone(policy.Secrets)
+	for _, name := range f.removeSecrets {
+		i := of(name)
+		if i < 0 {
+			return command.Invalid("--remove-secret: the policy has no secret %q; %s", name, secretNames(policy))
+		}
+		policy.Secrets = slices.Delete(policy.Secrets, i, i+1)
+	}
+	for _, s := range secrets {
+		i := of(s.Name)
+		if len(s.Hosts) == 0 {
+			if i < 0 {
+				return command.Invalid("--secret %q: the policy has no such secret, so it needs host=HOST; %s", s.Name, secretNames(policy))
+			}
+			old := policy.Secrets[i]
+			s.Hosts, s.Header, s.Format, s.Var = old.Hosts, cmp.Or(s.Header, old.Header), cmp.Or(s.Format, old.Format), cmp.Or(s.Var, old.Var)
+			if err := s.Check(); err != nil {
+				return command.Invalid("--secret %q: %w", s.Name, err)
+			}
+		}
+		if i < 0 {
+			policy.Secrets = append(policy.Secrets, s)
+		} else {
+			policy.Secrets[i] = s
+		}
+	}
+	return nil
+}
+
+func secretNames(policy *egress.Policy) string {
+	if len(policy.Secrets) == 0 {
+		return "it has none"
+	}
+	return "it has " + strings.Join(policy.Told().Secrets, ", ")
 }
 
 func without(rules []egress.Rule, r egress.Rule) []egress.Rule {
@@ -211,6 +264,7 @@ type networkInfo struct {
 	Deny       []egress.Rule   `json:"deny"`
 	MaxBytes   int64           `json:"max_bytes"`
 	Private    []string        `json:"private"`
+	Secrets    []secretInfo    `json:"secrets"`
 	Generation int64           `json:"generation"`
 	Egress     string          `json:"egress"` // "ok", or "down"
 	Problem    string          `json:"problem,omitzero"`
@@ -221,10 +275,36 @@ type networkInfo struct {
 	Latest     []egress.Denial `json:"latest_denied,omitzero"`
 }
 
+// secretInfo is a secret as it is shown.
+type secretInfo struct {
+	Name   string        `json:"name"`
+	Hosts  []egress.Host `json:"hosts"`
+	Header string        `json:"header,omitzero"`
+	Format string        `json:"format,omitzero"`
+	Var    string        `json:"var,omitzero"`
+}
+
+// text is the name and the hosts.
+func (s *secretInfo) text() string {
+	var hosts []string
+	for _, host := range s.Hosts {
+		hosts = append(hosts, host.String())
+	}
+	text := s.Name + " to " + strings.Join(hosts, " ")
+	if s.Var != "" {
+		text += ", in place of " + s.Var
+	}
+	return text
+}
+
 func describeNetwork(n *sandbox.Network) networkInfo {
 	info := networkInfo{
 		Mode: n.Policy.Mode, Allow: append([]egress.Rule{}, n.Policy.Allow...), Deny: append([]egress.Rule{}, n.Policy.Deny...), MaxBytes: n.Policy.MaxBytes,
 		Private: []string{}, Generation: n.Generation, Egress: "down", Problem: n.Problem, Open: n.Open, Sent: n.Sent, Received: n.Received, Denied: n.Denied,
+	}
+	info.Secrets = []secretInfo{}
+	for _, s := range n.Policy.Secrets {
+		info.Secrets = append(info.Secrets, secretInfo{s.Name, s.Hosts, s.Header, s.Format, s.Var})
 	}
 	if n.Up {
 		info.Egress = "ok"
@@ -255,6 +335,11 @@ func (i networkInfo) Table() [][]string {
 	add("allow", texts(i.Allow))
 	add("deny", texts(i.Deny))
 	add("private", i.Private)
+	var secrets []string
+	for n := range i.Secrets {
+		secrets = append(secrets, i.Secrets[n].text())
+	}
+	add("secret", secrets)
 	if i.MaxBytes > 0 {
 		add("limit", []string{output.Size(i.MaxBytes)})
 	}

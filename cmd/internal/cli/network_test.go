@@ -30,6 +30,11 @@ func TestNetworkUsage(t *testing.T) {
 		"create --on kubernetes --allow a.example debian":    "--allow cannot be honoured on Kubernetes",
 		"serve --allow : debian":                             "--allow: rule",
 		"pool --network public --deny : debian":              "--deny: rule",
+		"create --secret do-not-print debian":                "--secret: ",
+		"create --on local --secret id=A":                    "--secret cannot be honoured without an engine",
+		"create --on kubernetes --secret id=A debian":        "--secret cannot be honoured on Kubernetes",
+		"create --network none --secret id=A debian":         "--network none has no policy",
+		"network --secret id=A,env=DO-NOT-PRINT box":         `--secret "A": the variable`,
 		"network --mode open box":                            "must be public, allowlist or no-network",
 		"network --allow : box":                              "--allow: rule",
 		"network --remove : box":                             "--remove: rule",
@@ -41,6 +46,9 @@ func TestNetworkUsage(t *testing.T) {
 		"network":                                            "",
 	} {
 		code, stdout, stderr := inProcess(t.Context(), nil, strings.Fields(args)...)
+		if strings.Contains(strings.ToLower(stderr), "do-not-print") {
+			t.Errorf("%s: %s", args, stderr)
+		}
 		if code != command.ExitUsage || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%s: exit code %d, %q, %q, want %d and %q", args, code, stdout, stderr, command.ExitUsage, want)
 		}
@@ -73,7 +81,7 @@ func TestNetwork(t *testing.T) {
 		t.Helper()
 		args = append([]string{args[0], "--state-dir", filepath.Join(dir, "state")}, args[1:]...)
 		code, stdout, stderr := inProcess(t.Context(), nil, args...)
-		if code != want || !strings.Contains(stdout, stdoutHas) || !strings.Contains(stderr, stderrHas) {
+		if code != want || !strings.Contains(stdout, stdoutHas) || !strings.Contains(stderr, stderrHas) || strings.Contains(stdout+stderr, "do-not-print") {
 			t.Errorf("%q: exit code %d, %s%s, want %d, %q and %q", args, code, stdout, stderr, want, stdoutHas, stderrHas)
 		}
 	}
@@ -91,6 +99,30 @@ func TestNetwork(t *testing.T) {
 	run(command.ExitUsage, "", "--check", "network", "--check", "b.example", "box")
 	run(0, "", "", "network", "--denied", "box")
 	run(0, "network       public", "", "inspect", "box")
+	key := filepath.Join(dir, "key")
+	write := func(value string) {
+		t.Helper()
+		if err := os.WriteFile(key, []byte(value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("do-not-print-1")
+	run(command.ExitUsage, "", `--secret "API": the policy has no such secret, so it needs host=HOST; it has none`, "network", "--secret", "id=API,src="+key, "box")
+	run(0, "secret        API to api.example, in place of KEY", "", "network", "--secret", "id=API,src="+key+",host=api.example,var=KEY", "box")
+	write("do-not-print-2")
+	run(0, `"header": "X-Key",`, "", "network", "--secret", "id=API,src="+key+",header=X-Key", "-o", "json", "box")
+	if got := confText(t, dir); !strings.Contains(got, "do-not-print-2") || strings.Contains(got, "do-not-print-1") || !strings.Contains(got, `"var":"KEY"`) {
+		t.Errorf("after the rotation: %s", got)
+	}
+	run(0, "mode          no-network", "", "network", "--mode", "no-network", "box")
+	if got := confText(t, dir); !strings.Contains(got, "do-not-print-2") {
+		t.Errorf("after another change: %s", got)
+	}
+	run(command.ExitUsage, "", `the policy has no secret "B"; it has API`, "network", "--remove-secret", "B", "box")
+	run(0, "", "", "network", "--remove-secret", "API", "--mode", "public", "box")
+	if got := confText(t, dir); strings.Contains(got, "do-not-print") {
+		t.Errorf("after its removal: %s", got)
+	}
 	f.Lock()
 	proxy := ""
 	for _, c := range f.Containers {
@@ -117,4 +149,18 @@ func TestNetwork(t *testing.T) {
 	f.Refusals = nil
 	f.Unlock()
 	run(0, "", "", "rm", "box", "plain")
+}
+
+// confText is the only file with a network policy below a directory.
+func confText(t *testing.T, dir string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "state/egress/conf/????????????.json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("got %q, %v", names, err)
+	}
+	text, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

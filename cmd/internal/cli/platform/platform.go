@@ -26,7 +26,7 @@ const (
 const serverImageVariable = "ACTIOND_SERVER_IMAGE"
 
 // notOnKubernetes are the flags that Pods cannot honour.
-var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "allow", "deny", "network-policy", "private", "state-dir", "uid-range", "server"}
+var notOnKubernetes = []string{"pids-limit", "nofile", "read-only", "security-opt", "allow", "deny", "network-policy", "private", "secret", "state-dir", "uid-range", "server"}
 
 // onlyOnKubernetes are the flags that only Pods can honour.
 var onlyOnKubernetes = []string{"server-image", "image-pull-secret", "node-selector", "toleration", "userns", "server-volume"}

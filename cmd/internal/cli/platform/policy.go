@@ -1,11 +1,13 @@
 package platform
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,17 +24,21 @@ import (
 // Modes are the modes of a network policy.
 var Modes = []string{string(egress.ModePublic), string(egress.ModeNoNetwork), string(egress.ModeAllowlist)}
 
+// SecretUsage is the usage of --secret.
+const SecretUsage = "send a secret to hosts, and not to the sandbox: `SPEC` is id=NAME,env=VARIABLE,host=HOST, or\nsrc=FILE for env=; also header=NAME, format=TEXT with {} for the value, var=VARIABLE"
+
 // policyFlags are the flags of a network policy, beside --network.
 type policyFlags struct {
-	file                 string
-	allow, deny, private []string
+	file                          string
+	allow, deny, private, secrets []string
 }
 
 func (f *policyFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringArrayVar(&f.allow, "allow", nil, "let the sandbox reach what this `RULE` names and nothing else: HOST, *.DOMAIN, an address or\na range, with :PORT for one port")
 	flags.StringArrayVar(&f.deny, "deny", nil, "keep the sandbox from what this `RULE` names, whatever else is allowed")
-	flags.StringVar(&f.file, "network-policy", "", "take the network policy from a `FILE` in YAML or JSON; --network, --allow and --deny add to it")
+	flags.StringVar(&f.file, "network-policy", "", "take the network policy from a `FILE` in YAML or JSON; --network, --allow, --deny and --secret add to it")
+	flags.StringArrayVar(&f.secrets, "secret", nil, SecretUsage)
 	flags.StringArrayVar(&f.private, "private", nil, "let rules lead to private addresses in this `CIDR`, such as 10.0.0.0/8")
 }
 
@@ -42,14 +48,14 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 	if slices.Contains(Modes, s.Network) {
 		mode, s.Network = s.Network, ""
 	}
-	if mode == "" && f.file == "" && len(f.allow)+len(f.deny) == 0 {
+	if mode == "" && f.file == "" && len(f.allow)+len(f.deny)+len(f.secrets) == 0 {
 		if len(f.private) > 0 {
 			return errors.New("--private is for the rules of --allow, --network or --network-policy")
 		}
 		return nil
 	}
 	if s.Network != "" {
-		return fmt.Errorf("--network %s has no policy: leave it out, or --allow, --deny and --network-policy", s.Network)
+		return fmt.Errorf("--network %s has no policy: leave it out, or --allow, --deny, --secret and --network-policy", s.Network)
 	}
 	policy := egress.Policy{Mode: egress.ModePublic}
 	var err error
@@ -58,7 +64,7 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 		if policy, err = p.ReadPolicy(f.file); err != nil {
 			return fmt.Errorf("--network-policy: %w", err)
 		}
-	case len(f.allow) > 0:
+	case len(f.allow)+len(f.secrets) > 0:
 		policy.Mode = egress.ModeAllowlist
 	}
 	if mode != "" {
@@ -73,6 +79,11 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 		return err
 	}
 	policy.Allow, policy.Deny = append(policy.Allow, allow...), append(policy.Deny, deny...)
+	secrets, err := p.ReadSecrets(f.secrets, true)
+	if err != nil {
+		return err
+	}
+	policy.Secrets = append(policy.Secrets, secrets...)
 	for _, text := range f.private {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -112,15 +123,16 @@ func (p *Platform) ReadPolicy(name string) (egress.Policy, error) {
 	if len(text) > egress.MaxPolicy {
 		return egress.Policy{}, fmt.Errorf("%s is larger than %d bytes", name, egress.MaxPolicy)
 	}
-	policy, err := parsePolicy(text)
+	policy, err := p.parsePolicy(text)
 	if err != nil {
 		return policy, fmt.Errorf("%s: %w", name, err)
 	}
 	return policy, nil
 }
 
-// parsePolicy parses a policy in YAML, of which JSON is a part.
-func parsePolicy(text []byte) (egress.Policy, error) {
+// parsePolicy parses a policy in YAML, of which JSON is a part. Its secrets may have env or src in
+// place of value.
+func (p *Platform) parsePolicy(text []byte) (egress.Policy, error) {
 	var document yaml.Node
 	var value any
 	err := yaml.Unmarshal(text, &document)
@@ -128,7 +140,12 @@ func parsePolicy(text []byte) (egress.Policy, error) {
 		err = document.Decode(&value)
 	}
 	if err != nil {
-		return egress.Policy{}, errors.New(output.Clean(strings.ReplaceAll(err.Error(), "\n", " ")))
+		return egress.Policy{}, yamlError(text, err)
+	}
+	if members, ok := value.(map[string]any); ok {
+		if err := p.readValues(members, func(pointer string) int { return lineOf(&document, pointer) }); err != nil {
+			return egress.Policy{}, err
+		}
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -143,6 +160,20 @@ func parsePolicy(text []byte) (egress.Policy, error) {
 		return policy, fmt.Errorf("line %d, %s: %s cannot be here", line, wrong.JSONPointer, wrong.JSONKind)
 	}
 	return policy, err
+}
+
+var yamlLine = regexp.MustCompile(`line \d+`)
+
+// yamlError is what is wrong with a text. The words of the decoder have parts of it, which may be a
+// secret.
+func yamlError(text []byte, err error) error {
+	if !bytes.Contains(text, []byte("secrets")) {
+		return errors.New(output.Clean(strings.ReplaceAll(err.Error(), "\n", " ")))
+	}
+	if line := yamlLine.FindString(err.Error()); line != "" {
+		return fmt.Errorf("%s: it is not valid YAML", line)
+	}
+	return errors.New("it is not valid YAML")
 }
 
 // lineOf is the line of what a JSON pointer leads to, or of the last thing on the way that exists.

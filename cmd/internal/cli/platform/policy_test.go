@@ -3,6 +3,8 @@ package platform
 import (
 	"strings"
 	"testing"
+
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
 // TestParsePolicy: what is wrong with a policy is named with its line.
@@ -22,7 +24,7 @@ func TestParsePolicy(t *testing.T) {
 		"a: &a [x, x]\nb: &b [*a, *a]\nmode: public\n":                                                             "/a",
 		"mode: public\nsecrets: [{name: A, value: do-not-print-this-value}]\n": "it has no hosts",
 	} {
-		_, err := parsePolicy([]byte(text))
+		_, err := (&Platform{}).parsePolicy([]byte(text))
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: got %v, want %q", text, err, want)
@@ -36,7 +38,8 @@ func FuzzParsePolicy(f *testing.F) {
 	f.Add("mode: allowlist\nallow: [a.example]\n")
 	f.Add(`{"mode": "public", "allow": [1]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if policy, err := parsePolicy([]byte(text)); err == nil && policy.Check() != nil {
+		p := &Platform{Streams: output.Streams{Getenv: func(string) string { return "" }}}
+		if policy, err := p.parsePolicy([]byte(text)); err == nil && policy.Check() != nil {
 			t.Errorf("%q is a policy that cannot be: %+v", text, policy)
 		}
 	})
