@@ -117,8 +117,8 @@ func (p *Policy) Check() error {
 	return nil
 }
 
-// Told is the part of a policy that its sandbox may know.
-type Told struct {
+// Summary is the part of a policy that its sandbox may know.
+type Summary struct {
 	Mode     Mode   `json:"mode"`
 	Allow    []Rule `json:"allow,omitzero"`
 	Deny     []Rule `json:"deny,omitzero"`
@@ -127,13 +127,13 @@ type Told struct {
 	Secrets []string `json:"secrets,omitzero"`
 }
 
-// Told returns what a sandbox may know of p.
-func (p *Policy) Told() Told {
-	told := Told{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
+// Summary returns what a sandbox may know of p.
+func (p *Policy) Summary() Summary {
+	s := Summary{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
 	for i := range p.Secrets {
-		told.Secrets = append(told.Secrets, p.Secrets[i].Name)
+		s.Secrets = append(s.Secrets, p.Secrets[i].Name)
 	}
-	return told
+	return s
 }
 
 // Verdict says whether a policy admits a host, and why.

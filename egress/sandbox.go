@@ -2,6 +2,8 @@ package egress
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,9 +35,10 @@ type sandbox struct {
 	http    *http.Server
 	running gate.Gate // the HTTP server and its requests
 
-	mu    sync.Mutex
-	conf  Conf
-	conns map[*connection]bool
+	mu     sync.Mutex
+	conf   Conf
+	policy document // of conf; empty until the sandbox asks
+	conns  map[*connection]bool
 }
 
 // connection is one that the sandbox asked for.
@@ -111,14 +114,40 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{found[:min(len(found), maxAnswered)]}, encode)
 	case r.Method == http.MethodGet && r.URL.Path == "/policy":
-		b.mu.Lock()
-		told := b.conf.Policy.Told()
-		b.mu.Unlock()
-		_ = httpserver.WriteJSON(w, http.StatusOK, told, encode)
+		b.showPolicy(w, r)
 	default:
 		w.Header().Set("Connection", "close")
 		http.Error(w, "This socket takes CONNECT alone", http.StatusMethodNotAllowed)
 	}
+}
+
+// document is an encoded answer.
+type document struct {
+	body []byte
+	tag  string
+}
+
+// showPolicy answers with the summary of the policy, which is encoded once. A sandbox that has this
+// one already, and says so by its tag, gets status 304.
+func (b *sandbox) showPolicy(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	if b.policy.body == nil {
+		body, err := encode(b.conf.Policy.Summary())
+		if err != nil {
+			b.mu.Unlock()
+			http.Error(w, "the policy cannot be encoded", http.StatusInternalServerError)
+			return
+		}
+		b.policy = document{body, fmt.Sprintf(`"%x"`, sha256.Sum256(body))}
+	}
+	policy := b.policy
+	b.mu.Unlock()
+	w.Header().Set("Etag", policy.tag)
+	if r.Header.Get("If-None-Match") == policy.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	httpserver.WriteBody(w, http.StatusOK, httpserver.JSON, policy.body)
 }
 
 // queryNumber returns a number in the query, 0 without one.
@@ -144,7 +173,7 @@ func (b *sandbox) apply(c Conf) error {
 		b.mu.Unlock()
 		return ErrStale
 	}
-	b.conf = c
+	b.conf, b.policy = c, document{}
 	b.mu.Unlock()
 	b.recheck()
 	return nil

@@ -128,17 +128,17 @@ func TestAttackValueInErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := json.Marshal(p.Told())
+	summary, err := json.Marshal(p.Summary())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{fmt.Sprint(p), fmt.Sprintf("%+v %#v %s %q", p, p, p.Secrets[0].Value, p.Secrets[0].Value), log.String(), string(stored), string(told)} {
+	for _, text := range []string{fmt.Sprint(p), fmt.Sprintf("%+v %#v %s %q", p, p, p.Secrets[0].Value, p.Secrets[0].Value), log.String(), string(stored), string(summary)} {
 		if strings.Contains(text, "98765") || !strings.Contains(text, "API") {
 			t.Errorf("got %s", text)
 		}
 	}
-	if string(told) != `{"mode":"public","secrets":["API"]}` || p.Secrets[0].Placeholder() != "actiond-secret-API" {
-		t.Errorf("got %s, %s", told, p.Secrets[0].Placeholder())
+	if string(summary) != `{"mode":"public","secrets":["API"]}` || p.Secrets[0].Placeholder() != "actiond-secret-API" {
+		t.Errorf("got %s, %s", summary, p.Secrets[0].Placeholder())
 	}
 	if whole, err := json.Marshal(p); err != nil || !strings.Contains(string(whole), "987654321") {
 		t.Errorf("the controller's file: got %s, %v", whole, err)

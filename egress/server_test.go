@@ -405,21 +405,36 @@ func TestAwaitDenials(t *testing.T) {
 	}
 }
 
-// TestPolicyTold: a sandbox may know its rules, and nothing else of its file.
-func TestPolicyTold(t *testing.T) {
+// TestPolicySummary: a sandbox may know its rules, and nothing else of its file.
+func TestPolicySummary(t *testing.T) {
 	t.Parallel()
 	f := start(t, `{"mode":"allowlist","allow":["a.example","*.b.example:443"],"deny":["8.8.8.8"],"max_bytes":9}`)
-	c := dialSocket(t, f.socket(id))
-	_, _ = io.WriteString(c, "GET /policy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-	r, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
+	ask := func(tag string) (status int, body, current string) {
+		t.Helper()
+		c := dialSocket(t, f.socket(id))
+		fmt.Fprintf(c, "GET /policy HTTP/1.1\r\nHost: x\r\nIf-None-Match: %s\r\nConnection: close\r\n\r\n", tag)
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(text), r.Header.Get("Etag")
 	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
 	const want = `{"mode":"allowlist","allow":["a.example","*.b.example:443"],"deny":["8.8.8.8"],"max_bytes":9}`
-	if err != nil || string(body) != want {
-		t.Errorf("got %s, %v", body, err)
+	status, body, tag := ask("")
+	if status != http.StatusOK || body != want || tag == "" {
+		t.Errorf("got %d %s %s", status, body, tag)
+	}
+	if status, body, again := ask(tag); status != http.StatusNotModified || body != "" || again != tag {
+		t.Errorf("with the tag: got %d %s %s", status, body, again)
+	}
+	f.apply(t, `{"mode":"public"}`)
+	if status, body, other := ask(tag); status != http.StatusOK || body != `{"mode":"public"}` || other == tag {
+		t.Errorf("after a change: got %d %s %s", status, body, other)
 	}
 }
 

@@ -120,9 +120,9 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 	if f == nil {
 		return writeJSON(w, http.StatusOK, state)
 	}
-	if told, err := f.Policy(r.Context()); err == nil {
-		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(told.Mode), told.MaxBytes
-		state.Allow, state.Deny, state.Secrets = ruleTexts(told.Allow), ruleTexts(told.Deny), append(state.Secrets, told.Secrets...)
+	if p, err := f.Policy(r.Context()); err == nil {
+		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(p.Mode), p.MaxBytes
+		state.Allow, state.Deny, state.Secrets = ruleTexts(p.Allow), ruleTexts(p.Deny), append(state.Secrets, p.Secrets...)
 	}
 	state.Open = f.Open()
 	for _, d := range f.Denied() {

@@ -153,9 +153,9 @@ func (e *egressClient) get(ctx context.Context, path string, most int64, into an
 	return json.UnmarshalRead(res.Body, into)
 }
 
-func (e *egressClient) policy(ctx context.Context) (told egress.Told, err error) {
-	err = e.get(ctx, "/policy", maxPolicy, &told)
-	return told, err
+func (e *egressClient) policy(ctx context.Context) (p egress.Summary, err error) {
+	err = e.get(ctx, "/policy", maxPolicy, &p)
+	return p, err
 }
 
 // denied returns the reason for which the egress proxy ended a connection, or "".

@@ -109,7 +109,7 @@ func start(cfg Config, headerTime time.Duration) (*Front, error) {
 		DialContext: f.dial, DisableCompression: true, MaxIdleConns: keptIdle, IdleConnTimeout: keptTime, MaxResponseHeaderBytes: maxResponse,
 	}
 	f.forwarder = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: f.transport, ModifyResponse: disown, ErrorHandler: f.failed, ErrorLog: f.http.ErrorLog,
+		Rewrite: rewrite, Transport: f.transport, ModifyResponse: stripDenied, ErrorHandler: f.failed, ErrorLog: f.http.ErrorLog,
 	}
 	f.running.Go(f.accept)
 	f.running.Go(func() { _ = f.http.Serve(f.handoff) }) // until Close
@@ -156,7 +156,7 @@ func (f *Front) Collectors() []prometheus.Collector {
 }
 
 // Policy asks the egress proxy for the policy.
-func (f *Front) Policy(ctx context.Context) (egress.Told, error) { return f.egress.policy(ctx) }
+func (f *Front) Policy(ctx context.Context) (egress.Summary, error) { return f.egress.policy(ctx) }
 
 // Denied returns the latest denials, at most 1,000, the oldest first.
 func (f *Front) Denied() []Denial { return f.denials.all() }

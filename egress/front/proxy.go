@@ -30,7 +30,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Host != "":
 		f.refuse(w, &refusal{status: http.StatusBadRequest, text: "Use CONNECT for anything but http\n"})
 	case r.Method == http.MethodGet && r.URL.Path == "/":
-		f.tell(w, r)
+		f.showPolicy(w, r)
 	default:
 		f.refuse(w, &refusal{status: http.StatusNotFound, text: "This is the proxy of the sandbox. GET / answers with its network policy\n"})
 	}
@@ -162,8 +162,8 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = p.In.Host
 }
 
-// disown removes the word of the egress proxy from the response of a host, which can deny nothing.
-func disown(res *http.Response) error {
+// stripDenied removes the header of the egress proxy from the response of a host, which can deny nothing.
+func stripDenied(res *http.Response) error {
 	res.Header.Del(egress.HeaderDenied)
 	return nil
 }
@@ -212,19 +212,19 @@ func (f *Front) failed(w http.ResponseWriter, _ *http.Request, err error) {
 	f.refuse(w, refusalOf(err))
 }
 
-// tell answers with the policy, in words.
-func (f *Front) tell(w http.ResponseWriter, r *http.Request) {
-	told, err := f.egress.policy(r.Context())
+// showPolicy answers with the policy, in words.
+func (f *Front) showPolicy(w http.ResponseWriter, r *http.Request) {
+	policy, err := f.egress.policy(r.Context())
 	if err != nil {
 		f.refuse(w, refusalOf(err))
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, words(told)) // an error says that the client has gone
+	_, _ = io.WriteString(w, words(policy)) // an error says that the client has gone
 }
 
 // words describes a policy for an agent.
-func words(p egress.Told) string {
+func words(p egress.Summary) string {
 	var b strings.Builder
 	switch p.Mode {
 	case egress.ModePublic:

@@ -209,7 +209,7 @@ func secretNames(policy *egress.Policy) string {
 	if len(policy.Secrets) == 0 {
 		return "it has none"
 	}
-	return "it has " + strings.Join(policy.Told().Secrets, ", ")
+	return "it has " + strings.Join(policy.Summary().Secrets, ", ")
 }
 
 func without(rules []egress.Rule, r egress.Rule) []egress.Rule {
