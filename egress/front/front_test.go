@@ -418,3 +418,77 @@ func TestAcceptWhileClosing(t *testing.T) {
 		t.Errorf("got %q, %v; %d are open", rest, err, f.Open())
 	}
 }
+
+// TestDeniedLate: the policy ends a connection after the client has sent all, and a plain request
+// that takes too many bytes; both are recorded.
+func TestDeniedLate(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"allowlist","allow":["echo.example","web.example"],"max_bytes":100000}`, nil)
+	l := f.host(t, "echo.example", 7)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, c)
+		_, _ = c.Write(make([]byte, 200000))
+		c.Close()
+	}()
+	c := f.dial(t)
+	if a := send(t, c, connectTo("echo.example:7")); a.status != http.StatusOK {
+		t.Fatalf("got %+v", a)
+	}
+	_ = c.CloseWrite()
+	if got, _ := io.ReadAll(c); len(got) >= 200000 {
+		t.Errorf("got %d bytes", len(got))
+	}
+	if got, want := f.reasons(), []string{"echo.example:7 max_bytes "}; !slices.Equal(got, want) {
+		t.Fatalf("got %q", got)
+	}
+
+	f.apply(t, `{"mode":"allowlist","allow":["web.example"],"max_bytes":1000000}`)
+	f.web(t, "web.example", 80, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		_, _ = w.Write(make([]byte, 2000000))
+	})
+	get := "GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n"
+	c = f.dial(t)
+	_, _ = io.WriteString(c, get)
+	if got, _ := io.ReadAll(c); len(got) >= 2000000 {
+		t.Errorf("got %d bytes", len(got))
+	}
+	if got, want := f.reasons(), []string{"echo.example:7 max_bytes ", "web.example:80 max_bytes "}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	a := send(t, f.dial(t), get)
+	if a.status != http.StatusForbidden || a.denied != "max_bytes" {
+		t.Errorf("afterwards: got %+v", a)
+	}
+}
+
+// TestDeniedUpload: a plain request whose body is too long for the policy gets its reason in words.
+func TestDeniedUpload(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"allowlist","allow":["web.example"],"max_bytes":100000}`, nil)
+	f.web(t, "web.example", 80, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	c := f.dial(t)
+	go func() {
+		_, _ = io.WriteString(c, "POST http://web.example/ HTTP/1.1\r\nHost: web.example\r\nContent-Length: 10000000\r\n\r\n")
+		_, _ = c.Write(make([]byte, 10000000))
+	}()
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	if r.StatusCode != http.StatusForbidden || r.Header.Get("Actiond-Denied") != "max_bytes" || !strings.Contains(string(text), "web.example:80 (max_bytes)") {
+		t.Errorf("got %s %q", r.Status, text)
+	}
+	if got, want := f.reasons(), []string{"web.example:80 max_bytes "}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

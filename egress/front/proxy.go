@@ -1,14 +1,15 @@
 package front
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,7 +94,7 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	f.carry(c, early.Reader, t, host, port)
+	f.carry(c, buffered(early.Reader, c), t, host, port)
 }
 
 func (f *Front) badRequest(w http.ResponseWriter, err error) {
@@ -101,12 +102,13 @@ func (f *Front) badRequest(w http.ResponseWriter, err error) {
 	f.refuse(w, &refusal{status: http.StatusBadRequest, text: err.Error() + "\n"})
 }
 
-// carry carries bytes until the connection ends. Where the far side ends it first, the policy may be
-// the reason, and the client, whose process is to be found, learns of the end afterwards.
-func (f *Front) carry(c *client, early *bufio.Reader, t *tunnel, host egress.Host, port uint16) {
-	var left atomic.Bool
+// carry carries bytes until the connection ends. The policy may be the reason of an end that comes
+// from the far side, also after the client has sent all, and the client, whose process is to be found,
+// learns of the end afterwards.
+func (f *Front) carry(c *client, early io.Reader, t *tunnel, host egress.Host, port uint16) {
+	var broken atomic.Bool
 	t.ended = func() {
-		if left.Load() || f.life.Err() != nil {
+		if broken.Load() || f.life.Err() != nil {
 			return
 		}
 		if reason := f.egress.denied(f.life, t.number); reason != "" {
@@ -117,21 +119,21 @@ func (f *Front) carry(c *client, early *bufio.Reader, t *tunnel, host egress.Hos
 		f.metrics.Carried(fromA, n)
 		return nil
 	}}
-	r.FromA = &ending{Reader: buffered(early, c), ended: func() { left.Store(true) }}
+	r.FromA = &breaking{Reader: early, broken: func() { broken.Store(true) }}
 	_ = r.Run(f.life) // the reason of an end is the egress proxy's to know
 }
 
-// ending calls ended at the first error.
-type ending struct {
+// breaking calls broken at the first error that is not the end of the data.
+type breaking struct {
 	io.Reader
 
-	ended func()
+	broken func()
 }
 
-func (e *ending) Read(p []byte) (int, error) {
+func (e *breaking) Read(p []byte) (int, error) {
 	n, err := e.Reader.Read(p)
-	if err != nil {
-		e.ended()
+	if err != nil && err != io.EOF {
+		e.broken()
 	}
 	return n, err
 }
@@ -144,8 +146,32 @@ func (f *Front) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.URL.Host = host.Join(port)
-	f.forwarder.ServeHTTP(w, r)
+	e := &exchange{client: clientOf(r.Context())}
+	defer func() {
+		if e.conn != nil { // which another request may use already
+			e.conn.exchange.CompareAndSwap(e, nil)
+		}
+	}()
+	ctx := httptrace.WithClientTrace(context.WithValue(r.Context(), exchangeKey{}, e), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { // called by the handler's goroutine
+			if conn, ok := info.Conn.(*counted); ok {
+				e.conn = conn
+				conn.exchange.Store(e)
+			}
+		},
+	})
+	f.forwarder.ServeHTTP(w, r.WithContext(ctx))
 }
+
+// exchange is a plain request and its response.
+type exchange struct {
+	client *client
+	conn   *counted                // that it uses; nil: none yet
+	denied atomic.Pointer[refusal] // the policy ended its connection; nil: it did not
+}
+
+// exchangeKey is the context key of an exchange.
+type exchangeKey struct{}
 
 // targetOf returns the host of a request in absolute form.
 func targetOf(r *http.Request) (egress.Host, uint16, error) {
@@ -185,14 +211,32 @@ func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &counted{tunnel: t, metrics: f.metrics}, nil
+	conn := &counted{tunnel: t, metrics: f.metrics}
+	t.ended = sync.OnceFunc(func() { f.lost(conn, host, port) })
+	conn.ended = t.ended
+	return conn, nil
+}
+
+// lost records the denial that ended the connection of a plain request, before its client learns of
+// the end. A connection without a request is no client's.
+func (f *Front) lost(conn *counted, host egress.Host, port uint16) {
+	e := conn.exchange.Load()
+	if e == nil || f.life.Err() != nil {
+		return
+	}
+	if reason := f.egress.denied(f.life, conn.number); reason != "" {
+		e.denied.Store(&refusal{status: http.StatusForbidden, denied: reason, text: egress.DeniedText(host.String(), port, reason) + "\n"})
+		f.deny(e.client, host.String(), port, reason)
+	}
 }
 
 // counted is a tunnel that counts its bytes.
 type counted struct {
 	*tunnel
 
-	metrics *egress.Metrics
+	metrics  *egress.Metrics
+	exchange atomic.Pointer[exchange] // that uses it, nil for none
+	ended    func()                   // as the tunnel's; waits for it
 }
 
 func (c *counted) Read(p []byte) (int, error) {
@@ -208,7 +252,13 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 // failed answers a plain request that got no response.
-func (f *Front) failed(w http.ResponseWriter, _ *http.Request, err error) {
+func (f *Front) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if e, ok := r.Context().Value(exchangeKey{}).(*exchange); ok && e.conn != nil && r.Context().Err() == nil {
+		e.conn.ended() // a failed write is known before the end of the reads
+		if denied := e.denied.Load(); denied != nil {
+			err = denied
+		}
+	}
 	f.refuse(w, refusalOf(err))
 }
 

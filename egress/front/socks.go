@@ -53,7 +53,7 @@ func (f *Front) socks(c *client) {
 	}
 	defer func() { _ = t.Close() }()
 	if socksReply(c, socksSucceeded) {
-		f.carry(c, r, t, host, port)
+		f.carry(c, buffered(r, c), t, host, port)
 	}
 }
 
