@@ -166,7 +166,7 @@ func (p *Policy) Decide(host Host, port uint16) Verdict {
 		return Verdict{Allowed: true, Reason: "mode public"}
 	}
 	for _, r := range p.Allow {
-		if r.matches(host, port) {
+		if r.Matches(host, port) {
 			return Verdict{Allowed: true, Reason: "allow " + r.String()}
 		}
 	}
@@ -190,7 +190,7 @@ func (c *Conf) Decide(host Host, port uint16) Verdict {
 // denied returns the reason of the rule that denies a host, or "".
 func (p *Policy) denied(host Host, port uint16) string {
 	for _, r := range p.Deny {
-		if r.matches(host, port) {
+		if r.Matches(host, port) {
 			return reasonDeny + " " + r.String()
 		}
 	}

@@ -27,6 +27,9 @@ func (h Host) String() string {
 	return h.name
 }
 
+// IsAddress reports whether the host is an address.
+func (h Host) IsAddress() bool { return h.addr.IsValid() }
+
 // Join returns HOST:PORT, with brackets where the host needs them.
 func (h Host) Join(port uint16) string {
 	if h.addr.IsValid() {
@@ -233,7 +236,8 @@ func (r *Rule) UnmarshalText(text []byte) (err error) {
 // Port returns the port that the rule names, or 0.
 func (r Rule) Port() uint16 { return r.port }
 
-func (r Rule) matches(host Host, port uint16) bool {
+// Matches reports whether the rule names a host at a port.
+func (r Rule) Matches(host Host, port uint16) bool {
 	if r.port != 0 && r.port != port {
 		return false
 	}

@@ -20,3 +20,6 @@ func (f *Front) Refuse() (rest func()) {
 	f.running.Close()
 	return f.stop
 }
+
+// AnswerQuery is answerQuery.
+var AnswerQuery = answerQuery
