@@ -1,7 +1,55 @@
 package front
 
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/actiond/actiond/egress"
+)
+
 // StartWithin is Start with another limit for headers.
 var StartWithin = start
+
+// AnswerQuery is answerQuery.
+var AnswerQuery = answerQuery
+
+// PortsOf is portsOf.
+func PortsOf(p *egress.Summary, host egress.Host) []uint16 { return portsOf(p, host) }
+
+// Names are names without a server.
+type Names struct{ *names }
+
+// NewNames returns names whose listeners listen opens.
+func NewNames(listen func(netip.AddrPort) (net.Listener, error)) Names {
+	return Names{newNames(listen, func(net.Listener, *name, uint16) {})}
+}
+
+// Address is address.
+func (n Names) Address(host egress.Host, ports []uint16, now time.Time) (netip.Addr, bool) {
+	return n.address(host, ports, now)
+}
+
+// Clean is clean.
+func (n Names) Clean(now time.Time) { n.clean(now) }
+
+// Close is close.
+func (n Names) Close() { n.close() }
+
+// Use is use.
+func (n Names) Use(host egress.Host) (done func()) {
+	n.mu.Lock()
+	found := n.byHost[host]
+	n.mu.Unlock()
+	return n.use(found)
+}
+
+// Count returns how many names and listeners there are.
+func (n Names) Count() (names, listeners int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.byHost), n.listeners
+}
 
 // Denials are denials.
 type Denials struct{ denials }
@@ -20,6 +68,3 @@ func (f *Front) Refuse() (rest func()) {
 	f.running.Close()
 	return f.stop
 }
-
-// AnswerQuery is answerQuery.
-var AnswerQuery = answerQuery
