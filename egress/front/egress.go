@@ -128,34 +128,48 @@ func (t *tunnel) ask(target string) error {
 	return nil
 }
 
-// get asks the egress proxy for a document of at most so many bytes.
-func (e *egressClient) get(ctx context.Context, path string, most int64, into any) error {
+// get asks the egress proxy for a document of at most so many bytes. Where that still has the tag,
+// which may be "", it leaves into as it is. It returns the tag of the document.
+func (e *egressClient) get(ctx context.Context, path, tag string, most int64, into any) (now string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", e.socket)
 	if err != nil {
-		return errDown
+		return "", errDown
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: egress\r\nConnection: close\r\n\r\n", path); err != nil {
-		return errDown
+	if tag != "" {
+		tag = "If-None-Match: " + tag + "\r\n"
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: egress\r\n%sConnection: close\r\n\r\n", path, tag); err != nil {
+		return "", errDown
 	}
 	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, most)), nil)
 	if err != nil {
-		return errDown
+		return "", errDown
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the egress proxy answered %s", res.Status)
+	now = res.Header.Get("Etag")
+	switch res.StatusCode {
+	case http.StatusOK:
+		return now, json.UnmarshalRead(res.Body, into)
+	case http.StatusNotModified:
+		return now, nil
 	}
-	return json.UnmarshalRead(res.Body, into)
+	return "", fmt.Errorf("the egress proxy answered %s", res.Status)
 }
 
-func (e *egressClient) policy(ctx context.Context) (p egress.Summary, err error) {
-	err = e.get(ctx, "/policy", maxPolicy, &p)
+func (e *egressClient) policy(ctx context.Context) (egress.Summary, error) {
+	p, _, err := e.policySince(ctx, "")
 	return p, err
+}
+
+// policySince returns the policy and its tag. The policy is empty where its tag is the one given.
+func (e *egressClient) policySince(ctx context.Context, tag string) (p egress.Summary, now string, err error) {
+	now, err = e.get(ctx, "/policy", tag, maxPolicy, &p)
+	return p, now, err
 }
 
 // denied returns the reason for which the egress proxy ended a connection, or "".
@@ -163,7 +177,7 @@ func (e *egressClient) denied(ctx context.Context, number int64) string {
 	var answer struct {
 		Denied []egress.Denial `json:"denied"`
 	}
-	if err := e.get(ctx, "/denied?connection="+strconv.FormatInt(number, 10), maxDenied, &answer); err != nil {
+	if _, err := e.get(ctx, "/denied?connection="+strconv.FormatInt(number, 10), "", maxDenied, &answer); err != nil {
 		return ""
 	}
 	for _, d := range answer.Denied {
