@@ -12,7 +12,7 @@ import (
 const (
 	// maxQuery bounds a query, in bytes. One question has at most 271.
 	maxQuery = 1280
-	// answerTTL is how long a program may keep an address, in seconds. It is less than the time for which a name keeps it, so
+	// answerTTL is how long a program may keep an address, in seconds. It is less than nameTime, so
 	// that the address still belongs to the name.
 	answerTTL = 10
 )

@@ -6,10 +6,21 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // StartWithin is Start with another limit for headers.
-var StartWithin = start
+func StartWithin(cfg Config, headerTime time.Duration) (*Front, error) {
+	return start(cfg, headerTime, listenTCP)
+}
+
+// StartListening is Start with other listeners of names.
+func StartListening(cfg Config, listen func(netip.AddrPort) (net.Listener, error)) (*Front, error) {
+	return start(cfg, httpserver.HeaderTime, listen)
+}
+
+// Resolver returns the address of the resolver.
+func (f *Front) Resolver() netip.AddrPort { return addrPort(f.resolver.tcp.Addr()) }
 
 // AnswerQuery is answerQuery.
 var AnswerQuery = answerQuery

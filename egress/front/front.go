@@ -1,5 +1,6 @@
 // Package front is the sandbox's side of network policies: the local proxy, by HTTP and by SOCKS5 on
-// one port. Each connection to it becomes a CONNECT on the socket of the egress proxy, which decides;
+// one port, and for programs that know no proxy a resolver, which gives each host name an address of
+// the loopback interface. Each connection to either becomes a CONNECT on the socket of the egress proxy, which decides;
 // its refusals are passed on as they are, and collected.
 //
 // It is a convenience for programs, and no fence: bytes that are written to the egress proxy's
@@ -10,6 +11,7 @@ package front
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -49,6 +51,8 @@ type Config struct {
 	Socket string
 	// Address is an address to listen on; empty means [Address].
 	Address string
+	// Resolver is an address for the resolver; empty: no resolver, and programs need the proxy.
+	Resolver string
 	// Log gets the errors of the HTTP server.
 	Log *slog.Logger
 	// Denied is called with each denial before the client learns of it, so that the client's
@@ -57,8 +61,8 @@ type Config struct {
 	Denied func(d Denial) (process string)
 }
 
-// Front is the local proxy. It owns a listener, and the goroutines of its connections, which Close
-// ends. Its methods may be called concurrently.
+// Front is the local proxy and the resolver. It owns listeners, and the goroutines of its connections,
+// which Close ends. Its methods may be called concurrently.
 type Front struct {
 	cfg       Config
 	listener  *net.TCPListener
@@ -67,6 +71,8 @@ type Front struct {
 	forwarder *httputil.ReverseProxy
 	transport *http.Transport
 	egress    *egressClient
+	resolver  *resolver // nil for none
+	problem   error     // why there is none, although there should be
 	denials   denials
 	metrics   *egress.Metrics
 
@@ -80,10 +86,12 @@ type Front struct {
 	clients int
 }
 
-// Start listens, and returns a front whose caller must call Close.
-func Start(cfg Config) (*Front, error) { return start(cfg, httpserver.HeaderTime) }
+// Start listens, and returns a front whose caller must call Close. It goes on without a resolver that
+// cannot listen, which [Front.ResolverProblem] says.
+func Start(cfg Config) (*Front, error) { return start(cfg, httpserver.HeaderTime, listenTCP) }
 
-func start(cfg Config, headerTime time.Duration) (*Front, error) {
+// start is Start with another limit for headers, and other listeners of names.
+func start(cfg Config, headerTime time.Duration, listen func(netip.AddrPort) (net.Listener, error)) (*Front, error) {
 	if cfg.Address == "" {
 		cfg.Address = Address
 	}
@@ -111,7 +119,10 @@ func start(cfg Config, headerTime time.Duration) (*Front, error) {
 	f.forwarder = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: f.transport, ModifyResponse: stripDenied, ErrorHandler: f.failed, ErrorLog: f.http.ErrorLog,
 	}
-	f.running.Go(f.accept)
+	if cfg.Resolver != "" {
+		f.resolver, f.problem = f.startResolver(cfg.Resolver, listen)
+	}
+	f.running.Go(func() { f.accept(f.listener, f.sniff, (*client).turnAway) })
 	f.running.Go(func() { _ = f.http.Serve(f.handoff) }) // until Close
 	return f, nil
 }
@@ -126,6 +137,9 @@ func (f *Front) Close() {
 func (f *Front) stop() {
 	f.end()
 	_ = f.listener.Close()
+	if f.resolver != nil {
+		f.resolver.close()
+	}
 	close(f.handoff.closed)
 	_ = f.http.Close()
 	f.running.Wait()
@@ -134,6 +148,12 @@ func (f *Front) stop() {
 
 // Address returns the address that the front listens on.
 func (f *Front) Address() netip.AddrPort { return addrPort(f.listener.Addr()) }
+
+// Resolves reports whether the resolver runs.
+func (f *Front) Resolves() bool { return f.resolver != nil }
+
+// ResolverProblem returns why the resolver does not run although it was asked for, otherwise nil.
+func (f *Front) ResolverProblem() error { return f.problem }
 
 // Open returns how many clients are connected.
 func (f *Front) Open() int {
@@ -161,27 +181,29 @@ func (f *Front) Policy(ctx context.Context) (egress.Summary, error) { return f.e
 // Denied returns the latest denials, at most 1,000, the oldest first.
 func (f *Front) Denied() []Denial { return f.denials.all() }
 
-// accept takes connections until Close.
-func (f *Front) accept() {
+// accept takes connections until the listener is closed. It serves each, or turns it away where there
+// are too many.
+func (f *Front) accept(l net.Listener, serve, turnAway func(*client)) {
 	for {
-		conn, err := f.listener.AcceptTCP()
+		conn, err := l.Accept()
 		switch {
-		case f.life.Err() != nil:
-			if err == nil {
-				_ = conn.Close()
-			}
+		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // too many open files
-			_ = channel.Sleep(f.life, acceptPause)
+			if channel.Sleep(f.life, acceptPause) != nil {
+				return
+			}
 			continue
 		}
-		c := &client{TCPConn: conn, front: f}
+		c := &client{TCPConn: conn.(*net.TCPConn), front: f, stop: func() bool { return true }} //nolint:forcetypeassert // all listeners are TCP's
 		if !f.enter() {
-			c.turnAway()
+			c.once.Do(func() {}) // it does not count
+			turnAway(c)
+			f.metrics.Failed(http.StatusServiceUnavailable)
 			continue
 		}
 		c.stop = context.AfterFunc(f.life, func() { _ = conn.Close() }) // also where the client reads nothing
-		if !f.running.Go(func() { f.sniff(c) }) {
+		if !f.running.Go(func() { serve(c) }) {
 			_ = c.Close()
 		}
 	}
@@ -229,6 +251,8 @@ type client struct {
 	stop  func() bool // of the wait for the front's end
 	first []byte      // that was read, and is yet to be read again
 	once  sync.Once
+
+	refused *refusal // the answer to its request, where the client knows no proxy
 }
 
 func (c *client) Read(p []byte) (int, error) {
@@ -257,7 +281,6 @@ func (c *client) turnAway() {
 		"Content-Length: %d\r\n\r\n%s", len(text), text)
 	_ = c.CloseWrite()
 	_ = c.TCPConn.Close()
-	c.front.metrics.Failed(http.StatusServiceUnavailable)
 }
 
 // clientKey is the context key of a request's connection.

@@ -36,7 +36,9 @@ type fixture struct {
 	dir    string
 
 	mu         sync.Mutex
-	hosts      map[string]string // NAME to the address of its listener
+	hosts      map[string]string         // NAME to the address of its listener
+	looked     []string                  // names that the egress proxy looked up
+	names      map[netip.AddrPort]string // address of a name to that of its listener
 	generation int64
 }
 
@@ -48,10 +50,11 @@ func start(tb testing.TB, policy string, denied func(front.Denial) string) *fixt
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	f := &fixture{dir: dir, hosts: map[string]string{}}
+	f := &fixture{dir: dir, hosts: map[string]string{}, names: map[netip.AddrPort]string{}}
 	resolve := func(_ context.Context, name string) ([]netip.Addr, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.looked = append(f.looked, name)
 		if f.hosts[name] == "" {
 			return nil, &net.DNSError{Name: name, IsNotFound: true}
 		}
@@ -78,11 +81,29 @@ func start(tb testing.TB, policy string, denied func(front.Denial) string) *fixt
 		tb.Fatal(err)
 	}
 	f.apply(tb, policy)
-	if f.Front, err = front.Start(front.Config{Socket: f.socket(), Address: "127.0.0.1:0", Log: log, Denied: denied}); err != nil {
-		tb.Fatal(err)
+	cfg := front.Config{Socket: f.socket(), Address: "127.0.0.1:0", Resolver: "127.0.0.1:0", Log: log, Denied: denied}
+	for range 10 { // the port that is free for UDP may not be for TCP
+		if f.Front, err = front.StartListening(cfg, f.listen); err != nil {
+			tb.Fatal(err)
+		}
+		if f.ResolverProblem() == nil {
+			break
+		}
+		f.Close()
 	}
 	tb.Cleanup(f.Close)
 	return f
+}
+
+// listen opens the listener of a name on a port that is free, as any user can.
+func (f *fixture) listen(at netip.AddrPort) (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.names[at] = l.Addr().String()
+	}
+	return l, err
 }
 
 func (f *fixture) socket() string { return filepath.Join(f.dir, id, "s") }

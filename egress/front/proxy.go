@@ -23,7 +23,9 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer f.running.Done()
-	switch {
+	switch c := clientOf(r.Context()); {
+	case c.refused != nil:
+		f.refuse(w, c.refused)
 	case r.Method == http.MethodConnect:
 		f.connect(w, r)
 	case r.URL.Host != "" && r.URL.Scheme == "http":
