@@ -1,16 +1,29 @@
 package front_test
 
 import (
+	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/egress/front"
+	"github.com/actiond/actiond/internal/testhelp"
 )
 
 // result is what an answer says.
@@ -168,3 +181,242 @@ func TestResolveTCP(t *testing.T) {
 		}
 	}
 }
+
+// TestNames: a connection to the address of a name is one to the name, and a refused one says why.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	f := start(t, `{"mode":"allowlist","allow":["echo.example","site.example:8080","gone.example"]}`, func(d front.Denial) string {
+		return fmt.Sprint(d.Client.IsValid() && d.Front.IsValid())
+	})
+	f.echo(t, 443)
+	f.web(t, "site.example", 8080, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "welcome to "+r.Host) })
+	exchange(t, f.dialName(t, "Echo.example.", 443), "good day")
+	got := send(t, f.dialName(t, "site.example.", 8080), "GET / HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n")
+	if want := (answer{http.StatusOK, "", "welcome to site.example"}); got != want {
+		t.Errorf("got %+v", got)
+	}
+	if len(f.Denied()) > 0 {
+		t.Fatalf("got %q", f.reasons())
+	}
+
+	got = send(t, f.dialName(t, "evil.example.", 80), "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+	const blocked = "Blocked by this sandbox's network policy: evil.example:80 (not in the allow list)."
+	if got.status != http.StatusForbidden || got.denied != "not in the allow list" || !strings.HasPrefix(got.text, blocked) {
+		t.Errorf("got %+v", got)
+	}
+	err := tls.Client(f.dialName(t, "evil.example.", 443), &tls.Config{ServerName: "evil.example"}).Handshake()
+	if err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("got %v", err)
+	}
+	if rest, err := io.ReadAll(f.dialName(t, "evil.example.", 22)); err != nil || len(rest) > 0 {
+		t.Errorf("ssh: got %q, %v", rest, err)
+	}
+	silent := f.dialName(t, "evil.example.", 443)
+	if rest, err := io.ReadAll(silent); err != nil || string(rest) != string(egress.AccessDenied) {
+		t.Errorf("a client that waits: got %q, %v", rest, err)
+	}
+	_ = f.dialName(t, "evil.example.", 80) // waits longer than any client would; Close ends it
+	got = send(t, f.dialName(t, "gone.example.", 80), "GET / HTTP/1.1\r\nHost: gone.example\r\n\r\n")
+	if want := (answer{http.StatusBadGateway, "", "cannot reach gone.example:80: no such host\n"}); got != want {
+		t.Errorf("got %+v", got)
+	}
+	if err := breaks(f.at(t, "gone.example.", 443)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a failure: got %v", err)
+	}
+	const reason = " not in the allow list true"
+	want := []string{"evil.example:80" + reason, "evil.example:443" + reason, "evil.example:22" + reason, "evil.example:443" + reason}
+	testhelp.Eventually(t, func() bool { return len(f.Denied()) == 5 }, "5 denials")
+	if got := f.reasons(); !slices.Equal(got[:4], want) {
+		t.Errorf("got %q", got)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.looked, "evil.example") {
+		t.Errorf("the egress proxy looked up %q", f.looked)
+	}
+}
+
+// TestNamesOtherServerName: the name in a hello must be that of the connection.
+func TestNamesOtherServerName(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	f.echo(t, 443)
+	err := tls.Client(f.dialName(t, "echo.example.", 443), &tls.Config{ServerName: "other.example"}).Handshake()
+	if err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("got %v", err)
+	}
+	if got := f.reasons(); !slices.Equal(got, []string{"echo.example:443 other server name "}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestNamesPolicy: the ports of rules are those of the policy at the time of the query.
+func TestNamesPolicy(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	f.echo(t, 7)
+	if at := f.at(t, "echo.example.", 7); at != "" {
+		t.Fatalf("port 7 is at %s without a rule", at)
+	}
+	f.apply(t, `{"mode":"allowlist","allow":["echo.example:7"]}`)
+	c := f.dialName(t, "echo.example.", 7)
+	exchange(t, c, "hello")
+	refused := f.dialName(t, "evil.example.", 7)
+	_, _ = refused.Write([]byte{0})
+	if rest, err := io.ReadAll(refused); err != nil || len(rest) > 0 {
+		t.Errorf("got %q, %v", rest, err)
+	}
+	at := f.at(t, "echo.example.", 7)
+	f.apply(t, `{"mode":"no-network"}`)
+	if _, err := io.ReadAll(c); err != nil {
+		t.Errorf("the open connection: %v", err)
+	}
+	f.at(t, "echo.example.", 80)
+	if again, err := net.Dial("tcp", at); err == nil {
+		again.Close()
+		t.Error("port 7 is open without a rule")
+	}
+	if err := f.egress.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	got := send(t, f.dialName(t, "echo.example.", 80), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if want := (answer{http.StatusServiceUnavailable, "", "the egress proxy does not answer\n"}); got != want {
+		t.Errorf("without the egress proxy: got %+v", got)
+	}
+}
+
+// TestResolverProblem: where the resolver cannot listen, the proxy works without it.
+func TestResolverProblem(t *testing.T) {
+	t.Parallel()
+	taken, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	f, err := front.Start(front.Config{Socket: "/none", Address: "127.0.0.1:0", Resolver: taken.LocalAddr().String(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Resolves() || !errors.Is(f.ResolverProblem(), syscall.EADDRINUSE) {
+		t.Errorf("got %v, %v", f.Resolves(), f.ResolverProblem())
+	}
+	(&fixture{Front: f}).dial(t)
+}
+
+// TestNamesClose: afterwards nothing is open and nothing listens.
+func TestNamesClose(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	f.echo(t, 443)
+	open := f.dialName(t, "echo.example.", 443)
+	exchange(t, open, "hello")
+	waiting := f.dialName(t, "evil.example.", 80)
+	asking, err := net.Dial("tcp", f.Resolver().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asking.Close()
+	f.Close()
+	for i, c := range []net.Conn{open, waiting, asking} {
+		if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, listener := range f.names {
+		if c, err := net.DialTimeout("tcp", listener, time.Minute); err == nil {
+			c.Close()
+			t.Errorf("%s listens", at)
+		}
+	}
+	if f.Open() != 0 {
+		t.Errorf("%d are open", f.Open())
+	}
+}
+
+// TestNamesMany: connections of names count as those of the proxy do.
+func TestNamesMany(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	at80, at443 := f.at(t, "echo.example.", 80), f.at(t, "echo.example.", 443)
+	for range 256 {
+		f.dial(t)
+	}
+	testhelp.Eventually(t, func() bool { return f.Open() == 256 }, "256 clients")
+	c, err := net.Dial("tcp", at80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	res.Body.Close()
+	if err := breaks(at443); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// breaks returns the error by which a connection ends, which may be that of connecting.
+func breaks(address string) error {
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		_, err = io.ReadAll(c)
+		c.Close()
+	}
+	return err
+}
+
+// TestAttackResolver: floods of packets and connections leave the resolver as it was.
+func TestAttackResolver(t *testing.T) {
+	t.Parallel()
+	f := start(t, allowEcho, nil)
+	want := f.resolve(t, "echo.example.", dnsmessage.TypeA)
+	c, err := net.Dial("udp", f.Resolver().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := runtime.NumGoroutine()
+	for i := range 3000 {
+		_, _ = c.Write(query(t, fmt.Sprintf("n%d.example.", i), dnsmessage.TypeA))
+		_, _ = c.Write(make([]byte, i))
+	}
+	_, _ = c.Write(make([]byte, 65000))
+	if got := f.resolve(t, "echo.example.", dnsmessage.TypeA); got != want {
+		t.Errorf("got %+v", got)
+	}
+	if more := runtime.NumGoroutine() - before; more > 1000 { // other tests have some; a goroutine for each query would be 6,000
+		t.Errorf("%d more goroutines", more)
+	}
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", f.Resolver().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	// Each of these ends, and leaves its place to the next one.
+	for _, sent := range []string{"\xff\xff", "\x05\x01", "\x00\x00", "\x00\x01a", "\x00\x0c\x00\x07\x81\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
+		c := dial()
+		_, _ = io.WriteString(c, sent)
+		if rest, err := io.ReadAll(c); err != nil && !isReset(err) || len(rest) > 0 {
+			t.Errorf("%q: got %q, %v", sent, rest, err)
+		}
+	}
+	for range 8 {
+		_, _ = dial().Write([]byte{0})
+	}
+	if rest, err := io.ReadAll(dial()); err != nil && !isReset(err) || len(rest) > 0 {
+		t.Errorf("the ninth client: got %q, %v", rest, err)
+	}
+	if got := f.resolve(t, "echo.example.", dnsmessage.TypeA); got != want {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func isReset(err error) bool { return strings.Contains(err.Error(), "reset") }
