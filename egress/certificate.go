@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -83,7 +84,7 @@ var (
 
 // prepare checks c, and makes what it needs of the CA.
 func (c *Conf) prepare() error {
-	if err := c.Policy.Check(); err != nil {
+	if err := cmp.Or(c.Policy.Check(), c.checkToken()); err != nil {
 		return err
 	}
 	c.injections = c.Policy.injections()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
@@ -29,6 +30,7 @@ type sandbox struct {
 	limit          *rate.Limiter
 	denials        denials
 	sent, received atomic.Int64
+	asking         atomic.Int64 // requests by TCP
 
 	life    context.Context    //nolint:containedctx // of all requests and connections
 	end     context.CancelFunc // of life
@@ -38,6 +40,7 @@ type sandbox struct {
 	mu     sync.Mutex
 	conf   Conf
 	policy document // of conf; empty until the sandbox asks
+	obeyed int64    // the generation that all connections obey
 	conns  map[*connection]bool
 }
 
@@ -108,11 +111,15 @@ func (b *sandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect:
 		b.connect(w, r)
 	case r.Method == http.MethodGet && r.URL.Path == "/denied":
-		found, _ := b.denials.since(queryNumber(r, "after")) // a sandbox does not wait
+		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(min(queryNumber(r, "wait"), maxWait))*time.Second)
+		defer cancel()
+		found := b.denials.await(ctx, queryNumber(r, "after"))
 		if connection := queryNumber(r, "connection"); connection != 0 {
 			found = slices.DeleteFunc(found, func(d Denial) bool { return d.Connection != connection })
 		}
 		_ = httpserver.WriteJSON(w, http.StatusOK, deniedBody{found[:min(len(found), maxAnswered)]}, encode)
+	case r.Method == http.MethodGet && r.URL.Path == "/status":
+		_ = httpserver.WriteJSON(w, http.StatusOK, b.status(), encode)
 	case r.Method == http.MethodGet && r.URL.Path == "/policy":
 		b.showPolicy(w, r)
 	default:
@@ -176,7 +183,16 @@ func (b *sandbox) apply(c Conf) error {
 	b.conf, b.policy = c, document{}
 	b.mu.Unlock()
 	b.recheck()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.obeyed = max(b.obeyed, c.Generation)
 	return nil
+}
+
+func (b *sandbox) status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Status{b.obeyed, len(b.conns), b.sent.Load(), b.received.Load(), b.denials.last()}
 }
 
 // recheck ends the connections that the policy refuses, and waits for their ends: no byte passes

@@ -28,6 +28,8 @@ type Conf struct {
 	Private []netip.Prefix `json:"private,omitzero"`
 	// CA is the sandbox's own; without one its policy can have no secrets.
 	CA CA `json:"ca,omitzero"`
+	// Token is the hash of the sandbox's token, by which it is known to [Server.Serve].
+	Token string `json:"token,omitzero"`
 
 	authority  *authority // of CA; nil without one
 	injections map[Host]*injection
@@ -53,7 +55,8 @@ func (c *Conf) Encode() ([]byte, error) {
 
 // Config configures a [Server].
 type Config struct {
-	// RunDir has a directory for each sandbox, with its socket s.
+	// RunDir has a directory for each sandbox, with its socket s; empty: sandboxes come by
+	// [Server.Serve] alone.
 	RunDir string
 	// Log gets a line for each denial, at most 10 a second.
 	Log *slog.Logger
@@ -160,7 +163,7 @@ var (
 // The controller's other files have shorter names.
 var idPattern = regexp.MustCompile(`^[0-9a-z]{8,64}$`)
 
-// Apply sets the policy of a sandbox. The first one opens its socket; with a later one,
+// Apply sets the policy of a sandbox. The first one opens its socket, if it has one; with a later one,
 // connections that it refuses have ended when Apply returns. The error wraps ErrStale for a
 // generation before the present one.
 func (s *Server) Apply(id string, c Conf) error {
@@ -178,9 +181,11 @@ func (s *Server) Apply(id string, c Conf) error {
 	}
 	if !known {
 		b = newSandbox(s, id, c)
-		if err := b.listen(filepath.Join(s.cfg.RunDir, id)); err != nil {
-			s.mu.Unlock()
-			return fmt.Errorf("opening the socket of sandbox %s: %w", id, err)
+		if s.cfg.RunDir != "" {
+			if err := b.listen(filepath.Join(s.cfg.RunDir, id)); err != nil {
+				s.mu.Unlock()
+				return fmt.Errorf("opening the socket of sandbox %s: %w", id, err)
+			}
 		}
 		s.sandboxes[id] = b
 	}
@@ -198,6 +203,9 @@ func (s *Server) Delete(id string) error {
 	}
 	b.close()
 	delete(s.sandboxes, id)
+	if s.cfg.RunDir == "" {
+		return nil
+	}
 	return os.RemoveAll(filepath.Join(s.cfg.RunDir, id))
 }
 
@@ -223,6 +231,7 @@ func (s *Server) Close() {
 
 // Status is the state of a sandbox's network.
 type Status struct {
+	// Generation is that of the policy which all connections obey.
 	Generation int64 `json:"generation"`
 	Open       int   `json:"open"`
 	Sent       int64 `json:"sent"`
@@ -236,9 +245,7 @@ func (s *Server) Status(id string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return Status{b.conf.Generation, len(b.conns), b.sent.Load(), b.received.Load(), b.denials.last()}, nil
+	return b.status(), nil
 }
 
 // Denied returns the denials of a sandbox after a number, the oldest first, once there are any

@@ -42,14 +42,18 @@ var errDown = &refusal{status: http.StatusServiceUnavailable, retryAfter: "1", t
 
 // egressClient speaks to the egress proxy.
 type egressClient struct {
-	socket string
-	last   atomic.Int64 // number of a connection
+	network, address string
+	token            string       // a header with its line end, or ""
+	last             atomic.Int64 // number of a connection
 }
 
 // newEgressClient returns a client whose connections do not have the numbers of those before a
 // restart, which the egress proxy remembers.
-func newEgressClient(socket string) *egressClient {
-	e := &egressClient{socket: socket}
+func newEgressClient(cfg *Config) *egressClient {
+	e := &egressClient{network: "unix", address: cfg.Socket}
+	if cfg.Token != "" {
+		e.network, e.address, e.token = "tcp", cfg.Remote, egress.HeaderToken+": Bearer "+cfg.Token+"\r\n"
+	}
 	e.last.Store(rand.Int64N(1 << 62)) //nolint:gosec // no secret
 	return e
 }
@@ -59,23 +63,29 @@ func readerOf(data []byte) io.Reader { return bytes.NewReader(bytes.Clone(data))
 // connect opens a connection to a target. The error is a *refusal. ctx bounds the wait.
 func (e *egressClient) connect(ctx context.Context, target string) (*tunnel, error) {
 	dialer := net.Dialer{Timeout: askTime}
-	conn, err := dialer.DialContext(ctx, "unix", e.socket)
+	conn, err := dialer.DialContext(ctx, e.network, e.address)
 	if err != nil {
 		return nil, errDown
 	}
-	t := &tunnel{UnixConn: conn.(*net.UnixConn), number: e.last.Add(1)} //nolint:forcetypeassert // the network is unix
-	_ = t.SetDeadline(time.Now().Add(answerTime))                       // a connection that cannot have one is broken
+	t := &tunnel{halfConn: conn.(halfConn), number: e.last.Add(1)} //nolint:forcetypeassert // sockets of both networks are
+	_ = t.SetDeadline(time.Now().Add(answerTime))                  // a connection that cannot have one is broken
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if err := t.ask(target); err != nil {
+	if err := t.ask(target, e.token); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
+// halfConn is a connection that one side can end.
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // tunnel is a connection through the egress proxy.
 type tunnel struct {
-	*net.UnixConn
+	halfConn
 
 	early  []byte // that came with the answer
 	number int64
@@ -89,7 +99,7 @@ func (t *tunnel) Read(p []byte) (int, error) {
 		t.early = t.early[n:]
 		return n, nil
 	}
-	n, err := t.UnixConn.Read(p)
+	n, err := t.halfConn.Read(p)
 	refused := !t.begun && bytes.Equal(p[:n], egress.AccessDenied) // a client ends when it has read it
 	if t.begun = true; (err != nil || refused) && t.ended != nil {
 		t.ended()
@@ -99,16 +109,19 @@ func (t *tunnel) Read(p []byte) (int, error) {
 }
 
 // ask sends the request for a target and reads its answer before the deadline, which it lifts.
-func (t *tunnel) ask(target string) error {
-	if _, err := fmt.Fprintf(t.UnixConn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s: %d\r\n\r\n", target, target, egress.HeaderConnection, t.number); err != nil {
+func (t *tunnel) ask(target, token string) error {
+	if _, err := fmt.Fprintf(t, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s%s: %d\r\n\r\n", target, target, token, egress.HeaderConnection, t.number); err != nil {
 		return errDown
 	}
-	r := bufio.NewReader(io.LimitReader(t.UnixConn, maxAnswer))
+	r := bufio.NewReader(io.LimitReader(t.halfConn, maxAnswer))
 	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
 	if err != nil {
 		return errDown
 	}
-	defer func() { _ = res.Body.Close() }() // that of a connection is empty
+	defer func() { _ = res.Body.Close() }()             // that of a connection is empty
+	if res.StatusCode == http.StatusProxyAuthRequired { // its policy is not there yet, or no longer
+		return errDown
+	}
 	if res.StatusCode != http.StatusOK {
 		text, err := io.ReadAll(res.Body)
 		if err != nil {
@@ -134,7 +147,7 @@ func (e *egressClient) get(ctx context.Context, path, tag string, most int64, in
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", e.socket)
+	conn, err := dialer.DialContext(ctx, e.network, e.address)
 	if err != nil {
 		return "", errDown
 	}
@@ -143,7 +156,7 @@ func (e *egressClient) get(ctx context.Context, path, tag string, most int64, in
 	if tag != "" {
 		tag = "If-None-Match: " + tag + "\r\n"
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: egress\r\n%sConnection: close\r\n\r\n", path, tag); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: egress\r\n%s%sConnection: close\r\n\r\n", path, e.token, tag); err != nil {
 		return "", errDown
 	}
 	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, most)), nil)

@@ -49,6 +49,9 @@ const (
 type Config struct {
 	// Socket is the path of the egress proxy's socket.
 	Socket string
+	// Remote and Token are the address IP:PORT of an egress proxy elsewhere and the token of
+	// this sandbox there, in place of Socket.
+	Remote, Token string
 	// Address is an address to listen on; empty means [Address].
 	Address string
 	// Resolver is an address for the resolver; empty: no resolver, and programs need the proxy.
@@ -106,7 +109,7 @@ func start(cfg Config, headerTime time.Duration, listen func(netip.AddrPort) (ne
 	f := &Front{cfg: cfg, listener: l, handoff: &handoff{conns: make(chan net.Conn), closed: make(chan struct{}), addr: l.Addr()}}
 	f.metrics = egress.NewMetrics(func() float64 { return float64(f.Open()) })
 	f.life, f.end = context.WithCancel(context.Background())
-	f.egress, f.headerTime = newEgressClient(cfg.Socket), headerTime
+	f.egress, f.headerTime = newEgressClient(&cfg), headerTime
 	f.http = httpserver.NewServer(f.life, f, maxHeader, cfg.Log)
 	f.http.ReadHeaderTimeout = headerTime
 	inner := f.http.ConnContext

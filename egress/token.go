@@ -1,0 +1,98 @@
+package egress
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/actiond/actiond/internal/httpserver"
+	"github.com/actiond/actiond/internal/random"
+)
+
+// A proxy that sandboxes share over TCP knows each by its token, as a proxy with Unix sockets knows
+// it by the socket.
+
+// HeaderToken has "Bearer " and the token of the sandbox in requests by TCP.
+const HeaderToken = "Proxy-Authorization"
+
+// maxConnections bounds the connections by TCP, of which half may be without a token.
+const maxConnections = 4 * maxOpen
+
+// NewToken returns a token of 256 random bits for a sandbox, which names it, and its hash for
+// [Conf.Token].
+func NewToken(id string) (token, hash string) {
+	token = id + "." + random.Hex(32)
+	return token, hashToken(token)
+}
+
+func hashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// checkToken returns what is wrong with the hash of a token, or nil.
+func (c *Conf) checkToken() error {
+	if sum, err := hex.DecodeString(c.Token); err != nil || len(sum) != sha256.Size && len(sum) != 0 {
+		return errors.New("token is not the SHA-256 of one in hexadecimal digits")
+	}
+	return nil
+}
+
+// Serve answers sandboxes by their tokens on a listener, which it closes, until ctx ends. Connections
+// of sandboxes end with [Server.Close].
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	srv := httpserver.NewServer(ctx, http.HandlerFunc(s.serveToken), maxHeader, s.cfg.Log)
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	err := srv.Serve(httpserver.LimitListener(l, maxConnections))
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // that was the end
+	}
+	return err
+}
+
+// serveToken lets the sandbox answer that the token of a request names.
+func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
+	b := s.holder(r.Header.Get(HeaderToken))
+	if b == nil {
+		w.Header().Set("Proxy-Authenticate", "Bearer")
+		w.Header().Set("Connection", "close")
+		http.Error(w, "The token of a sandbox is needed", http.StatusProxyAuthRequired)
+		return
+	}
+	httpserver.Trust(r)
+	// The state is for the controller, also while the sandbox uses all that it may.
+	if r.URL.Path != "/status" || r.Method != http.MethodGet {
+		defer b.asking.Add(-1)
+		if b.asking.Add(1) > maxOpenSandbox+maxWaiting {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, errTooMany.text, errTooMany.status)
+			return
+		}
+	}
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	defer context.AfterFunc(b.life, end)()
+	b.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// holder returns the sandbox of a token, or nil.
+func (s *Server) holder(header string) *sandbox {
+	scheme, token, _ := strings.Cut(header, " ")
+	id, _, _ := strings.Cut(token, ".")
+	b, err := s.sandbox(id)
+	if err != nil || !strings.EqualFold(scheme, "Bearer") {
+		return nil
+	}
+	b.mu.Lock()
+	want := b.conf.Token
+	b.mu.Unlock()
+	if want == "" || subtle.ConstantTimeCompare([]byte(hashToken(token)), []byte(want)) != 1 {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,203 @@
+package egress_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/testhelp"
+)
+
+// shared is a proxy that sandboxes reach by TCP, with two sandboxes.
+type shared struct {
+	*egress.Server
+	addr          string
+	token, second string // of id, which may reach echo.example, and of otherID, which may not
+	hash          string // of token
+}
+
+func startShared(t *testing.T) *shared {
+	t.Helper()
+	n := &internet{names: map[string][]string{}, hosts: map[netip.AddrPort]string{}}
+	go echo(n.add(t, "echo.example", "8.8.8.8:7"))
+	s := &shared{Server: egress.New(egress.Config{Log: slog.New(slog.DiscardHandler), Resolve: n.resolve, Dial: n.dial})}
+	if err := s.SetHost(nil); err != nil {
+		t.Fatal(err)
+	}
+	var hash string
+	s.token, s.hash = egress.NewToken(id)
+	s.second, hash = egress.NewToken(otherID)
+	s.set(t, 1, `{"mode":"public"}`)
+	if err := s.Apply(otherID, egress.Conf{Generation: 1, Policy: parse(t, `{"mode":"no-network"}`), Token: hash}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = l.Addr().String()
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		s.Close()
+		end()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *shared) set(t *testing.T, generation int64, policy string) {
+	t.Helper()
+	if err := s.Apply(id, egress.Conf{Generation: generation, Policy: parse(t, policy), Token: s.hash}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask sends a request with a header, and returns the connection behind the answer.
+func (s *shared) ask(t *testing.T, request, header string) (c net.Conn, a answer, body string) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: egress\r\n%s\r\n", request, header); err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(request, http.MethodConnect) {
+		a, body = read(t, c)
+		return c, a, body
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, answer{r.StatusCode, r.Status, r.Header}, string(text)
+}
+
+func bearer(token string) string { return "Proxy-Authorization: Bearer " + token + "\r\n" }
+
+// TestToken: a token names its sandbox, whose policy decides; without one nothing is answered, not
+// even what a policy is.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	s := startShared(t)
+	secret := strings.TrimPrefix(s.token, id+".")
+	if len(secret) != 64 || strings.Contains(s.hash, secret) {
+		t.Fatalf("the token %q of hash %q", s.token, s.hash)
+	}
+	for name, header := range map[string]string{
+		"none": "", "another scheme": "Proxy-Authorization: Basic " + s.token + "\r\n", "the header of servers": "Authorization: Bearer " + s.token + "\r\n",
+		"its hash": bearer(s.hash), "the hash with the id": bearer(id + "." + s.hash), "the id alone": bearer(id), "empty": bearer(id + "."),
+		"cut": bearer(s.token[:len(s.token)-1]), "longer": bearer(s.token + "0"), "the secret alone": bearer(secret),
+		"of an unknown sandbox": bearer("aaaaaaaaaaaa." + secret), "with the other's id": bearer(otherID + "." + secret),
+	} {
+		for _, request := range []string{"CONNECT echo.example:7", "GET /policy", "GET /denied", "GET /status", "DELETE /" + id, "POST /apply/" + id} {
+			if _, a, body := s.ask(t, request, header); a.StatusCode != http.StatusProxyAuthRequired || strings.Contains(body, "public") {
+				t.Errorf("%s, %s: got %s %s", name, request, a.Status, body)
+			}
+		}
+	}
+	c, a, _ := s.ask(t, "CONNECT echo.example:7", bearer(s.token))
+	if a.StatusCode != http.StatusOK {
+		t.Fatal(a.Status)
+	}
+	exchange(t, c, "hello")
+	if _, a, _ := s.ask(t, "CONNECT echo.example:7", bearer(s.second)); a.StatusCode != http.StatusForbidden || a.Header.Get(egress.HeaderDenied) != "mode no-network" {
+		t.Errorf("the other sandbox: %s %v", a.Status, a.Header)
+	}
+	var denied struct{ Denied []egress.Denial }
+	for token, want := range map[string]int{s.token: 0, s.second: 1} {
+		if _, _, body := s.ask(t, "GET /denied?wait=0", bearer(token)); json.Unmarshal([]byte(body), &denied) != nil || len(denied.Denied) != want {
+			t.Errorf("denied: %s, want %d", body, want)
+		}
+	}
+	var status egress.Status
+	if _, _, body := s.ask(t, "GET /status", bearer(s.token)); json.Unmarshal([]byte(body), &status) != nil || status.Generation != 1 || status.Open != 1 || status.Sent != 5 {
+		t.Errorf("status: %s", body)
+	}
+	if _, a, _ := s.ask(t, "GET /metrics", bearer(s.token)); a.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("another path: %s", a.Status)
+	}
+
+	s.set(t, 2, `{"mode":"no-network"}`)
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection outlived the policy")
+	}
+	if _, _, body := s.ask(t, "GET /status", bearer(s.token)); !strings.Contains(body, `"generation":2,"open":0`) {
+		t.Errorf("status: %s", body)
+	}
+	s.set(t, 3, `{"mode":"public"}`)
+	if c, a, _ = s.ask(t, "CONNECT echo.example:7", bearer(s.token)); a.StatusCode != http.StatusOK {
+		t.Fatal(a.Status)
+	}
+	if err := s.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection outlived its sandbox")
+	}
+	if _, a, _ := s.ask(t, "CONNECT echo.example:7", bearer(s.token)); a.StatusCode != http.StatusProxyAuthRequired {
+		t.Errorf("a sandbox that was removed: %s", a.Status)
+	}
+	if err := s.Apply(id, egress.Conf{Generation: 1, Policy: parse(t, `{"mode":"public"}`), Token: "abc"}); err == nil {
+		t.Error("a token without a hash was taken")
+	}
+	// A sandbox without a token has none that fits.
+	if err := s.Apply(id, egress.Conf{Generation: 1, Policy: parse(t, `{"mode":"public"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, a, _ := s.ask(t, "CONNECT echo.example:7", bearer(id+".")); a.StatusCode != http.StatusProxyAuthRequired {
+		t.Errorf("a sandbox without a token: %s", a.Status)
+	}
+}
+
+// TestTokenFlood: clients that wait without a token, and a sandbox that asks for all it may, shut no
+// other sandbox out, nor the controller.
+func TestTokenFlood(t *testing.T) {
+	t.Parallel()
+	s := startShared(t)
+	for range 300 { // without a token, and a header that does not end
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "CONNECT echo.example:7 HTTP/1.1\r\n")
+	}
+	for range 256 + 32 { // they wait for a denial
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "GET /denied?wait=60 HTTP/1.1\r\nHost: egress\r\n%s\r\n", bearer(s.token))
+	}
+	testhelp.Eventually(t, func() bool {
+		_, a, _ := s.ask(t, "GET /policy", bearer(s.token))
+		return a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
+	}, "the sandbox is at its limit")
+	if _, a, _ := s.ask(t, "GET /status", bearer(s.token)); a.StatusCode != http.StatusOK {
+		t.Errorf("its state: %s", a.Status)
+	}
+	if _, a, _ := s.ask(t, "GET /policy", bearer(s.second)); a.StatusCode != http.StatusOK {
+		t.Errorf("the other sandbox: %s", a.Status)
+	}
+}
