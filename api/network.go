@@ -1,21 +1,32 @@
 package api
 
 import (
+	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // ClaimNetwork connects a sandbox without a network to the egress proxy, which keeps its policy.
 type ClaimNetwork struct {
-	// Egress is the address of the egress proxy: "unix:" and the absolute path of its socket.
+	// Egress is the address of the egress proxy: "unix:" and the absolute path of its socket, or
+	// IP:PORT, which needs a Token.
 	Egress string `json:"egress"`
+	// Token is that of the sandbox at a proxy by IP:PORT. No program of the sandbox gets it.
+	Token string `json:"token,omitempty"`
 	// Env are variables for the programs of the sandbox beside those that name the proxy. The
 	// variables of the claim win over both.
 	Env Variables `json:"env,omitempty"`
 }
 
-// Socket returns the path of the egress proxy's socket.
-func (n ClaimNetwork) Socket() string { return strings.TrimPrefix(n.Egress, "unix:") }
+// Socket returns the path of the egress proxy's socket, "" for one by IP:PORT.
+func (n ClaimNetwork) Socket() string {
+	path, ok := strings.CutPrefix(n.Egress, "unix:")
+	if !ok {
+		return ""
+	}
+	return path
+}
 
 // maxSocketPath bounds the path of a Unix socket, in bytes.
 const maxSocketPath = 107
@@ -25,8 +36,23 @@ var claimNetworkShape = shapeOf(ClaimNetwork{}, "egress")
 // UnmarshalJSON refuses addresses of other kinds.
 func (n *ClaimNetwork) UnmarshalJSON(data []byte) (err error) {
 	*n, err = decodeInner[ClaimNetwork](claimNetworkShape, "an object", data, true)
-	if path := n.Socket(); err == nil && (path == n.Egress || !filepath.IsAbs(path) || len(path) > maxSocketPath || strings.ContainsRune(path, 0)) {
-		return &ownError{"egress must be unix: and the absolute path of a socket, got " + Excerpt(n.Egress)}
+	if err != nil {
+		return err
 	}
-	return err
+	if n.Token != "" {
+		if at, err := netip.ParseAddrPort(n.Egress); err != nil || at.Port() == 0 || at.Addr().Zone() != "" {
+			return &ownError{"with a token, egress must be IP:PORT, got " + Excerpt(n.Egress)}
+		}
+		if !tokenPattern.MatchString(n.Token) {
+			return &ownError{"token must be at most 256 letters, digits, dots and hyphens"}
+		}
+		return nil
+	}
+	if path := n.Socket(); !filepath.IsAbs(path) || len(path) > maxSocketPath || strings.ContainsRune(path, 0) {
+		return &ownError{"egress must be unix: and the absolute path of a socket, or IP:PORT with a token, got " + Excerpt(n.Egress)}
+	}
+	return nil
 }
+
+// A token becomes part of a header.
+var tokenPattern = regexp.MustCompile(`^[0-9A-Za-z.-]{1,256}$`)

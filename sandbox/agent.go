@@ -81,7 +81,8 @@ type Claim struct {
 	Key, Owner string
 	Env        map[string]string
 	TTL, Idle  time.Duration // 0: none
-	Egress     string        // the address of the egress proxy, "unix:PATH" in the sandbox; empty: none
+	Egress     string        // the address of the egress proxy, "unix:PATH" in the sandbox or IP:PORT; empty: none
+	Token      string        // of the sandbox at a proxy by IP:PORT
 	// CA is the certificate, in PEM, of the authority by which the egress proxy opens TLS to hosts with
 	// secrets; empty: none. Placeholders are variables for programs that want a secret.
 	CA           string

@@ -50,7 +50,7 @@ func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err 
 	if n == nil {
 		return nil, nil //nolint:nilnil // there are none
 	}
-	f, err := front.Start(front.Config{Socket: n.Socket(), Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied})
+	f, err := front.Start(front.Config{Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied})
 	s.network.mu.Lock()
 	s.network.claim, s.network.front = n, f
 	s.network.mu.Unlock()

@@ -76,7 +76,7 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 	defer c.Close()
 	var network *api.ClaimNetwork
 	if claim.Egress != "" {
-		network = &api.ClaimNetwork{Egress: claim.Egress}
+		network = &api.ClaimNetwork{Egress: claim.Egress, Token: claim.Token}
 	}
 	err = c.Claim(ctx, api.Claim{
 		Network: network,
