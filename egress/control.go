@@ -184,6 +184,20 @@ func (c *Control) Handler() http.Handler {
 	return mux
 }
 
+// Watched answers a monitor, which may read and not change anything, and whether the server is ready.
+// It asks for no key.
+func (c *Control) Watched(ready func() bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { _ = c.metrics.Serve(w, r) }) // never fails
+	mux.HandleFunc("GET /alive", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "The policies were not read yet", http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}
+
 // status is the status of an error.
 func status(err error) int {
 	switch {

@@ -92,9 +92,17 @@ func TestEgress(t *testing.T) {
 	if !strings.Contains(log.String(), "broken012345") {
 		t.Errorf("the log does not name the broken file: %s", &log)
 	}
-	for _, args := range [][]string{nil, {"relative"}, {dir, dir}} {
-		if err := serveEgress(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), "absolute") {
-			t.Errorf("%q: got %v", args, err)
+	for want, calls := range map[string][][]string{
+		"absolute":   {nil, {"relative"}, {dir, dir}},
+		"--listen":   {{"--listen", ":0", dir}, {"--listen="}, {"--metrics-listen", ":0"}},
+		"not define": {{"--lists", ":0"}},
+		"--never":    {{"--listen", ":0", "--never", "10.0.0.1,example"}},
+		"no Pod":     {{"--listen", "127.0.0.1:0", "--never", "10.0.0.1,"}},
+	} {
+		for _, args := range calls {
+			if err := serveEgress(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: got %v", args, err)
+			}
 		}
 	}
 }
