@@ -10,6 +10,7 @@ import (
 // list reads a dirty directory.
 func (t *Tracker) list(d *dir) {
 	d.dirty = false
+	t.listed++
 	fd, err := t.opened.open(t.rootFD, d)
 	var self attr
 	if err == nil {

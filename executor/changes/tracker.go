@@ -71,6 +71,8 @@ type Tracker struct {
 	cuts  map[*dir]int // those whose entries should be in the tree and are not, and how many names there was room for
 	names int
 	state *State
+	// listed counts the listings of directories.
+	listed uint64
 
 	watches watches
 	links   groups
