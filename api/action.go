@@ -59,6 +59,8 @@ type Request struct {
 	// for an answer and never kills the command. It is finite, may be negative
 	// (no waiting at all), and may be more than a time.Duration holds.
 	Timeout *float64
+	// Changes asks what the action changes in the workspace: "facts", "diff", or "" for nothing.
+	Changes string
 }
 
 // Native returns the request with the defaults of /v1/actions, which are not

@@ -42,14 +42,17 @@ func DecodeNative(body []byte) (Request, error) {
 	case isSet(sent.key) && sent.key.Kind() != '"':
 		err = BadRequest(`"id" beside "action": must be a string, got ` + describe(sent.key))
 	case sent.unknown != "" && !strings.HasPrefix(sent.unknown, inAction):
-		err = BadRequest(fmt.Sprintf("body: member %s is unknown; allowed are action, id", Excerpt(sent.unknown)))
+		err = BadRequest(fmt.Sprintf("body: member %s is unknown; allowed are action, changes, id", Excerpt(sent.unknown)))
 	case sent.unknown != "":
 		name := strings.TrimPrefix(sent.unknown, inAction)
 		err = BadRequest(fmt.Sprintf("body.action: member %s is unknown; allowed are args, %s", Excerpt(name), strings.Join(actionMembers, ", ")))
 	case isInvalid:
 		err = BadRequest("body.action.args: " + invalid.Reason)
 	default:
-		return r, nil
+		if r.Changes, err = decodeChanges(sent.changes); err == nil {
+			return r, nil
+		}
+		err = BadRequest("body: " + err.Error())
 	}
 	return Request{}, err
 }
@@ -79,6 +82,7 @@ var actionMembers = []string{"action", "id", "timestamp", "session", "source", "
 // sentRequest is the body of a request, taken apart.
 type sentRequest struct {
 	key     jsontext.Value // "id" beside "action"
+	changes jsontext.Value // likewise
 	action  members        // those of actionMembers, "observation" and "args"; nil where no object came
 	args    members        // nil where no object came
 	unknown string         // the first member of the body or the action that is unknown, or ""
@@ -100,6 +104,9 @@ func scanRequest(body []byte) (*sentRequest, error) {
 			return err
 		case "id":
 			r.key, err = scan.value()
+			return err
+		case "changes":
+			r.changes, err = scan.value()
 			return err
 		}
 		r.unknown = cmp.Or(r.unknown, name)
@@ -298,8 +305,9 @@ func decodeTimeout(raw jsontext.Value) (*float64, error) {
 
 // wireRequest is the body of an execute_action call.
 type wireRequest struct {
-	Key    string      `json:"id,omitzero"`
-	Action *wireAction `json:"action"`
+	Key     string      `json:"id,omitzero"`
+	Action  *wireAction `json:"action"`
+	Changes string      `json:"changes,omitzero"`
 }
 
 type wireAction struct {
@@ -349,7 +357,10 @@ func (r Request) wire() (wireRequest, error) {
 			return wireRequest{}, fmt.Errorf("encoding %s action: %w", kind, err)
 		}
 	}
-	return wireRequest{r.Key, &wireAction{ID: r.ID, Stamp: r.Timestamp, Action: kind, Args: args, Session: r.Session, Timeout: timeout}}, nil
+	if err := CheckChanges(r.Changes); err != nil {
+		return wireRequest{}, fmt.Errorf(`encoding %s action: "changes" %w`, kind, err)
+	}
+	return wireRequest{r.Key, &wireAction{ID: r.ID, Stamp: r.Timestamp, Action: kind, Args: args, Session: r.Session, Timeout: timeout}, r.Changes}, nil
 }
 
 // checkLimits checks the session and the timeout of an action.

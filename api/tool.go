@@ -21,9 +21,10 @@ type ToolCall struct {
 	Arguments string `json:"arguments"`
 	// ID is the model's name for the call, echoed in the answer; nil when absent.
 	ID *string `json:"tool_call_id,omitzero"`
-	// Session and Timeout mean the same as in a Request.
+	// Session, Timeout and Changes mean the same as in a Request.
 	Session string   `json:"session,omitzero"`
 	Timeout *float64 `json:"timeout,omitzero"`
+	Changes string   `json:"changes,omitzero"`
 }
 
 var toolCallShape = shapeOf(ToolCall{}, "name")
@@ -39,9 +40,10 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 			Status: http.StatusUnprocessableEntity, Detail: "Invalid request parameters", Errors: "body: " + err.Error(),
 		}
 	}
-	session, timeout := sent["session"], sent["timeout"]
+	session, timeout, changes := sent["session"], sent["timeout"], sent["changes"]
 	delete(sent, "session") // its errors are reported as those of a request
 	delete(sent, "timeout")
+	delete(sent, "changes")
 	call, err := decodeAs[ToolCall](toolCallShape, "member", sent, true)
 	if err != nil {
 		return ToolCall{}, badBody(err)
@@ -51,6 +53,9 @@ func DecodeToolCall(body []byte) (ToolCall, error) {
 		return ToolCall{}, badBody(err)
 	}
 	if call.Timeout, err = decodeTimeout(timeout); err != nil {
+		return ToolCall{}, badBody(err)
+	}
+	if call.Changes, err = decodeChanges(changes); err != nil {
 		return ToolCall{}, badBody(err)
 	}
 	return call, nil

@@ -1,0 +1,303 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ChangesHeader asks for what an action changed where the answer is not to have another member, and
+// answers that, see [Changes.Header].
+const ChangesHeader = "X-Actiond-Changes"
+
+// MCPChanges is the name of the changes in the _meta of the result of an MCP tool call.
+const MCPChanges = "actiond/changes"
+
+// How much is asked for of what an action changed.
+const (
+	ChangesFacts = "facts" // which files, and how
+	ChangesDiff  = "diff"  // and the lines of text files
+)
+
+// Modes of following what changes.
+const (
+	ChangesOff = "off"
+)
+
+// CheckChanges refuses any other word than those for how much is asked for, or "".
+func CheckChanges(word string) error {
+	if word == "" || word == ChangesFacts || word == ChangesDiff {
+		return nil
+	}
+	return fmt.Errorf("must be %q or %q, got %s", ChangesFacts, ChangesDiff, Describe(word))
+}
+
+// decodeChanges reads how much is asked for, "" when absent.
+func decodeChanges(raw jsontext.Value) (string, error) {
+	if !isSet(raw) {
+		return "", nil
+	}
+	word, err := text(raw, true)
+	if err == nil && word == "" {
+		err = errors.New(`"facts" or "diff", got ""`)
+	}
+	if err != nil {
+		return "", fmt.Errorf(`"changes" must be %w`, err)
+	}
+	if err := CheckChanges(word); err != nil {
+		return "", fmt.Errorf(`"changes" %w`, err)
+	}
+	return word, nil
+}
+
+// Changes are the net changes of the workspace from one of its states to another one.
+type Changes struct {
+	// Action is the number of the action that is asked for; 0 for none.
+	Action uint64 `json:"action,omitzero"`
+	// Before and After name the states, such as "s16"; "" where the state was not known.
+	Before string `json:"before,omitzero"`
+	After  string `json:"after,omitzero"`
+	// By are the numbers of the actions that made all of the changes. During are those of the actions that ran
+	// meanwhile, where others may have made some. One of both is not nil.
+	By     []uint64 `json:"by,omitempty"`
+	During []uint64 `json:"during,omitempty"`
+	// Exact is true if nothing is missing or wrong; otherwise Why gives the reason, and Unsure names files that
+	// could not be decided.
+	Exact  bool       `json:"exact"`
+	Why    string     `json:"why,omitzero"`
+	Unsure []FilePath `json:"unsure,omitempty"`
+	// Counts are complete, also where Paths are not, and leave out what Ignored counts: the changes in directories that
+	// git ignores, by their paths, and in .git.
+	Counts  ChangeCounts   `json:"counts"`
+	Ignored map[string]int `json:"ignored,omitempty"`
+	// Paths are the changes by path. It must not be nil, which is encoded as null.
+	Paths []ChangedPath `json:"paths"`
+	// Truncated is true if limits left out paths, or the lines of some.
+	Truncated bool `json:"truncated"`
+	// Unwatched is the number of files with names outside of the workspace, by which they may have changed unseen.
+	Unwatched int `json:"unwatched,omitzero"`
+}
+
+// ChangeCounts are numbers of changes.
+type ChangeCounts struct {
+	Created  int `json:"created"`
+	Modified int `json:"modified"`
+	Deleted  int `json:"deleted"`
+	Renamed  int `json:"renamed"`
+	Meta     int `json:"meta"`
+}
+
+// FilePath is a path relative to the workspace, whose own is ".". It is encoded as a string, or if it
+// is not UTF-8 as {"base64": …}.
+type FilePath string
+
+// MarshalJSON encodes the path.
+func (p FilePath) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(p)) {
+		return json.Marshal(string(p))
+	}
+	return json.Marshal(struct {
+		Base64 []byte `json:"base64"`
+	}{[]byte(p)})
+}
+
+// UnmarshalJSON decodes both forms.
+func (p *FilePath) UnmarshalJSON(data []byte) error {
+	if jsontext.Value(data).Kind() == '"' {
+		return json.Unmarshal(data, (*string)(p))
+	}
+	var other struct {
+		Base64 []byte `json:"base64"`
+	}
+	err := json.Unmarshal(data, &other)
+	*p = FilePath(other.Base64)
+	return err
+}
+
+// ChangedPath is one change. A path has one at most, but the target of a rename may have a second one.
+type ChangedPath struct {
+	// Op is "created", "modified", "deleted", "renamed" or "meta", which is another mode, owner or extended attribute,
+	// and of files also another time of modification.
+	Op string `json:"op"`
+	// From is the path before a rename, otherwise "". A path that is not UTF-8 is in the other member.
+	From       string `json:"from,omitzero"`
+	FromBase64 []byte `json:"from_base64,omitzero"`
+	Path       string `json:"path,omitzero"`
+	PathBase64 []byte `json:"path_base64,omitzero"`
+}
+
+// NewChangedPath returns a change of paths that may be no UTF-8.
+func NewChangedPath(op, path, from string) ChangedPath {
+	c := ChangedPath{Op: op}
+	if c.Path = path; !utf8.ValidString(path) {
+		c.Path, c.PathBase64 = "", []byte(path)
+	}
+	if c.From = from; !utf8.ValidString(from) {
+		c.From, c.FromBase64 = "", []byte(from)
+	}
+	return c
+}
+
+// Names returns the paths as they are.
+func (c ChangedPath) Names() (path, from string) {
+	path, from = c.Path, c.From
+	if c.PathBase64 != nil {
+		path = string(c.PathBase64)
+	}
+	if c.FromBase64 != nil {
+		from = string(c.FromBase64)
+	}
+	return path, from
+}
+
+// None reports whether nothing changed, as far as it is known.
+func (c *Changes) None() bool {
+	return c.Counts == ChangeCounts{} && len(c.Ignored) == 0 && len(c.Unsure) == 0
+}
+
+// Header returns the changes as the value of [ChangesHeader], such as "n=17; +1 ~2 -0 >0; exact": created, modified or
+// of other attributes, deleted, renamed, then "!" and the number of ignored changes if there are any; at the end "exact", or
+// "inexact:" and the reason.
+func (c *Changes) Header() string {
+	n := c.Counts
+	text := fmt.Sprintf("+%d ~%d -%d >%d", n.Created, n.Modified+n.Meta, n.Deleted, n.Renamed)
+	ignored := 0
+	for _, more := range c.Ignored {
+		ignored += more
+	}
+	if ignored > 0 {
+		text += fmt.Sprintf(" !%d", ignored)
+	}
+	if c.Action > 0 {
+		text = fmt.Sprintf("n=%d; ", c.Action) + text
+	}
+	if c.Exact {
+		return text + "; exact"
+	}
+	return text + "; inexact:" + c.Why
+}
+
+// StateName returns the name of a state by its number; "" for 0.
+func StateName(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return "s" + strconv.FormatUint(n, 10)
+}
+
+// StateNumber is the reverse of StateName; false for any other text.
+func StateNumber(name string) (n uint64, ok bool) {
+	digits, ok := strings.CutPrefix(name, "s")
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return n, err == nil && n > 0
+}
+
+// DecodeChanges reads what Encode made of Changes.
+func DecodeChanges(data []byte) (*Changes, error) {
+	c := &Changes{}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("decoding changes: %w", err)
+	}
+	return c, nil
+}
+
+// ChangesIn returns the changes in the answer of an action; nil without any.
+func ChangesIn(body []byte) (*Changes, error) {
+	sent, _, err := scanObservation(body, "changes")
+	if raw := sent["changes"]; err == nil && isSet(raw) {
+		return DecodeChanges(raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decoding changes: %w", err)
+	}
+	return nil, nil //nolint:nilnil // there are none
+}
+
+// AddChanges returns the parts of an answer, which is a JSON object with members, with changes at its end.
+func AddChanges(body []byte, changes *Changes) (parts [][]byte, err error) {
+	data, err := Encode(changes)
+	if err != nil {
+		return nil, err
+	}
+	head, ok := bytes.CutSuffix(body, []byte("}"))
+	if !ok {
+		return nil, errors.New("adding changes: the answer is not an object")
+	}
+	return [][]byte{head, slices.Concat([]byte(`,"changes":`), data, []byte("}"))}, nil
+}
+
+// Causes of changes.
+const (
+	CauseAction     = "action"
+	CauseUpload     = "upload"     // a request that is no action
+	CauseOutside    = "outside"    // no action ran, and no process of the agent
+	CauseBackground = "background" // no action ran, and a process of the agent
+)
+
+// ChangeEntry is an entry of the log of changes.
+type ChangeEntry struct {
+	// N is the number of the action; nil if it was none.
+	N *uint64 `json:"n"`
+	// Kind is the name of the action, "upload", or the cause.
+	Kind string `json:"kind"`
+	// Cause is one of the causes of changes.
+	Cause   string       `json:"cause"`
+	Time    time.Time    `json:"time"`
+	Before  string       `json:"before"`
+	After   string       `json:"after"`
+	Counts  ChangeCounts `json:"counts"`
+	Ignored int          `json:"ignored,omitzero"` // ignored changes
+	Exact   bool         `json:"exact"`
+	Why     string       `json:"why,omitzero"`
+}
+
+// ChangeLog is a page of the log of changes, the newest first.
+type ChangeLog struct {
+	Entries []ChangeEntry `json:"entries"`
+	// Next is the "before" of the next page; 0 at the end.
+	Next uint64 `json:"next,omitzero"`
+}
+
+// ChangesInfo says how changes of the workspace are followed.
+type ChangesInfo struct {
+	// Mode is "facts" or "off".
+	Mode     string   `json:"mode"`
+	Baseline Baseline `json:"baseline"`
+}
+
+// Baseline is the state of the workspace to which the first changes are compared.
+type Baseline struct {
+	// State is "running", "done" or "off".
+	State string `json:"state"`
+	// Why says why the workspace is not followed, "" if it is.
+	Why   string `json:"why,omitzero"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// States of a Baseline.
+const (
+	BaselineRunning = "running"
+	BaselineDone    = "done"
+	BaselineOff     = "off"
+)
+
+// NoState refuses a request for a state that is not kept, or never was.
+func NoState(name string, gone bool) *Error {
+	if gone {
+		return &Error{Status: http.StatusGone, Detail: fmt.Sprintf("The state %s is no longer kept: states are kept in memory, until the server ends or there are too many", Excerpt(name))}
+	}
+	return NotFound(fmt.Sprintf("There is no state %s", Excerpt(name)))
+}
