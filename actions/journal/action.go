@@ -16,9 +16,11 @@ type Action struct {
 	begin, end int64 // Unix nanoseconds; end is 0 before the end, and where it is not known
 	state      State
 	outcome    uint8 // that Finish got
-	recorded   bool  // the intent is on the disk
-	cancelled  bool  // must not begin
-	lost       bool  // something could not be recorded
+	effect     Effect
+	change     *change // nil where none is kept
+	recorded   bool    // the intent is on the disk
+	cancelled  bool    // must not begin
+	lost       bool    // something could not be recorded
 	result     place
 	hasResult  bool
 	resultSize int64       // of the result in bytes
@@ -56,8 +58,10 @@ type Info struct {
 	State State
 	// Outcome is the number that Finish got, 0 before.
 	Outcome uint8
-	Begin   time.Time
-	End     time.Time // zero before the end, and where it is not known
+	// Effect says whether anything changed.
+	Effect Effect
+	Begin  time.Time
+	End    time.Time // zero before the end, and where it is not known
 	// Output counts all bytes, also those that are not kept, Streams those of each
 	// stream, and Stretches the stretches.
 	Output    int64
@@ -77,7 +81,7 @@ func (a *Action) Info() Info {
 }
 
 func (a *Action) info() Info {
-	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Lost: a.lost}
+	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Effect: a.effect, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Lost: a.lost}
 	if a.end > 0 {
 		info.End = time.Unix(0, a.end)
 	}
@@ -182,7 +186,7 @@ func (a *Action) syncAndUnlock() {
 	}
 }
 
-// Finish records that the action is Done, with its result and a number below 16 that says how
+// Finish records that the action is Done, with its result and a number below 8 that says how
 // it went.
 func (a *Action) Finish(outcome uint8, result []byte) { a.finish(Done, outcome, result) }
 
@@ -223,7 +227,11 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	if !a.recorded {
 		p = a.intent(p, kindReserved)
 	}
-	ended := record{kind: kindEnded, detail: uint8(state) | outcome<<outcomeShift, n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
+	detail := uint8(state) | outcome<<outcomeShift
+	if a.effect == EffectNone {
+		detail |= effectNone
+	}
+	ended := record{kind: kindEnded, detail: detail, n: a.n, at: a.end, inner: a.out.end, seq: a.out.seq}
 	if len(a.own) > 0 {
 		p = a.lengths(p)
 	}

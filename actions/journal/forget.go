@@ -39,21 +39,29 @@ func (j *Journal) unlist(a *Action) {
 		}
 	}
 	j.counts[a.state]--
+	j.unlistChange(a.change)
+	j.release(a)
+	for _, s := range a.own {
+		j.drop(j.text.dir, s)
+	}
+	a.change, a.own, a.inline, a.hasResult, a.gone = nil, nil, nil, false, true
+}
+
+// release removes the records of an action from the counts of the files. The caller holds mu.
+func (j *Journal) release(a *Action) {
 	for _, s := range a.held {
 		if s.refs--; s.refs == 0 && s != j.log.current && s != j.text.current {
 			j.drop(j.dirOf(s), s)
 		}
 	}
-	for _, s := range a.own {
-		j.drop(j.text.dir, s)
-	}
-	a.held, a.own, a.inline, a.hasResult, a.gone = nil, nil, nil, false, true
+	a.held = nil
 }
 
 // forgetSome forgets the oldest actions that ended until the bounds hold. The caller
 // holds mu.
 func (j *Journal) forgetSome() {
 	latest := time.Now().Add(-j.cfg.MaxAge).UnixNano()
+	j.forgetChanges(latest)
 	for i := 0; i < len(j.actions); {
 		a := j.actions[i]
 		old := a.end > 0 && a.end < latest || a.end == 0 && a.begin < latest

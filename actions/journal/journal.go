@@ -100,6 +100,10 @@ type Journal struct {
 	byID           map[string]*Action
 	actions        []*Action // by n
 	next           uint64
+	changes        []*change // by seq
+	loose          int       // of changes, of no action
+	lastChange     uint64
+	lastState      uint64
 	bytes          int64
 	forgotten      map[idHash]struct{}
 	forgottenOrder []idHash

@@ -632,7 +632,9 @@ func FuzzOpen(f *testing.F) {
 		a.Queue()
 		a.Begin()
 		a.Output(journal.Stdout, []byte("out"))
+		a.Change(2, []byte("change"))
 		a.End(journal.Done, []byte("result"))
+		j.Note(3, []byte("another"))
 	}
 	reserve(f, j, "c").Begin()
 	_ = j.Close()
@@ -657,6 +659,7 @@ func FuzzOpen(f *testing.F) {
 		for _, info := range j.List(0, 100, func(journal.Info) bool { return true }) {
 			known(t, j, info.ID)
 		}
+		j.Changes(0, 100)
 		a, isNew, err := j.Reserve(intent("mine"))
 		if isNew && err == nil {
 			a.End(journal.Done, []byte("r"))

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,6 +52,7 @@ func (j *Journal) load() error {
 			all = append(all, s)
 		}
 	}
+	slices.SortFunc(j.changes, func(a, b *change) int { return cmp.Compare(a.seq, b.seq) })
 	slices.SortFunc(j.actions, func(a, b *Action) int { return int(int64(a.n) - int64(b.n)) }) //nolint:gosec // they count from 1
 	for _, name := range outs {
 		if err := l.loadOutput(name); err != nil {
@@ -218,6 +220,10 @@ func (j *loader) plausible(r record) bool {
 
 // apply takes over a record.
 func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
+	if r.kind == kindChange {
+		j.applyChange(s, r, at)
+		return
+	}
 	a := j.last // most actions have all of their records in a row
 	if a == nil || a.n != r.n || a.gone {
 		a = j.byN[r.n]
@@ -240,7 +246,10 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		a.out.grow(r)
 	case kindEnded:
 		if state := State(r.detail & stateMask); state.Ended() && state <= Unknown {
-			a.state, a.outcome = state, r.detail>>outcomeShift
+			a.state, a.outcome = state, r.detail>>outcomeShift&outcomeMask
+		}
+		if r.detail&effectNone != 0 {
+			a.effect = EffectNone
 		}
 		a.end, a.result, a.hasResult = r.at, place{segment: s, at: at}, r.length > 0
 		a.resultSize = int64(r.length)
@@ -251,11 +260,12 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		for _, s := range a.held {
 			s.refs--
 		}
+		j.unlistChange(a.change)
 		a.gone = true
 		return
 	case kindInput:
 		a.input = max(a.input, r.at+1)
-	case kindReserved, kindForgotten, kindResult:
+	case kindReserved, kindForgotten, kindResult, kindChange:
 	}
 	a.hold(s)
 }

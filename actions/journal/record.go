@@ -40,23 +40,26 @@ const (
 	kindForgotten                       // payload: the hash of an id
 	kindResult                          // payload: the result of an action whose kindEnded has none
 	kindInput                           // the program of the action took its input up to the offset at
+	kindChange                          // payload: what changed, of the action n or of none
 )
 
 type record struct {
 	kind   recordKind
-	detail uint8 // the state and the outcome of kindEnded, the stream of kindOutput
+	detail uint8 // the state, the outcome and the effect of kindEnded, the stream of kindOutput
 	n      uint64
 	at     int64 // time in Unix nanoseconds, or offset of output
-	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all
+	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all; kindChange: number of the state
 	seq    uint64
 	length int
 	sum    uint32
 }
 
-// The detail of kindEnded.
+// The detail of kindEnded. The effect is set if nothing changed.
 const (
 	stateMask    = 0xf
 	outcomeShift = 4
+	outcomeMask  = 0x7
+	effectNone   = 0x80
 )
 
 // appendRecord appends a record with its payload.
