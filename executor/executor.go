@@ -75,6 +75,8 @@ type Config struct {
 	Browser bool
 	// AllowRoot lets an operator run programs as root and other users. It needs a process of root's.
 	AllowRoot bool
+	// Workspace says what is followed, so that actions know what they changed; the zero value means nothing.
+	Workspace WorkspaceConfig
 	// Marks records the marks of processes that would outlive a crash of this one. New ends the processes
 	// with marks that another process recorded; nil records nothing.
 	Marks *mark.Ledger
@@ -101,8 +103,9 @@ type Executor struct {
 	listing  *waiting.Bound // of the ports, beside those looks
 	hostname string
 	turns    turns
-	mark     string                            // in the environment of all processes
-	ready    atomic.Bool                       // after Start
+	mark     string      // in the environment of all processes
+	ready    atomic.Bool // after Start
+	followed *Workspace
 	owners   atomic.Pointer[map[string]string] // variables of Export
 	network  atomic.Pointer[map[string]string] // and those for the network
 }
@@ -157,6 +160,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.network.Store(&map[string]string{})
+	e.followed = newWorkspace(e, cfg.Workspace) //nolint:contextcheck // ctx bounds the wait for leftovers
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,
@@ -179,8 +183,12 @@ func (e *Executor) Start(ctx context.Context) error {
 		return fmt.Errorf("starting the default session: %w", err)
 	}
 	e.ready.Store(true)
+	e.followed.Begin() // not before: it would take time from the start
 	return nil
 }
+
+// Workspace is the directory that actions work on.
+func (e *Executor) Workspace() *Workspace { return e.followed }
 
 // Close ends all sessions and returns when their processes are gone.
 func (e *Executor) Close() error {
@@ -198,6 +206,7 @@ func (e *Executor) Close() error {
 	}
 	e.sessions.closeAll()
 	others.Wait()
+	e.followed.close()
 	e.python.Close()
 	e.cfg.Marks.Remove(sessionsMark(e.mark))
 	return e.editor.Close()

@@ -1,0 +1,453 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/changes"
+	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/internal/channel"
+)
+
+const (
+	// maxStates bounds the states that are kept, and defaultMaxStateBytes their memory beside the present one.
+	maxStates            = 1000
+	defaultMaxStateBytes = 64 << 20
+	// stepLimit is how long an action waits for a state: a file system may not answer.
+	stepLimit = 30 * time.Second
+	// readTime is the first stretch of time for which contents are read in a row; a pause of the same length follows.
+	readTime = 200 * time.Millisecond
+	// quietTime is how long nothing changes before contents are read that a state left out.
+	quietTime = time.Second
+	// maxLiving bounds the processes whose mappings are looked at in each state.
+	maxLiving = 8
+	// startUnit is the unit in which the kernel says when a process was started.
+	startUnit = 10 * time.Millisecond
+)
+
+// WorkspaceConfig says which directory is followed, and how.
+type WorkspaceConfig struct {
+	// Dir is its absolute path; "" means that nothing is followed.
+	Dir string
+	// Private are directories of the server, below which nothing may be followed.
+	Private []string
+	// MaxNames bounds the names that are followed; 0 means 500,000.
+	MaxNames int
+	// MaxStateBytes bounds the memory of earlier states; 0 means 64 MiB.
+	MaxStateBytes int
+}
+
+// Workspace knows the states of the directory that actions work on, by numbers. Its methods may be called
+// concurrently. A goroutine makes the first state and reads contents, until close; another one works where a step has
+// something to look at, and outlasts close only if a file system does not answer.
+type Workspace struct {
+	cfg    WorkspaceConfig
+	e      *Executor
+	ctx    context.Context //nolint:containedctx // ends with close
+	cancel context.CancelFunc
+	once   sync.Once
+	work   sync.WaitGroup
+	first  chan struct{} // closed once the first state is known, or will not be
+	quiet  *time.Timer   // sends on more
+	more   chan struct{} // contents are to be read
+
+	tracker atomic.Pointer[changes.Tracker]
+	info    atomic.Pointer[api.ChangesInfo]
+	stuck   atomic.Bool // a step takes longer than stepLimit
+
+	mu     sync.Mutex
+	next   uint64
+	states []keptState // by number; the last one is the present
+	bytes  int         // of the others
+	living []int       // processes that lived at the last look
+}
+
+// keptState is a state that can be compared.
+type keptState struct {
+	n     uint64
+	state *changes.State
+	bytes int // that the next one does not share
+}
+
+func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
+	cfg.MaxStateBytes = cmp.Or(cfg.MaxStateBytes, defaultMaxStateBytes)
+	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1), next: 1}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.quiet = time.AfterFunc(time.Hour, func() {
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
+	})
+	w.quiet.Stop()
+	w.off("")
+	if cfg.Dir == "" {
+		w.once.Do(func() { close(w.first) })
+	}
+	return w
+}
+
+// off says that nothing is followed, and why.
+func (w *Workspace) off(why string) {
+	mode := api.ChangesFacts
+	if w.cfg.Dir == "" {
+		mode = api.ChangesOff
+	}
+	w.info.Store(&api.ChangesInfo{Mode: mode, Baseline: api.Baseline{State: api.BaselineOff, Why: why}})
+}
+
+func (w *Workspace) baselineIs(state string, files int, bytes int64) {
+	w.info.Store(&api.ChangesInfo{Mode: api.ChangesFacts, Baseline: api.Baseline{State: state, Files: files, Bytes: bytes}})
+}
+
+// Info says how changes are followed.
+func (w *Workspace) Info() api.ChangesInfo { return *w.info.Load() }
+
+// Stats returns numbers of the tracker; false where there is none, or it works.
+func (w *Workspace) Stats() (changes.Stats, bool) {
+	if t := w.tracker.Load(); t != nil {
+		return t.Stats()
+	}
+	return changes.Stats{}, false
+}
+
+// NumberFrom sets the number of the first state. It is called before Begin.
+func (w *Workspace) NumberFrom(n uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next = n
+}
+
+// Begin makes the first state, in the background. Further calls have no effect.
+func (w *Workspace) Begin() {
+	w.once.Do(func() {
+		if why := w.unfollowed(); why != "" {
+			w.off(why)
+			close(w.first)
+			return
+		}
+		w.baselineIs(api.BaselineRunning, 0, 0)
+		w.work.Go(w.follow)
+	})
+}
+
+// unfollowed says why the directory cannot be followed; "" if it can.
+func (w *Workspace) unfollowed() string {
+	dir, err := filepath.EvalSymlinks(w.cfg.Dir)
+	if err != nil {
+		return "" // the tracker says why
+	}
+	for _, private := range append([]string{"/proc", "/sys", "/dev"}, w.cfg.Private...) {
+		if real, err := filepath.EvalSymlinks(private); err == nil {
+			private = real
+		}
+		if dir == "/" || private != "" && strings.HasPrefix(private+"/", dir+"/") {
+			return string(changes.WhyRoot)
+		}
+	}
+	var system unix.Statfs_t
+	if err := unix.Statfs(dir, &system); err == nil && slices.Contains(pseudo, int64(system.Type)) { //nolint:unconvert // of another size elsewhere
+		return string(changes.WhyRoot)
+	}
+	return ""
+}
+
+// pseudo are the file systems whose files the kernel makes when they are read.
+var pseudo = []int64{
+	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
+	unix.DEVPTS_SUPER_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC,
+}
+
+// follow makes the first state, and reads contents when it is worth it.
+func (w *Workspace) follow() {
+	tracker, err := changes.New(changes.Config{Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames})
+	var state *changes.State
+	if err == nil {
+		state, err = tracker.Step()
+	}
+	if err != nil {
+		w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace are not followed", slog.Any("error", err))
+		w.off(err.Error())
+		close(w.first)
+		return
+	}
+	w.mu.Lock()
+	closed := w.ctx.Err() != nil
+	if !closed {
+		w.keep(state)
+		w.tracker.Store(tracker)
+	}
+	w.mu.Unlock()
+	close(w.first)
+	if closed {
+		_ = tracker.Close() // it was only read
+		return
+	}
+	files, bytes := state.Size()
+	w.baselineIs(api.BaselineRunning, files, bytes)
+	for w.readContents(tracker) {
+		w.baselineIs(api.BaselineDone, files, bytes)
+		select {
+		case <-w.more:
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// readContents reads what is not known yet, with pauses, so that it takes half of a processor at most; false once the
+// workspace is closed. Stretches grow, since each begins with what cannot be read.
+func (w *Workspace) readContents(tracker *changes.Tracker) bool {
+	for limit := readTime; ; limit *= 2 {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(w.ctx, limit)
+		err := tracker.ReadContents(ctx)
+		cancel()
+		if w.ctx.Err() != nil {
+			return false
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return true // done, or the user's rights cannot be had: then what is unread is unsure
+		}
+		if channel.Sleep(w.ctx, time.Since(begun)) != nil {
+			return false
+		}
+	}
+}
+
+// close ends the following. Steps return 0 then.
+func (w *Workspace) close() {
+	w.once.Do(func() { close(w.first) })
+	w.cancel()
+	w.mu.Lock()
+	t := w.tracker.Swap(nil)
+	w.quiet.Stop()
+	w.mu.Unlock()
+	if w.stuck.Load() {
+		return // the step that waits for a file system has the tracker
+	}
+	w.work.Wait()
+	if t != nil {
+		_ = t.Close() // it was only read
+	}
+}
+
+// Await waits for the first state.
+func (w *Workspace) Await(ctx context.Context) {
+	w.Begin()
+	select {
+	case <-w.first:
+	case <-ctx.Done():
+	}
+}
+
+// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
+// known, or not in time. It allocates nothing if nothing changed.
+func (w *Workspace) Step() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tracker.Load()
+	if t == nil || w.stuck.Load() {
+		return 0
+	}
+	w.living = slices.DeleteFunc(w.living, func(pid int) bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	if len(w.living) > 0 || !t.Unchanged() {
+		state := w.look(t)
+		if state == nil {
+			return 0
+		}
+		if state != w.states[len(w.states)-1].state {
+			w.keep(state)
+			w.quiet.Reset(quietTime)
+		}
+	}
+	return w.states[len(w.states)-1].n
+}
+
+// look makes a state in a goroutine of its own, and waits for it in bounded time. The caller holds mu.
+func (w *Workspace) look(t *changes.Tracker) *changes.State {
+	found := make(chan *changes.State, 1)
+	living := w.living
+	w.work.Go(func() {
+		state, err := t.Step(living...)
+		if err != nil {
+			w.e.cfg.Logger.Warn("the workspace cannot be looked at", slog.Any("error", err))
+			state = nil
+		}
+		found <- state
+		w.stuck.Store(false)
+	})
+	timer := time.NewTimer(stepLimit)
+	defer timer.Stop()
+	select {
+	case state := <-found:
+		return state
+	case <-timer.C:
+		w.stuck.Store(true)
+		if len(found) > 0 {
+			w.stuck.Store(false)
+		}
+		return nil
+	}
+}
+
+// keep gives a state the next number, and forgets the oldest ones beyond the bounds. The caller holds mu.
+func (w *Workspace) keep(state *changes.State) {
+	if n := len(w.states); n > 0 {
+		last := &w.states[n-1]
+		last.bytes = last.state.Own(state)
+		w.bytes += last.bytes
+	}
+	w.states = append(w.states, keptState{n: w.next, state: state})
+	w.next++
+	for len(w.states) > maxStates || len(w.states) > 1 && w.bytes > w.cfg.MaxStateBytes {
+		w.bytes -= w.states[0].bytes
+		w.states[0] = keptState{}
+		w.states = w.states[1:]
+	}
+}
+
+// find returns a kept state. The caller holds mu.
+func (w *Workspace) find(n uint64) *changes.State {
+	i, ok := slices.BinarySearchFunc(w.states, n, func(s keptState, n uint64) int { return cmp.Compare(s.n, n) })
+	if !ok {
+		return nil
+	}
+	return w.states[i].state
+}
+
+// Known reports whether a state is kept, and whether its number was ever given out.
+func (w *Workspace) Known(n uint64) (kept, given bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.find(n) != nil, n > 0 && n < w.next
+}
+
+// Compare returns the net changes between two states, at or below a path unless that is "". Where one of them is not
+// kept, it says that nothing is known.
+func (w *Workspace) Compare(from, to uint64, path string) *api.Changes {
+	w.mu.Lock()
+	a, b := w.find(from), w.find(to)
+	w.mu.Unlock()
+	c := &api.Changes{Before: api.StateName(from), After: api.StateName(to), Paths: []api.ChangedPath{}}
+	if a == nil || b == nil {
+		if c.Why = "offline"; w.Info().Baseline.Why != "" {
+			c.Why = string(changes.WhyRoot)
+		}
+		return c
+	}
+	limits := changes.Limits{}
+	if path != "" {
+		limits = changes.Limits{Facts: 500_000, Bytes: 64 << 20}
+	}
+	found := changes.Compare(a, b, limits)
+	c.Exact, c.Why, c.Truncated, c.Unwatched = found.Exact, string(found.Why), found.Truncated, found.Unwatched
+	for _, name := range found.Unsure {
+		if within(name, path) {
+			c.Unsure = append(c.Unsure, api.FilePath(name))
+		}
+	}
+	for group, n := range found.Ignored {
+		if !within(group, path) {
+			continue
+		}
+		if c.Ignored == nil {
+			c.Ignored = map[string]int{}
+		}
+		if !utf8.ValidString(group) {
+			group = strings.ToValidUTF8(group, "\uFFFD")
+		}
+		c.Ignored[group] += n
+	}
+	c.Counts = api.ChangeCounts(found.Counts)
+	addPaths(c, found, path)
+	return c
+}
+
+// maxPaths bounds the paths of an answer about one path.
+const maxPaths = 200
+
+// addPaths adds the facts at or below a path; "" means all, otherwise they are counted too.
+func addPaths(c *api.Changes, found *changes.Changes, path string) {
+	if path != "" {
+		c.Counts = api.ChangeCounts{}
+	}
+	for _, f := range found.Facts {
+		if path != "" {
+			if !within(f.Path, path) && (f.From == "" || !within(f.From, path)) {
+				continue
+			}
+			count(&c.Counts, f.Op)
+		}
+		if path != "" && len(c.Paths) == maxPaths {
+			c.Truncated = true
+			continue
+		}
+		c.Paths = append(c.Paths, api.NewChangedPath(string(f.Op), f.Path, f.From))
+	}
+}
+
+func count(c *api.ChangeCounts, op changes.Op) {
+	switch op {
+	case changes.Created:
+		c.Created++
+	case changes.Modified:
+		c.Modified++
+	case changes.Deleted:
+		c.Deleted++
+	case changes.Renamed:
+		c.Renamed++
+	case changes.Meta:
+		c.Meta++
+	}
+}
+
+// within reports whether a name is at or below a path.
+func within(name, path string) bool {
+	return path == "" || path == "." || name == path || strings.HasPrefix(name, path+"/")
+}
+
+// Left reports whether processes of the agent live that were started before an action began; an idle shell or kernel is none.
+// sure says that none was started just before, in the unit of the kernel's times.
+func (w *Workspace) Left(begun time.Time, sure bool) bool {
+	since := proc.Uptime() - time.Since(begun)
+	if sure {
+		since -= startUnit
+	}
+	left := proc.Older(w.e.idleRoots(), w.e.mark, w.e.cfg.User, since)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.living = left[:min(len(left), maxLiving)]
+	return len(left) > 0
+}
+
+// idleRoots returns the shells and kernels of sessions.
+func (e *Executor) idleRoots() []int {
+	var roots []int
+	for _, shell := range e.sessions.list() {
+		roots = append(roots, shell.PID)
+	}
+	for _, single := range e.sessions.singles.List() {
+		if single.Live {
+			roots = append(roots, single.Value.Info().PID)
+		}
+	}
+	if e.notebook != nil {
+		for _, kernel := range e.notebook.Sessions() {
+			roots = append(roots, kernel.PID)
+		}
+	}
+	return slices.DeleteFunc(roots, func(pid int) bool { return pid == 0 })
+}
