@@ -31,6 +31,7 @@ const (
 	MaxRules  = 1000      // of allow and deny together
 )
 
+// errTooLarge refuses more than MaxPolicy bytes.
 var errTooLarge = fmt.Errorf("the policy is larger than %d bytes", MaxPolicy)
 
 // Policy is what a sandbox may reach.
@@ -59,6 +60,16 @@ func decode(data []byte, into any) error {
 // ParsePolicy decodes and checks a policy. It accepts Harbor's names of two members: network_mode
 // for mode, and allowed_hosts for allow.
 func ParsePolicy(data []byte) (Policy, error) {
+	p, err := DecodePolicy(data)
+	if err == nil {
+		err = p.Check()
+	}
+	return p, err
+}
+
+// DecodePolicy decodes a policy as [ParsePolicy] does, and leaves the check to [Policy.Check]: its
+// secrets may lack what [FillSecrets] adds.
+func DecodePolicy(data []byte) (Policy, error) {
 	if len(data) > MaxPolicy {
 		return Policy{}, errTooLarge
 	}
@@ -84,7 +95,7 @@ func ParsePolicy(data []byte) (Policy, error) {
 		}
 		p.Allow = *sent.AllowedHosts
 	}
-	return p, p.Check()
+	return p, nil
 }
 
 // Check returns an error for a policy that [ParsePolicy] would refuse.
@@ -111,8 +122,8 @@ func (p *Policy) Check() error {
 	if err := checkSecrets(p.Secrets); err != nil {
 		return err
 	}
-	if text, err := json.Marshal(p); err != nil || len(text) > MaxPolicy {
-		return errTooLarge
+	if data, err := json.Marshal(p); err != nil || len(data) > MaxPolicy { // changes may have added to it
+		return errors.Join(errTooLarge, err)
 	}
 	return nil
 }
