@@ -22,6 +22,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/internal/filelock"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -50,9 +51,9 @@ const (
 
 var (
 	// errDown reports that no egress proxy answers.
-	errDown = errors.New("the egress proxy does not answer")
+	errDown = fmt.Errorf("%w: it does not answer", sandbox.ErrEgress)
 	// errUnapplied reports that the proxy does not know the sandbox.
-	errUnapplied = errors.New("the egress proxy does not know the sandbox")
+	errUnapplied = fmt.Errorf("%w: it does not know the sandbox", sandbox.ErrEgress)
 )
 
 // cannotKeep begins the refusals of keepsPolicies.
@@ -463,7 +464,8 @@ func (h *Host) saveHost(ctx context.Context) error {
 }
 
 // tendEgress removes policies without a sandbox, and a proxy that has had no policy for a while. It
-// starts the proxy where it does not answer and there are policies.
+// starts the proxy where it does not answer and there are policies, and has it apply those that a
+// controller stored and did not live to apply.
 func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.Removal, err error) {
 	ids, err := h.state.confs()
 	if err != nil {
@@ -473,18 +475,18 @@ func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.R
 	if !dryRun {
 		errs = append(errs, h.state.removeTemps("", egressRest))
 	}
-	left := 0
+	var left []string
 	for _, id := range ids {
 		orphan, err := h.pruneConf(ctx, id, dryRun)
 		errs = append(errs, err)
 		if orphan {
 			removed = append(removed, sandbox.Removal{ID: id, Reason: "it has a network policy and no container"})
 		} else {
-			left++
+			left = append(left, id)
 		}
 	}
 	switch since := h.state.confsChanged(); {
-	case left > 0 && !dryRun:
+	case len(left) > 0 && !dryRun:
 		err := h.saveHost(ctx)
 		if err == nil {
 			if err = h.askEgress(ctx, http.MethodPost, "/host", nil); errors.Is(err, errDown) {
@@ -492,7 +494,12 @@ func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.R
 			}
 		}
 		errs = append(errs, err)
-	case left == 0 && !since.IsZero() && time.Since(since) > egressRest:
+		for _, id := range left {
+			if !errors.Is(err, sandbox.ErrEgress) { // each would wait for it
+				errs = append(errs, h.catchUp(ctx, id))
+			}
+		}
+	case len(left) == 0 && !since.IsZero() && time.Since(since) > egressRest:
 		name, err := h.removeEgress(ctx, dryRun)
 		errs = append(errs, err)
 		if name != "" {
@@ -500,6 +507,32 @@ func (h *Host) tendEgress(ctx context.Context, dryRun bool) (removed []sandbox.R
 		}
 	}
 	return removed, errors.Join(errs...)
+}
+
+// catchUp applies the stored policy of a sandbox where the proxy has another one, unless a change is
+// under way.
+func (h *Host) catchUp(ctx context.Context, id string) error {
+	unlock, err := h.state.tryLock(id)
+	if errors.Is(err, filelock.ErrLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	conf, err := h.state.loadConf(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it was removed just now
+	}
+	if err != nil {
+		return err
+	}
+	var status egress.Status
+	err = h.askEgress(ctx, http.MethodGet, "/"+id, &status)
+	if err == nil && status.Generation != conf.Generation || errors.Is(err, errUnapplied) {
+		err = h.applyPolicy(ctx, id)
+	}
+	return err
 }
 
 // removeEgress removes the container of the proxy, and returns its name, "" where there is none.

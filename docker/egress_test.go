@@ -1,8 +1,12 @@
 package docker_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -270,4 +274,51 @@ func TestEgressRefused(t *testing.T) {
 	if _, err := h.Check(t.Context(), &sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}}); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("a policy without sockets: got %v", err)
 	}
+}
+
+// TestEgressCatchesUp: a policy that a controller stored and did not live to apply, is applied by the
+// next one that tends the proxy; a file that cannot be read hinders no other.
+func TestEgressCatchesUp(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	h, s, state := egressHost(t, f)
+	torn, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := func(id string) string { return filepath.Join(state, "egress/conf", id+".json") }
+	if err := errors.Join(
+		os.WriteFile(conf(torn.ID), []byte("torn"), 0o600),
+		os.WriteFile(conf(s.ID), []byte(`{"generation":2,"policy":{"mode":"no-network"}}`), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Prune(t.Context(), true); err != nil || generation(t, state, s.ID) != 1 {
+		t.Errorf("a dry run: %v, generation %d", err, generation(t, state, s.ID))
+	}
+	if _, err := h.Prune(t.Context(), false); err == nil || !strings.Contains(err.Error(), torn.ID) || generation(t, state, s.ID) != 2 {
+		t.Errorf("Prune: %v, generation %d", err, generation(t, state, s.ID))
+	}
+}
+
+// generation asks the proxy for the generation of the policy that it applies to a sandbox.
+func generation(t *testing.T, state, id string) int64 {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(state, "egress/control"))
+	}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://egress/"+id, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var status egress.Status
+	if err := json.NewDecoder(answer.Body).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	return status.Generation
 }

@@ -22,6 +22,9 @@ var (
 	ErrNoImage = errors.New("no such image")
 	// ErrNoNetwork: the network does not exist.
 	ErrNoNetwork = errors.New("no such network")
+	// ErrEgress: the egress proxy cannot be asked, or does not have the sandbox's policy. Nothing
+	// passes it meanwhile.
+	ErrEgress = errors.New("the egress proxy is not ready")
 	// ErrClaimed: another caller claimed the sandbox first. An [Agent] returns or wraps it.
 	ErrClaimed = errors.New("claimed by another client")
 	// ErrUnknown: the platform cannot be reached, so the state of the sandboxes is not
