@@ -131,14 +131,26 @@ func (s *Secret) fits(other *Secret) bool {
 }
 
 // Where returns the JSON pointer to what is wrong with a document that [ParsePolicy], [DecodePolicy]
-// or [ParseChange] refused, "" where it is the whole, and what is wrong.
+// or [ParseChange] refused, "" where it is the whole, and what is wrong. Values are no part of it where
+// they are of the wrong type.
 func Where(err error) (pointer, text string) {
 	wrong, ok := errors.AsType[*json.SemanticError](err)
-	switch {
-	case !ok:
+	if !ok {
 		return "", err.Error()
-	case wrong.Err != nil:
-		return string(wrong.JSONPointer), wrong.Err.Error()
 	}
-	return string(wrong.JSONPointer), wrong.JSONKind.String() + " cannot be here"
+	at := wrong.JSONPointer
+	if errors.Is(wrong.Err, json.ErrUnknownName) {
+		return string(at.Parent()), "member " + shorten.Quoted(at.LastToken(), maxLabel) + " is unknown"
+	}
+	if wrong.Err != nil {
+		return string(at), wrong.Err.Error()
+	}
+	kind := wrong.JSONKind.String()
+	switch kind {
+	case "{":
+		kind = "an object"
+	case "[":
+		kind = "a list"
+	}
+	return string(at), kind + " cannot be here"
 }

@@ -50,10 +50,10 @@ func TestChange(t *testing.T) {
 		}
 	}
 	for change, want := range map[string]string{
-		`{"allow":["a.example"]}`:                      "/allow: unknown",
+		`{"allow":["a.example"]}`:                      `: member "allow" is unknown`,
 		`{"deny_add":["a.example","a.example:99999"]}`: "/deny_add/1: rule",
 		`{"secrets":[{"name":"A","value":12345678}]}`:  "/secrets/0/value: number cannot be here",
-		`{"private":["10.0.0.0/8"]}`:                   "/private: unknown",
+		`{"private":["10.0.0.0/8"]}`:                   `: member "private" is unknown`,
 		`{"secrets":[{"name":"A","hosts":["a b"]}]}`:   "/secrets/0/hosts/0: host",
 		strings.Repeat(" ", egress.MaxPolicy+1):        ": the policy is larger",
 		`7`:                                            ": number cannot be here",
