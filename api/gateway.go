@@ -68,25 +68,24 @@ type PreviewURL struct {
 
 // SandboxSpec asks a gateway for a sandbox. The zero value of every field means
 // the gateway's default. Remote callers cannot choose paths of the host, security
-// options and networks.
+// options and other networks.
 type SandboxSpec struct {
-	Image      string            `json:"image"`
-	Name       string            `json:"name"`
-	Owner      string            `json:"owner"`
-	Env        Variables         `json:"env"`
-	Labels     map[string]string `json:"labels"`
-	User       string            `json:"user"`
-	UserID     int               `json:"user_id"`
-	WorkingDir string            `json:"working_dir"`
-	Memory     int64             `json:"memory"` // bytes
-	Disk       int64             `json:"disk"`   // bytes; refused where the platform cannot limit it
-	CPUs       float64           `json:"cpus"`   // processors
-	Pids       int64             `json:"pids"`
-	// Network is "bridge" or "none".
-	Network          string `json:"network"`
-	ReadOnly         bool   `json:"read_only"`
-	TTLSeconds       int    `json:"ttl_seconds"`
-	IdleLimitSeconds int    `json:"idle_limit_seconds"`
+	Image            string            `json:"image"`
+	Name             string            `json:"name"`
+	Owner            string            `json:"owner"`
+	Env              Variables         `json:"env"`
+	Labels           map[string]string `json:"labels"`
+	User             string            `json:"user"`
+	UserID           int               `json:"user_id"`
+	WorkingDir       string            `json:"working_dir"`
+	Memory           int64             `json:"memory"` // bytes
+	Disk             int64             `json:"disk"`   // bytes; refused where the platform cannot limit it
+	CPUs             float64           `json:"cpus"`   // processors
+	Pids             int64             `json:"pids"`
+	Network          NetworkChoice     `json:"network"`
+	ReadOnly         bool              `json:"read_only"`
+	TTLSeconds       int               `json:"ttl_seconds"`
+	IdleLimitSeconds int               `json:"idle_limit_seconds"`
 	// Pull is "always", "missing" or "never".
 	Pull string `json:"pull"`
 }
@@ -97,7 +96,6 @@ var sandboxShape = shapeOf(SandboxSpec{})
 func DecodeSandboxSpec(body []byte) (SandboxSpec, error) {
 	return decodeBody(sandboxShape, body, func(s SandboxSpec, d *decoding) {
 		d.checkQuantity("cpus", s.CPUs)
-		d.checkWord("network", s.Network, "bridge", "none")
 		d.checkWord("pull", s.Pull, "always", "missing", "never")
 		d.checkSeconds("ttl_seconds", s.TTLSeconds)
 		d.checkSeconds("idle_limit_seconds", s.IdleLimitSeconds)

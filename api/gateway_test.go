@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -49,10 +50,33 @@ func TestDecodeSandboxSpec(t *testing.T) {
 		"working_dir":"/w","memory":1,"disk":3,"cpus":0.5,"pids":2,"network":"none","read_only":true,"ttl_seconds":90,"idle_limit_seconds":60,"pull":"never"}`))
 	want := api.SandboxSpec{
 		Image: "i", Name: "n", Owner: "o", Env: api.Variables{"A": "b"}, Labels: map[string]string{"c": "d"}, User: "u", UserID: 7,
-		WorkingDir: "/w", Memory: 1, Disk: 3, CPUs: 0.5, Pids: 2, Network: "none", ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
+		WorkingDir: "/w", Memory: 1, Disk: 3, CPUs: 0.5, Pids: 2, Network: api.NetworkChoice{Name: "none"}, ReadOnly: true, TTLSeconds: 90, IdleLimitSeconds: 60, Pull: "never",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// A policy is kept as it was sent, because package egress decodes it; its secrets are not printed.
+func TestNetworkChoice(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"network":"bridge"}`: `"bridge"`, `{"network":""}`: `""`, `{"network":null}`: `""`, `{}`: `""`,
+		`{"network": {"secrets":[{"value":"v\u0061lue"}], "x":1} }`: `{"secrets":[{"value":"v\u0061lue"}], "x":1}`,
+	} {
+		got, err := api.DecodeSandboxSpec([]byte(body))
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		if again, err := got.Network.MarshalJSON(); err != nil || string(again) != want {
+			t.Errorf("%s: %s, %v", body, again, err)
+		}
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+			if printed := fmt.Sprintf(verb, got); strings.Contains(printed, "value") || strings.Contains(printed, "118 ") {
+				t.Errorf("%s: printed %s", body, printed)
+			}
+		}
 	}
 }
 
@@ -73,6 +97,9 @@ func TestDecodeGatewayRefuses(t *testing.T) {
 		{spec, `{"security_opts":["seccomp=unconfined"]}`, `"security_opts" is unknown`},
 		{spec, `{"network":"host"}`, `"network" must be one of`},
 		{spec, `{"network":"database"}`, `"network" must be one of`},
+		{spec, `{"network":["bridge"]}`, `"network" must be a string or an object, got a list`},
+		{spec, `{"network":7}`, `"network" must be a string or an object`},
+		{spec, `{"network":"\ud800"}`, `"network"`},
 		{spec, `{"cpus":-1}`, `"cpus"`},
 		{spec, `{"cpus":"NaN"}`, `"cpus"`},
 		{spec, `{"ttl_seconds":1e300}`, `"ttl_seconds"`},

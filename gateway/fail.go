@@ -54,7 +54,7 @@ func refusalOf(ctx context.Context, err error) *api.Error {
 			Status: httpserver.ClientGone,
 			Detail: "The client closed the connection before the response",
 		}
-	case is(sandbox.ErrUnknown):
+	case is(sandbox.ErrUnknown), is(sandbox.ErrEgress):
 		status = http.StatusServiceUnavailable
 	case is(sandbox.ErrNotFound):
 		status = http.StatusNotFound

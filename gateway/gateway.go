@@ -17,11 +17,13 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -35,8 +37,12 @@ type Config struct {
 	Key string
 	// Defaults has the values of the fields that a creation does not set. Mounts,
 	// Runtime, SecurityOpts and the nodes and image pull secrets of Pods apply to all
-	// sandboxes, because callers cannot set them.
+	// sandboxes, because callers cannot set them. Private applies to every network policy,
+	// and callers may ask for policies that admit no more than Policy, or for any if it is nil.
 	Defaults sandbox.Spec
+	// Secrets are the operator's, which policies of callers name, as they do those of
+	// Defaults.Policy. They have values.
+	Secrets []egress.Secret
 	// Pool has the warm sandboxes for creations with its specification. Default: none.
 	Pool *sandbox.Pool
 	// PoolSize is reported in the metrics.
@@ -102,6 +108,8 @@ type Gateway struct {
 	known    *directory
 	builds   *builds
 	made     *made // nil: they stay
+	// ownSecrets are the operator's.
+	ownSecrets []egress.Secret
 
 	stopping  atomic.Bool
 	admission chan struct{} // held while it is counted how many sandboxes there are
@@ -145,6 +153,10 @@ func New(cfg Config) (*Gateway, error) {
 		cfg: cfg, log: cfg.Logger, key: sha256.Sum256([]byte(cfg.Key)), below: below, preview: preview,
 		known: newDirectory(cfg.Driver), builds: newBuilds(),
 		admission: make(chan struct{}, 1), making: map[string]int{}, starts: map[string]*start{},
+	}
+	g.ownSecrets = slices.Clone(cfg.Secrets)
+	if cfg.Defaults.Policy != nil {
+		g.ownSecrets = append(g.ownSecrets, cfg.Defaults.Policy.Secrets...)
 	}
 	if cfg.RemoveMade {
 		g.made = &made{instances: map[string]string{}}

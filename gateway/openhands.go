@@ -151,7 +151,10 @@ func (g *Gateway) startOf(id string) *start {
 
 // runtimeSpec returns the specification of a call of /start, on top of the defaults.
 func (g *Gateway) runtimeSpec(a api.RuntimeStart) (sandbox.Spec, error) {
-	s := g.spec(api.SandboxSpec{Image: a.Image, Env: a.Environment, Owner: openhandsOwner})
+	s, err := g.spec(api.SandboxSpec{Image: a.Image, Env: a.Environment, Owner: openhandsOwner})
+	if err != nil {
+		return s, err
+	}
 	s.Key = sessionKeyOf(a.SessionID)
 	if sandbox.IsName(a.SessionID) {
 		s.Name = a.SessionID

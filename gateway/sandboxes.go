@@ -74,7 +74,10 @@ func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	spec := g.spec(asked)
+	spec, err := g.spec(asked)
+	if err != nil {
+		return err
+	}
 	key := r.Header.Get(api.IdempotencyKeyHeader)
 	if len(key) > maxIdempotencyKey {
 		return refuse(http.StatusBadRequest, "The header %s must have at most %d bytes", api.IdempotencyKeyHeader, maxIdempotencyKey)
@@ -95,16 +98,26 @@ func (g *Gateway) createSandbox(w http.ResponseWriter, r *http.Request) error {
 }
 
 // spec returns the specification of a request, on top of the defaults.
-func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
+func (g *Gateway) spec(a api.SandboxSpec) (sandbox.Spec, error) {
 	s := g.cfg.Defaults
 	s.Image, s.Name, s.Owner = cmp.Or(a.Image, s.Image), cmp.Or(a.Name, s.Name), cmp.Or(a.Owner, s.Owner)
 	if a.User != "" {
 		s.User, s.UserID = a.User, 0
 	}
 	s.UserID = cmp.Or(a.UserID, s.UserID)
-	s.WorkDir, s.Network = cmp.Or(a.WorkingDir, s.WorkDir), cmp.Or(a.Network, s.Network)
-	if a.Network == "none" { // less than any policy
-		s.Policy, s.Private = nil, nil
+	s.WorkDir, s.Network = cmp.Or(a.WorkingDir, s.WorkDir), cmp.Or(a.Network.Name, s.Network)
+	switch {
+	case a.Network.Name == "none": // less than any policy
+		s.Policy = nil
+	case a.Network.Policy != nil:
+		policy, err := g.policyOf(a.Network.Policy)
+		if err != nil {
+			return s, err
+		}
+		s.Policy, s.Network = policy, ""
+	}
+	if s.Policy == nil {
+		s.Private = nil
 	}
 	s.Disk = cmp.Or(a.Disk, s.Disk)
 	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)
@@ -113,7 +126,7 @@ func (g *Gateway) spec(a api.SandboxSpec) sandbox.Spec {
 	s.Pull = cmp.Or(sandbox.Pull(a.Pull), s.Pull)
 	s.ReadOnly = s.ReadOnly || a.ReadOnly
 	s.Env, s.Labels = merged(s.Env, a.Env), merged(s.Labels, a.Labels)
-	return s
+	return s, nil
 }
 
 func merged(base, over map[string]string) map[string]string {
