@@ -74,12 +74,87 @@ func Shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error 
 // further ones wait in the kernel's queue, which is better than a refusal: clients send
 // an action again when their connection breaks.
 func LimitListener(l net.Listener, most int) net.Listener {
+	return newBoundListener(l, most)
+}
+
+func newBoundListener(l net.Listener, most int) *boundListener {
 	return &boundListener{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+// Total bounds the connections of several listeners together. Beyond that a new connection replaces
+// the oldest one without [Trust] of the listener that has the most of those, so that the clients of
+// one listener exclude each other first. Where all are trusted, new ones wait, as those of
+// [LimitListener].
+type Total struct {
+	most int
+
+	mu        sync.Mutex // is locked before that of a listener
+	open      int
+	listeners map[*boundListener]bool
+	changed   sync.Cond // a connection, or a listener, began or ended
+}
+
+// NewTotal returns a bound of most connections.
+func NewTotal(most int) *Total {
+	t := &Total{most: most, listeners: map[*boundListener]bool{}}
+	t.changed.L = &t.mu
+	return t
+}
+
+// LimitListener returns l limited as by the function of this name, and by t.
+func (t *Total) LimitListener(l net.Listener, most int) net.Listener {
+	bound := newBoundListener(l, most)
+	bound.total = t
+	t.change(func() { t.listeners[bound] = true })
+	return bound
+}
+
+// admit counts a connection of l. It returns false if l was closed first.
+func (t *Total) admit(l *boundListener) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.open >= t.most && t.listeners[l] {
+		if !t.evict() {
+			t.changed.Wait()
+		}
+	}
+	if t.listeners[l] {
+		t.open++
+		return true
+	}
+	return false
+}
+
+// evict closes a connection without trust, if there is one. mu is held.
+func (t *Total) evict() bool {
+	var largest *boundListener
+	most := 0
+	for l := range t.listeners {
+		if n := l.strangers(); n > most {
+			largest, most = l, n
+		}
+	}
+	if largest == nil {
+		return false
+	}
+	gone := largest.evict()
+	if gone != nil && !gone.left.Swap(true) {
+		t.open--
+	}
+	return gone != nil
+}
+
+func (t *Total) change(what func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	what()
+	t.changed.Broadcast()
 }
 
 type boundListener struct {
 	net.Listener
 	most   int
+	total  *Total        // nil: none
 	freed  chan struct{} // receives an element when a connection closes
 	closed chan struct{}
 	once   sync.Once
@@ -99,16 +174,25 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &boundConn{taken: taken{Conn: c}, listener: l}
+	if l.total != nil && !l.total.admit(l) {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
 	var gone *boundConn
 	if !l.await(func() (admitted bool) {
 		gone, admitted = l.admit(conn)
 		return admitted
 	}) {
+		conn.leave()
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
 	if gone != nil {
 		_ = gone.Conn.Close() // net/http closes it again
+		gone.leave()
+	}
+	if l.total != nil {
+		l.total.change(func() {}) // it can be evicted
 	}
 	return conn, nil
 }
@@ -140,16 +224,49 @@ func (l *boundListener) admit(c *boundConn) (gone *boundConn, admitted bool) {
 	case oldest == nil:
 		return nil, false
 	default:
-		gone = l.untrusted.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
-		gone.place, gone.out = nil, true
+		gone = l.remove(oldest)
+		l.open++
 	}
 	c.place = l.untrusted.PushBack(c)
 	return gone, true
 }
 
+// remove stops counting a connection without trust, which the caller closes. mu is held.
+func (l *boundListener) remove(oldest *list.Element) *boundConn {
+	gone := l.untrusted.Remove(oldest).(*boundConn) //nolint:forcetypeassert // it has no others
+	gone.place, gone.out = nil, true
+	l.open--
+	return gone
+}
+
+// strangers counts the connections without trust.
+func (l *boundListener) strangers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.untrusted.Len()
+}
+
+// evict closes the oldest connection without trust, and returns it; nil if there is none.
+func (l *boundListener) evict() *boundConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest := l.untrusted.Front()
+	if oldest == nil {
+		return nil
+	}
+	gone := l.remove(oldest)
+	_ = gone.Conn.Close() // net/http closes it again
+	return gone
+}
+
 // Close ends Accept as well.
 func (l *boundListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.once.Do(func() {
+		close(l.closed)
+		if l.total != nil {
+			l.total.change(func() { delete(l.total.listeners, l) })
+		}
+	})
 	return l.Listener.Close()
 }
 
@@ -232,6 +349,7 @@ type boundConn struct {
 	taken
 	listener *boundListener
 	trusted  atomic.Bool
+	left     atomic.Bool // the total no longer counts it
 	header   headerLines // used by the reading goroutine, and by net/http between requests
 
 	// The listener's mu guards these.
@@ -326,5 +444,14 @@ func (c *boundConn) Close() error {
 	case l.freed <- struct{}{}:
 	default:
 	}
-	return c.Conn.Close()
+	err := c.Conn.Close()
+	c.leave()
+	return err
+}
+
+// leave ends the count by the total.
+func (c *boundConn) leave() {
+	if t := c.listener.total; t != nil && !c.left.Swap(true) {
+		t.change(func() { t.open-- })
+	}
 }

@@ -1,11 +1,14 @@
 package httpserver_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,4 +76,68 @@ func TestLongWrite(t *testing.T) {
 			t.Errorf("got %d bytes, %v", len(got), err)
 		}
 	})
+}
+
+// Listeners with one bound: the one with the most connections without trust loses the oldest of them,
+// and where all are trusted, a new one waits for the end of another.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	total := httpserver.NewTotal(4)
+	serve := func(trust bool) (dial func() net.Conn, stop func()) {
+		var config net.ListenConfig
+		inner, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httpserver.NewServer(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if trust {
+				httpserver.Trust(r)
+			}
+		}), 1<<10, slog.New(slog.DiscardHandler))
+		go server.Serve(total.LimitListener(inner, 10)) // until stop
+		stop = func() { server.Close() }
+		t.Cleanup(stop)
+		return func() net.Conn {
+			conn, err := net.Dial("tcp", inner.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}, stop
+	}
+	ask := func(conn net.Conn) {
+		t.Helper()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { //nolint:bodyclose // it is empty
+			t.Errorf("no answer: %v", err)
+		}
+	}
+	ended := func(conn net.Conn) {
+		t.Helper()
+		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("got %d bytes, %v, want the end", n, err)
+		}
+	}
+	attacker, stop := serve(false)
+	first, second, third := attacker(), attacker(), attacker()
+	ask(first) // it is accepted before the next ones
+	ask(second)
+	ask(third)
+	modest, _ := serve(true)
+	var trusted []net.Conn
+	for range 4 { // all but one take the place of an attacker's
+		trusted = append(trusted, modest())
+		ask(trusted[len(trusted)-1])
+	}
+	ended(first)
+	ended(second)
+	ended(third)
+
+	blocked := attacker()
+	stop() // ends its wait
+	ended(blocked)
+	waiting := modest()
+	_ = trusted[0].Close()
+	ask(waiting)
 }
