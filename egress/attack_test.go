@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,48 @@ func TestAttackRebinding(t *testing.T) {
 	f.set(func() { f.lied = "127.0.0.1:7" })
 	if _, answer, _ := f.connect(t, "echo.example:7"); answer.Header.Get(egress.HeaderDenied) != "private address" {
 		t.Errorf("got %s", answer.Status)
+	}
+}
+
+// TestAttackAccepted: sandboxes that connect and ask nothing, or read no refusal, hold no more connections
+// of the proxy than there may be, and lose them to a sandbox that has few (row 28).
+func TestAttackAccepted(t *testing.T) {
+	t.Parallel()
+	const most, attackers, each = 24, 8, 20
+	f := start(t, `{"mode":"public"}`)
+	f.LimitAccepted(most)
+	var ended atomic.Int32
+	for i := range attackers {
+		hostile := fmt.Sprintf("hostile%d", i)
+		if err := f.Apply(hostile, egress.Conf{Policy: parse(t, `{"mode":"allowlist"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		for n := range each {
+			c := dialSocket(t, f.socket(hostile))
+			if n%2 == 0 {
+				_, _ = io.WriteString(c, "GET /policy HTTP/1.1\r\nHost: a\r\n\r\n") // and is idle then
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // until its end
+				ended.Add(1)
+			}()
+		}
+	}
+	modest := "modest00"
+	if err := f.Apply(modest, egress.Conf{Policy: parse(t, `{"mode":"public"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	c := dialSocket(t, f.socket(modest))
+	_, _ = io.WriteString(c, "CONNECT echo.example:7 HTTP/1.1\r\nHost: a\r\n\r\n")
+	if answer, body := read(t, c); answer.StatusCode != http.StatusOK {
+		t.Errorf("got %s %s", answer.Status, body)
+	}
+	testhelp.Eventually(t, func() bool { return ended.Load() >= attackers*each-most+1 }, "the bound holds")
+	if _, err := io.WriteString(c, "x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Errorf("the connection of the other sandbox: %v", err)
 	}
 }
 

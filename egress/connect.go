@@ -44,7 +44,8 @@ func (e *failure) Error() string { return e.text }
 
 var (
 	errNotReady = &failure{http.StatusServiceUnavailable, "the proxy is not ready yet"}
-	errTooMany  = &failure{http.StatusServiceUnavailable, "there are too many connections"}
+	errTooMany  = &failure{http.StatusServiceUnavailable, "this sandbox has too many connections"}
+	errFull     = &failure{http.StatusServiceUnavailable, "the sandboxes of this host have too many connections together"}
 	errTooFast  = &failure{http.StatusServiceUnavailable, "connections are opened too fast"}
 	errGone     = &failure{http.StatusServiceUnavailable, "the sandbox was disconnected"}
 )
@@ -67,8 +68,11 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	c.number, _ = strconv.ParseInt(r.Header.Get(HeaderConnection), 10, 64) // 0: it has none
 	defer close(c.done)
 
-	httpserver.Trust(r) // or further connections would end this one while it waits for its host
-	upstream, err := b.open(ctx, c)
+	var upstream net.Conn
+	if err = b.admit(c); err == nil {
+		httpserver.Trust(r) // or further connections would end this one while it waits for its host
+		upstream, err = b.open(ctx, c)
+	}
 	if upstream != nil {
 		defer func() { _ = upstream.Close() }()
 	}
@@ -103,12 +107,9 @@ func (b *sandbox) connect(w http.ResponseWriter, r *http.Request) {
 	_ = tunnel.Run(ctx) // denials were recorded
 }
 
-// open connects to what c asks for. The policy may change at any moment: it is asked once more when
+// open connects to what c asks for, which was admitted. The policy may change at any moment: it is asked once more when
 // the connection is there.
 func (b *sandbox) open(ctx context.Context, c *connection) (net.Conn, error) {
-	if err := b.admit(c); err != nil {
-		return nil, err
-	}
 	addrs, err := b.addresses(ctx, c)
 	if err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (b *sandbox) admit(c *connection) error {
 	}
 	if s.open.Add(1) > maxOpen {
 		s.open.Add(-1)
-		return errTooMany
+		return errFull
 	}
 	b.conns[c] = true
 	return nil

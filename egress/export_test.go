@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // Usable is usable.
@@ -31,6 +33,9 @@ func (d *Denials) Await(ctx context.Context, after int64) []Denial { return d.aw
 func HelloReader(from io.Reader, check func(name string, readable bool) error) io.Reader {
 	return &helloReader{Reader: from, check: check, deadline: func(time.Time) error { return nil }}
 }
+
+// LimitAccepted bounds the connections of all sandboxes that are applied later.
+func (s *Server) LimitAccepted(most int) { s.accepted = httpserver.NewTotal(most) }
 
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }

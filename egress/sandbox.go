@@ -89,7 +89,7 @@ func (b *sandbox) listen(dir string) error {
 		_ = l.Close()
 		return err
 	}
-	limited := httpserver.LimitListener(l, maxOpenSandbox+maxWaiting)
+	limited := b.server.accepted.LimitListener(l, maxOpenSandbox+maxWaiting)
 	b.running.Go(func() { _ = b.http.Serve(limited) }) // until close
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/time/rate"
+
+	"github.com/actiond/actiond/internal/httpserver"
 )
 
 // Conf is the policy of one sandbox as the controller keeps it.
@@ -71,6 +73,7 @@ type Config struct {
 // Limits of a server.
 const (
 	maxOpen        = 1024 // connections of all sandboxes
+	maxAccepted    = 4096 // the same with those that have not asked for one yet, or were refused; with their files, it stays below the container's limit
 	maxOpenSandbox = 256
 	openRate       = 50 // connections a second of a sandbox, after the first maxOpenSandbox
 	maxWaiting     = 32 // connections of a sandbox that have not asked for one yet, or ask for denials
@@ -84,12 +87,13 @@ const (
 // Server is the egress proxy. It owns a listener and the connections of each sandbox, which
 // [Server.Delete] and [Server.Close] end and wait for. Its methods may be called concurrently.
 type Server struct {
-	cfg     Config
-	metrics *Metrics
-	open    atomic.Int64
-	log     *rate.Limiter
-	own     atomic.Pointer[[]netip.Addr] // nil: unknown so far
-	roots   atomic.Pointer[x509.CertPool]
+	cfg      Config
+	metrics  *Metrics
+	open     atomic.Int64
+	accepted *httpserver.Total
+	log      *rate.Limiter
+	own      atomic.Pointer[[]netip.Addr] // nil: unknown so far
+	roots    atomic.Pointer[x509.CertPool]
 
 	mu        sync.Mutex
 	closed    bool
@@ -106,7 +110,7 @@ func New(cfg Config) *Server {
 			return d.DialContext(ctx, "tcp", to.String())
 		}
 	}
-	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}}
+	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted)}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
 	s.roots.Store(cfg.Roots)
 	return s
