@@ -252,7 +252,7 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 		a.j.text.dir.seal(a.own[n-1])
 	}
 	a.wake()
-	a.j.forgetSome()
+	a.j.forgetSome(a)
 	a.syncAndUnlock()
 }
 

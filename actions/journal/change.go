@@ -78,7 +78,7 @@ func (j *Journal) Note(state uint64, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.recordChange(&Action{j: j}, state, data)
-	j.forgetSome()
+	j.forgetSome(nil)
 }
 
 // LastState returns the largest number of a state in the records, also in those that were forgotten since the start.

@@ -57,9 +57,9 @@ func (j *Journal) release(a *Action) {
 	a.held = nil
 }
 
-// forgetSome forgets the oldest actions that ended until the bounds hold. The caller
-// holds mu.
-func (j *Journal) forgetSome() {
+// forgetSome forgets the oldest actions that ended until the bounds hold, but not last, whose
+// caller has no answer yet: one result may be larger than all that is kept. The caller holds mu.
+func (j *Journal) forgetSome(last *Action) {
 	latest := time.Now().Add(-j.cfg.MaxAge).UnixNano()
 	j.forgetChanges(latest)
 	for i := 0; i < len(j.actions); {
@@ -68,7 +68,7 @@ func (j *Journal) forgetSome() {
 		if !old && len(j.actions) <= j.cfg.MaxActions && j.bytes <= j.cfg.MaxBytes {
 			return
 		}
-		if !a.state.Ended() {
+		if !a.state.Ended() || a == last {
 			i++
 			continue
 		}

@@ -267,6 +267,28 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
+// A result that is larger than the journal is kept until the next one, so that its caller gets it.
+func TestForgettingLarge(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]journal.Config{"memory": {MaxBytes: 1 << 20}, "files": {Dir: t.TempDir(), MaxBytes: 1 << 20}} {
+		j := open(t, cfg)
+		reserve(t, j, "before").End(journal.Done, nil)
+		large := reserve(t, j, "large")
+		large.Begin()
+		large.End(journal.Done, make([]byte, 2<<20))
+		if result, err := large.Result(); len(result) != 2<<20 || err != nil {
+			t.Errorf("%s: got %d bytes, %v", name, len(result), err)
+		}
+		if got := known(t, j, "before"); got != "forgotten" {
+			t.Errorf("%s: an older one: %.80s", name, got)
+		}
+		reserve(t, j, "next").End(journal.Done, nil)
+		if got := known(t, j, "large"); got != "forgotten" {
+			t.Errorf("%s: after the next one: %.80s", name, got)
+		}
+	}
+}
+
 func TestForgettingByAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func (j *Journal) load() error {
 			j.drop(j.log.dir, s)
 		}
 	}
-	j.forgetSome()
+	j.forgetSome(nil)
 	return nil
 }
 
