@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package files opens, makes and replaces files in directories that an agent may change.
 //
 // [Open] opens a file that a client or the agent named. The rights of the calling
