@@ -46,6 +46,8 @@ type Life struct {
 	IdleLimitSeconds int `json:"idle_limit_seconds"`
 	// UserID is the Unix id that commands have; nil from a server of an earlier version.
 	UserID *int `json:"user_id,omitempty"`
+	// TrustProblem is that of NetworkState.
+	TrustProblem string `json:"trust_problem,omitzero"`
 }
 
 // Usage answers /v1/usage: the resource usage of all processes of a sandbox.

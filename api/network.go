@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -17,6 +18,9 @@ type ClaimNetwork struct {
 	// Env are variables for the programs of the sandbox beside those that name the proxy. The
 	// variables of the claim win over both.
 	Env Variables `json:"env,omitempty"`
+	// CA is the certificate, in PEM, of the authority by which the egress proxy opens TLS to hosts with
+	// secrets; "" means none.
+	CA string `json:"ca,omitzero"`
 }
 
 // Socket returns the path of the egress proxy's socket, "" for one by IP:PORT.
@@ -28,6 +32,9 @@ func (n ClaimNetwork) Socket() string {
 	return path
 }
 
+// maxCA bounds a certificate, in bytes.
+const maxCA = 16 << 10
+
 // maxSocketPath bounds the path of a Unix socket, in bytes.
 const maxSocketPath = 107
 
@@ -38,6 +45,9 @@ func (n *ClaimNetwork) UnmarshalJSON(data []byte) (err error) {
 	*n, err = decodeInner[ClaimNetwork](claimNetworkShape, "an object", data, true)
 	if err != nil {
 		return err
+	}
+	if len(n.CA) > maxCA {
+		return &ownError{fmt.Sprintf("ca has %d bytes; at most %d can be", len(n.CA), maxCA)}
 	}
 	if n.Token != "" {
 		if at, err := netip.ParseAddrPort(n.Egress); err != nil || at.Port() == 0 || at.Addr().Zone() != "" {

@@ -15,6 +15,9 @@ type NetworkState struct {
 	MaxBytes int64 `json:"max_bytes,omitzero"`
 	// Secrets are names.
 	Secrets []string `json:"secrets"`
+	// TrustProblem is why programs that use the image's own certificates do not trust hosts with
+	// secrets; "" where they do.
+	TrustProblem string `json:"trust_problem,omitzero"`
 	// Open is the number of clients that are connected to the local proxy.
 	Open int `json:"open"`
 	// Denied are the latest 1,000 denials, the oldest first.

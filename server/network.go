@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"os"
@@ -19,12 +20,20 @@ type network struct {
 	mu    sync.Mutex
 	claim *api.ClaimNetwork // nil where there is no policy
 	front *front.Front      // nil without a policy, and where it could not be started again
+	// problem is why programs may not trust the sandbox's authority; empty: they do, or there is none.
+	problem string
 }
 
 func (n *network) claimed() *api.ClaimNetwork {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.claim
+}
+
+func (n *network) trustProblem() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.problem
 }
 
 func (n *network) proxy() *front.Front {
@@ -37,28 +46,35 @@ func (n *network) proxy() *front.Front {
 func (n *network) close() {
 	n.mu.Lock()
 	f := n.front
-	n.claim, n.front = nil, nil
+	n.claim, n.front, n.problem = nil, nil, ""
 	n.mu.Unlock()
 	if f != nil {
 		f.Close()
 	}
 }
 
-// connect starts the local proxy for the network of a claim, and returns the variables of all
-// programs. No command has run with these.
+// connect starts the local proxy for the network of a claim, has programs trust its authority, and
+// returns the variables of all programs. No command has run with these.
 func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // there are none
 	}
+	trust, untrusted := s.trust(n.CA)
+	if untrusted != nil {
+		trust.problem = untrusted.Error()
+	}
 	f, err := front.Start(front.Config{Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied})
 	s.network.mu.Lock()
-	s.network.claim, s.network.front = n, f
+	s.network.claim, s.network.front, s.network.problem = n, f, trust.problem
 	s.network.mu.Unlock()
 	address := cmp.Or(s.cfg.ProxyAddress, front.Address)
 	if err == nil {
 		address = f.Address().String()
 	}
-	return proxyVariables(address, n.Env), err
+	variables = proxyVariables(address)
+	maps.Copy(variables, trust.variables)
+	maps.Copy(variables, n.Env)
+	return variables, errors.Join(untrusted, err)
 }
 
 // denied counts a denial for its action, and returns the name of the client's process.
@@ -78,30 +94,29 @@ func (s *Server) countNetwork() {
 	}
 }
 
-// proxyVariables are those by which programs find the local proxy, and more.
-func proxyVariables(address string, more map[string]string) map[string]string {
+// proxyVariables are those by which programs find the local proxy.
+func proxyVariables(address string) map[string]string {
 	proxy, none := "http://"+address, "localhost,127.0.0.1,::1,.localhost"
 	if name, err := os.Hostname(); err == nil && name != "" {
 		none += "," + name
 	}
-	variables := map[string]string{
+	return map[string]string{
 		"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none,
 		"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": none,
 		"NODE_USE_ENV_PROXY": "1",
 	}
-	maps.Copy(variables, more)
-	return variables
 }
 
 // Resume restores what came with the claim of a server that this one takes the place of: the
 // variables, and the local proxy. It is called once, before Serve and before any command. Where
 // another process has taken the proxy's address, which deceives that sandbox's programs alone,
-// the sandbox goes on without a network.
+// the sandbox goes on without a network; where the certificates cannot be written, without trust in
+// hosts with secrets.
 func (s *Server) Resume(ctx context.Context, env map[string]string) error {
 	n := s.network.claimed()
 	variables, err := s.connect(n)
 	if err != nil {
-		s.log.WarnContext(ctx, "the sandbox has no network", "error", err)
+		s.log.WarnContext(ctx, "the network of the sandbox could not be restored", "error", err)
 	}
 	s.countNetwork()
 	if len(env) == 0 && n == nil {
@@ -116,6 +131,7 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusConflict, "This sandbox has no network policy")
 	}
 	state := api.NetworkState{Egress: api.EgressDown, Allow: []string{}, Deny: []string{}, Secrets: []string{}, Denied: []api.NetworkDenial{}}
+	state.TrustProblem = s.network.trustProblem()
 	f := s.network.proxy()
 	if f == nil {
 		return writeJSON(w, http.StatusOK, state)

@@ -153,6 +153,12 @@ type Config struct {
 	// ProxyAddress is the address of the local proxy of a sandbox with a network policy. Default
 	// [front.Address].
 	ProxyAddress string
+	// TrustDir is where a sandbox with a network policy keeps the certificates of its authority, in a
+	// directory that only this process's user may write to. Default /run/actiond-tls.
+	TrustDir string
+	// ImageRoot is the directory with the image's files, whose bundle of certificates gets that
+	// authority. Default /.
+	ImageRoot string
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent
