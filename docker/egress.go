@@ -32,6 +32,8 @@ import (
 const (
 	insideEgress  = "/run/actiond-egress"         // in a sandbox: the directory with its socket
 	egressAddress = "unix:" + insideEgress + "/s" // that socket
+	insideTrust   = "/run/actiond-tls"            // the certificates of the sandbox's authority
+	trustSize     = 10 << 20                      // bytes: the largest bundle, twice while it is replaced
 	proxyDir      = "/egress"                     // in the proxy: the directory egress of the state
 
 	egressFiles  = 16384

@@ -78,6 +78,9 @@ func TestEgressContainers(t *testing.T) {
 	if want := []string{filepath.Join(state, "egress/run", s.ID) + " /run/actiond-egress"}; !slices.Equal(bound, want) {
 		t.Errorf("mounted %q, want %q", bound, want)
 	}
+	if got := box.Tmpfs["/run/actiond-tls"]; got != "rw,nosuid,nodev,size=10485760,nr_inodes=64,mode=0755,noexec" {
+		t.Errorf("the certificates are in %q", got)
+	}
 	if !slices.Contains(f.Command("actiond-"+s.ID), "--start-fifo") {
 		t.Error("the server does not wait until the socket's directory was checked")
 	}

@@ -213,7 +213,7 @@ func checkTarget(target string, others []sandbox.Mount) error {
 	if err := sandbox.CleanAbsolute("mount target", target); err != nil {
 		return err
 	}
-	for _, own := range []string{"/", "/proc", "/sys", "/dev", insideRun, insideBin, insideState, insideEgress} {
+	for _, own := range []string{"/", "/proc", "/sys", "/dev", insideRun, insideBin, insideState, insideEgress, insideTrust} {
 		if target == own || (own != "/" && (under(target, own) || under(own, target))) {
 			return sandbox.Invalid("mount target %s: the sandbox needs %s for itself", target, own)
 		}

@@ -142,6 +142,9 @@ func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig
 		host.CapAdd = append(slices.Clone(host.CapAdd), installCapability)
 	}
 	unownedMemory(s, host, !c.remapped)
+	if c.egressDir != "" {
+		host.Tmpfs[insideTrust] = tmpfs(trustSize, 0, "0755") + ",noexec"
+	}
 	if c.runDir == "" {
 		config.ExposedPorts = nat.PortSet{insidePort: {}}
 		host.PortBindings = nat.PortMap{insidePort: {{HostIP: "127.0.0.1"}}} // the engine chooses the port

@@ -96,4 +96,7 @@ type Status struct {
 	Since    time.Time // of the last action's end, or of the start
 	Deadline time.Time // zero: none
 	UserID   *int      // of the commands; nil: not known
+	// TrustProblem is why programs that use the image's own certificates do not trust hosts with
+	// secrets; empty: they do, or there is no network policy.
+	TrustProblem string
 }

@@ -41,6 +41,9 @@ says, and what protects the host from them differently from the defaults.`,
 			}
 			info := detailInfo{sandboxInfo: describe(s)}
 			info.detail(d)
+			if slices.Contains(platform.Modes, d.Network) {
+				info.TrustProblem = platform.TrustProblem(cmd.Context(), s)
+			}
 			list = append(list, info)
 			return nil
 		})
@@ -65,6 +68,7 @@ type detailInfo struct {
 	OutOfMemory  bool        `json:"out_of_memory"`
 	WorkDir      string      `json:"working_dir"`
 	Network      string      `json:"network,omitempty"`
+	TrustProblem string      `json:"trust_problem,omitempty"`
 	Addresses    []string    `json:"addresses,omitempty"`
 	Memory       int64       `json:"memory_limit,omitempty"`
 	CPUs         float64     `json:"cpus_limit,omitempty"`
@@ -141,6 +145,7 @@ func (l detailList) Table() [][]string {
 		add("user", i.User)
 		add("working dir", i.WorkDir)
 		add("network", strings.TrimSpace(i.Network+" "+strings.Join(i.Addresses, " ")))
+		add("certificates", i.TrustProblem)
 		if i.Memory > 0 {
 			limits := fmt.Sprintf("%d MiB of memory, %g processors", i.Memory>>20, i.CPUs)
 			if i.Pids > 0 {

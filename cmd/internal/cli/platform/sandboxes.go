@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/actiond/actiond/api/client"
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
 	"github.com/actiond/actiond/sandbox"
 	"github.com/actiond/actiond/sandbox/agent"
 )
@@ -196,4 +198,23 @@ func AskHow(ctx context.Context, driver sandbox.Driver, all []*sandbox.Sandbox) 
 		})
 	}
 	group.Wait()
+}
+
+// TrustProblem returns why programs in a sandbox may not trust hosts with secrets, "" where they do or
+// its server does not tell.
+func TrustProblem(ctx context.Context, s *sandbox.Sandbox) string {
+	if !slices.Contains([]sandbox.State{sandbox.Ready, sandbox.Idle, sandbox.Busy}, s.State) || s.Pool != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	key, err := s.Key()
+	if err != nil {
+		return ""
+	}
+	status, err := agent.Agent{}.Status(ctx, s.Dial, key)
+	if err != nil {
+		return ""
+	}
+	return output.Clean(status.TrustProblem)
 }
