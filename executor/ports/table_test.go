@@ -70,6 +70,8 @@ func TestChoose(t *testing.T) {
 		{"", "", "", "[]", ErrNotListening},
 		{"127.0.0.1", "", "10.0.0.1", "[]", ErrOwn},
 		{"::1", "", "0.0.0.0", "[]", ErrOwn},
+		{"127.0.0.1", "", "127.64.0.7", "[127.0.0.1]", nil}, // the server's, in the place of a host
+		{"", "", "127.64.0.7", "[]", ErrNotListening},
 	} {
 		var sockets []socket
 		owners, own := map[uint64]int{}, map[uint64]bool{}
