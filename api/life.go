@@ -48,6 +48,8 @@ type Life struct {
 	UserID *int `json:"user_id,omitempty"`
 	// TrustProblem is that of NetworkState.
 	TrustProblem string `json:"trust_problem,omitzero"`
+	// NamesProblem is that of [NetworkState].
+	NamesProblem string `json:"names_problem,omitzero"`
 }
 
 // Usage answers /v1/usage: the resource usage of all processes of a sandbox.

@@ -15,6 +15,8 @@ type ClaimNetwork struct {
 	Egress string `json:"egress"`
 	// Token is that of the sandbox at a proxy by IP:PORT. No program of the sandbox gets it.
 	Token string `json:"token,omitempty"`
+	// Names lets programs that know no proxy connect to names, by a resolver on 127.0.0.1:53.
+	Names bool `json:"names,omitzero"`
 	// Env are variables for the programs of the sandbox beside those that name the proxy. The
 	// variables of the claim win over both.
 	Env Variables `json:"env,omitempty"`

@@ -18,7 +18,11 @@ type NetworkState struct {
 	// TrustProblem is why programs that use the image's own certificates do not trust hosts with
 	// secrets; "" where they do.
 	TrustProblem string `json:"trust_problem,omitzero"`
-	// Open is the number of clients that are connected to the local proxy.
+	// Names is true where programs that know no proxy can connect to names.
+	Names bool `json:"names"`
+	// NamesProblem is why they cannot, although the claim asked for it; otherwise "".
+	NamesProblem string `json:"names_problem,omitzero"`
+	// Open is the number of clients that are connected to the local proxy or by a name.
 	Open int `json:"open"`
 	// Denied are the latest 1,000 denials, the oldest first.
 	Denied []NetworkDenial `json:"denied"`

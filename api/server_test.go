@@ -56,10 +56,10 @@ func TestServerTypes(t *testing.T) {
 		{
 			"network", "GET", "/v1/network", 200,
 			api.NetworkState{
-				Egress: "ok", Mode: "allowlist", Allow: []string{"a.example"}, Deny: []string{}, MaxBytes: 9, Secrets: []string{"API"}, Open: 1,
+				Egress: "ok", Mode: "allowlist", Allow: []string{"a.example"}, Deny: []string{}, MaxBytes: 9, Secrets: []string{"API"}, NamesProblem: "p", Open: 1,
 				Denied: []api.NetworkDenial{{Time: time.Unix(5, 0).UTC(), Host: "b.example", Port: 443, Reason: "not in the allow list", Process: "pip"}},
 			},
-			`{"egress":"ok","mode":"allowlist","allow":["a.example"],"deny":[],"max_bytes":9,"secrets":["API"],"open":1,` +
+			`{"egress":"ok","mode":"allowlist","allow":["a.example"],"deny":[],"max_bytes":9,"secrets":["API"],"names":false,"names_problem":"p","open":1,` +
 				`"denied":[{"time":"1970-01-01T00:00:05Z","host":"b.example","port":443,"reason":"not in the allow list","process":"pip"}]}`,
 		},
 		{"no token", "GET", "/vscode/connection_token", 200, api.ConnectionToken{}, `{"token":null}`},

@@ -83,6 +83,7 @@ type Claim struct {
 	TTL, Idle  time.Duration // 0: none
 	Egress     string        // the address of the egress proxy, "unix:PATH" in the sandbox or IP:PORT; empty: none
 	Token      string        // of the sandbox at a proxy by IP:PORT
+	Names      bool          // with Egress: programs that know no proxy can connect to names
 	// CA is the certificate, in PEM, of the authority by which the egress proxy opens TLS to hosts with
 	// secrets; empty: none. Placeholders are variables for programs that want a secret.
 	CA           string
@@ -99,4 +100,7 @@ type Status struct {
 	// TrustProblem is why programs that use the image's own certificates do not trust hosts with
 	// secrets; empty: they do, or there is no network policy.
 	TrustProblem string
+	// NamesProblem is why programs that know no proxy cannot connect to names, although they
+	// should; otherwise "".
+	NamesProblem string
 }

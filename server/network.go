@@ -42,6 +42,22 @@ func (n *network) proxy() *front.Front {
 	return n.front
 }
 
+// namesProblem returns why programs that know no proxy cannot connect to names, although the claim
+// asked for it; otherwise "".
+func (n *network) namesProblem() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.claim == nil || !n.claim.Names:
+		return ""
+	case n.front == nil:
+		return "the sandbox has no network"
+	case n.front.ResolverProblem() != nil:
+		return n.front.ResolverProblem().Error()
+	}
+	return ""
+}
+
 // close closes the local proxy, and forgets it.
 func (n *network) close() {
 	n.mu.Lock()
@@ -63,13 +79,20 @@ func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err 
 	if untrusted != nil {
 		trust.problem = untrusted.Error()
 	}
-	f, err := front.Start(front.Config{Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied})
+	cfg := front.Config{Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied}
+	if n.Names {
+		cfg.Resolver = cmp.Or(s.cfg.ResolverAddress, front.ResolverAddress)
+	}
+	f, err := front.Start(cfg)
 	s.network.mu.Lock()
 	s.network.claim, s.network.front, s.network.problem = n, f, trust.problem
 	s.network.mu.Unlock()
 	address := cmp.Or(s.cfg.ProxyAddress, front.Address)
 	if err == nil {
 		address = f.Address().String()
+		if problem := f.ResolverProblem(); problem != nil {
+			s.log.Warn("programs need the proxy to connect to names", "error", problem)
+		}
 	}
 	variables = proxyVariables(address)
 	maps.Copy(variables, trust.variables)
@@ -131,11 +154,12 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusConflict, "This sandbox has no network policy")
 	}
 	state := api.NetworkState{Egress: api.EgressDown, Allow: []string{}, Deny: []string{}, Secrets: []string{}, Denied: []api.NetworkDenial{}}
-	state.TrustProblem = s.network.trustProblem()
+	state.TrustProblem, state.NamesProblem = s.network.trustProblem(), s.network.namesProblem()
 	f := s.network.proxy()
 	if f == nil {
 		return writeJSON(w, http.StatusOK, state)
 	}
+	state.Names = f.Resolves()
 	if p, err := f.Policy(r.Context()); err == nil {
 		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(p.Mode), p.MaxBytes
 		state.Allow, state.Deny, state.Secrets = ruleTexts(p.Allow), ruleTexts(p.Deny), append(state.Secrets, p.Secrets...)

@@ -142,6 +142,43 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// TestNetworkNames: the claim decides whether there is a resolver, and where that cannot listen the
+// claim succeeds and the state says why.
+func TestNetworkNames(t *testing.T) {
+	t.Parallel()
+	free := func(cfg *server.Config) { cfg.ResolverAddress = "127.0.0.1:0" }
+	unusable := func(cfg *server.Config) { cfg.ResolverAddress = "192.0.2.1:53" }
+	for name, tc := range map[string]struct {
+		asked   bool
+		change  func(*server.Config)
+		names   bool
+		problem string
+	}{
+		"on":       {true, free, true, ""},
+		"off":      {false, unusable, false, ""},
+		"unusable": {true, unusable, false, "192.0.2.1:53"},
+	} {
+		s := newServer(t, withExecutor(&fake{sessions: oneSession}), withClaim, withProxy, tc.change)
+		t.Cleanup(s.CloseNetwork)
+		w := post("/v1/claim", fmt.Sprintf(`{"key":%q,"network":{"egress":"unix:%s","names":%v}}`, ownersKey, startEgress(t, `{"mode":"public"}`), tc.asked)).send(s)
+		if w.Code != http.StatusNoContent {
+			t.Fatalf("%s: status %d: %s", name, w.Code, w.Body)
+		}
+		var life api.Life
+		q := get("/v1/status")
+		q.key = ownersKey
+		if w := q.send(s); json.Unmarshal(w.Body.Bytes(), &life) != nil {
+			t.Fatalf("%s: %s", name, w.Body)
+		}
+		state := networkState(t, s)
+		for _, problem := range []string{state.NamesProblem, life.NamesProblem} {
+			if state.Names != tc.names || !strings.Contains(problem, tc.problem) || (problem == "") != (tc.problem == "") {
+				t.Errorf("%s: got %v %q", name, state.Names, problem)
+			}
+		}
+	}
+}
+
 // TestNetworkNone: without a policy there is no proxy and no variable.
 func TestNetworkNone(t *testing.T) {
 	t.Parallel()

@@ -159,6 +159,9 @@ type Config struct {
 	// ImageRoot is the directory with the image's files, whose bundle of certificates gets that
 	// authority. Default /.
 	ImageRoot string
+	// ResolverAddress is the address of the resolver, where the claim asks for one. Default
+	// [front.ResolverAddress].
+	ResolverAddress string
 	// Version is told in /server_info and in the metrics.
 	Version string
 	// TempDir is where uploads are buffered: a state directory, which the agent

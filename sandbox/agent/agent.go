@@ -76,7 +76,7 @@ func (Agent) Claim(ctx context.Context, dial sandbox.DialFunc, claim sandbox.Cla
 	defer c.Close()
 	var network *api.ClaimNetwork
 	if claim.Egress != "" {
-		network = &api.ClaimNetwork{Egress: claim.Egress, Token: claim.Token, Env: claim.Placeholders, CA: claim.CA}
+		network = &api.ClaimNetwork{Egress: claim.Egress, Token: claim.Token, Names: claim.Names, Env: claim.Placeholders, CA: claim.CA}
 	}
 	err = c.Claim(ctx, api.Claim{
 		Network: network,
@@ -110,7 +110,9 @@ func (Agent) Status(ctx context.Context, dial sandbox.DialFunc, key string) (san
 	if err != nil {
 		return sandbox.Status{}, err
 	}
-	s := sandbox.Status{Busy: life.Busy, Claimed: life.Claimed, Since: time.Now(), UserID: life.UserID, TrustProblem: life.TrustProblem}
+	s := sandbox.Status{
+		Busy: life.Busy, Claimed: life.Claimed, Since: time.Now(), UserID: life.UserID, TrustProblem: life.TrustProblem, NamesProblem: life.NamesProblem,
+	}
 	if life.IdleSince != nil {
 		s.Since = *life.IdleSince
 	}
