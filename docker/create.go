@@ -234,7 +234,7 @@ func (h *Host) make(ctx context.Context, spec *sandbox.Spec, c creation) (made *
 	}
 	h.config.Progress(c.id, sandbox.Creating, "its directory")
 	c.ticket = random.Hex(32)
-	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts, Egress: spec.Policy != nil}
+	n := stateFile{Ticket: c.ticket, Key: cmp.Or(spec.Secret, random.Hex(32)), Owner: spec.Owner, Name: spec.Name, Env: spec.Env, Mounts: spec.Mounts, Egress: spec.Policy != nil, Names: spec.Policy != nil && !spec.NoNames}
 	if c.pool != "" {
 		n.Key = "" // the claimer brings it
 	}

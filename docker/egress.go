@@ -30,11 +30,12 @@ import (
 // and a network; a sandbox with a policy has no network, and one socket of the proxy.
 
 const (
-	insideEgress  = "/run/actiond-egress"         // in a sandbox: the directory with its socket
-	egressAddress = "unix:" + insideEgress + "/s" // that socket
-	insideTrust   = "/run/actiond-tls"            // the certificates of the sandbox's authority
-	trustSize     = 10 << 20                      // bytes: the largest bundle, twice while it is replaced
-	proxyDir      = "/egress"                     // in the proxy: the directory egress of the state
+	insideEgress   = "/run/actiond-egress"         // in a sandbox: the directory with its socket
+	egressAddress  = "unix:" + insideEgress + "/s" // that socket
+	insideTrust    = "/run/actiond-tls"            // the certificates of the sandbox's authority
+	trustSize      = 10 << 20                      // bytes: the largest bundle, twice while it is replaced
+	proxyDir       = "/egress"                     // in the proxy: the directory egress of the state
+	insideResolver = "127.0.0.1"                   // in a sandbox: the name server
 
 	egressFiles  = 16384
 	egressPids   = 512
@@ -182,6 +183,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 		return nil, err
 	}
 	n := shown(conf)
+	n.Names = h.names(ctx, s)
 	var status egress.Status
 	err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
 	if err != nil || status.Generation != conf.Generation {
@@ -198,6 +200,35 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 	}
 	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
 	return n, nil
+}
+
+// namesTime is how long a server may take to say whether it resolves names.
+const namesTime = 2 * time.Second
+
+// names says whether programs in a sandbox that know no proxy can connect to names; "" where it has
+// no network policy.
+func (h *Host) names(ctx context.Context, s *instance) string {
+	n, err := h.state.load(s.origin)
+	switch {
+	case err != nil:
+		return "unknown"
+	case !n.Egress:
+		return ""
+	case !n.Names:
+		return "off"
+	case s.State == sandbox.Stopped, s.State == sandbox.Paused:
+		return "on"
+	}
+	ctx, cancel := context.WithTimeout(ctx, namesTime)
+	defer cancel()
+	status, err := s.status(ctx)
+	switch {
+	case err != nil:
+		return "unknown"
+	case status.NamesProblem != "":
+		return status.NamesProblem
+	}
+	return "on"
 }
 
 // SetNetwork is [sandbox.Networker]'s.

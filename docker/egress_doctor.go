@@ -61,11 +61,48 @@ func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 		found = append(found, note("the egress proxy is of another version of the server than new sandboxes get",
 			"'runtimectl doctor --restart-egress' replaces it, which ends its connections"))
 	}
+	found = append(found, h.examineNames(ctx)...)
 	own, err := h.state.loadHost()
 	if err != nil {
 		return append(found, note("the addresses of this host are unknown, and all connections are refused", err.Error())), nil
 	}
 	return append(found, note("no sandbox with a network policy reaches the addresses of this host: "+own, "")), nil
+}
+
+// maxExamined bounds the sandboxes that are asked whether they resolve names.
+const maxExamined = 64
+
+// examineNames reports sandboxes in which programs that know no proxy cannot connect to names,
+// although they should.
+func (h *Host) examineNames(ctx context.Context) (found []sandbox.Finding) {
+	all, err := h.List(ctx)
+	if err != nil {
+		return nil // the engine was reported already
+	}
+	asked, on := 0, 0
+	for _, box := range all {
+		s, err := h.own(box)
+		if err != nil || box.State != sandbox.Ready || asked == maxExamined {
+			continue
+		}
+		switch names := h.names(ctx, s); names {
+		case "":
+			continue
+		case "on":
+			on++
+		case "off", "unknown":
+		default:
+			found = append(found, sandbox.Finding{
+				Status: "weaker", About: "network", Text: fmt.Sprintf("programs of sandbox %s that know no proxy cannot connect to names: %s", box.ID, names),
+				So: "programs that read proxy variables do; an engine from 20.10 on lets sandboxes listen on port 53",
+			})
+		}
+		asked++
+	}
+	if len(found) > 0 || on == 0 {
+		return found
+	}
+	return []sandbox.Finding{{Status: "ok", About: "network", Text: fmt.Sprintf("programs that know no proxy connect to names (%d of %d sandboxes with policies)", on, asked)}}
 }
 
 // readEgress returns what the metrics of the proxy say; what they lack is zero.

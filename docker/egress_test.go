@@ -66,6 +66,9 @@ func TestEgressContainers(t *testing.T) {
 	if box.NetworkMode != "none" || len(box.PortBindings) != 0 {
 		t.Errorf("the sandbox has network %s, ports %v", box.NetworkMode, box.PortBindings)
 	}
+	if !slices.Equal(box.DNS, []string{"127.0.0.1"}) || !slices.Equal(box.DNSSearch, []string{"."}) {
+		t.Errorf("the sandbox has name servers %q, domains %q", box.DNS, box.DNSSearch)
+	}
 	var bound []string
 	for _, m := range box.Mounts {
 		if strings.HasPrefix(m.Source, filepath.Join(state, "egress")) {
@@ -117,6 +120,66 @@ func TestEgressContainers(t *testing.T) {
 	}
 	if _, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Mounts: []sandbox.Mount{{Source: t.TempDir(), Target: "/run/actiond-egress/x"}}}); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("a mount in the place of the socket: %v", err)
+	}
+}
+
+// TestEgressNames: whether programs connect to names is said by the network, inspect and doctor.
+func TestEgressNames(t *testing.T) {
+	t.Parallel()
+	const problem = "listen udp4 127.0.0.1:53: bind: permission denied"
+	for name, tc := range map[string]struct {
+		off, problem bool
+		want         string
+		doctor       string
+	}{
+		"on":      {false, false, "on", "connect to names (1 of 1"},
+		"off":     {true, true, "off", ""},
+		"problem": {false, true, problem, "cannot connect to names: " + problem},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := dockertest.New(t)
+			agent := &fakeAgent{keys: map[string]string{}}
+			if tc.problem {
+				agent.status.NamesProblem = problem
+			}
+			h := fakeHost(t, f, func(c *docker.Config) { c.Agent = agent })
+			s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}, NoNames: tc.off})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Lock()
+			dns := len(f.Containers[s.Instance].Host.DNS)
+			f.Unlock()
+			if (dns == 0) != tc.off {
+				t.Errorf("%d name servers", dns)
+			}
+			if n, err := h.Network(t.Context(), s); err != nil || n.Names != tc.want {
+				t.Errorf("Network: %+v, %v", n, err)
+			}
+			if d, err := h.Inspect(t.Context(), s); err != nil || d.Names != tc.want {
+				t.Errorf("Inspect: %+v, %v", d, err)
+			}
+			found, err := h.Examine(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := slices.ContainsFunc(found, func(one sandbox.Finding) bool { return tc.doctor != "" && strings.Contains(one.Text, tc.doctor) })
+			names := slices.ContainsFunc(found, func(one sandbox.Finding) bool { return strings.Contains(one.Text, "connect to names") })
+			if said != (tc.doctor != "") || names != said {
+				t.Errorf("Examine: %+v", found)
+			}
+			if err := h.Stop(t.Context(), s, 0); err != nil {
+				t.Fatal(err)
+			}
+			want := tc.want
+			if tc.problem && !tc.off {
+				want = "on" // as far as one can say
+			}
+			if d, err := h.Inspect(t.Context(), s); err != nil || d.Names != want {
+				t.Errorf("Inspect of a stopped one: %+v, %v", d, err)
+			}
+		})
 	}
 }
 

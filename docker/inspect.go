@@ -51,7 +51,7 @@ func (h *Host) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Detail
 	d.Instance = s.Instance
 	if of, err := h.own(s); err == nil {
 		if conf, err := h.state.loadConf(of.origin); err == nil {
-			d.Network = string(conf.Policy.Mode)
+			d.Network, d.Names = string(conf.Policy.Mode), h.names(ctx, of)
 		}
 	}
 	return d, nil

@@ -176,7 +176,7 @@ func (h *Host) claimServer(ctx context.Context, s *instance, n stateFile) error 
 		if err != nil {
 			return err
 		}
-		c.Egress, c.CA, c.Placeholders = egressAddress, conf.CA.Certificate, conf.Policy.Placeholders()
+		c.Egress, c.CA, c.Placeholders, c.Names = egressAddress, conf.CA.Certificate, conf.Policy.Placeholders(), n.Names
 	}
 	deadline := cmp.Or(n.Deadline, s.Deadline)
 	if !deadline.IsZero() && deadline.Before(forever) {

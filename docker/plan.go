@@ -129,6 +129,9 @@ func plan(s *sandbox.Spec, c creation) (*container.Config, *container.HostConfig
 		},
 		Mounts: mounts(s, c),
 	}
+	if s.Policy != nil && !s.NoNames { // the server listens there; "." keeps the domains of this host out
+		host.DNS, host.DNSSearch = []string{insideResolver}, []string{"."}
+	}
 	if s.Disk > 0 {
 		host.StorageOpt = map[string]string{"size": strconv.FormatInt(s.Disk, 10)}
 	}

@@ -132,6 +132,7 @@ type stateFile struct {
 	Deadline time.Time         `json:"deadline,omitzero"` // after a claim or a renewal
 	Idle     time.Duration     `json:"idle,omitempty"`
 	Egress   bool              `json:"egress,omitempty"` // it has a network policy, in egress/conf
+	Names    bool              `json:"names,omitempty"`  // with Egress: programs that know no proxy can connect to names
 	Mounts   []sandbox.Mount   `json:"mounts,omitempty"` // as they were checked
 	UserID   int               `json:"user_id,omitempty"`
 }

@@ -45,6 +45,7 @@ func TestPolicy(t *testing.T) {
 	hashes := map[string]int{}
 	for i, spec := range []sandbox.Spec{
 		{Network: "none", OpenFiles: 4608}, {Policy: public}, {Policy: public, Private: ten}, {Policy: &egress.Policy{Mode: egress.ModeAllowlist}},
+		{Policy: public, NoNames: true},
 	} {
 		spec.Image = "debian"
 		if err := spec.Complete(); err != nil || spec.Network != "none" || spec.OpenFiles != 4608 {
@@ -52,8 +53,8 @@ func TestPolicy(t *testing.T) {
 		}
 		hashes[spec.Hash()]++
 	}
-	if len(hashes) != 4 {
-		t.Errorf("got hashes %v, want 4 different ones", hashes)
+	if len(hashes) != 5 {
+		t.Errorf("got hashes %v, want 5 different ones", hashes)
 	}
 	plain := sandbox.Spec{Image: "debian", Network: "bridge"}
 	if err := plain.Complete(); err != nil || plain.Hash() != "459ed714ef8cdce07b0b9b2cb30c3f48" {
@@ -64,6 +65,7 @@ func TestPolicy(t *testing.T) {
 		"mode \"open\"":            {Policy: &egress.Policy{Mode: "open"}},
 		"there is none":            {Private: ten},
 		"it has no hosts":          {Policy: &egress.Policy{Mode: egress.ModePublic, Secrets: []egress.Secret{{Name: "A"}}}},
+		"names are resolved with":  {NoNames: true},
 		"private range 10.0.0.1/8": {Policy: public, Private: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
 	} {
 		spec.Image = "debian"

@@ -76,6 +76,9 @@ type Spec struct {
 	Policy *egress.Policy
 	// Private are the ranges of private addresses to which the rules of Policy may lead.
 	Private []netip.Prefix
+	// NoNames leaves out the resolver by which programs that know no proxy connect to the names
+	// that Policy admits. While a name is in use, programs cannot listen on 0.0.0.0 at its ports.
+	NoNames bool
 	// Labels are the caller's own; none may begin with "dev.actiond.".
 	Labels map[string]string
 	// Runtime is the OCI runtime, such as "runsc". Default: the engine's.
@@ -215,6 +218,9 @@ func (s *Spec) checkPolicy() error {
 		if len(s.Private) > 0 {
 			return Invalid("private ranges are for rules of a network policy, and there is none")
 		}
+		if s.NoNames {
+			return Invalid("names are resolved with a network policy alone, and there is none")
+		}
 		return nil
 	}
 	if s.Network != "" && s.Network != "none" {
@@ -317,11 +323,12 @@ func (s *Spec) Hash() string {
 		Policy                   *egress.Policy    `json:",omitzero"`
 		Private                  []netip.Prefix    `json:",omitempty"`
 		Disk                     int64             `json:",omitzero"`
+		NoNames                  bool              `json:",omitzero"`
 	}{
 		s.Image, s.User, s.WorkDir, s.Network, s.Runtime, s.UserID,
 		slices.Sorted(maps.Keys(s.Env)), s.Mounts, s.Memory, NanoCPUs(s.CPUs), s.Pids, s.OpenFiles, s.Labels,
 		s.SecurityOpts, s.Flags, s.ReadOnly, s.TTL, s.Idle, s.AllowRoot,
-		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, nil, s.Private, s.Disk,
+		s.PullSecrets, s.Tolerations, s.NodeSelector, s.UserNamespace, nil, s.Private, s.Disk, s.NoNames,
 	}
 	if s.Policy != nil {
 		policy := s.Policy.WithoutValues()

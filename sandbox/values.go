@@ -68,6 +68,7 @@ type Details struct {
 	ExitCode         int       // of the server, where it ended
 	OutOfMemory      bool      // the memory limit ended a process in it
 	Network          string
+	Names            string   // as Network.Names; "" without a network policy
 	Addresses        []string // in its networks
 	WorkDir          string   // of shells
 	Memory, Pids     int64    // limits
@@ -86,6 +87,9 @@ type Network struct {
 	// Policy has no values of secrets.
 	Policy  egress.Policy
 	Private []netip.Prefix // private addresses to which rules may lead
+	// Names says whether programs that know no proxy can connect to names: "on", "off", "unknown",
+	// or why they cannot although they should.
+	Names string
 	// Generation grows with every change of the policy.
 	Generation int64
 	// Up reports whether the egress proxy answers and applies this generation. The fields below

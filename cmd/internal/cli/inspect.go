@@ -69,6 +69,7 @@ type detailInfo struct {
 	WorkDir      string      `json:"working_dir"`
 	Network      string      `json:"network,omitempty"`
 	TrustProblem string      `json:"trust_problem,omitempty"`
+	Names        string      `json:"names,omitempty"`
 	Addresses    []string    `json:"addresses,omitempty"`
 	Memory       int64       `json:"memory_limit,omitempty"`
 	CPUs         float64     `json:"cpus_limit,omitempty"`
@@ -90,7 +91,7 @@ type mountInfo struct {
 
 // detail adds what the platform knows.
 func (i *detailInfo) detail(d *sandbox.Details) {
-	i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Addresses = d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Addresses
+	i.Container, i.ImageID, i.OutOfMemory, i.WorkDir, i.Network, i.Names, i.Addresses = d.Instance, d.ImageID, d.OutOfMemory, d.WorkDir, d.Network, d.Names, d.Addresses
 	i.Memory, i.CPUs, i.Pids, i.Runtime, i.ReadOnly = d.Memory, d.CPUs, d.Pids, d.Runtime, d.ReadOnly
 	i.SecurityOpts, i.Server = d.SecurityOpts, d.Server
 	i.Lost, i.Gained = append([]string{}, d.LostProtection...), append([]string{}, d.GainedProtection...)
@@ -146,6 +147,7 @@ func (l detailList) Table() [][]string {
 		add("working dir", i.WorkDir)
 		add("network", strings.TrimSpace(i.Network+" "+strings.Join(i.Addresses, " ")))
 		add("certificates", i.TrustProblem)
+		add("names", i.Names)
 		if i.Memory > 0 {
 			limits := fmt.Sprintf("%d MiB of memory, %g processors", i.Memory>>20, i.CPUs)
 			if i.Pids > 0 {

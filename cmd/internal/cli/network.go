@@ -265,6 +265,7 @@ type networkInfo struct {
 	MaxBytes   int64           `json:"max_bytes"`
 	Private    []string        `json:"private"`
 	Secrets    []secretInfo    `json:"secrets"`
+	Names      string          `json:"names"` // "on", "off", "unknown", or why they are not on
 	Generation int64           `json:"generation"`
 	Egress     string          `json:"egress"` // "ok", or "down"
 	Problem    string          `json:"problem,omitzero"`
@@ -300,7 +301,7 @@ func (s *secretInfo) text() string {
 func describeNetwork(n *sandbox.Network) networkInfo {
 	info := networkInfo{
 		Mode: n.Policy.Mode, Allow: append([]egress.Rule{}, n.Policy.Allow...), Deny: append([]egress.Rule{}, n.Policy.Deny...), MaxBytes: n.Policy.MaxBytes,
-		Private: []string{}, Generation: n.Generation, Egress: "down", Problem: n.Problem, Open: n.Open, Sent: n.Sent, Received: n.Received, Denied: n.Denied,
+		Private: []string{}, Names: n.Names, Generation: n.Generation, Egress: "down", Problem: n.Problem, Open: n.Open, Sent: n.Sent, Received: n.Received, Denied: n.Denied,
 	}
 	info.Secrets = []secretInfo{}
 	for _, s := range n.Policy.Secrets {
@@ -340,6 +341,9 @@ func (i networkInfo) Table() [][]string {
 		secrets = append(secrets, i.Secrets[n].text())
 	}
 	add("secret", secrets)
+	if i.Names != "" {
+		add("names", []string{i.Names})
+	}
 	if i.MaxBytes > 0 {
 		add("limit", []string{output.Size(i.MaxBytes)})
 	}

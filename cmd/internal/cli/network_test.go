@@ -35,6 +35,7 @@ func TestNetworkUsage(t *testing.T) {
 		"create --on kubernetes --secret id=A debian":        "--secret cannot be honoured on Kubernetes",
 		"create --network none --secret id=A debian":         "--network none has no policy",
 		"network --secret id=A,env=DO-NOT-PRINT box":         `--secret "A": the variable`,
+		"create --no-names debian":                           "--no-names is for a policy",
 		"network --mode open box":                            "must be public, allowlist or no-network",
 		"network --allow : box":                              "--allow: rule",
 		"network --remove : box":                             "--remove: rule",
@@ -87,7 +88,7 @@ func TestNetwork(t *testing.T) {
 	}
 	run(0, "", "", "create", "--server", server, "--name", "box", "--allow", "api.example", "--deny", "*.ads.example", "debian")
 	run(0, "", "", "create", "--server", server, "--name", "plain", "debian")
-	run(0, "mode          allowlist\nallow         api.example\ndeny          *.ads.example\nconnections   0 open", "", "network", "box")
+	run(0, "mode          allowlist\nallow         api.example\ndeny          *.ads.example\nnames         on\nconnections   0 open", "", "network", "box")
 	run(command.ExitConflict, "", "without a network policy", "network", "plain")
 	run(command.ExitNotFound, "", "no such sandbox", "network", "none")
 	run(0, `"allow": [`, "", "network", "--remove", "api.example", "--allow", "b.example:443", "-o", "json", "box")

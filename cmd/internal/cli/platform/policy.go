@@ -31,6 +31,7 @@ const SecretUsage = "send a secret to hosts, and not to the sandbox: `SPEC` is i
 type policyFlags struct {
 	file                          string
 	allow, deny, private, secrets []string
+	noNames                       bool
 }
 
 func (f *policyFlags) add(c *cobra.Command) {
@@ -39,6 +40,7 @@ func (f *policyFlags) add(c *cobra.Command) {
 	flags.StringArrayVar(&f.deny, "deny", nil, "keep the sandbox from what this `RULE` names, whatever else is allowed")
 	flags.StringVar(&f.file, "network-policy", "", "take the network policy from a `FILE` in YAML or JSON; --network, --allow, --deny and --secret add to it")
 	flags.StringArrayVar(&f.secrets, "secret", nil, SecretUsage)
+	flags.BoolVar(&f.noNames, "no-names", false, "with a policy, let programs reach what is allowed by a proxy alone: no resolver")
 	flags.StringArrayVar(&f.private, "private", nil, "let rules lead to private addresses in this `CIDR`, such as 10.0.0.0/8")
 }
 
@@ -51,6 +53,9 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 	if mode == "" && f.file == "" && len(f.allow)+len(f.deny)+len(f.secrets) == 0 {
 		if len(f.private) > 0 {
 			return errors.New("--private is for the rules of --allow, --network or --network-policy")
+		}
+		if f.noNames {
+			return errors.New("--no-names is for a policy of --allow, --network or --network-policy")
 		}
 		return nil
 	}
@@ -91,7 +96,7 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 		}
 		s.Private = append(s.Private, prefix)
 	}
-	s.Policy = &policy
+	s.Policy, s.NoNames = &policy, f.noNames
 	return policy.Check()
 }
 

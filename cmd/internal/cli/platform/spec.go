@@ -83,7 +83,7 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
-	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "secret", "user", "read-only", "runtime", "security-opt",
+	"volume", "memory", "disk", "cpus", "pids-limit", "nofile", "network", "allow", "deny", "network-policy", "private", "secret", "no-names", "user", "read-only", "runtime", "security-opt",
 	"server-flag", "allow-root",
 }
 
