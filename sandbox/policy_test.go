@@ -44,7 +44,10 @@ func TestPolicy(t *testing.T) {
 	ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	hashes := map[string]int{}
 	for i, spec := range []sandbox.Spec{
-		{Network: "none", OpenFiles: 4608}, {Policy: public}, {Policy: public, Private: ten}, {Policy: &egress.Policy{Mode: egress.ModeAllowlist}},
+		{Network: "none", OpenFiles: 4608},
+		{Policy: public},
+		{Policy: public, Private: ten},
+		{Policy: &egress.Policy{Mode: egress.ModeAllowlist}},
 		{Policy: public, NoNames: true},
 	} {
 		spec.Image = "debian"
