@@ -267,12 +267,12 @@ func (f *Front) refuseClient(c *client, port uint16, refused *refusal) {
 	case n == 1 && first[0] == tlsHandshake, n == 0 && port == portHTTPS:
 		c.sayLast(egress.AccessDenied)
 	default:
-		_ = c.Close()
+		c.sayLast(nil)
 	}
 }
 
-// sayLast sends the last words, and closes the connection once the client has read them: with unread
-// data it would be reset, and they could be lost.
+// sayLast sends the last words, which may be none, and closes the connection once the client has read
+// them: with unread data it would be reset, and they could be lost.
 func (c *client) sayLast(words []byte) {
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
 	if _, err := c.Write(words); err == nil {
