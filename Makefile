@@ -37,7 +37,7 @@ BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-2
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 OASDIFF     := CGO_ENABLED=0 $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration programs python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -147,6 +147,13 @@ python: build ## run the tests of clients/python with each of PYTHONS that is th
 
 integration: ## run the tests that need a Docker engine
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration
+
+# PROGRAMS are packages of Debian with the programs that the first image does not have.
+PROGRAMS := aria2 default-jdk-headless gnutls-bin golang-go lftp liblwp-protocol-https-perl libwww-perl lynx nodejs npm openssh-client php-cli ruby socat w3m wget
+programs: ## print which programs work in a sandbox with a network policy, with an engine and Debian's packages
+	@$(MAKE) -s image IMAGE=actiond-test/batteries:1
+	printf 'FROM actiond-test/batteries:1\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PROGRAMS)\n' | docker build -t actiond-test/programs:1 -
+	ACTIOND_PROGRAMS=actiond-test/programs:1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -v -tags integration -run TestDockerNetworkPrograms ./integration
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
 	ACTIOND_CLUSTER='$(CLUSTER)' CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 25m -parallel $(PARALLEL) -tags kubernetes ./integration/kubernetes
