@@ -163,7 +163,7 @@ func words(text string) string {
 
 // programTarget starts the target of programs in a container. It returns its address and the
 // certificate that signs its own.
-func programTarget(t *testing.T) (addr, ca string) {
+func programTarget(t testing.TB) (addr, ca string) {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "target"), "./target").CombinedOutput(); err != nil {
@@ -195,7 +195,7 @@ func programTarget(t *testing.T) (addr, ca string) {
 }
 
 // signTarget writes a certificate for target.example, and returns that of its authority.
-func signTarget(t *testing.T, dir string) (ca string) {
+func signTarget(t testing.TB, dir string) (ca string) {
 	t.Helper()
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -229,7 +229,7 @@ func signTarget(t *testing.T, dir string) (ca string) {
 	return ca
 }
 
-func writeTarget(t *testing.T, dir, name, text string) {
+func writeTarget(t testing.TB, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -241,7 +241,7 @@ func writeTarget(t *testing.T, dir, name, text string) {
 }
 
 // fillTarget writes what programs fetch: a page, a git repository, and the indexes of package managers.
-func fillTarget(t *testing.T, dir string) {
+func fillTarget(t testing.TB, dir string) {
 	t.Helper()
 	writeTarget(t, dir, "greeting.txt", "welcome\n")
 	writeTarget(t, dir, "apt/Packages", "")

@@ -42,7 +42,7 @@ func dockerOutput(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func dockerCLI(t *testing.T, args ...string) string {
+func dockerCLI(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := dockerOutput(args...)
 	if err != nil {
