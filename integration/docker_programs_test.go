@@ -37,6 +37,9 @@ type program struct {
 	want    string // in its output
 	// named marks one that knows no proxy variables, or not with this command.
 	named bool
+	// byProxy marks one that looks no name up where a machine has loopback addresses alone, and
+	// so needs the proxy.
+	byProxy bool
 }
 
 // programs are those of the first image here, then those of 'make image-programs'.
@@ -51,7 +54,9 @@ var programs = []program{
 		"-o APT::Update::Error-Mode=any -o Acquire::Retries=0 update", want: "http://HOST/apt ./ Packages"},
 	{name: "bash /dev/tcp", needs: "bash", command: "bash -c 'exec 3<>/dev/tcp/HOST/7 && echo welcome >&3 && head -n 1 <&3'", want: "welcome", named: true},
 
-	{name: "wget", command: "wget -q -O - --tries=1 --ca-certificate=/tmp/ca.pem https://HOST/greeting.txt", want: "welcome"},
+	{name: "wget", command: "wget -nv -O - --tries=1 --ca-certificate=/tmp/ca.pem https://HOST/greeting.txt", want: "welcome"},
+	{name: "curl -4", needs: "curl", command: "curl -sS -4 --cacert /tmp/ca.pem https://HOST/greeting.txt", want: "welcome"},
+	{name: "wget -4", needs: "wget", command: "wget -nv -4 -O - --tries=1 --ca-certificate=/tmp/ca.pem https://HOST/greeting.txt", want: "welcome"},
 	{name: "ssh", command: "ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no HOST true 2>&1; true", want: "remote software version target", named: true},
 	{name: "node", command: `NODE_EXTRA_CA_CERTS=/tmp/ca.pem node -e 'fetch("https://HOST/greeting.txt").then(r => r.text()).then(console.log, e => { console.error(e, e.cause); process.exit(1) })'`, want: "welcome", named: true},
 	{name: "npm", command: "npm view greet version --fetch-retries 0 --registry https://HOST/npm/ --cafile /tmp/ca.pem", want: "1.0.0"},
@@ -60,7 +65,7 @@ var programs = []program{
 	{name: "ruby", command: `ruby -rnet/http -ropenssl -e 'u = URI("https://HOST/greeting.txt"); h = Net::HTTP.new(u.host, u.port); h.use_ssl = true; h.ca_file = "/tmp/ca.pem"; puts h.get(u.path).body'`, want: "welcome"},
 	{name: "php", command: `php -r 'echo file_get_contents("https://HOST/greeting.txt", false, stream_context_create(["ssl" => ["cafile" => "/tmp/ca.pem"]]));'`, want: "welcome", named: true},
 	{name: "perl LWP", needs: "lwp-request", command: "PERL_LWP_SSL_CA_FILE=/tmp/ca.pem lwp-request https://HOST/greeting.txt", want: "welcome"},
-	{name: "aria2c", command: "rm -f /tmp/greeting.txt; aria2c -q --max-tries=1 -d /tmp --ca-certificate=/tmp/ca.pem https://HOST/greeting.txt && cat /tmp/greeting.txt", want: "welcome"},
+	{name: "aria2c", byProxy: true, command: "rm -f /tmp/greeting.txt; aria2c --console-log-level=error --summary-interval=0 --download-result=hide --max-tries=1 -d /tmp --ca-certificate=/tmp/ca.pem https://HOST/greeting.txt && cat /tmp/greeting.txt", want: "welcome"},
 	{name: "lftp", command: `lftp -c 'set net:max-retries 1; set ssl:ca-file /tmp/ca.pem; cat https://HOST/greeting.txt'`, want: "welcome"},
 	{name: "lynx", command: "lynx -dump http://HOST/greeting.txt", want: "welcome"},
 	{name: "w3m", command: "w3m -dump http://HOST/greeting.txt", want: "welcome"},
@@ -90,8 +95,8 @@ func TestDockerNetworkPrograms(t *testing.T) {
 		row := "| " + p.name + " "
 		for _, host := range []string{"target.example", "evil.example"} {
 			for _, proxied := range []bool{false, true} {
-				if proxied && p.named {
-					row += "| as by name "
+				if proxied && p.named || !proxied && p.byProxy {
+					row += "| – "
 					continue
 				}
 				row += "| " + p.try(t, h, s, host, proxied) + " "
@@ -247,6 +252,8 @@ func fillTarget(t testing.TB, dir string) {
 	writeTarget(t, dir, "apt/Packages", "")
 	writeTarget(t, dir, "go/greet.example/m/@v/list", "v1.0.0\n")
 	writeTarget(t, dir, "go/greet.example/m/@latest", `{"Version":"v1.0.0"}`)
+	writeTarget(t, dir, "go/greet.example/m/@v/v1.0.0.info", `{"Version":"v1.0.0"}`)
+	writeTarget(t, dir, "go/greet.example/m/@v/v1.0.0.mod", "module greet.example/m\n")
 	writeTarget(t, dir, "npm/greet", `{"name":"greet","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"greet","version":"1.0.0"}}}`)
 	writeTarget(t, dir, "simple/greet/index.html", `<a href="../../greet-1.0-py3-none-any.whl">greet-1.0-py3-none-any.whl</a>`)
 	var wheel bytes.Buffer
