@@ -87,12 +87,16 @@ func TestNetworkPolicy(t *testing.T) {
 	s.key = ownerKey
 	s.start()
 	socket := startEgress(t, `{"mode":"allowlist","allow":["127.0.0.1"]}`)
-	if status := s.claim(ownerKey, fmt.Sprintf(`,"env":{"ALL_PROXY":"mine"},"network":{"egress":"unix:%s"}`, socket)); status != http.StatusNoContent {
+	if status := s.claim(ownerKey, fmt.Sprintf(`,"env":{"ALL_PROXY":"mine"},"network":{"egress":"unix:%s","names":true}`, socket)); status != http.StatusNoContent {
 		t.Fatalf("the claim: %d", status)
 	}
 	ask := func(target string) string {
 		return fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n' >&3; read -r -u 3 line; echo "${line%%?}"`, target)
 	}
+	// A program that knows no proxy looks the name up, and connects to what it finds.
+	const byName = `exec 3<>/dev/udp/127.0.0.1/53; printf '\0\7\1\0\0\1\0\0\0\0\0\0\4evil\7example\0\0\1\0\1' >&3
+		at=$(dd bs=600 count=1 2>/dev/null <&3 | tail -c 4 | od -An -tu1 | tr -s ' ' . | sed 's/^[.]//')
+		exec 4<>/dev/tcp/$at/80; printf 'GET / HTTP/1.0\r\n\r\n' >&4; head -n 1 <&4 | tr -d '\r'`
 	do := func(kind string, args map[string]any) (o api.Observation) {
 		t.Helper()
 		body, err := json.Marshal(map[string]any{"action": map[string]any{"action": kind, "args": args}})
@@ -136,7 +140,12 @@ func TestNetworkPolicy(t *testing.T) {
 				t.Errorf("%s %s: got %+v", kind, when, n)
 			}
 		}
-		o := do("exec", map[string]any{"argv": []string{"bash", "-c", ask("127.0.0.1:1")}}) // which no rule opens
+		o := do("exec", map[string]any{"argv": []string{"bash", "-c", byName}})
+		if n := api.NetworkOf(o); n == nil || len(n.Denied) != 1 || !n.Attributed || n.Denied[0].Host != "evil.example" || n.Denied[0].Port != 80 || n.Denied[0].Process != "bash" ||
+			strings.TrimSpace(api.Content(o)) != "HTTP/1.0 403 Forbidden" {
+			t.Errorf("by name %s: got %+v, %+v", when, o, n)
+		}
+		o = do("exec", map[string]any{"argv": []string{"bash", "-c", ask("127.0.0.1:1")}}) // which no rule opens
 		if n := api.NetworkOf(o); n == nil || n.Denied[0].Reason != "private address" {
 			t.Errorf("%s: got %+v", when, n)
 		}
@@ -147,7 +156,7 @@ func TestNetworkPolicy(t *testing.T) {
 		s.want("another proxy", s.run("exec 4<>/dev/tcp/127.0.0.1/3128 && cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '"), "lo")
 		var state api.NetworkState
 		status, answer := s.do("GET", "/v1/network", nil)
-		if err := json.Unmarshal([]byte(answer), &state); err != nil || status != http.StatusOK || state.Egress != "ok" || len(state.Denied) != 3 {
+		if err := json.Unmarshal([]byte(answer), &state); err != nil || status != http.StatusOK || state.Egress != "ok" || !state.Names || len(state.Denied) != 4 {
 			t.Errorf("%s: %d %s", when, status, answer)
 		}
 	}
