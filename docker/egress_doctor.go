@@ -1,14 +1,11 @@
 package docker
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +47,7 @@ func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 			So: "'runtimectl prune' starts it; should it not: " + err.Error(),
 		}}, nil
 	}
-	version, open, memory := readEgress(metrics)
+	version, open, memory := egress.ReadMetrics(metrics)
 	age := "an unknown time"
 	if info.ContainerJSONBase != nil && info.State != nil {
 		age = units.HumanDuration(time.Since(when(info.State.StartedAt)))
@@ -103,25 +100,6 @@ func (h *Host) examineNames(ctx context.Context) (found []sandbox.Finding) {
 		return found
 	}
 	return []sandbox.Finding{{Status: "ok", About: "network", Text: fmt.Sprintf("programs that know no proxy connect to names (%d of %d sandboxes with policies)", on, asked)}}
-}
-
-// readEgress returns what the metrics of the proxy say; what they lack is zero.
-func readEgress(metrics []byte) (version string, open int, memory float64) {
-	lines := bufio.NewScanner(bytes.NewReader(metrics))
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		number, _ := strconv.ParseFloat(value, 64) // 0: it is no number
-		switch {
-		case strings.HasPrefix(name, "actiond_egress_build_info{"):
-			_, version, _ = strings.Cut(name, `version="`)
-			version, _, _ = strings.Cut(version, `"`)
-		case name == "actiond_network_open":
-			open = int(number)
-		case name == "process_resident_memory_bytes":
-			memory = number
-		}
-	}
-	return version, open, memory
 }
 
 // loadHost returns the addresses that no sandbox reaches, as text.

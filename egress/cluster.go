@@ -30,7 +30,7 @@ const (
 	// SecretField is its field with the sandbox's [Conf].
 	SecretField = "conf"
 	// SecretLabel selects them.
-	SecretLabel = "actiond.dev/managed=policy"
+	SecretLabel = "actiond.dev/managed=policy" //nolint:gosec // no credential
 )
 
 const (

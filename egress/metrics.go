@@ -2,6 +2,7 @@ package egress
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,4 +72,22 @@ func (m *Metrics) Carried(sent bool, n int) {
 	} else {
 		m.received.Add(float64(n))
 	}
+}
+
+// ReadMetrics returns what the metrics of a proxy say; memory is in bytes. What they lack is zero.
+func ReadMetrics(metrics []byte) (version string, open int, memory float64) {
+	for line := range strings.SplitSeq(string(metrics), "\n") {
+		name, value, _ := strings.Cut(line, " ")
+		number, _ := strconv.ParseFloat(value, 64) // 0: it is no number
+		switch {
+		case strings.HasPrefix(name, "actiond_egress_build_info{"):
+			_, version, _ = strings.Cut(name, `version="`)
+			version, _, _ = strings.Cut(version, `"`)
+		case name == "actiond_network_open":
+			open = int(number)
+		case name == "process_resident_memory_bytes":
+			memory = number
+		}
+	}
+	return version, open, memory
 }

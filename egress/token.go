@@ -27,10 +27,11 @@ const maxConnections = 4 * maxOpen
 // [Conf.Token].
 func NewToken(id string) (token, hash string) {
 	token = id + "." + random.Hex(32)
-	return token, hashToken(token)
+	return token, HashToken(token)
 }
 
-func hashToken(token string) string {
+// HashToken returns the hash of a token.
+func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
@@ -50,7 +51,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	err := srv.Serve(httpserver.LimitListener(l, maxConnections))
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that was the end
+		return nil // that was the end
 	}
 	return err
 }
@@ -76,7 +77,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	defer context.AfterFunc(b.life, end)()
+	defer context.AfterFunc(b.life, end)() //nolint:contextcheck // the sandbox may end before the request
 	b.ServeHTTP(w, r.WithContext(ctx))
 }
 
@@ -91,7 +92,7 @@ func (s *Server) holder(header string) *sandbox {
 	b.mu.Lock()
 	want := b.conf.Token
 	b.mu.Unlock()
-	if want == "" || subtle.ConstantTimeCompare([]byte(hashToken(token)), []byte(want)) != 1 {
+	if want == "" || subtle.ConstantTimeCompare([]byte(HashToken(token)), []byte(want)) != 1 {
 		return nil
 	}
 	return b
