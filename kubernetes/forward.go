@@ -29,9 +29,17 @@ type forwarder struct {
 // errForward reports that the node could not connect to the Pod.
 var errForward = errors.New("the cluster cannot forward the port")
 
-// dial opens a separate connection for each caller, so that they break independently.
 func (f *forwarder) dial(ctx context.Context, s *instance) (net.Conn, error) {
-	dialer, err := f.dialer(s.pod)
+	return f.dialPort(ctx, s.pod, port)
+}
+
+func (f *forwarder) dialEgress(ctx context.Context, pod *corev1.Pod, port int) (net.Conn, error) {
+	return f.dialPort(ctx, pod.Name, port)
+}
+
+// dialPort opens a separate connection for each caller, so that they break independently.
+func (f *forwarder) dialPort(ctx context.Context, pod string, port int) (net.Conn, error) {
+	dialer, err := f.dialer(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +62,9 @@ func (f *forwarder) dial(ctx context.Context, s *instance) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	case r := <-result:
 		if r.err != nil {
-			return nil, apiError(ctx, "forwarding a port of the Pod "+s.pod, r.err)
+			return nil, apiError(ctx, "forwarding a port of the Pod "+pod, r.err)
 		}
-		return openStreams(r.conn)
+		return openStreams(r.conn, port)
 	}
 }
 
@@ -77,7 +85,7 @@ func (f *forwarder) dialer(pod string) (httpstream.Dialer, error) { //nolint:ire
 }
 
 // openStreams opens the two streams of a forwarded connection.
-func openStreams(conn httpstream.Connection) (net.Conn, error) {
+func openStreams(conn httpstream.Connection, port int) (net.Conn, error) {
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(port))
 	headers.Set(corev1.PortForwardRequestIDHeader, "0")

@@ -64,7 +64,7 @@ type Spec struct {
 	// Pids limits processes and threads. Default 512.
 	Pids int64
 	// OpenFiles limits the descriptors of each process, including the server: all
-	// sandboxes of a host share the kernel's tables. Default 2560, and 4608 with a Policy.
+	// sandboxes of a host share the kernel's tables. Default [DefaultFiles], and [PolicyFiles] with a Policy.
 	OpenFiles int64
 	// Network is "none", the name of a network, or the platform's default: "bridge" for
 	// Docker, "default" for Kubernetes.
@@ -135,9 +135,9 @@ const (
 	DefaultFiles  = 2560 // the server's connections, sessions and kernels, and a third more
 	MaxUserID     = 1<<31 - 2
 
-	// policyFiles are the server's for the connections of a policy network: 256 with 6 descriptors
-	// each, and 512 listeners.
-	policyFiles = 256*6 + 512
+	// PolicyFiles has more for the connections of a policy network: 256 with 6 descriptors each, and
+	// 512 listeners.
+	PolicyFiles = DefaultFiles + 256*6 + 512
 
 	defaultUser    = "agent"
 	defaultWorkDir = "/workspace"
@@ -171,7 +171,7 @@ func (s *Spec) Complete() error {
 	s.CPUs = cmp.Or(s.CPUs, DefaultCPUs)
 	s.Pids = cmp.Or(s.Pids, DefaultPids)
 	if s.OpenFiles == 0 && s.Policy != nil {
-		s.OpenFiles = DefaultFiles + policyFiles
+		s.OpenFiles = PolicyFiles
 	}
 	s.OpenFiles = cmp.Or(s.OpenFiles, DefaultFiles)
 	s.Pull = cmp.Or(s.Pull, PullMissing)
