@@ -55,6 +55,14 @@ type AgentSandbox struct{ *Driver }
 
 var _ sandbox.PoolKeeper = AgentSandbox{}
 
+// Check is [sandbox.Driver]'s.
+func (a AgentSandbox) Check(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
+	if spec.Policy != nil {
+		return "", sandbox.Invalid("sandboxes of a pool of agent-sandbox cannot have network policies; use another pool, or none")
+	}
+	return a.Driver.Check(ctx, spec)
+}
+
 // agentAPI are the resources of agent-sandbox in the driver's namespace.
 type agentAPI struct {
 	version                             string // of templates, pools and claims, with their group

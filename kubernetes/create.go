@@ -32,7 +32,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 }
 
 // checkCreation is Check, and refuses a creation without the server's image, or without
-// network policies for --network none.
+// what keeps a network policy or --network none.
 func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash string, err error) {
 	if hash, err = d.Check(ctx, spec); err != nil {
 		return "", err
@@ -40,7 +40,12 @@ func (d *Driver) checkCreation(ctx context.Context, spec *sandbox.Spec) (hash st
 	if d.config.ServerImage == "" {
 		return "", sandbox.Invalid("%s needs an image with the server: build it with 'make image-server', push it to a registry of the cluster, and name it with --server-image", d.Platform())
 	}
-	if spec.Network == "none" {
+	if spec.Policy != nil {
+		if _, err := d.egressAddress(ctx); err != nil {
+			return "", err
+		}
+	}
+	if spec.Network == "none" { // also with a policy
 		return hash, d.checkIsolation(ctx, spec)
 	}
 	return hash, nil
@@ -113,6 +118,9 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 		return pod, false, err
 	}
 	if mine && r.From != "" {
+		if err := d.connectPolicy(ctx, r, spec, mine); err != nil {
+			return nil, false, err
+		}
 		pod, err = d.adopt(ctx, r, spec)
 		return pod, err == nil, err
 	}
@@ -130,6 +138,9 @@ func (d *Driver) pod(ctx context.Context, r *record, spec *sandbox.Spec, mine bo
 		if d.clock.now().Sub(r.made) > recordTime {
 			return nil, false, fmt.Errorf("%w: sandbox %s is gone; remove it with 'rm' or 'prune'", sandbox.ErrConflict, r.ID)
 		}
+	}
+	if err := d.connectPolicy(ctx, r, spec, mine); err != nil {
+		return nil, false, err
 	}
 	pod, err = d.pods().Create(ctx, podFor(spec, r, &d.config), metav1.CreateOptions{})
 	made = err == nil
@@ -193,6 +204,18 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		claim := sandbox.Claim{Ticket: r.Ticket, Key: r.Key, Owner: r.Owner, Env: r.Env, Idle: spec.Idle}
 		if !s.Deadline.IsZero() {
 			claim.TTL = max(time.Until(s.Deadline), time.Second)
+		}
+		if r.Policy {
+			step = "waiting for its network policy"
+			d.config.Progress(r.ID, sandbox.Starting, "the egress proxy to apply its policy")
+			at, err := d.egressAddress(ctx)
+			if err != nil {
+				return err
+			}
+			if _, err := d.applied(ctx, r.Token, 1); err != nil {
+				return err
+			}
+			claim.Egress, claim.Token = at.String(), r.Token
 		}
 		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")

@@ -75,18 +75,22 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 	return append(found, d.examinePlugin(ctx)), nil
 }
 
-// checkIsolation refuses a sandbox with --network none if the policies of the namespace do
-// not isolate it.
+// checkIsolation refuses a sandbox with --network none or a network policy if the policies of the
+// namespace leave it another way.
 func (d *Driver) checkIsolation(ctx context.Context, spec *sandbox.Spec) error {
+	what := "network none"
+	if spec.Policy != nil {
+		what = "network policy"
+	}
 	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
-		return sandbox.Invalid("network none: the cluster does not allow this account to list the network policies of namespace %s, which must isolate the sandbox; ask for that right", d.namespace)
+		return sandbox.Invalid("%s: the cluster does not allow this account to list the network policies of namespace %s, which must isolate the sandbox; ask for that right", what, d.namespace)
 	}
 	if err != nil {
 		return apiError(ctx, "listing the network policies", err)
 	}
 	if leaked := leak(list.Items, peer{namespace: d.namespace, labels: podLabels(spec, "")}); leaked != "" {
-		return sandbox.Invalid("network none: the network policies of namespace %s let the sandbox %s; %s", d.namespace, leaked, policyAdvice)
+		return sandbox.Invalid("%s: the network policies of namespace %s let the sandbox %s; %s", what, d.namespace, leaked, policyAdvice)
 	}
 	return nil
 }

@@ -73,11 +73,15 @@ type Driver struct {
 	namespace string
 	host      string // the API server's address
 	// configz reads the configuration of a node's kubelet.
-	configz  func(ctx context.Context, node string) ([]byte, error)
-	dial     func(ctx context.Context, pod *instance) (net.Conn, error)
-	mirrors  atomic.Pointer[mirrors] // nil while no Events runs
-	clock    *clock
-	claiming sync.Map // the warm Pods that this process is claiming, by uid
+	configz func(ctx context.Context, node string) ([]byte, error)
+	dial    func(ctx context.Context, pod *instance) (net.Conn, error)
+	// dialEgress connects to a port of the egress proxy.
+	dialEgress func(ctx context.Context, pod *corev1.Pod, port int) (net.Conn, error)
+	mirrors    atomic.Pointer[mirrors] // nil while no Events runs
+	clock      *clock
+	// policiesListed is when policies without a sandbox were looked for, or the start.
+	policiesListed atomic.Pointer[time.Time]
+	claiming       sync.Map // the warm Pods that this process is claiming, by uid
 
 	// outageTime, seenTime and agentAge, except in tests
 	outage, seenLimit, recheck time.Duration
@@ -100,6 +104,7 @@ var (
 	_ sandbox.Warmer    = (*Driver)(nil)
 	_ sandbox.KeyKeeper = (*Driver)(nil)
 	_ sandbox.KeyReader = (*Driver)(nil)
+	_ sandbox.Networker = (*Driver)(nil)
 )
 
 // Open finds the cluster. It does not connect yet.
@@ -140,6 +145,7 @@ func Open(config Config) (*Driver, error) {
 	}
 	if !config.Direct {
 		d.dial = (&forwarder{access: access, api: api, namespace: namespace}).dial
+		d.dialEgress = (&forwarder{access: access, api: api, namespace: d.egressSpace()}).dialEgress
 	}
 	return d, nil
 }
@@ -152,7 +158,9 @@ func newDriver(config Config, api client.Interface, namespace string) *Driver {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	config.LeaseTime = cmp.Or(config.LeaseTime, 15*time.Second)
 	config.ReadyTimeout = cmp.Or(config.ReadyTimeout, 5*time.Minute)
-	return &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
+	d := &Driver{config: config, api: api, namespace: namespace, clock: &clock{}, dial: dialPod, dialEgress: dialDirect, outage: outageTime, seenLimit: seenTime, recheck: agentAge}
+	d.policiesListed.Store(new(time.Now()))
+	return d
 }
 
 // answerTime bounds the wait for a response header of the API server, which limits its

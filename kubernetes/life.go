@@ -37,12 +37,14 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 	}
 	errs := []error{err}
 	claims := map[string]types.UID{} // of the records, by id
+	used := map[string]bool{}        // the names of their Pods
 	for id, r := range records {
-		claims[id] = r.Claim
+		claims[id], used[r.Pod] = r.Claim, true
 	}
 	var removed []sandbox.Removal
 	for _, pod := range pods {
 		s := pod.instance
+		used[s.pod] = true
 		r := records[s.ID]
 		if r != nil && r.Pod == s.pod {
 			delete(records, s.ID)
@@ -69,7 +71,8 @@ func (d *Driver) Prune(ctx context.Context, dryRun bool) ([]sandbox.Removal, err
 		errs = append(errs, err)
 	}
 	claimed, err := d.pruneClaims(ctx, claims, dryRun)
-	return append(removed, claimed...), errors.Join(append(errs, err)...)
+	orphans, orphansErr := d.prunePolicies(ctx, used, dryRun)
+	return slices.Concat(removed, claimed, orphans), errors.Join(append(errs, err, orphansErr)...)
 }
 
 // listRecords returns the records of sandboxes by id, without their secrets. An error about
@@ -130,8 +133,11 @@ func (d *Driver) prune(ctx context.Context, pod *corev1.Pod, s *instance, r *rec
 	} else if err := d.deletePod(ctx, s.pod, s.uid, s.grace()); err != nil {
 		return false, err
 	}
-	if r != nil {
+	switch {
+	case r != nil:
 		return true, d.forget(ctx, r)
+	case s.policy:
+		return true, d.disconnect(ctx, s.ID, s.pod)
 	}
 	return true, nil
 }
@@ -241,7 +247,8 @@ func lost(pod *corev1.Pod) []string {
 		"processes are limited by the kubelet's podPidsLimit alone",
 		"the seccomp profile is the node's",
 	}
-	if pod.Labels[labelNetwork] == "none" {
+	switch pod.Labels[labelNetwork] {
+	case "none", networkPolicy:
 		all = append(all, "only network policies isolate it, which the cluster's network plugin may not enforce: see 'runtimectl doctor'")
 	}
 	if pod.Annotations[noteUser] == "root:0" {

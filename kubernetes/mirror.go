@@ -378,7 +378,7 @@ func trimSecret(object any) (any, error) {
 	if err != nil {
 		return kept, nil //nolint:nilerr // readRecord returns it
 	}
-	r.Key, r.Ticket, r.Owner, r.Env = "", "", "", nil
+	r.Key, r.Ticket, r.Token, r.Owner, r.Env = "", "", "", "", nil
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the record of sandbox %s: %w", r.ID, err)

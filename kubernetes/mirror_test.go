@@ -263,7 +263,7 @@ func TestPruneLooksAgain(t *testing.T) {
 // No secret stays in memory.
 func TestMirroredSecret(t *testing.T) {
 	record, err := json.Marshal(kubernetes.Record{
-		ID: "0123456789ab", Pod: "pod", Key: "the key", Ticket: "the ticket", Env: map[string]string{"TOKEN": "the token"},
+		ID: "0123456789ab", Pod: "pod", Key: "the key", Ticket: "the ticket", Token: "the egress", Env: map[string]string{"TOKEN": "the token"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestMirroredSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		data := string(again.(*corev1.Secret).Data["record"])
-		for _, secret := range []string{"the key", "the ticket", "the token"} {
+		for _, secret := range []string{"the key", "the ticket", "the egress", "the token"} {
 			if strings.Contains(string(text)+data, secret) {
 				t.Errorf("%s is kept: %s %s", secret, text, data)
 			}

@@ -47,6 +47,9 @@ const (
 	serverDir     = "/.actiond"
 	serverPath    = serverDir + "/server"
 	stateDir      = "/var/lib/actiond"
+	// nameServer is that of a Pod with a network policy: at the loopback interface a lookup fails
+	// at once where nothing answers.
+	nameServer = "127.0.0.1"
 	// port is one at which only root can listen: otherwise a process of the agent could
 	// bind it while the server restarts, and receive the key.
 	port = 1000
@@ -121,6 +124,9 @@ func podFor(s *sandbox.Spec, r *record, config *Config) *corev1.Pod {
 		},
 	}
 	pod.Annotations[noteServer] = config.ServerImage
+	if s.Policy != nil { // no name server outside is reached
+		pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{nameServer}}
+	}
 	for _, name := range s.PullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
@@ -155,7 +161,10 @@ func podLabels(s *sandbox.Spec, id string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, s.Labels)
 	maps.Copy(all, map[string]string{labelManaged: "sandbox", labelID: id})
-	if s.Network == "none" {
+	switch {
+	case s.Policy != nil:
+		all[labelNetwork] = networkPolicy
+	case s.Network == "none":
 		all[labelNetwork] = "none"
 	}
 	return all

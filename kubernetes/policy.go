@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// labelNetwork of a Pod is "none" if network policies must isolate it.
+// labelNetwork of a Pod is "none" if network policies must isolate it, and networkPolicy if they
+// must let it reach the egress proxy alone.
 const labelNetwork = domain + "network"
 
 // peer is one side of a connection: a Pod, or another address.
@@ -56,7 +57,8 @@ func oneSide(policies []networkingv1.NetworkPolicy, pod peer, way networkingv1.P
 }
 
 // leak describes a connection that the policies admit of a Pod that must have no network,
-// or returns "" if they isolate it. The gateway may reach the Pod, also from a single
+// or returns "" if they isolate it, or let it reach the egress proxy
+// alone if it has a policy. The gateway may reach the Pod, also from a single
 // address. Policies that admit single Pods by their own labels are not recognised.
 func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 	others := []peer{{namespace: pod.namespace, labels: map[string]string{labelManaged: "sandbox"}}, strange(pod.namespace)}
@@ -65,7 +67,9 @@ func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 		p := &policies[i]
 		if selects(p, pod, networkingv1.PolicyTypeEgress) {
 			out = true
-			if len(p.Spec.Egress) > 0 {
+			if slices.ContainsFunc(p.Spec.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+				return pod.labels[labelNetwork] != networkPolicy || !proxyOnly(&rule, pod.namespace+egressSuffix)
+			}) {
 				return "reach the network (policy " + p.Name + ")"
 			}
 		}
@@ -89,6 +93,18 @@ func leak(policies []networkingv1.NetworkPolicy, pod peer) string {
 		return "be reached by other Pods"
 	}
 	return ""
+}
+
+// proxyOnly reports whether a rule admits nothing but the egress proxy in a namespace.
+func proxyOnly(rule *networkingv1.NetworkPolicyEgressRule, namespace string) bool {
+	return len(rule.To) > 0 && len(rule.Ports) > 0 &&
+		!slices.ContainsFunc(rule.To, func(p networkingv1.NetworkPolicyPeer) bool {
+			return p.NamespaceSelector == nil || p.PodSelector == nil ||
+				p.NamespaceSelector.MatchLabels[corev1.LabelMetadataName] != namespace || p.PodSelector.MatchLabels[labelComponent] != "egress"
+		}) &&
+		!slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool {
+			return p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP || p.Port == nil || p.Port.IntVal != egressPort || p.EndPort != nil
+		})
 }
 
 // isRange reports whether a rule is about more than one address: a Pod may have one of them.

@@ -43,7 +43,7 @@ func (d *Driver) Warm(ctx context.Context, pool string, spec sandbox.Spec) error
 	}
 	spec.TTL, spec.Idle = sandbox.PoolAge, 0 // a claim sets both
 	r := newRecord(sandbox.ID("\x00pool "+random.Hex(16)), hash, &spec)
-	r.Pool, r.Key = pool, ""
+	r.Pool, r.Key, r.Policy, r.Token = pool, "", false, "" // it gets its policy with the claim
 	_, err = d.create(ctx, r, &spec)
 	return err
 }

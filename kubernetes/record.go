@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -32,8 +33,10 @@ type record struct {
 	Name   string            `json:"name"`
 	Owner  string            `json:"owner,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`
-	Pool   string            `json:"pool,omitempty"` // of a warm sandbox, which has no key yet
-	From   string            `json:"from,omitempty"` // of a claim: the id that its Pod has in the pool
+	Pool   string            `json:"pool,omitempty"`   // of a warm sandbox, which has no key yet
+	Policy bool              `json:"policy,omitempty"` // it has a network policy, in another Secret
+	Token  string            `json:"token,omitempty"`  // by which the egress proxy knows it then
+	From   string            `json:"from,omitempty"`   // of a claim: the id that its Pod has in the pool
 
 	// Of a sandbox from a SandboxClaim.
 	Claim    types.UID `json:"claim,omitempty"`
@@ -62,10 +65,15 @@ var errUndone = errors.New("another caller undid its creation")
 
 // newRecord returns the record of a new sandbox.
 func newRecord(id, hash string, spec *sandbox.Spec) *record {
-	return &record{
+	r := &record{
 		ID: id, Pod: secretPrefix + id + "-" + strings.ToLower(rand.Text()[:8]), Key: cmp.Or(spec.Secret, random.Hex(32)), Ticket: random.Hex(32),
 		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env,
 	}
+	if spec.Policy != nil {
+		r.Policy = true
+		r.Token, _ = egress.NewToken(id)
+	}
+	return r
 }
 
 // take creates the record of a key, or finds an existing one. mine reports that this call
@@ -178,9 +186,14 @@ func readRecord(secret *corev1.Secret) (*record, error) {
 	return r, nil
 }
 
-// forget removes the record, unless another one has replaced it. A record that no longer
-// exists is not an error.
+// forget removes the record, unless another one has replaced it, after the network policy of its
+// sandbox. A record that no longer exists is not an error.
 func (d *Driver) forget(ctx context.Context, r *record) error {
+	if r.Policy {
+		if err := d.disconnect(ctx, r.ID, r.Pod); err != nil {
+			return err
+		}
+	}
 	if r.uid == "" {
 		found, err := d.record(ctx, r.ID)
 		if errors.Is(err, sandbox.ErrNotFound) || err == nil && (found.Ticket != r.Ticket || found.Key != r.Key) {

@@ -31,6 +31,7 @@ type instance struct {
 	uid    types.UID
 	ip     string    // empty before it runs
 	lost   bool      // its node is
+	policy bool      // it has a network policy
 	claim  types.UID // of its SandboxClaim, or empty
 
 	begun, ends time.Time // on the API server's clock; ends is zero: never
@@ -43,7 +44,7 @@ type instance struct {
 func (d *Driver) sandbox(pod *corev1.Pod) *instance {
 	notes := pod.Annotations
 	s := &instance{
-		driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod), claim: types.UID(notes[noteClaim]),
+		driver: d, pod: pod.Name, uid: pod.UID, ip: pod.Status.PodIP, lost: lostNode(pod), policy: pod.Labels[labelNetwork] == networkPolicy, claim: types.UID(notes[noteClaim]),
 	}
 	s.Sandbox = &sandbox.Sandbox{
 		ID: pod.Labels[labelID], Name: notes[noteName], Owner: notes[noteOwner], Image: notes[noteImage], Spec: notes[noteSpec], Pool: notes[notePool],
@@ -223,10 +224,13 @@ func (d *Driver) Delete(ctx context.Context, s *sandbox.Sandbox) error {
 		return err
 	}
 	d.seenGone(ctx, of.pod, of.uid)
-	if r == nil || r.Pod != of.pod {
-		return nil // the record belongs to another sandbox of the key
+	switch {
+	case r != nil && r.Pod == of.pod:
+		return d.forget(ctx, r)
+	case of.policy: // the record belongs to another sandbox of the key
+		return d.disconnect(ctx, s.ID, of.pod)
 	}
-	return d.forget(ctx, r)
+	return nil
 }
 
 // removeGrace is how long a sandbox may take to end by itself, in seconds.
