@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/random"
 	"github.com/actiond/actiond/sandbox"
 )
@@ -73,6 +75,57 @@ func (d *Driver) examineNetwork(ctx context.Context) ([]sandbox.Finding, error) 
 		})
 	}
 	return append(found, d.examinePlugin(ctx)), nil
+}
+
+// examineEgress reports whether sandboxes can have network policies, and what the egress proxy does.
+func (d *Driver) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
+	const about = "network policies"
+	if _, err := d.egressAddress(ctx); errors.Is(err, sandbox.ErrInvalid) {
+		return []sandbox.Finding{{Status: "note", About: about, Text: strings.TrimPrefix(err.Error(), sandbox.ErrInvalid.Error()+": ")}}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	missing, err := d.checkRightsIn(ctx, d.egressSpace(), egressRights)
+	if err != nil {
+		return nil, err
+	}
+	for i := range missing {
+		missing[i].Status, missing[i].So = "note", "sandboxes cannot have network policies without the Role actiond-egress-writer there"
+	}
+	pod, err := d.egressPod(ctx)
+	var metrics []byte
+	if err == nil {
+		err = d.askEgress(ctx, policyTime, metricsPort, "/metrics", "", &metrics)
+	}
+	if err != nil {
+		return append(missing, sandbox.Finding{
+			Status: "weaker", About: about, Text: "the egress proxy does not answer: sandboxes with network policies reach nothing, and no others can be created",
+			So: fmt.Sprintf("%v; look at 'kubectl --namespace %s get pods'", err, d.egressSpace()),
+		}), nil
+	}
+	version, open, memory := egress.ReadMetrics(metrics)
+	found := append(missing, sandbox.Finding{Status: "ok", About: about, Text: fmt.Sprintf("the egress proxy %s runs in namespace %s, with %d open connections and %d MiB of memory",
+		version, d.egressSpace(), open, int(memory)>>20)})
+	if image := pod.Spec.Containers[0].Image; d.config.ServerImage != "" && image != d.config.ServerImage {
+		found = append(found, sandbox.Finding{
+			Status: "note", About: about, Text: "the egress proxy runs the image " + image + ", and new sandboxes get the server of " + d.config.ServerImage,
+			So: "apply what 'runtimectl manifests' prints for the image, which ends the connections of sandboxes with network policies",
+		})
+	}
+	list, err := d.api.NetworkingV1().NetworkPolicies(d.namespace).List(ctx, metav1.ListOptions{})
+	if err == nil {
+		if leaked := leak(list.Items, d.policyPod()); leaked != "" {
+			found = append(found, sandbox.Finding{
+				Status: "weaker", About: about, Text: "the network policies of namespace " + d.namespace + " let sandboxes with a network policy " + leaked + ": their creation is refused", So: policyAdvice,
+			})
+		}
+	}
+	return found, nil
+}
+
+// policyPod is the Pod of a sandbox with a network policy.
+func (d *Driver) policyPod() peer {
+	return peer{namespace: d.namespace, labels: podLabels(&sandbox.Spec{Policy: &egress.Policy{}}, "")}
 }
 
 // checkIsolation refuses a sandbox with --network none or a network policy if the policies of the
@@ -195,7 +248,7 @@ func (d *Driver) examinePlugin(ctx context.Context) sandbox.Finding {
 	}
 	return sandbox.Finding{
 		Status: "weaker", About: about, So: "use a network plugin that enforces policies, such as Calico or Cilium; to be sure, " + so,
-		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services",
+		Text: "no network plugin that enforces policies was found: sandboxes reach each other, the API server and metadata services, those with --network none or a network policy too",
 	}
 }
 

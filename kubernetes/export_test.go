@@ -102,6 +102,20 @@ func Rights(agentSandbox bool) map[string][]string {
 	return all
 }
 
+// EgressRights are the verbs that the driver uses in the namespace of the egress proxy.
+func EgressRights() map[string][]string {
+	all := map[string][]string{}
+	for _, r := range egressRights {
+		all[r.resource] = r.verbs
+	}
+	return all
+}
+
+// DialEgress says what reaches the egress proxy.
+func (d *Driver) DialEgress(dial func(ctx context.Context) (net.Conn, error)) {
+	d.dialEgress = func(ctx context.Context, _ *corev1.Pod, _ int) (net.Conn, error) { return dial(ctx) }
+}
+
 // Mirrors reports whether the driver mirrors its Pods; the first call also asks for the
 // records, whose mirror may be awaited with the second argument.
 func (d *Driver) Mirrors(records bool) bool { return d.mirrored(records) != nil }

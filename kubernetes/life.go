@@ -314,6 +314,11 @@ func (d *Driver) Examine(ctx context.Context) ([]sandbox.Finding, error) {
 	} else {
 		found = append(found, d.examineAdmission(ctx))
 	}
+	policies, err := d.examineEgress(ctx)
+	found = append(found, policies...)
+	if err != nil {
+		return found, err
+	}
 	network, err := d.examineNetwork(ctx)
 	found = append(found, network...)
 	if err != nil {
@@ -364,8 +369,12 @@ var rights = []right{
 	{"networkpolicies.networking.k8s.io", "", []string{"list"}},
 }
 
-// checkRights returns a finding for each right that the cluster does not grant.
+// checkRights returns a finding for each right that the cluster does not grant in the driver's namespace.
 func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []sandbox.Finding, err error) {
+	return d.checkRightsIn(ctx, d.namespace, rights)
+}
+
+func (d *Driver) checkRightsIn(ctx context.Context, namespace string, rights []right) (missing []sandbox.Finding, err error) {
 	for _, r := range rights {
 		if r.sub == "portforward" && d.config.Direct {
 			continue
@@ -374,7 +383,7 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 		for _, verb := range r.verbs {
 			review, err := d.api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: d.namespace, Verb: verb, Group: group, Resource: resource, Subresource: r.sub,
+					Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: r.sub,
 				}},
 			}, metav1.CreateOptions{})
 			if err != nil {
@@ -391,7 +400,7 @@ func (d *Driver) checkRights(ctx context.Context, rights []right) (missing []san
 					what += "/" + r.sub
 				}
 				missing = append(missing, sandbox.Finding{
-					Status: status, About: "rights", Text: fmt.Sprintf("the cluster does not allow this account to %s %s in namespace %s", verb, what, d.namespace),
+					Status: status, About: "rights", Text: fmt.Sprintf("the cluster does not allow this account to %s %s in namespace %s", verb, what, namespace),
 					So: "ask for a Role with this right, bound to your account",
 				})
 			}
