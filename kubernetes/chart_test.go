@@ -119,10 +119,11 @@ func encoded(t *testing.T, object any) string {
 func TestChartIsTheManifests(t *testing.T) {
 	t.Parallel()
 	compareWith(t, rendered(t, "actiond", nil), manifests.Options{Namespace: "actiond", Image: chartImage})
+	compareWith(t, rendered(t, "agents", nil), manifests.Options{Namespace: "agents", Image: chartImage})
 	replicas := 5
 	compareWith(t, rendered(t, "123", func(values map[string]any) {
-		values["replicas"], values["image"], values["agentSandbox"] = replicas, "other:2", true
-	}), manifests.Options{Namespace: "123", Image: "other:2", Replicas: &replicas, AgentSandbox: true})
+		values["replicas"], values["image"], values["agentSandbox"], values["egress"] = replicas, "other:2", true, false
+	}), manifests.Options{Namespace: "123", Image: "other:2", Replicas: &replicas, AgentSandbox: true, NoEgress: true})
 }
 
 // Each value changes its place and no other.

@@ -94,7 +94,7 @@ func TestManifestsAreTheBase(t *testing.T) {
 func TestManifestOptions(t *testing.T) {
 	t.Parallel()
 	replicas := 5
-	objects := printed(t, manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
+	objects := printed(t, manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas, NoEgress: true})
 	text, err := manifests.Gateway(manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
 	if err != nil || strings.Contains(string(text), "namespace: actiond\n") || strings.Contains(string(text), "actiond-server") {
 		t.Errorf("%v\n%s", err, text)
@@ -109,7 +109,7 @@ func TestManifestOptions(t *testing.T) {
 	if n := only[*corev1.Namespace](t, objects); n.Name != "123" || n.Namespace != "" {
 		t.Errorf("%+v", n)
 	}
-	for _, bad := range []manifests.Options{{Namespace: "A"}, {Namespace: "a.b"}, {Namespace: "a-"}, {Namespace: strings.Repeat("a", 64)}, {Namespace: "a\nkind: Secret"}, {Image: "a b"}, {Image: "a\nb"}} {
+	for _, bad := range []manifests.Options{{Namespace: "A"}, {Namespace: "a.b"}, {Namespace: "a-"}, {Namespace: strings.Repeat("a", 57)}, {Namespace: "a\nkind: Secret"}, {Image: "a b"}, {Image: "a\nb"}} {
 		if text, err := manifests.Gateway(bad); err == nil || text != nil {
 			t.Errorf("%+v: %s", bad, text)
 		}
@@ -119,7 +119,7 @@ func TestManifestOptions(t *testing.T) {
 // The gateway may do what the driver does in its namespace, and nothing else.
 func TestManifestRights(t *testing.T) {
 	t.Parallel()
-	objects := printed(t, manifests.Options{})
+	objects := printed(t, manifests.Options{NoEgress: true})
 	got := map[string][]string{}
 	for _, rule := range only[*rbacv1.Role](t, objects).Rules {
 		if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 || len(rule.NonResourceURLs) > 0 {
@@ -145,6 +145,63 @@ func TestManifestRights(t *testing.T) {
 	}
 }
 
+// The egress proxy reads the Secrets of its namespace, where the gateway may do what the driver does,
+// and runs with what Pod Security calls restricted.
+func TestManifestEgress(t *testing.T) {
+	t.Parallel()
+	replicas := 5
+	all := printed(t, manifests.Options{Namespace: "123", Image: "registry.example/a:1", Replicas: &replicas})
+	deployments := map[string]*appsv1.Deployment{}
+	roles, bindings := map[string]*rbacv1.Role{}, map[string]*rbacv1.RoleBinding{}
+	for _, object := range all {
+		switch o := object.(type) {
+		case *appsv1.Deployment:
+			deployments[o.Namespace] = o
+		case *rbacv1.Role:
+			roles[o.Namespace+" "+o.Name] = o
+		case *rbacv1.RoleBinding:
+			bindings[o.Namespace+" "+o.RoleRef.Name] = o
+		case *corev1.Namespace:
+			if o.Name == "123-egress" && o.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+	d := deployments["123-egress"]
+	if len(deployments) != 2 || d == nil {
+		t.Fatalf("%v", deployments)
+	}
+	pod, c := d.Spec.Template.Spec, d.Spec.Template.Spec.Containers[0]
+	if *d.Spec.Replicas != 1 || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || c.Image != "registry.example/a:1" || pod.HostNetwork ||
+		!*pod.SecurityContext.RunAsNonRoot || *c.SecurityContext.AllowPrivilegeEscalation || !*c.SecurityContext.ReadOnlyRootFilesystem ||
+		!slices.Equal(c.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}) || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%+v", d.Spec)
+	}
+	verbs := map[string]string{}
+	for _, name := range []string{"actiond-egress", "actiond-egress-writer"} {
+		role, binding := roles["123-egress "+name], bindings["123-egress "+name]
+		if role == nil || binding == nil || len(binding.Subjects) != 1 {
+			t.Fatalf("%s: %+v, %+v", name, role, binding)
+		}
+		for _, rule := range role.Rules {
+			verbs[name+" "+strings.Join(rule.Resources, " ")] = strings.Join(rule.Verbs, " ")
+		}
+		if who := binding.Subjects[0]; who.Name != pod.ServiceAccountName && (who.Name != "actiond-gateway" || who.Namespace != "123") {
+			t.Errorf("%s is for %+v", name, who)
+		}
+	}
+	want := map[string]string{"actiond-egress secrets": "get list watch"}
+	for resource, of := range kubernetes.EgressRights() {
+		want["actiond-egress-writer "+resource] = strings.Join(of, " ")
+	}
+	if !maps.Equal(verbs, want) {
+		t.Errorf("got %q, want %q", verbs, want)
+	}
+	if writer := bindings["123-egress actiond-egress-writer"].Subjects[0]; writer.Name != "actiond-gateway" {
+		t.Errorf("the writer is %+v", writer)
+	}
+}
+
 // The rights to objects of agent-sandbox come with an option alone.
 func TestManifestAgentSandbox(t *testing.T) {
 	t.Parallel()
@@ -166,7 +223,7 @@ func TestManifestAgentSandbox(t *testing.T) {
 // The gateway runs with what Pod Security calls restricted, and its key is not printed.
 func TestManifestGateway(t *testing.T) {
 	t.Parallel()
-	objects := printed(t, manifests.Options{})
+	objects := printed(t, manifests.Options{NoEgress: true})
 	d := only[*appsv1.Deployment](t, objects)
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
@@ -203,7 +260,13 @@ func TestManifestGateway(t *testing.T) {
 	}
 }
 
-func policies(t *testing.T) (all []networkingv1.NetworkPolicy) {
+// policies are those of the namespace of sandboxes.
+func policies(t *testing.T) (own []networkingv1.NetworkPolicy) {
+	t.Helper()
+	return slices.DeleteFunc(allPolicies(t), func(p networkingv1.NetworkPolicy) bool { return p.Namespace != "actiond" })
+}
+
+func allPolicies(t *testing.T) (all []networkingv1.NetworkPolicy) {
 	t.Helper()
 	for _, o := range printed(t, manifests.Options{}) {
 		if p, ok := o.(*networkingv1.NetworkPolicy); ok {
@@ -216,7 +279,7 @@ func policies(t *testing.T) (all []networkingv1.NetworkPolicy) {
 // TestManifestPolicies calculates which connections the policies let pass.
 func TestManifestPolicies(t *testing.T) {
 	t.Parallel()
-	all := policies(t)
+	all := allPolicies(t)
 	system := map[string]string{"kubernetes.io/metadata.name": "kube-system"}
 	other := map[string]string{"kubernetes.io/metadata.name": "other"}
 	pod := func(namespace string, within, labels map[string]string, address string) kubernetes.Peer {
@@ -227,6 +290,11 @@ func TestManifestPolicies(t *testing.T) {
 	a := pod("actiond", own, map[string]string{"actiond.dev/managed": "sandbox"}, "10.1.0.2")
 	b := pod("actiond", own, map[string]string{"actiond.dev/managed": "sandbox", "team": "b"}, "10.1.0.3")
 	none := pod("actiond", own, map[string]string{"actiond.dev/managed": "sandbox", "actiond.dev/network": "none"}, "10.1.0.4")
+	policy := pod("actiond", own, map[string]string{"actiond.dev/managed": "sandbox", "actiond.dev/network": "policy"}, "10.1.0.6")
+	egressSpace := map[string]string{"kubernetes.io/metadata.name": "actiond-egress"}
+	proxy := pod("actiond-egress", egressSpace, map[string]string{"actiond.dev/component": "egress"}, "10.1.3.1")
+	beside := pod("actiond-egress", egressSpace, map[string]string{"app": "other"}, "10.1.3.2")
+	policyElsewhere := pod("other", other, map[string]string{"actiond.dev/network": "policy"}, "10.1.1.3")
 	unlabelled := pod("actiond", own, nil, "10.1.0.5")
 	elsewhere := pod("other", other, map[string]string{"actiond.dev/managed": "sandbox"}, "10.1.1.1")
 	forger := pod("other", other, map[string]string{"actiond.dev/component": "gateway"}, "10.1.1.2")
@@ -279,6 +347,35 @@ func TestManifestPolicies(t *testing.T) {
 		{"one without a network to the Internet", none, at("203.0.113.9"), 443, tcp, false},
 		{"one without a network to the DNS", none, dns, 53, udp, false},
 		{"one without a network to another", none, a, 1000, tcp, false},
+		{"one without a network to the egress proxy", none, proxy, 3128, tcp, false},
+		{"one with a policy to the egress proxy", policy, proxy, 3128, tcp, true},
+		{"one with a policy to its metrics", policy, proxy, 3129, tcp, false},
+		{"one with a policy by UDP", policy, proxy, 3128, udp, false},
+		{"one with a policy to a Pod beside it", policy, beside, 3128, tcp, false},
+		{"one with a policy to a forger of it", policy, pod("actiond", own, map[string]string{"actiond.dev/component": "egress"}, "10.1.0.7"), 3128, tcp, false},
+		{"one with a policy to the Internet", policy, at("203.0.113.9"), 443, tcp, false},
+		{"one with a policy to the DNS", policy, dns, 53, udp, false},
+		{"one with a policy to the node's DNS", policy, at("169.254.20.10"), 53, udp, false},
+		{"one with a policy to another", policy, a, 1000, tcp, false},
+		{"one with a policy to the API server", policy, at("10.96.0.1"), 443, tcp, false},
+		{"the gateway to one with a policy", gateway, policy, 1000, tcp, true},
+		{"the gateway to the egress proxy", gateway, proxy, 3128, tcp, true},
+		{"the gateway to its metrics", gateway, proxy, 3129, tcp, true},
+		{"a sandbox to the egress proxy", a, proxy, 3128, tcp, false},
+		{"a Pod of another namespace with the label to the egress proxy", policyElsewhere, proxy, 3128, tcp, false},
+		{"one that calls itself gateway to its metrics", forger, proxy, 3129, tcp, false},
+		{"the egress proxy to the Internet", proxy, at("203.0.113.9"), 22, tcp, true},
+		{"the egress proxy to the Internet by IPv6", proxy, at("2606:4700::1"), 443, tcp, true},
+		{"the egress proxy to the DNS", proxy, dns, 53, udp, true},
+		{"the egress proxy to the API server's service", proxy, at("10.96.0.1"), 443, tcp, true},
+		{"the egress proxy to the API server", proxy, at("172.18.0.2"), 6443, tcp, true},
+		{"the egress proxy to a kubelet", proxy, at("192.168.1.1"), 10250, tcp, false},
+		{"the egress proxy to a sandbox", proxy, a, 1000, tcp, false},
+		{"the egress proxy to the metadata service", proxy, at("169.254.169.254"), 80, tcp, false},
+		{"the egress proxy to the metadata service by TLS", proxy, at("169.254.169.254"), 443, tcp, false},
+		{"the egress proxy to Amazon's by IPv6", proxy, at("fd00:ec2::254"), 443, tcp, false},
+		{"the egress proxy to Alibaba's", proxy, at("100.100.100.200"), 443, tcp, false},
+		{"the egress proxy to Azure's", proxy, at("168.63.129.16"), 443, tcp, false},
 	} {
 		if got := kubernetes.Admits(all, tt.from, tt.to, tt.port, tt.protocol); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)

@@ -18,6 +18,8 @@ type replacement struct{ file, old, new string }
 
 var replacements = []replacement{
 	{"quota.yaml", "count/pods: 1000\n", "count/pods: {{ .Values.maxPods }}\n"},
+	{egressFile, "kind: Namespace\nmetadata:\n  name: actiond-egress\n", "kind: Namespace\nmetadata:\n  name: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n"},
+	{egressFile, "image: actiond-server:dev\n", "image: {{ .Values.image | quote }}\n"},
 	{"gateway.yaml", "replicas: 2\n", "replicas: {{ .Values.replicas }}\n"},
 	{"gateway.yaml", "image: actiond-server:dev #", "image: {{ .Values.image | quote }} #"},
 	{"gateway.yaml", "value: actiond-server:dev\n", "value: {{ .Values.image | quote }}\n"},
@@ -33,9 +35,14 @@ var replacements = []replacement{
 	{"gateway.yaml", "memory: 512Mi\n", "memory: {{ .Values.resources.limits.memory | quote }}\n"},
 }
 
-const (
-	ofBase    = "namespace: actiond\n"
-	ofRelease = "namespace: {{ .Release.Namespace | quote }}\n"
+const ofBase = "namespace: actiond\n"
+
+// ofRelease names the namespaces of a release.
+var ofRelease = strings.NewReplacer(
+	ofBase, "namespace: {{ .Release.Namespace | quote }}\n",
+	"namespace: actiond-egress\n", "namespace: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n",
+	"kubernetes.io/metadata.name: actiond\n", "kubernetes.io/metadata.name: {{ .Release.Namespace | quote }}\n",
+	"kubernetes.io/metadata.name: actiond-egress\n", "kubernetes.io/metadata.name: {{ printf \"%s-egress\" .Release.Namespace | quote }}\n",
 )
 
 const chartYAML = `apiVersion: v2
@@ -67,6 +74,9 @@ resources:
 goMemoryLimit: 450MiB
 # The most Pods there may be in the namespace: gateways, sandboxes and those kept ready.
 maxPods: 1000
+# The egress proxy for sandboxes with network policies, in a namespace of its own, whose
+# name ends in -egress.
+egress: true
 # Let the gateway use agent-sandbox, for the flag --pool=agent-sandbox:NAME.
 agentSandbox: false
 `
@@ -80,8 +90,8 @@ The namespace is to refuse privileged Pods:
   kubectl label namespace {{ .Release.Namespace }} pod-security.kubernetes.io/enforce=baseline
 `
 
-// Chart returns a Helm chart of the objects of [Gateway] but the namespace, which is that
-// of Helm's release. The version of the chart is version without the letter v, and image
+// Chart returns a Helm chart of the objects of [Gateway] but the gateway's namespace, which is
+// that of Helm's release. The version of the chart is version without the letter v, and image
 // is the default of its value.
 func Chart(version, image string) ([]File, error) {
 	files := []File{
@@ -120,7 +130,7 @@ func template(name string) (string, error) {
 	if strings.Contains(text, "{{") || !strings.Contains(text, ofBase) {
 		return "", fmt.Errorf("making the chart: %s has a template's text, or not the line %q", name, ofBase)
 	}
-	text = strings.ReplaceAll(text, ofBase, ofRelease)
+	text = ofRelease.Replace(text)
 	for _, r := range replacements {
 		if r.file != name {
 			continue
@@ -130,8 +140,11 @@ func template(name string) (string, error) {
 		}
 		text = strings.Replace(text, r.old, r.new, 1)
 	}
-	if strings.HasPrefix(name, "agent-sandbox/") {
+	switch {
+	case strings.HasPrefix(name, "agent-sandbox/"):
 		text = "{{- if .Values.agentSandbox }}\n" + text + "{{- end }}\n"
+	case name == egressFile:
+		text = "{{- if .Values.egress }}\n" + text + "{{- end }}\n"
 	}
 	return text, nil
 }

@@ -29,19 +29,29 @@ type Options struct {
 	Namespace string
 	Image     string // of the gateway, which also brings the server into Pods
 	Replicas  *int   // of the gateway
+	// NoEgress leaves out the egress proxy with its namespace: sandboxes can have no network
+	// policies then.
+	NoEgress bool
 	// AgentSandbox adds the gateway's rights to objects of agent-sandbox, which the base
 	// does not give.
 	AgentSandbox bool
 }
 
-// label is a name of a namespace.
-var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+// Names of the base. That of the egress proxy's namespace is the other with a suffix.
+const (
+	namespace    = "actiond"
+	egressSuffix = "-egress"
+	egressFile   = "egress.yaml"
+)
+
+// label is a name of a namespace which can have egressSuffix.
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,54}[a-z0-9])?$`)
 
 // Gateway returns the objects of a gateway and of its namespace as YAML documents,
 // which 'kubectl apply' takes in this order.
 func Gateway(o Options) ([]byte, error) {
 	if o.Namespace != "" && !label.MatchString(o.Namespace) {
-		return nil, sandbox.Invalid("namespace %q: must be at most 63 characters of a-z 0-9 -, and begin and end with a letter or a digit", o.Namespace)
+		return nil, sandbox.Invalid("namespace %q: must be at most 56 characters of a-z 0-9 -, and begin and end with a letter or a digit", o.Namespace)
 	}
 	if strings.ContainsFunc(o.Image, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, sandbox.Invalid("image %q: it has characters that names of images do not have", o.Image)
@@ -59,6 +69,9 @@ func Gateway(o Options) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	for _, name := range files {
+		if name == egressFile && o.NoEgress {
+			continue
+		}
 		data, err := base.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)
@@ -106,13 +119,12 @@ func baseFiles(dir string) ([]string, error) {
 // change makes an object of the base what the options say.
 func (o *Options) change(object *yaml.Node) {
 	if o.Namespace != "" {
-		set(object, o.Namespace, "metadata", "namespace")
-		set(object, o.Namespace, "subjects", "namespace")
-		if kind := field(object, "kind"); kind != nil && kind.Value == "Namespace" {
-			set(object, o.Namespace, "metadata", "name")
+		o.move(object)
+		if kind := field(object, "kind"); kind.Value == "Namespace" {
+			o.rename(field(field(object, "metadata"), "name"))
 		}
 	}
-	if o.Replicas != nil {
+	if name := field(field(object, "metadata"), "name"); o.Replicas != nil && name.Value == "actiond-gateway" {
 		set(object, strconv.Itoa(*o.Replicas), "spec", "replicas")
 	}
 	if o.Image == "" {
@@ -124,6 +136,26 @@ func (o *Options) change(object *yaml.Node) {
 		if name := field(variable, "name"); name != nil && name.Value == "ACTIOND_SERVER_IMAGE" {
 			set(variable, o.Image, "value")
 		}
+	}
+}
+
+// move renames the namespaces in an object.
+func (o *Options) move(node *yaml.Node) {
+	for i, child := range node.Content {
+		if name := node.Content[max(i-1, 0)].Value; node.Kind == yaml.MappingNode && i%2 == 1 && (name == "namespace" || name == "kubernetes.io/metadata.name") {
+			o.rename(child)
+		}
+		o.move(child)
+	}
+}
+
+// rename gives a namespace of the base its name.
+func (o *Options) rename(node *yaml.Node) {
+	switch node.Value {
+	case namespace:
+		node.SetString(o.Namespace)
+	case namespace + egressSuffix:
+		node.SetString(o.Namespace + egressSuffix)
 	}
 }
 

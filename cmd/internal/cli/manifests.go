@@ -17,7 +17,8 @@ func (p *program) manifests() *cobra.Command {
 		Short: "Print what installs a gateway on Kubernetes",
 		Long: `Manifests prints YAML documents that install a gateway and the namespace of its
 sandboxes on a cluster: the account of the gateway and its rights, the network
-policies of sandboxes, and a Deployment of 'runtimectl serve'. It needs no cluster.
+policies of sandboxes, and a Deployment of 'runtimectl serve'; and in a namespace of
+its own, NAMESPACE-egress, the egress proxy. It needs no cluster.
 
 The gateway makes its key and keeps it in the Secret actiond-gateway-key of the
 namespace, unless you make that Secret before, with a field 'key'.`,
@@ -31,6 +32,7 @@ namespace, unless you make that Secret before, with a field 'key'.`,
 	c.Flags().StringVar(&o.Namespace, "namespace", "actiond", "put all into the `NAMESPACE`, which is made")
 	c.Flags().StringVar(&o.Image, "image", "actiond-server:dev", "run the gateway from this `IMAGE`, which 'make image-server' builds and which\nalso brings the server into sandboxes")
 	c.Flags().IntVar(&replicas, "replicas", 2, "run `N` gateways")
+	c.Flags().BoolVar(&o.NoEgress, "no-egress", false, "leave out the egress proxy and its namespace: sandboxes can have no network policies")
 	c.Flags().BoolVar(&o.AgentSandbox, "agent-sandbox", false, "let the gateway use agent-sandbox, for 'serve --pool agent-sandbox:NAME'")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Namespace == "" || o.Image == "" {
