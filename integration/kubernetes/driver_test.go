@@ -90,6 +90,16 @@ func open(t *testing.T, direct bool) sandbox.Driver {
 	return openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + namespace(t), Direct: direct})
 }
 
+// openFor is open for a test of the suite, with an egress proxy for the one of networks.
+func openFor(t *testing.T, direct bool) sandbox.Driver {
+	t.Helper()
+	if !strings.HasSuffix(t.Name(), "/network") {
+		return open(t, direct)
+	}
+	space, _ := withEgress(t)
+	return openIn(t, shared.kubeconfig(), kubernetes.Config{Cluster: "test/" + space, Direct: direct})
+}
+
 // openIn opens a driver with an account, and completes its configuration.
 func openIn(t *testing.T, kubeconfig string, config kubernetes.Config) *kubernetes.Driver {
 	t.Helper()
@@ -112,12 +122,12 @@ var small = sandbox.Spec{Image: busyboxImage, Memory: 256 << 20, CPUs: 0.5}
 
 func TestDriverByAddress(t *testing.T) {
 	t.Parallel()
-	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); return open(t, true) }, Spec: small}.Run(t)
+	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); return openFor(t, true) }, Spec: small}.Run(t)
 }
 
 func TestDriverByPortForward(t *testing.T) {
 	t.Parallel()
-	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); return open(t, false) }, Spec: small}.Run(t)
+	drivertest.Suite{Open: func(t *testing.T) sandbox.Driver { t.Helper(); return openFor(t, false) }, Spec: small}.Run(t)
 }
 
 // What a user sees who asks for what the cluster does not have.

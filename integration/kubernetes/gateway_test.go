@@ -45,11 +45,18 @@ func installed(t *testing.T) (space, kubeconfig string) {
 	return install(t, 0)
 }
 
-// install is installed with gateways.
+// install is installed with gateways, and without the egress proxy.
 func install(t *testing.T, replicas int) (space, kubeconfig string) {
 	t.Helper()
+	return installWith(t, manifests.Options{Image: serverImage, Replicas: &replicas, NoEgress: true})
+}
+
+// installWith is installed with other options, in a namespace of its own.
+func installWith(t *testing.T, o manifests.Options) (space, kubeconfig string) {
+	t.Helper()
 	space = fmt.Sprintf("agents-%d", time.Now().UnixNano())
-	text, err := manifests.Gateway(manifests.Options{Namespace: space, Image: serverImage, Replicas: &replicas})
+	o.Namespace = space
+	text, err := manifests.Gateway(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +69,14 @@ func install(t *testing.T, replicas int) (space, kubeconfig string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := shared.api.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), space, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
+		spaces := []string{space}
+		if !o.NoEgress {
+			spaces = append(spaces, space+"-egress")
+		}
+		for _, space := range spaces {
+			if err := shared.api.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), space, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
