@@ -71,6 +71,7 @@ const defaultAddr = "127.0.0.1:8000"
 const help = `Usage: server [PORT] [flags]
        server init [PORT] [flags]
        server egress DIR
+       server egress --listen ADDRESS [--metrics-listen ADDRESS] [--never IP,...]
        server lend FILE [DIR...]
        server lent FILE
        server version | --version
