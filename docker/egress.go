@@ -182,7 +182,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
-	n := shown(conf)
+	n := sandbox.NetworkOf(&conf)
 	n.Names = h.names(ctx, s)
 	var status egress.Status
 	err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
@@ -242,7 +242,7 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	if err != nil {
 		return nil, err
 	}
-	n := shown(conf)
+	n := sandbox.NetworkOf(&conf)
 	n.Policy.Allow, n.Policy.Deny = slices.Clone(conf.Policy.Allow), slices.Clone(conf.Policy.Deny)
 	if err := change(n); err != nil {
 		return nil, err
@@ -254,11 +254,6 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 		return nil, err
 	}
 	return h.Network(ctx, box) // which applies it
-}
-
-// shown is the network of a file as callers see it: without the values of secrets.
-func shown(conf egress.Conf) *sandbox.Network {
-	return &sandbox.Network{Policy: conf.Policy.WithoutValues(), Private: conf.Private, Generation: conf.Generation}
 }
 
 // nextPolicy stores the next generation of a policy. The lock of the sandbox is held.

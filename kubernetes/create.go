@@ -208,14 +208,9 @@ func (d *Driver) bringUp(ctx context.Context, r *record, pod *corev1.Pod, spec *
 		if r.Policy {
 			step = "waiting for its network policy"
 			d.config.Progress(r.ID, sandbox.Starting, "the egress proxy to apply its policy")
-			at, err := d.egressAddress(ctx)
-			if err != nil {
+			if err := d.claimPolicy(ctx, r, &claim); err != nil {
 				return err
 			}
-			if _, err := d.applied(ctx, r.Token, 1); err != nil {
-				return err
-			}
-			claim.Egress, claim.Token = at.String(), r.Token
 		}
 		step = "claiming it"
 		d.config.Progress(r.ID, sandbox.Starting, "its server to listen")

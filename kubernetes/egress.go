@@ -51,8 +51,6 @@ const (
 	maxDenials = 1000
 	// changeTries limits the attempts to change a policy that others change at the same time.
 	changeTries = 10
-	// noSecrets is why a policy with secrets is refused.
-	noSecrets = "secrets are not supported on Kubernetes yet: leave them out"
 )
 
 // policyLabels are those of a policy's Secret.
@@ -102,7 +100,11 @@ func (d *Driver) connectPolicy(ctx context.Context, r *record, spec *sandbox.Spe
 	if !r.Policy {
 		return nil
 	}
-	conf := egress.Conf{Generation: 1, Policy: *spec.Policy, Private: spec.Private, Token: egress.HashToken(r.Token)}
+	ca, err := egress.NewCA(r.ID) // also for secrets that come later
+	if err != nil {
+		return err
+	}
+	conf := egress.Conf{Generation: 1, Policy: *spec.Policy, Private: spec.Private, CA: ca, Token: egress.HashToken(r.Token)}
 	data, err := conf.Encode()
 	if err != nil {
 		return fmt.Errorf("network policy of sandbox %s: %w", r.ID, err)
@@ -130,6 +132,26 @@ func (d *Driver) connectPolicy(ctx context.Context, r *record, spec *sandbox.Spe
 			return err
 		}
 	}
+}
+
+// claimPolicy waits until the egress proxy has the policy of a sandbox that is to be claimed, and adds
+// to the claim how the server reaches it.
+func (d *Driver) claimPolicy(ctx context.Context, r *record, claim *sandbox.Claim) error {
+	at, err := d.egressAddress(ctx)
+	if err != nil {
+		return err
+	}
+	secret, err := d.policies().Get(ctx, egress.SecretPrefix+r.ID, metav1.GetOptions{})
+	if err != nil {
+		return apiError(ctx, "reading the network policy of sandbox "+r.ID, err)
+	}
+	conf, err := egress.ParseConf(secret.Data[egress.SecretField])
+	if err != nil {
+		return fmt.Errorf("network policy of sandbox %s: %w", r.ID, err)
+	}
+	claim.Egress, claim.Token, claim.CA, claim.Placeholders = at.String(), r.Token, conf.CA.Certificate, conf.Policy.Placeholders()
+	_, err = d.applied(ctx, r.Token, 1)
+	return err
 }
 
 // disconnect removes the policy of a sandbox, unless it is that of another Pod.
@@ -233,7 +255,7 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
-	n := &sandbox.Network{Policy: conf.Policy, Private: conf.Private, Generation: conf.Generation}
+	n := sandbox.NetworkOf(&conf)
 	r, err := d.record(ctx, s.ID)
 	if err != nil {
 		return nil, err
@@ -260,16 +282,16 @@ func (d *Driver) SetNetwork(ctx context.Context, s *sandbox.Sandbox, change func
 		if err != nil {
 			return nil, err
 		}
-		n := &sandbox.Network{Policy: conf.Policy, Private: conf.Private, Generation: conf.Generation}
-		n.Policy.Allow, n.Policy.Deny = slices.Clone(conf.Policy.Allow), slices.Clone(conf.Policy.Deny)
+		edited, err := egress.ParseConf(secret.Data[egress.SecretField]) // which shares nothing with conf
+		if err != nil {
+			return nil, err
+		}
+		n := sandbox.NetworkOf(&edited)
 		if err := change(n); err != nil {
 			return nil, err
 		}
-		if err := n.Policy.Check(); err != nil {
+		if err := errors.Join(n.Policy.KeepValues(&conf.Policy), n.Policy.Check()); err != nil {
 			return nil, sandbox.Invalid("network policy: %v", err)
-		}
-		if len(n.Policy.Secrets) > 0 {
-			return nil, sandbox.Invalid("network policy: %s", noSecrets)
 		}
 		conf.Policy, conf.Private = n.Policy, n.Private
 		conf.Generation++

@@ -213,6 +213,65 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestPolicySecrets: the value of a secret is in the Secret at the egress proxy alone, a change that
+// does not name it keeps it, and the claim has what the sandbox needs to trust the proxy.
+func TestPolicySecrets(t *testing.T) {
+	t.Parallel()
+	w := withEgress(t, newVersionedWorld(t), true)
+	ctx := t.Context()
+	host, err := egress.ParseHost("api.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const value, rotated = "sesame-open-1", "sesame-open-2"
+	withSecret := policySpec(t)
+	withSecret.Policy.Secrets = []egress.Secret{{Name: "API", Value: value, Hosts: []egress.Host{host}, Var: "API_KEY"}}
+	s, err := w.driver.Create(ctx, withSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func() egress.Conf {
+		t.Helper()
+		conf, err := egress.ParseConf(w.policySecrets(t)[0].Data["conf"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conf
+	}
+	claim, conf := w.agent.claims[0], stored()
+	if claim.CA != conf.CA.Certificate || claim.CA == "" || claim.Placeholders["API_KEY"] != "actiond-secret-API" || conf.Policy.Secrets[0].Value != value {
+		t.Errorf("the claim %+v of %+v", claim, conf)
+	}
+	objects, err := w.CoreV1().Secrets("agents").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := w.CoreV1().Pods("agents").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.driver.Network(ctx, s)
+	if err != nil || len(n.Policy.Secrets) != 1 {
+		t.Errorf("Network: %+v, %v", n, err)
+	}
+	if text := fmt.Sprintf("%s %v %+v %+v", objects.Items[0].Data["record"], pods.Items, claim, n); strings.Contains(text, value) || strings.Contains(text, string(conf.CA.Key)) {
+		t.Errorf("it is shown: %s", text)
+	}
+	if _, err := w.driver.SetNetwork(ctx, s, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModePublic; return nil }); err != nil || stored().Policy.Secrets[0].Value != value {
+		t.Errorf("a change of something else: %v, %+v", err, stored())
+	}
+	if _, err := w.driver.SetNetwork(ctx, s, func(n *sandbox.Network) error { n.Policy.Secrets[0].Value = rotated; return nil }); err != nil || stored().Policy.Secrets[0].Value != rotated || stored().CA != conf.CA {
+		t.Errorf("a rotation: %v, %+v", err, stored())
+	}
+	evil, err := egress.ParseHost("evil.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.driver.SetNetwork(ctx, s, func(n *sandbox.Network) error { n.Policy.Secrets[0].Hosts[0] = evil; return nil }); !errors.Is(err, sandbox.ErrInvalid) || strings.Contains(err.Error(), rotated) {
+		t.Errorf("the value for another host: %v", err)
+	}
+}
+
 // TestPolicyRefused: where a policy cannot be kept, no sandbox is made, and the refusal says why.
 func TestPolicyRefused(t *testing.T) {
 	t.Parallel()
@@ -230,23 +289,6 @@ func TestPolicyRefused(t *testing.T) {
 	}
 	to := func(peers ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
 		return networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{To: peers}}}
-	}
-	host, err := egress.ParseHost("api.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	withSecret, secrets := policySpec(t), []egress.Secret{{Name: "API", Value: "0123456789", Hosts: []egress.Host{host}}}
-	withSecret.Policy.Secrets = secrets
-	w := withEgress(t, newVersionedWorld(t), true)
-	if _, err := w.driver.Create(t.Context(), withSecret); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "secrets of a network policy") {
-		t.Errorf("secrets: %v", err)
-	}
-	s, err := w.driver.Create(t.Context(), policySpec(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.driver.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { n.Policy.Secrets = secrets; return nil }); !errors.Is(err, sandbox.ErrInvalid) {
-		t.Errorf("secrets later: %v", err)
 	}
 	for want, change := range map[string]func(t *testing.T, w *world){
 		"no egress proxy in namespace agents-egress; 'runtimectl manifests'": func(t *testing.T, w *world) {

@@ -101,6 +101,11 @@ type Network struct {
 	Denied         int64 // the number of the last refused connection
 }
 
+// NetworkOf returns the network of a record as callers see it: without the values of secrets.
+func NetworkOf(c *egress.Conf) *Network {
+	return &Network{Policy: c.Policy.WithoutValues(), Private: c.Private, Generation: c.Generation}
+}
+
 // NoPolicy returns the error for a sandbox that was created without a network policy.
 func NoPolicy(s *Sandbox) error {
 	return fmt.Errorf("%w: sandbox %s was made without a network policy, and cannot get one later", ErrConflict, s.ID)
