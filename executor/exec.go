@@ -82,6 +82,7 @@ func (e *Executor) awaitProgram(ctx context.Context, p *process.Process, until t
 	p.Forget() // the action ends
 	o := observeProgram(r)
 	if r.Running {
+		e.followed.leaves(0)
 		o.Waiting = e.look(programPlace(p))
 	}
 	return o, nil

@@ -80,6 +80,7 @@ func (e *Executor) ipython(ctx context.Context, a api.IPythonAction, req api.Req
 		name = defaultSession
 	}
 	var result notebook.Result
+	defer e.followed.leaves(0) // it may have
 	err := t.wait(waiting, w.Queue)
 	if cell.Timeout >= 0 {
 		cell.Timeout = max(0, cell.Timeout-time.Since(begun))

@@ -86,6 +86,12 @@ func (e *Executor) ran(ctx context.Context, a api.RunAction, req api.Request, co
 	var now *api.Waiting
 	if err == nil {
 		now = e.waitingIn(shell, result.Outcome)
+		switch {
+		case result.Outcome != bash.Completed:
+			e.followed.leaves(0)
+		case result.Background > 0:
+			e.followed.leaves(result.Background)
+		}
 	}
 	var refused *api.Error
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,7 +66,13 @@ type Workspace struct {
 
 	tracker atomic.Pointer[changes.Tracker]
 	info    atomic.Pointer[api.ChangesInfo]
+	suspect atomic.Bool // an action may have left processes
 	stuck   atomic.Bool // a step takes longer than stepLimit
+
+	steps    atomic.Uint64 // that had something to look at
+	stepping atomic.Int64  // their nanoseconds
+	statsMu  sync.Mutex
+	stats    changes.Stats
 
 	mu     sync.Mutex
 	next   uint64
@@ -78,6 +85,7 @@ type Workspace struct {
 type keptState struct {
 	n     uint64
 	state *changes.State
+	exact bool
 	bytes int // that the next one does not share
 }
 
@@ -115,12 +123,20 @@ func (w *Workspace) baselineIs(state string, files int, bytes int64) {
 // Info says how changes are followed.
 func (w *Workspace) Info() api.ChangesInfo { return *w.info.Load() }
 
-// Stats returns numbers of the tracker; false where there is none, or it works.
-func (w *Workspace) Stats() (changes.Stats, bool) {
+// Dir is the directory, "" where none is followed.
+func (w *Workspace) Dir() string { return w.cfg.Dir }
+
+// Stats counts the directories that are watched, those that were listed, and the steps that had something to look at, with
+// their time. The first two are the last known where a step works.
+func (w *Workspace) Stats() (watches int, listed, steps uint64, stepping time.Duration) {
+	w.statsMu.Lock()
+	defer w.statsMu.Unlock()
 	if t := w.tracker.Load(); t != nil {
-		return t.Stats()
+		if s, ok := t.Stats(); ok {
+			w.stats = s
+		}
 	}
-	return changes.Stats{}, false
+	return w.stats.Watches, w.stats.Listed, w.steps.Load(), time.Duration(w.stepping.Load())
 }
 
 // NumberFrom sets the number of the first state. It is called before Begin.
@@ -254,30 +270,36 @@ func (w *Workspace) Await(ctx context.Context) {
 }
 
 // Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
-// known, or not in time. It allocates nothing if nothing changed.
-func (w *Workspace) Step() uint64 {
+// known, or not in time. exact is false if something may have changed unseen. It allocates nothing if nothing changed.
+func (w *Workspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tracker.Load()
 	if t == nil || w.stuck.Load() {
-		return 0
+		return 0, false
 	}
-	w.living = slices.DeleteFunc(w.living, func(pid int) bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	w.forgetDead()
 	if len(w.living) > 0 || !t.Unchanged() {
 		state := w.look(t)
 		if state == nil {
-			return 0
+			return 0, false
 		}
 		if state != w.states[len(w.states)-1].state {
 			w.keep(state)
 			w.quiet.Reset(quietTime)
 		}
 	}
-	return w.states[len(w.states)-1].n
+	last := &w.states[len(w.states)-1]
+	return last.n, last.exact
 }
 
 // look makes a state in a goroutine of its own, and waits for it in bounded time. The caller holds mu.
 func (w *Workspace) look(t *changes.Tracker) *changes.State {
+	begun := time.Now()
+	defer func() {
+		w.steps.Add(1)
+		w.stepping.Add(int64(time.Since(begun)))
+	}()
 	found := make(chan *changes.State, 1)
 	living := w.living
 	w.work.Go(func() {
@@ -310,7 +332,7 @@ func (w *Workspace) keep(state *changes.State) {
 		last.bytes = last.state.Own(state)
 		w.bytes += last.bytes
 	}
-	w.states = append(w.states, keptState{n: w.next, state: state})
+	w.states = append(w.states, keptState{n: w.next, state: state, exact: changes.Compare(state, state, changes.Limits{}).Exact})
 	w.next++
 	for len(w.states) > maxStates || len(w.states) > 1 && w.bytes > w.cfg.MaxStateBytes {
 		w.bytes -= w.states[0].bytes
@@ -419,35 +441,63 @@ func within(name, path string) bool {
 	return path == "" || path == "." || name == path || strings.HasPrefix(name, path+"/")
 }
 
-// Left reports whether processes of the agent live that were started before an action began; an idle shell or kernel is none.
-// sure says that none was started just before, in the unit of the kernel's times.
+// Left reports whether processes of the agent live that were started before an action began; an idle shell, kernel, browser or
+// MCP server is none. sure says that none was started just before, in the unit of the kernel's times.
 func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	since := proc.Uptime() - time.Since(begun)
 	if sure {
 		since -= startUnit
 	}
-	left := proc.Older(w.e.idleRoots(), w.e.mark, w.e.cfg.User, since)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.living = left[:min(len(left), maxLiving)]
-	return len(left) > 0
+	return slices.ContainsFunc(slices.Collect(maps.Values(w.seek())), func(start time.Duration) bool { return start <= since })
 }
 
-// idleRoots returns the shells and kernels of sessions.
-func (e *Executor) idleRoots() []int {
-	var roots []int
-	for _, shell := range e.sessions.list() {
-		roots = append(roots, shell.PID)
-	}
-	for _, single := range e.sessions.singles.List() {
-		if single.Live {
-			roots = append(roots, single.Value.Info().PID)
+// Living reports whether processes of the agent are known to live.
+func (w *Workspace) Living() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.suspect.Swap(false) {
+		w.seek()
+	} else if len(w.living) > 0 {
+		if w.forgetDead(); len(w.living) == 0 {
+			w.seek() // they may have left others
 		}
 	}
-	if e.notebook != nil {
-		for _, kernel := range e.notebook.Sessions() {
-			roots = append(roots, kernel.PID)
+	return len(w.living) > 0
+}
+
+// seek finds the processes of the agent. The caller holds mu.
+func (w *Workspace) seek() map[int]time.Duration {
+	sessions, idle := w.e.idleRoots()
+	found := proc.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+	living := slices.Sorted(maps.Keys(found))
+	w.living = living[:min(len(living), maxLiving)]
+	return found
+}
+
+// forgetDead forgets the processes that ended. The caller holds mu.
+func (w *Workspace) forgetDead() {
+	w.living = slices.DeleteFunc(w.living, func(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+}
+
+// leaves says that an action left a process, as far as it is known: the last job of its shell, or 0 for others.
+func (w *Workspace) leaves(job int) {
+	if job == 0 || !errors.Is(unix.Kill(job, 0), unix.ESRCH) {
+		w.suspect.Store(true)
+	}
+}
+
+// idleRoots returns the processes that do nothing unless an action asks them: shells and kernels, whose children may do something,
+// and browsers and MCP servers.
+func (e *Executor) idleRoots() (sessions, idle []int) {
+	for pid, origin := range e.roots(time.Now()) {
+		switch origin.Kind {
+		case api.RunAction{}.Kind(), api.IPythonAction{}.Kind():
+			sessions = append(sessions, pid)
+		case api.BrowseAction{}.Kind(), api.MCPAction{}.Kind():
+			idle = append(idle, pid)
 		}
 	}
-	return slices.DeleteFunc(roots, func(pid int) bool { return pid == 0 })
+	return sessions, idle
 }
