@@ -38,12 +38,16 @@ type Executor interface {
 	Turn(req api.Request) api.Turn
 }
 
-// Config has the parts that a Manager uses. All fields are required.
+// Config has the parts that a Manager uses. All fields but Workspace and Changed are required.
 type Config struct {
 	Journal  *journal.Journal
 	Executor Executor
+	// Workspace is nil where nothing is followed.
+	Workspace Workspace
 	// Memory bounds what large actions in flight take.
 	Memory *Memory
+	// Changed is called with what an action changed, or would have been inexact about; nil for nothing.
+	Changed func(c *api.Changes)
 	// Ended is called once for each action that ended, with the error of [Call.Do] and the
 	// time that it took, before the end is recorded.
 	Ended func(ctx context.Context, c *Call, err error, took time.Duration)
@@ -67,6 +71,8 @@ type Call struct {
 	Operator bool
 	// Held is how many bytes of the Memory the request has, until the release of Do.
 	Held int64
+	// Before is the state before the action if its work began before its turn; nil for most.
+	Before *Before
 	// Flow is the back-pressure of the caller that reads the output; nil for none.
 	Flow *Flow
 	// Do carries out the action; nil means by the executor.
@@ -83,13 +89,15 @@ type Manager struct {
 	stop context.CancelCauseFunc
 	work sync.WaitGroup // actions under way
 
+	effects *effects
+
 	mu   sync.Mutex
 	runs map[uint64]*Run // under way, by number
 }
 
 // New returns a Manager without actions under way.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, runs: map[uint64]*Run{}}
+	m := &Manager{cfg: cfg, runs: map[uint64]*Run{}, effects: newEffects(cfg.Workspace, cfg.Journal)}
 	m.base, m.stop = context.WithCancelCause(context.Background())
 	return m
 }
@@ -202,6 +210,8 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 	if cause := context.Cause(ctx); channel.EndedBy(ctx, run.err) && (errors.Is(cause, ErrStopping) || errors.Is(cause, journal.ErrCancelled)) {
 		run.err = cause
 	}
+	_, refused := errors.AsType[*api.Error](run.err)
+	run.takeAfter(ctx, refused || errors.Is(run.err, journal.ErrCancelled))
 	m.cfg.Ended(ctx, c, run.err, time.Since(begun))
 	run.record()
 	m.mu.Lock()

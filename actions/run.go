@@ -41,6 +41,10 @@ type Run struct {
 	done      chan struct{}                       // closed at its end; the fields below hold then
 	answer    Answer
 	err       error
+	changes   *api.Changes // nil where none are known
+
+	own    effect  // its fields are for effects
+	effect *effect // own, or that of Call.Before; nil before it begins
 }
 
 // closed is the channel of what is over.
@@ -97,7 +101,7 @@ func (r *Run) watch(ctx context.Context) api.Watch {
 			close(r.started)
 		},
 		Queue: a.Queue,
-		Begin: a.Begin,
+		Begin: func() error { return r.begin(ctx) },
 		Take:  func(bytes int64) error { return r.take(ctx, bytes) },
 		Hold:  r.hold,
 		Looks: func(look func() *api.Waiting) { r.look.Store(&look) },

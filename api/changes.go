@@ -33,6 +33,12 @@ const (
 	ChangesOff = "off"
 )
 
+// Effects of an action.
+const (
+	EffectNone    = "none"
+	EffectChanges = "changes"
+)
+
 // CheckChanges refuses any other word than those for how much is asked for, or "".
 func CheckChanges(word string) error {
 	if word == "" || word == ChangesFacts || word == ChangesDiff {
@@ -68,8 +74,8 @@ type Changes struct {
 	After  string `json:"after,omitzero"`
 	// By are the numbers of the actions that made all of the changes. During are those of the actions that ran
 	// meanwhile, where others may have made some. One of both is not nil.
-	By     []uint64 `json:"by,omitempty"`
-	During []uint64 `json:"during,omitempty"`
+	By     []uint64 `json:"by,omitzero"`
+	During []uint64 `json:"during,omitzero"`
 	// Exact is true if nothing is missing or wrong; otherwise Why gives the reason, and Unsure names files that
 	// could not be decided.
 	Exact  bool       `json:"exact"`
@@ -238,6 +244,9 @@ func AddChanges(body []byte, changes *Changes) (parts [][]byte, err error) {
 	return [][]byte{head, slices.Concat([]byte(`,"changes":`), data, []byte("}"))}, nil
 }
 
+// RawChanges returns changes as JSON for an encoder of another library.
+func RawChanges(c *Changes) (jsontext.Value, error) { return Encode(c) }
+
 // Causes of changes.
 const (
 	CauseAction     = "action"
@@ -300,4 +309,26 @@ func NoState(name string, gone bool) *Error {
 		return &Error{Status: http.StatusGone, Detail: fmt.Sprintf("The state %s is no longer kept: states are kept in memory, until the server ends or there are too many", Excerpt(name))}
 	}
 	return NotFound(fmt.Sprintf("There is no state %s", Excerpt(name)))
+}
+
+// ChangeRecord is what the journal keeps of changes.
+type ChangeRecord struct {
+	Cause string `json:"cause"`
+	// Kind is the name of the action; "" means the cause.
+	Kind    string   `json:"kind,omitzero"`
+	Changes *Changes `json:"changes"`
+}
+
+// EncodeChangeRecord encodes a record.
+func EncodeChangeRecord(r ChangeRecord) ([]byte, error) { return Encode(r) }
+
+// DecodeChangeRecord reads what EncodeChangeRecord made.
+func DecodeChangeRecord(data []byte) (r ChangeRecord, err error) {
+	if err = json.Unmarshal(data, &r); err == nil && r.Changes == nil {
+		err = errors.New("there are none")
+	}
+	if err != nil {
+		return ChangeRecord{}, fmt.Errorf("decoding changes: %w", err)
+	}
+	return r, nil
 }

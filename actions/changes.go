@@ -1,0 +1,438 @@
+package actions
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/api"
+)
+
+// Workspace knows the states of the files that actions work on, by numbers. Its methods may be called concurrently.
+type Workspace interface {
+	// NumberFrom sets the number of the first state. It is called before the other methods.
+	NumberFrom(n uint64)
+	// Await waits for the first state.
+	Await(ctx context.Context)
+	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
+	// known. exact is false if something may have changed unseen.
+	Step() (n uint64, exact bool)
+	// Known reports whether a state is kept, and whether its number was given out.
+	Known(n uint64) (kept, given bool)
+	// Compare returns the net changes between two states, at or below a path unless that is "". A state that is not kept,
+	// or 0, makes them inexact.
+	Compare(from, to uint64, path string) *api.Changes
+	// Living reports whether processes of the agent are known to live.
+	Living() bool
+	// Left reports whether processes of the agent live that were started before an action began. sure says that none
+	// was started just before.
+	Left(begun time.Time, sure bool) bool
+}
+
+const (
+	// stateGap is how many numbers are left out at each start, so that a state that was named and not recorded
+	// has a number of its own.
+	stateGap = 1000
+	// sureTime is how long before an action nothing may have run, so that what was started since is its own.
+	sureTime = 20 * time.Millisecond
+	// settleTime is how long an action that asks for its changes waits for the first state.
+	settleTime = 5 * time.Second
+	// maxWith bounds the actions that are named beside one.
+	maxWith = 1000
+)
+
+// effects are what actions do to the workspace. Its methods may be called concurrently.
+type effects struct {
+	workspace Workspace // nil where nothing is followed
+	journal   *journal.Journal
+
+	mu    sync.Mutex
+	first uint64 // the first state that was known, and when
+	since time.Time
+	last  uint64    // the state of the last step
+	open  []*effect // that began and did not end
+	idle  time.Time // when the last one ended
+}
+
+// effect is what one action, or one request that is none, does to the workspace. The lock of effects guards it while it is open.
+type effect struct {
+	n       uint64 // of the action; 0 for none
+	begun   time.Time
+	before  uint64
+	sure    bool     // nothing ran just before
+	left    bool     // processes were left from before
+	overlap bool     // another one was open meanwhile
+	with    []uint64 // the actions among those
+}
+
+func newEffects(workspace Workspace, j *journal.Journal) *effects {
+	if last := j.LastState(); workspace != nil {
+		if last > 0 {
+			last += stateGap
+		}
+		workspace.NumberFrom(last + 1)
+	}
+	return &effects{workspace: workspace, journal: j}
+}
+
+// begin takes the state before an action, which has its turn.
+func (e *effects) begin(f *effect) {
+	if e.workspace == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.begun = time.Now()
+	f.before = e.step()
+	f.left = e.workspace.Living()
+	f.sure = len(e.open) == 0 && f.begun.Sub(e.idle) > sureTime
+	for _, other := range e.open {
+		other.meets(f)
+		f.meets(other)
+	}
+	e.open = append(e.open, f)
+}
+
+func (f *effect) meets(other *effect) {
+	f.overlap = true
+	if other.n > 0 && len(f.with) < maxWith {
+		f.with = append(f.with, other.n)
+	}
+}
+
+// step returns the present state. What changed since the last step is of none of the open ones if there are none. The
+// caller holds mu.
+func (e *effects) step() uint64 {
+	now, _ := e.workspace.Step()
+	if now != e.last && now != 0 && e.last != 0 && len(e.open) == 0 {
+		c := e.workspace.Compare(e.last, now, "")
+		cause := api.CauseOutside
+		if e.workspace.Left(time.Now(), false) {
+			cause = api.CauseBackground
+		}
+		if !c.None() {
+			e.note(cause, now, c)
+		}
+	}
+	e.reached(now)
+	return now
+}
+
+// reached notes the present state. The caller holds mu.
+func (e *effects) reached(now uint64) {
+	if e.last = now; e.first == 0 && now != 0 {
+		e.first, e.since = now, time.Now()
+	}
+}
+
+// note records changes of no action.
+func (e *effects) note(cause string, state uint64, c *api.Changes) {
+	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: cause, Changes: c}); err == nil {
+		e.journal.Note(state, data)
+	}
+}
+
+// end returns what changed since begin, nil unless that is known or asked for, and the number of the state, 0 unless it is
+// known whether anything changed.
+func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leave(f)
+	now, exact := e.workspace.Step()
+	e.reached(now)
+	known := now != 0 && f.before != 0
+	switch {
+	case asked:
+	case !known, now == f.before && !exact:
+		return nil, 0
+	case now == f.before:
+		return nil, now
+	}
+	c = e.workspace.Compare(f.before, now, "")
+	c.Action = f.n
+	none := known && c.None()
+	switch {
+	case none && !c.Exact && !asked:
+		return nil, 0
+	case none && !asked:
+		return nil, now
+	case none && f.n > 0, known && f.n > 0 && !f.overlap && !f.left && !e.workspace.Left(f.begun, f.sure):
+		c.By = []uint64{f.n}
+		return c, now
+	}
+	c.During = append([]uint64{}, f.with...)
+	if f.n > 0 {
+		c.During = append(c.During, f.n)
+	}
+	slices.Sort(c.During)
+	c.During = slices.Compact(c.During)
+	return c, now
+}
+
+// name gives one that is open the number of its action.
+func (e *effects) name(f *effect, n uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f.n = n
+}
+
+// drop forgets an action that was refused: it did nothing. f may be nil.
+func (e *effects) drop(f *effect) {
+	if f == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leave(f)
+}
+
+// leave takes one out of those that are open. The caller holds mu.
+func (e *effects) leave(f *effect) {
+	if i := slices.Index(e.open, f); i >= 0 {
+		e.open = slices.Delete(e.open, i, i+1)
+	}
+	e.idle = time.Now()
+}
+
+// begin begins the action, which has its turn: nothing that it does comes before.
+func (r *Run) begin(ctx context.Context) error {
+	if err := r.action.Begin(); err != nil {
+		return err
+	}
+	r.takeBefore(ctx)
+	return nil
+}
+
+func (r *Run) takeBefore(ctx context.Context) {
+	e := r.m.effects
+	if e.workspace != nil && r.call.Request.Changes != "" {
+		limited, cancel := context.WithTimeout(ctx, settleTime)
+		e.workspace.Await(limited)
+		cancel()
+	}
+	if r.effect != nil {
+		return
+	}
+	if r.effect = &r.own; r.call.Before != nil {
+		r.effect = (*effect)(r.call.Before)
+		e.name(r.effect, r.action.N())
+		return
+	}
+	r.own.n = r.action.N()
+	e.begin(r.effect)
+}
+
+// takeAfter records what the action changed, after it ended, or was refused and did nothing.
+func (r *Run) takeAfter(ctx context.Context, refused bool) {
+	e := r.m.effects
+	asked := r.call.Request.Changes
+	switch {
+	case refused, asked == "" && r.effect == nil:
+		e.drop(r.effect)
+		return
+	case e.workspace == nil && asked == "":
+		return
+	case e.workspace == nil:
+		n := r.action.N()
+		r.changes = &api.Changes{Action: n, During: []uint64{n}, Why: "offline", Paths: []api.ChangedPath{}}
+		return
+	}
+	r.takeBefore(ctx) // if it had nothing to do
+	c, state := e.end(r.effect, asked != "")
+	switch {
+	case c == nil && state == 0, c != nil && c.None() && !c.Exact:
+	case c == nil || c.None():
+		r.action.SetEffect(journal.EffectNone)
+	default:
+		r.action.SetEffect(journal.EffectSome)
+	}
+	if c == nil {
+		return
+	}
+	if r.m.cfg.Changed != nil {
+		r.m.cfg.Changed(c)
+	}
+	if asked == api.ChangesDiff && c.Counts.Created+c.Counts.Modified > 0 {
+		c.Truncated = true // their lines are not kept
+	}
+	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: api.CauseAction, Kind: r.call.Kind, Changes: c}); err == nil {
+		r.action.Change(state, data)
+	}
+	r.changes = c
+}
+
+// Changes returns what the action changed, once it ended; nil where that is not known, or it was not asked for and nothing did.
+func (r *Run) Changes() *api.Changes {
+	if r.call != nil {
+		return r.changes
+	}
+	record, ok := r.action.Changed()
+	if !ok {
+		return nil
+	}
+	decoded, err := api.DecodeChangeRecord(record.Data)
+	if err != nil {
+		return nil
+	}
+	return decoded.Changes
+}
+
+// Before is the state before work that belongs to an action whose turn comes later, see [Manager.BeginBefore].
+type Before effect
+
+// BeginBefore takes the state before work of an action that is not known yet. The caller passes it on in [Call].Before, and
+// calls LeaveBefore unless the action is carried out.
+func (m *Manager) BeginBefore() *Before {
+	f := &effect{}
+	m.effects.begin(f)
+	return (*Before)(f)
+}
+
+// LeaveBefore forgets it.
+func (m *Manager) LeaveBefore(b *Before) { m.effects.drop((*effect)(b)) }
+
+// Beside does work that is no action, and records what changed meanwhile as of its kind. The changes are nil unless they
+// are asked for, or are some.
+func (m *Manager) Beside(kind string, asked bool, work func() error) (*api.Changes, error) {
+	e := m.effects
+	if e.workspace == nil {
+		return nil, work()
+	}
+	f := &effect{}
+	e.begin(f)
+	err := work()
+	c, state := e.end(f, asked)
+	if c != nil && state != 0 && !c.None() {
+		e.note(kind, state, c)
+	}
+	return c, err
+}
+
+// State returns the number of the present state, 0 where it is not known, and takes what changed since the last step
+// into account.
+func (m *Manager) State() uint64 {
+	e := m.effects
+	if e.workspace == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.step()
+}
+
+// ChangesBetween returns the net changes between two states, at or below a path unless that is "". The error is an
+// *api.Error for a state that is not kept.
+func (m *Manager) ChangesBetween(from, to uint64, path string) (*api.Changes, error) {
+	e := m.effects
+	for _, n := range []uint64{from, to} {
+		kept, given := false, false
+		if e.workspace != nil {
+			kept, given = e.workspace.Known(n)
+		}
+		if !kept {
+			return nil, api.NoState(api.StateName(n), given)
+		}
+	}
+	if from > to {
+		return nil, api.BadRequest(fmt.Sprintf("The state %s is before %s", api.StateName(to), api.StateName(from)))
+	}
+	c := e.workspace.Compare(from, to, path)
+	by, all := []uint64{}, true
+	for before := uint64(0); ; {
+		page := m.cfg.Journal.Changes(before, logPage)
+		if len(page) == 0 {
+			break
+		}
+		for _, record := range page {
+			r, err := api.DecodeChangeRecord(record.Data)
+			if err != nil {
+				continue
+			}
+			begin, _ := api.StateNumber(r.Changes.Before)
+			if record.State <= from || begin >= to || r.Changes.None() {
+				continue
+			}
+			if record.N > 0 {
+				by = append(by, record.N)
+			}
+			all = all && record.N > 0 && r.Changes.By != nil && begin >= from && record.State <= to
+		}
+		if before = page[len(page)-1].Seq; page[len(page)-1].State <= from || len(by) > maxWith {
+			break
+		}
+	}
+	slices.Sort(by)
+	if by = by[:min(len(by), maxWith)]; all && (len(by) > 0 || c.None()) {
+		c.By = by
+	} else {
+		c.During = by
+	}
+	return c, nil
+}
+
+// logPage is how many records are read at a time.
+const logPage = 100
+
+// StateAfter returns the number of the state after an action ended: that of the last change until then. It is 0 where that is not
+// known.
+func (m *Manager) StateAfter(n uint64) uint64 {
+	infos := m.cfg.Journal.List(n+1, 1, func(info journal.Info) bool { return true })
+	if len(infos) == 0 || infos[0].N != n || infos[0].End.IsZero() {
+		return 0
+	}
+	m.effects.mu.Lock()
+	first, since := m.effects.first, m.effects.since
+	m.effects.mu.Unlock()
+	for before := uint64(0); ; {
+		page := m.cfg.Journal.Changes(before, logPage)
+		for _, record := range page {
+			if before = record.Seq; record.N != n && record.Time.After(infos[0].End) {
+				continue
+			}
+			if record.State < first && infos[0].End.After(since) {
+				return first
+			}
+			return record.State
+		}
+		if len(page) == 0 {
+			return first
+		}
+	}
+}
+
+// ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first, and the
+// number of the last one, 0 at the end.
+func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry, next uint64) {
+	entries = []api.ChangeEntry{}
+	for len(entries) < limit {
+		page := m.cfg.Journal.Changes(before, min(limit-len(entries), logPage))
+		if len(page) == 0 {
+			return entries, 0
+		}
+		for _, record := range page {
+			before = record.Seq
+			if r, err := api.DecodeChangeRecord(record.Data); err == nil && !r.Changes.None() {
+				entries = append(entries, entry(record, r))
+			}
+		}
+	}
+	return entries, before
+}
+
+func entry(record journal.Change, r api.ChangeRecord) api.ChangeEntry {
+	c := r.Changes
+	e := api.ChangeEntry{
+		Kind: cmp.Or(r.Kind, r.Cause), Cause: r.Cause, Time: record.Time.UTC(), Before: c.Before, After: c.After, Counts: c.Counts, Exact: c.Exact, Why: c.Why,
+	}
+	if record.N > 0 {
+		e.N = &record.N
+	}
+	for _, n := range c.Ignored {
+		e.Ignored += n
+	}
+	return e
+}
