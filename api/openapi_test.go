@@ -43,6 +43,8 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/actions/{id}/output"},
 		{Method: "POST", Path: "/v1/actions/{id}/resize"},
 		{Method: "POST", Path: "/v1/actions/{id}/signal"},
+		{Method: "GET", Path: "/v1/changes"},
+		{Method: "GET", Path: "/v1/changes/log"},
 		{Method: "POST", Path: "/v1/claim"},
 		{Method: "DELETE", Path: "/v1/files"},
 		{Method: "GET", Path: "/v1/files"},

@@ -11,6 +11,8 @@ var parameters = map[string][]string{
 	"GET /v1/actions/{id}":                     {"wait"},
 	"GET /v1/actions/{id}/events":              {"after"},
 	"GET /v1/actions/{id}/output":              {"offset", "limit", "tail", "grep", "context", "stream"},
+	"GET /v1/changes":                          {"since", "until", "path", "diff"},
+	"GET /v1/changes/log":                      {"before", "limit"},
 	"GET /v1/files":                            {"path"},
 	"GET /v1/list":                             {"path", "recursive", "limit", "after"},
 	"GET /v1/network":                          {},

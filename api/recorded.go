@@ -59,6 +59,10 @@ type RecordedAction struct {
 	Lasting bool `json:"lasting"`
 	// Waiting describes a running command or program; lists leave it out.
 	Waiting *Waiting `json:"waiting,omitzero"`
+	// Effect is EffectNone if nothing changed in the workspace, EffectChanges if something did, and "" where that is not known.
+	Effect string `json:"effect,omitzero"`
+	// Changes are what it changed, as far as that is kept; lists leave it out.
+	Changes *Changes `json:"changes,omitzero"`
 	// Observation is set once the action has ended; lists leave it out.
 	Observation jsontext.Value `json:"observation,omitzero"`
 }

@@ -51,6 +51,8 @@ type ServerInfo struct {
 	User string `json:"user"`
 	// Capabilities lists the abilities of the sandbox by name, such as "run_ipython".
 	Capabilities map[string]Capability `json:"capabilities"`
+	// Changes says how changes of the workspace are followed.
+	Changes ChangesInfo `json:"changes"`
 }
 
 // Float is encoded with a point or an exponent, as Python prints it, because Python

@@ -35,10 +35,11 @@ func TestServerTypes(t *testing.T) {
 					IO:         api.IO{ReadBytes: 3076096, WriteBytes: 102400},
 				},
 				Version: "v1", WorkingDir: "/w", User: "agent", Capabilities: map[string]api.Capability{"run": {Available: true, Detail: "/bin/bash"}},
+				Changes: api.ChangesInfo{Mode: api.ChangesFacts, Baseline: api.Baseline{State: api.BaselineDone, Files: 2, Bytes: 7}},
 			},
 			`{"uptime":7.38,"idle_time":7.0,"resources":{"cpu_percent":0.0,"memory":{"rss":70238208,"vms":227377152,"percent":0.2778},` +
 				`"disk":{"total":270553174016,"used":23368282112,"free":74425012224,"percent":23.9},"io":{"read_bytes":3076096,"write_bytes":102400}},` +
-				`"version":"v1","working_dir":"/w","user":"agent","capabilities":{"run":{"available":true,"detail":"/bin/bash"}}}`,
+				`"version":"v1","working_dir":"/w","user":"agent","capabilities":{"run":{"available":true,"detail":"/bin/bash"}},"changes":{"mode":"facts","baseline":{"state":"done","files":2,"bytes":7}}}`,
 		},
 		{"broken", "GET", "/server_info", 500, api.Broken{Detail: "inside <ü>", ID: "7"}, `{"detail":"inside <ü>","id":"7"}`},
 		{"upload", "POST", "/upload_file", 200, api.UploadResult{Filename: "up.txt", Destination: "/workspace/new/d"}, `{"filename":"up.txt","destination":"/workspace/new/d","recursive":false}`},

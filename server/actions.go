@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -66,7 +67,14 @@ func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call,
 	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
 		want = formHidden
 	}
+	inHeader := want.legacy()
+	if inHeader {
+		if req.Changes, err = askedInHeader(r); err != nil {
+			return nil, err
+		}
+	}
 	c := newCall(req, req.Action.Kind(), want)
+	c.inHeader = inHeader
 	return c, c.identify(r, body)
 }
 
@@ -140,8 +148,24 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 	if c.status != nil {
 		status = c.status(w.Header(), body)
 	}
-	httpserver.WriteBody(w, status, httpserver.JSON, body)
-	return false, nil
+	parts, err := withChanges(w.Header(), c, run, body)
+	if err == nil {
+		writeParts(w, status, parts...)
+	}
+	return false, err
+}
+
+// writeParts answers with JSON that is in parts.
+func writeParts(w http.ResponseWriter, status int, parts ...[]byte) {
+	length := 0
+	for _, part := range parts {
+		length += len(part)
+	}
+	h := w.Header()
+	h.Set("Content-Type", httpserver.JSON)
+	h.Set("Content-Length", strconv.Itoa(length))
+	w.WriteHeader(status)
+	_ = httpserver.WriteParts(w, parts...) // an error says that the client has left
 }
 
 // start carries out the action of a call without waiting for it, or joins the action that came

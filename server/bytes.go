@@ -237,6 +237,13 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	case r.ContentLength > s.cfg.MaxUpload:
 		return nil, unreadFile(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload}, name)
 	}
+	before := s.actions.BeginBefore() // the content is received beside the file
+	carried := false
+	defer func() {
+		if !carried {
+			s.actions.LeaveBefore(before)
+		}
+	}()
 	in, err := s.cfg.StageFile(r.Context(), name)
 	if err != nil {
 		return nil, err
@@ -259,7 +266,11 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 		in.Discard()
 		return nil, err
 	}
-	c.unused = in.Discard
+	carried, c.Before = true, before
+	c.unused = func() {
+		in.Discard()
+		s.actions.LeaveBefore(before)
+	}
 	put := c.Do
 	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
 		defer in.Discard() // also where the action is cancelled before it begins
@@ -293,7 +304,12 @@ func fileMode(r *http.Request) (*fs.FileMode, error) {
 // newFileCall makes the action of a request that changes a file. Facts are those of its
 // body.
 func newFileCall(r *http.Request, kind, name, facts string, change func(ctx context.Context, w api.Watch) (api.Observation, error)) (*call, error) {
-	c := newCall(api.Request{Action: api.WriteAction{Path: name}}, kind, formAction)
+	asked, err := askedInHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	c := newCall(api.Request{Action: api.WriteAction{Path: name}, Changes: asked}, kind, formAction)
+	c.inHeader = true
 	c.status = fileStatus
 	c.Do = func(ctx context.Context, w api.Watch) (api.Observation, error) {
 		if err := w.Begins(); err != nil {

@@ -28,6 +28,7 @@ const toolsPath = "/mcp"
 type offered struct {
 	request          *http.Request
 	dialect, session string
+	changes          string                 // what is asked for of what a call changes
 	leave            atomic.Pointer[func()] // gives back the place of the request; the first call takes it
 	held             int64                  // bytes of Server.shares, which leave gives back too
 
@@ -69,7 +70,7 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	query := r.URL.Query()
-	o := &offered{request: r, dialect: query.Get("dialect"), session: query.Get("session")}
+	o := &offered{request: r, dialect: query.Get("dialect"), session: query.Get("session"), changes: query.Get("changes")}
 	large, release := s.large(r)
 	r.Body = large
 	leaveWhole := func() { leave(); release() }
@@ -84,6 +85,9 @@ func (s *Server) offerTools(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := api.CheckSession(o.session); err != nil {
 		return err
+	}
+	if err := api.CheckChanges(o.changes); err != nil {
+		return invalid("query.changes: %v", err)
 	}
 	body, err := readJSON(r, s.cfg.MaxBody)
 	if err != nil {
@@ -173,7 +177,7 @@ func annotations(d tools.Definition) *mcp.ToolAnnotations {
 // callMCPTool calls a tool of the sandbox. What went wrong is a result too: in an
 // error of the protocol no model would read it.
 func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) *mcp.CallToolResult {
-	answer, id, err := s.runMCPTool(ctx, o, req)
+	answer, changes, id, err := s.runMCPTool(ctx, o, req)
 	result := &mcp.CallToolResult{IsError: answer.IsError, Content: mcpContent(answer)}
 	if err != nil {
 		refusal, _ := s.verdict(o.request, err)
@@ -182,6 +186,9 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 	if id != "" {
 		result.Meta = mcp.Meta{api.MCPIdentity: id}
 	}
+	if changes != nil && err == nil && result.Meta != nil {
+		result.Meta[api.MCPChanges] = changes
+	}
 	return result
 }
 
@@ -189,13 +196,13 @@ func (s *Server) callMCPTool(ctx context.Context, o *offered, req *mcp.CallToolR
 // a call: a closed response cancels it.
 const requestIsCall = "2026-07-28"
 
-// runMCPTool runs a call of a tool as an action, and returns its answer and its id. A client
+// runMCPTool runs a call of a tool as an action, and returns its answer, what it changed if that is asked for, and its id. A client
 // that leaves ends the wait; in revisions of [requestIsCall] the action too, unless the client
 // named an id, by which it can come back.
-func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, id string, err error) {
+func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRequest) (answer api.ToolAnswer, changes any, id string, err error) {
 	c, leave, err := s.enterMCP(ctx, o, req.Params)
 	if err != nil {
-		return answer, "", err
+		return answer, nil, "", err
 	}
 	defer func() {
 		if _, refused := errors.AsType[*api.Error](err); refused && !c.clientKey {
@@ -204,7 +211,7 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	}()
 	run, arrival, end, err := s.start(ctx, c, leave)
 	if err != nil {
-		return answer, c.ID, err
+		return answer, nil, c.ID, err
 	}
 	defer o.whenSent(end)
 	if token := req.Params.GetProgressToken(); token != nil && arrival != actions.After {
@@ -215,13 +222,16 @@ func (s *Server) runMCPTool(ctx context.Context, o *offered, req *mcp.CallToolRe
 	if err == nil {
 		o.whenSent(written)
 		answer, err = api.DecodeToolAnswer(body)
-		return answer, run.ID(), err
+		if o.changes != "" {
+			changes, err = api.RawChanges(changesOf(run))
+		}
+		return answer, changes, run.ID(), err
 	}
 	left := errors.Is(context.Cause(request), context.Canceled) //nolint:contextcheck // not errStopping
 	if left && arrival == actions.First && !c.clientKey && o.request.Header.Get("Mcp-Protocol-Version") >= requestIsCall {
 		s.actions.Cancel(run)
 	}
-	return answer, run.ID(), err
+	return answer, nil, run.ID(), err
 }
 
 // enterMCP takes a place for a call, which leave gives back once, and reads it.
@@ -248,7 +258,7 @@ func (s *Server) enterMCP(ctx context.Context, o *offered, params *mcp.CallToolP
 
 // readMCPCall understands a call, whose id may be in its _meta or in a header.
 func (s *Server) readMCPCall(o *offered, params *mcp.CallToolParamsRaw) (*call, error) {
-	sent := api.ToolCall{Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session}
+	sent := api.ToolCall{Dialect: o.dialect, Name: params.Name, Arguments: string(params.Arguments), Session: o.session, Changes: o.changes}
 	body, err := api.EncodeToolCall(sent)
 	if err != nil {
 		return nil, api.BadRequest(err.Error())

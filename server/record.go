@@ -13,7 +13,6 @@ import (
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/httpserver"
 )
 
 const (
@@ -62,6 +61,13 @@ func recordedAction(info journal.Info) api.RecordedAction {
 	a := api.RecordedAction{
 		ID: info.ID, N: info.N, State: info.State.String(), Outcome: actions.OutcomeOf(info), Session: actions.SessionOf(info), Kind: info.Kind, Text: info.Text,
 		Begin: info.Begin.UTC(), OutputBytes: info.Output, Lasting: !info.Lost,
+	}
+	switch info.Effect {
+	case journal.EffectNone:
+		a.Effect = api.EffectNone
+	case journal.EffectSome:
+		a.Effect = api.EffectChanges
+	case journal.EffectUnknown:
 	}
 	if !info.End.IsZero() {
 		a.End = new(info.End.UTC())
@@ -201,14 +207,11 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int,
 	if outcome, code := api.OutcomeIn(body); outcome != "" {
 		answer.Outcome, answer.Code = outcome, code
 	}
+	answer.Changes = run.Changes()
 	answer.Observation = []byte("null")
 	head, tail, err := api.EncodeAround(answer)
 	if err == nil {
-		h := w.Header()
-		h.Set("Content-Type", httpserver.JSON)
-		h.Set("Content-Length", strconv.Itoa(len(head)+len(body)+len(tail)))
-		w.WriteHeader(status)
-		_ = httpserver.WriteParts(w, head, body, tail) // an error says that the client has left
+		writeParts(w, status, head, body, tail)
 	}
 	return err
 }
@@ -247,6 +250,6 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer stop()
-	s.follow(w, r, run, after, accepted, nil)
+	s.follow(w, r, run, after, accepted, nil, run.Changes() != nil)
 	return nil
 }

@@ -42,6 +42,8 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/v1/actions/{id}/input", s.working(s.writeInput)),
 		httpserver.Keyed(http.MethodPost, "/v1/actions/{id}/resize", s.resizeProgram),
 		httpserver.Keyed(http.MethodPost, "/v1/actions/{id}/signal", s.signalProgram),
+		httpserver.Keyed(http.MethodGet, "/v1/changes", s.changes),
+		httpserver.Keyed(http.MethodGet, "/v1/changes/log", s.changeLog),
 		httpserver.Keyed(http.MethodGet, "/v1/tools", s.listTools),
 		httpserver.Keyed(http.MethodPost, "/v1/tools/call", s.callTool),
 		httpserver.Keyed(http.MethodPost, "/v1/tools/translate", s.translateTool),

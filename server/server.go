@@ -98,6 +98,8 @@ type Config struct {
 	MCP MCP
 	// Ports is nil where no port is told or forwarded.
 	Ports Ports
+	// Workspace is nil where no changes are followed.
+	Workspace Workspace
 	// Clients is nil where no denial of the network policy is told to its action.
 	Clients Clients
 	// Journal records the actions; nil records in memory. The caller closes it after
@@ -301,7 +303,7 @@ func New(cfg Config) *Server {
 	s.usage = newUsage(s.started)
 	s.metrics = newMetrics(s)
 	s.actions = actions.New(actions.Config{
-		Journal: cfg.Journal, Executor: cfg.Executor, Memory: s.shares,
+		Journal: cfg.Journal, Executor: cfg.Executor, Workspace: cfg.Workspace, Memory: s.shares,
 		Ended: func(ctx context.Context, c *actions.Call, err error, took time.Duration) {
 			s.metrics.action(ctx, c.Kind, err, took)
 		},

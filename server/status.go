@@ -53,6 +53,7 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 		WorkingDir:   s.cfg.WorkingDir,
 		User:         s.cfg.User,
 		Capabilities: capabilities,
+		Changes:      s.changesInfo(),
 	})
 }
 

@@ -47,12 +47,12 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted s
 	}
 	defer end()
 	s.identified(w, r, run)
-	s.follow(w, r, run, 0, accepted, c.Flow)
+	s.follow(w, r, run, 0, accepted, c.Flow, c.Request.Changes != "")
 	return nil // it was told in the stream
 }
 
-// follow writes the events of an action behind one of them.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow) {
+// follow writes the events of an action behind one of them. The last one has what it changed if that is asked for.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, changes bool) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}
@@ -67,7 +67,13 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run
 		defer written()
 		run.Sending()
 		if head, tail, err := api.EncodeFinished(last + 1); err == nil {
-			_ = out.write(api.Finished{}.Kind(), last+1, head, body, tail)
+			parts := [][]byte{tail}
+			if changes {
+				if added, err := api.AddChanges(tail, changesOf(run)); err == nil {
+					parts = added
+				}
+			}
+			_ = out.write(api.Finished{}.Kind(), last+1, append([][]byte{head, body}, parts...)...)
 		}
 		return
 	}

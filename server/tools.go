@@ -56,7 +56,7 @@ func (s *Server) toolCall(sent api.ToolCall) *call {
 	if req.Action != nil {
 		c = newCall(req, req.Action.Kind(), formTool)
 	} else {
-		req.Session = sent.Session
+		req.Session, req.Changes = sent.Session, sent.Changes
 		c = newCall(req, answer.Observation.Kind(), formTool)
 		c.Do = func(context.Context, api.Watch) (api.Observation, error) {
 			return s.tasks.Answer(sent.Session, answer.Observation), nil
@@ -128,7 +128,7 @@ func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer) {
 		return api.Request{}, answer
 	}
 	answer.Observation, answer.Repaired = parsed.Answer, parsed.Repaired
-	return api.Request{Action: parsed.Action, Session: call.Session, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer
+	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer
 }
 
 // shorter returns the smaller of two limits, of which nil and 0 are none: a

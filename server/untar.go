@@ -52,7 +52,11 @@ func (s *Server) unpackStream(w http.ResponseWriter, r *http.Request) error {
 	// The archive may come from a pipe whose other side takes its time.
 	httpserver.PatientBody(r)
 	body := &source{Reader: r.Body}
-	n, err := s.untar(name, create, body)
+	n := 0
+	_, err = s.actions.Beside(api.CauseUpload, false, func() (err error) {
+		n, err = s.untar(name, create, body)
+		return err
+	})
 	switch {
 	case err == nil:
 		return writeJSON(w, http.StatusOK, api.Unpacked{Entries: n})

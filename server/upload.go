@@ -29,6 +29,10 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	asked, err := askedInHeader(r)
+	if err != nil {
+		return err
+	}
 	buffer, err := s.newBuffer()
 	if err != nil {
 		return err
@@ -38,18 +42,22 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if strings.HasSuffix(result.Filename, ".zip") {
-		err = s.unpack(r.Context(), buffer, size, result.Destination)
-	} else {
-		err = s.put(r.Context(), result.Destination, []arrival{{
+	changed, err := s.actions.Beside(api.CauseUpload, asked != "", func() error {
+		if strings.HasSuffix(result.Filename, ".zip") {
+			return s.unpack(r.Context(), buffer, size, result.Destination)
+		}
+		return s.put(r.Context(), result.Destination, []arrival{{
 			name: result.Filename, size: size, follow: true,
 			open: func() (io.ReadCloser, error) {
 				return io.NopCloser(io.NewSectionReader(buffer, 0, size)), nil
 			},
 		}})
-	}
+	})
 	if err != nil {
 		return err
+	}
+	if asked != "" && changed != nil {
+		w.Header().Set(api.ChangesHeader, changed.Header())
 	}
 	return writeJSON(w, http.StatusOK, result)
 }

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/actions"
+	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/api"
+)
+
+// Workspace knows what changes in the directory that actions work on. Its methods may be called concurrently.
+type Workspace interface {
+	actions.Workspace
+	// Dir is its absolute path, and Info says how it is followed.
+	Dir() string
+	Info() api.ChangesInfo
+	// Stats counts the watched directories, those that were listed, and the steps that looked at something with their time.
+	Stats() (watches int, listed, steps uint64, stepping time.Duration)
+}
+
+// askedInHeader reads how much is asked for of what an action changes, in a request without a member for it.
+func askedInHeader(r *http.Request) (string, error) {
+	sent := r.Header.Get(api.ChangesHeader)
+	if err := api.CheckChanges(sent); err != nil {
+		return "", api.BadRequest(fmt.Sprintf("header %s: %v", api.ChangesHeader, err))
+	}
+	return sent, nil
+}
+
+// changesOf returns what an action changed that has ended.
+func changesOf(run *actions.Run) *api.Changes {
+	if c := run.Changes(); c != nil {
+		return c
+	}
+	info := run.Info()
+	c := &api.Changes{Action: info.N, Paths: []api.ChangedPath{}}
+	if info.Effect == journal.EffectNone {
+		c.By, c.Exact = []uint64{info.N}, true
+		return c
+	}
+	c.During, c.Why = []uint64{info.N}, "offline"
+	return c
+}
+
+// withChanges returns the parts of an answer, with what the action changed if the call asks for that: a header where it
+// asked by one.
+func withChanges(h http.Header, c *call, run *actions.Run, body []byte) ([][]byte, error) {
+	switch {
+	case c.Request.Changes == "":
+		return [][]byte{body}, nil
+	case c.inHeader:
+		h.Set(api.ChangesHeader, changesOf(run).Header())
+		return [][]byte{body}, nil
+	}
+	return api.AddChanges(body, changesOf(run))
+}
+
+// changes answers with what changed between two states.
+func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	if diff := query.Get("diff"); diff != "" && diff != "0" && diff != "1" {
+		return invalid("query.diff: must be 0 or 1, got %s", api.Describe(diff))
+	}
+	path, err := s.workspacePath(query.Get("path"))
+	if err != nil {
+		return err
+	}
+	if query.Get("since") == "" {
+		return invalid("query.since: missing, must be a state such as s16 or the number of an action")
+	}
+	to := s.actions.State() // so that it is not older than a state that is named
+	from, err := s.stateIn("since", query.Get("since"))
+	if err != nil {
+		return err
+	}
+	if until := query.Get("until"); until != "" {
+		if to, err = s.stateIn("until", until); err != nil {
+			return err
+		}
+	}
+	c, err := s.actions.ChangesBetween(from, to, path)
+	if err != nil {
+		return err
+	}
+	if query.Get("diff") == "1" && c.Counts.Created+c.Counts.Modified > 0 {
+		c.Truncated = true // the lines are not kept
+	}
+	return writeJSON(w, http.StatusOK, c)
+}
+
+// stateIn returns the number of a state, which is named itself or by the action that ended with it.
+func (s *Server) stateIn(parameter, text string) (uint64, error) {
+	if n, ok := api.StateNumber(text); ok {
+		return n, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n == 0 {
+		return 0, invalid("query.%s: must be a state such as s16 or the number of an action, got %s", parameter, api.Describe(text))
+	}
+	state := s.actions.StateAfter(n)
+	if state == 0 {
+		return 0, api.NotFound(fmt.Sprintf("The state after the action %d is not known: it did not end, or is not kept", n))
+	}
+	return state, nil
+}
+
+// workspacePath returns a path relative to the workspace; "" for all of it.
+func (s *Server) workspacePath(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if filepath.IsAbs(path) && s.cfg.Workspace != nil {
+		rel, err := filepath.Rel(s.cfg.Workspace.Dir(), path)
+		if err != nil {
+			return "", invalid("query.path: %v", err)
+		}
+		path = rel
+	}
+	if path = filepath.Clean(path); path == ".." || strings.HasPrefix(path, "../") {
+		return "", invalid("query.path: must be in the workspace, got %s", api.Describe(path))
+	}
+	return path, nil
+}
+
+// changeLog answers with a page of the log of changes.
+func (s *Server) changeLog(w http.ResponseWriter, r *http.Request) error {
+	before, err := number(r, "before", 0, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r, "limit", defaultPage, maxPage)
+	if err != nil {
+		return err
+	}
+	var page api.ChangeLog
+	page.Entries, page.Next = s.actions.ChangeLog(before, int(limit)) //nolint:gosec // at most maxPage
+	return writeJSON(w, http.StatusOK, page)
+}
+
+// changesInfo says how changes are followed.
+func (s *Server) changesInfo() api.ChangesInfo {
+	if s.cfg.Workspace == nil {
+		return api.ChangesInfo{Mode: api.ChangesOff, Baseline: api.Baseline{State: api.BaselineOff}}
+	}
+	return s.cfg.Workspace.Info()
+}
