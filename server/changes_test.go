@@ -63,3 +63,21 @@ func TestChangesPath(t *testing.T) {
 		}
 	}
 }
+
+func TestWorkspaceMetrics(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, withWorkspace, func(cfg *server.Config) {
+		cfg.Workspace.(*fakeWorkspace).answer = api.Changes{Why: "fuse"}
+	})
+	post("/v1/actions", `{"changes":"facts",`+runTrue[1:]).send(s)
+	body := get("/metrics").send(s).Body.String()
+	for _, want := range []string{
+		"\nactiond_changes_watches 4\n", "\nactiond_changes_directories_listed_total 5\n",
+		"\nactiond_changes_step_seconds_sum 7\n", "\nactiond_changes_step_seconds_count 6\n",
+		"\nactiond_changes_inexact_total{why=\"fuse\"} 1\n",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not in the metrics", want)
+		}
+	}
+}

@@ -24,6 +24,7 @@ type metrics struct {
 	actions  *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	replays  prometheus.Counter
+	inexact  *prometheus.CounterVec
 }
 
 func newMetrics(s *Server) *metrics {
@@ -42,6 +43,9 @@ func newMetrics(s *Server) *metrics {
 	m.replays = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "actiond_actions_replayed_total", Help: "Answers that were recorded before, for an id that came again.",
 	})
+	m.inexact = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "actiond_changes_inexact_total", Help: "Actions of which it is not known exactly what they changed, by the reason.",
+	}, []string{"why"})
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -55,7 +59,7 @@ func newMetrics(s *Server) *metrics {
 		})
 	}
 	m.Metrics = httpserver.NewMetrics("actiond", s.cfg.Version,
-		m.actions, m.duration, m.replays, &recordedMetrics{s.cfg.Journal}, s.tunnels.bytes,
+		m.actions, m.duration, m.replays, m.inexact, &workspaceMetrics{s.cfg.Workspace}, &recordedMetrics{s.cfg.Journal}, s.tunnels.bytes,
 		upgrades("done", func(u Upgrades) uint64 { return u.Done }),
 		upgrades("refused", func(u Upgrades) uint64 { return u.Refused }),
 		upgrades("failed", func(u Upgrades) uint64 { return u.Failed }),
@@ -84,6 +88,40 @@ func (m *metrics) action(ctx context.Context, name string, err error, took time.
 	}
 	m.actions.WithLabelValues(name, outcome).Inc()
 	m.duration.WithLabelValues(name).Observe(took.Seconds())
+}
+
+// changed counts what is not exact of what an action changed.
+func (m *metrics) changed(c *api.Changes) {
+	if !c.Exact {
+		m.inexact.WithLabelValues(c.Why).Inc()
+	}
+}
+
+// workspaceMetrics are the counts of a workspace, which may be nil.
+type workspaceMetrics struct{ workspace Workspace }
+
+var (
+	changesWatches = prometheus.NewDesc("actiond_changes_watches", "Directories of the workspace that are watched.", nil, nil)
+	changesListed  = prometheus.NewDesc("actiond_changes_directories_listed_total", "Directories of the workspace that were listed, since something in them changed or might have.", nil, nil)
+	changesSteps   = prometheus.NewDesc("actiond_changes_step_seconds", "Looks at what changed in the workspace, and their time; looks that find nothing at once are left out.", nil, nil)
+)
+
+// Describe is of prometheus.Collector.
+func (m *workspaceMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- changesWatches
+	to <- changesListed
+	to <- changesSteps
+}
+
+// Collect is of prometheus.Collector.
+func (m *workspaceMetrics) Collect(to chan<- prometheus.Metric) {
+	if m.workspace == nil || m.workspace.Info().Mode == api.ChangesOff {
+		return
+	}
+	watches, listed, steps, stepping := m.workspace.Stats()
+	to <- prometheus.MustNewConstMetric(changesWatches, prometheus.GaugeValue, float64(watches))
+	to <- prometheus.MustNewConstMetric(changesListed, prometheus.CounterValue, float64(listed))
+	to <- prometheus.MustNewConstSummary(changesSteps, steps, stepping.Seconds(), nil)
 }
 
 // recordedMetrics are the counts of a journal, taken together.

@@ -304,6 +304,7 @@ func New(cfg Config) *Server {
 	s.metrics = newMetrics(s)
 	s.actions = actions.New(actions.Config{
 		Journal: cfg.Journal, Executor: cfg.Executor, Workspace: cfg.Workspace, Memory: s.shares,
+		Changed: s.metrics.changed,
 		Ended: func(ctx context.Context, c *actions.Call, err error, took time.Duration) {
 			s.metrics.action(ctx, c.Kind, err, took)
 		},
