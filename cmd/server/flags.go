@@ -44,6 +44,8 @@ type options struct {
 	stateDir    string
 	maxSessions int
 	allowRoot   bool
+	changes     string // api.ChangesFacts or api.ChangesOff
+	track       string // empty: workingDir
 	journal     journal.Config
 	draft       llm.Config
 	model       *llm.Model // nil: drafts are merged by rules
@@ -106,6 +108,9 @@ the address can run commands.
   --state-dir DIR           keep the undo history and the journal of actions there,
                             over restarts (default: the journal alone, below
                             /var/lib/actiond or $XDG_STATE_HOME/actiond)
+  --changes facts|off       find out which files of the working directory each
+                            action changes (default facts)
+  --track DIR               find out about the files of this directory instead
   --journal-sync            make the journal survive a loss of power (fsync)
   --journal-text on|off     off: keep commands, output and results of actions in
                             memory only (default on)
@@ -162,6 +167,8 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
 	flags.IntVar(&opts.maxSessions, "max-sessions", 512, "")
+	flags.StringVar(&opts.changes, "changes", api.ChangesFacts, "")
+	flags.StringVar(&opts.track, "track", "", "")
 	flags.BoolVar(&opts.journal.Sync, "journal-sync", false, "")
 	flags.Func("journal-text", "", opts.setJournalText)
 	flags.Int64Var(&opts.journal.MaxBytes, "journal-bytes", 256<<20, "")
@@ -317,6 +324,12 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim-key needs --claim, and excludes --claim-hash")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
+	case o.changes == "undo":
+		return usagef("--changes undo: this version keeps no contents to take changes back; use --changes facts")
+	case o.changes != api.ChangesFacts && o.changes != api.ChangesOff:
+		return usagef("--changes %s: must be facts or off", o.changes)
+	case o.changes == api.ChangesOff && o.track != "":
+		return usagef("--track needs --changes facts")
 	case o.allowRoot && o.key == "" && !o.claim:
 		return usagef("--allow-root needs a key: give --session-key-file, SESSION_API_KEY or --claim")
 	case o.allowRoot && os.Geteuid() != 0:
@@ -333,6 +346,12 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return fmt.Errorf("finding the working directory: %w", err)
 	}
 	o.workingDir = dir
+	if o.track == "" {
+		o.track = dir
+	}
+	if o.track, err = filepath.Abs(o.track); err != nil {
+		return fmt.Errorf("finding the directory to track: %w", err)
+	}
 	return nil
 }
 

@@ -52,6 +52,9 @@ func TestParse(t *testing.T) {
 		{"flags win", "--soft-timeout 2s --session-key-file " + keyFile, []string{"SESSION_API_KEY=k", "NO_CHANGE_TIMEOUT_SECONDS=1"}, func(o *options) bool {
 			return o.key == "secret" && o.softTimeout == 2*time.Second
 		}},
+		{"changes", "--changes off", nil, func(o *options) bool { return o.changes == "off" }},
+		{"tracked", "--working-dir /w", nil, func(o *options) bool { return o.changes == "facts" && o.track == "/w" }},
+		{"tracked elsewhere", "--working-dir /w --track /w/src", nil, func(o *options) bool { return o.track == "/w/src" }},
 		{"draft model", "--draft-model-url http://h/v1 --draft-model m --draft-model-key-file " + keyFile, nil, func(o *options) bool {
 			return o.draft.URL == "http://h/v1" && o.draft.Model == "m" && o.draft.Key == "secret" && o.key == ""
 		}},
@@ -80,18 +83,21 @@ func TestParseErrors(t *testing.T) {
 		"--fly":                        "-fly: this is server ",
 		"fly /a /b":                    `"fly" is neither a port nor a command: this is server `,
 		"--user-id x":                  "user-id",
-		"--no-enable-browser --browsergym-eval-env e":            "needs the browser",
-		"--soft-timeout 0s":                                      "not positive",
-		"--session-key-file /dev/null":                           "empty",
-		"--draft-model m":                                        "need --draft-model-url",
-		"--draft-model-url h":                                    `"h" is not an http or https URL`,
-		"--allow-root":                                           "needs a key",
-		"--claim --claim-key 00":                                 "want 64 hexadecimal digits",
-		"--claim --claim-name a":                                 "need each other",
+		"--no-enable-browser --browsergym-eval-env e": "needs the browser",
+		"--changes undo":               "use --changes facts",
+		"--changes all":                "must be facts or off",
+		"--changes off --track /w":     "--track needs",
+		"--soft-timeout 0s":            "not positive",
+		"--session-key-file /dev/null": "empty",
+		"--draft-model m":              "need --draft-model-url",
+		"--draft-model-url h":          `"h" is not an http or https URL`,
+		"--allow-root":                 "needs a key",
+		"--claim --claim-key 00":       "want 64 hexadecimal digits",
+		"--claim --claim-name a":       "need each other",
 		"--claim-name a --claim-key " + strings.Repeat("00", 32): "needs --claim",
 		"--claim --claim-key " + strings.Repeat("00", 32):        "need each other",
-		"--addr here":                                            "--addr here: write HOST:PORT or unix:PATH",
-		"--addr unix:":                                           "--addr unix:: write HOST:PORT or unix:PATH",
+		"--addr here":  "--addr here: write HOST:PORT or unix:PATH",
+		"--addr unix:": "--addr unix:: write HOST:PORT or unix:PATH",
 		"--draft-model-url http://h --draft-model-key-file /dev/null": "empty",
 	} {
 		if _, err := parse(strings.Fields(args), nil, io.Discard); !errors.As(err, new(*usageError)) || !strings.Contains(err.Error(), want) {

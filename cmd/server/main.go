@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/executor"
 	"github.com/actiond/actiond/internal/files"
 	"github.com/actiond/actiond/internal/httpserver"
@@ -151,6 +152,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 		WorkingDir: opts.workingDir, User: user, Env: env,
 		SoftTimeout: opts.softTimeout, StateDir: opts.stateDir, Temps: temps, Logger: logger, DraftModel: opts.model,
 		Plugins: opts.plugins, Browser: opts.browser, MaxSessions: opts.maxSessions, AllowRoot: opts.allowRoot, MaxFile: portion(8), MaxUndo: portion(16),
+		Workspace: workspace(opts, lookup(env)),
 	})
 	if err != nil {
 		return err
@@ -215,7 +217,7 @@ func serve(ctx context.Context, opts *options, exec *executor.Executor, actions 
 		owner = &server.Owner{UID: int(c.Uid), GID: int(c.Gid)}
 	}
 	cfg := server.Config{
-		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Clients: exec, Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(),
+		Executor: exec, Journal: actions, MCP: exec, Ports: exec, Clients: exec, Workspace: exec.Workspace(), Logger: logger, Key: opts.key, Claim: opts.claim, ClaimHash: opts.claimHash, ClaimKey: opts.claimKey, ClaimName: opts.claimName, TTL: opts.ttl, Idle: opts.idle, WorkingDir: opts.workingDir, User: user.Username(),
 		As: exec.As, Version: version(), TempDir: opts.stateDir, Temps: temps, Owner: owner,
 		MaxBody:    portion(10),
 		MaxActions: max(256, opts.maxSessions+64), // so that all sessions can work
@@ -286,6 +288,22 @@ func portion(part uint64) int64 {
 		return int64(most)
 	}
 	return 0
+}
+
+// nameBytes is about how much memory a name of the workspace takes.
+const nameBytes = 400
+
+// workspace says which directory is followed. In a small sandbox its names take a sixteenth of the memory at most, and its
+// earlier states as much.
+func workspace(opts *options, env func(string) string) executor.WorkspaceConfig {
+	if opts.changes == api.ChangesOff {
+		return executor.WorkspaceConfig{}
+	}
+	cfg := executor.WorkspaceConfig{Dir: opts.track, Private: []string{opts.stateDir, journalDir(opts, env)}, MaxStateBytes: int(portion(16))}
+	if most := server.SandboxMemory() / 16 / nameBytes; most > 0 && most < 500_000 {
+		cfg.MaxNames = int(most) //nolint:gosec // it is smaller
+	}
+	return cfg
 }
 
 func newLogger(w io.Writer, opts *options) *slog.Logger {
