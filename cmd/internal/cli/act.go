@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 
 func (p *program) act() *cobra.Command {
 	var file string
+	var changes bool
 	c := &cobra.Command{
 		Use:   "act [flags] SANDBOX [ACTION]",
 		Short: "Send an action as JSON and print the observation",
@@ -34,6 +37,7 @@ code of its command, 124 while that goes on, or 1.`,
 		Args: command.ArgRange(1, 2),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "read the action from this `FILE`")
+	c.Flags().BoolVar(&changes, "changes", false, "also print which files of the workspace it changed")
 	format := output.AddFormat(c, "json", "yaml")
 	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.PreRunE = func(_ *cobra.Command, args []string) error {
@@ -52,11 +56,10 @@ code of its command, 124 while that goes on, or 1.`,
 			return command.Usage(cmd, err)
 		}
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
-			o, err := c.Do(cmd.Context(), request)
-			if err != nil {
-				return err
+			if changes {
+				request.Changes = cmp.Or(request.Changes, api.ChangesFacts)
 			}
-			data, err := api.EncodeObservation(o)
+			o, data, err := act(cmd.Context(), c, request)
 			if err != nil {
 				return err
 			}
@@ -67,6 +70,19 @@ code of its command, 124 while that goes on, or 1.`,
 		})
 	}
 	return c
+}
+
+// act carries out an action, and returns its observation, and that as JSON with what it changed if that is asked for.
+func act(ctx context.Context, c *client.Client, request api.Request) (api.Observation, json.RawMessage, error) {
+	if request.Changes != "" {
+		return actWithChanges(ctx, c, request)
+	}
+	o, err := c.Do(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := api.EncodeObservation(o)
+	return o, data, err
 }
 
 // decodeAction reads a request, or an action without its envelope.

@@ -72,6 +72,7 @@ cannot be run and 127 when it is not there.`,
 	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
 	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
 	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`, a name or a number, where the sandbox was created with --allow-root")
+	c.Flags().BoolVar(&opts.changes, "changes", false, "say on standard error which files of the workspace it changed")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
 	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `DIRECTORY` of the sandbox")
@@ -112,6 +113,7 @@ type execFlags struct {
 	feed    bool // standard input is the command's
 	tty     bool // it has a terminal of its own
 	detach  bool // it is not waited for
+	changes bool // what it changes is shown
 
 	ephemeral bool // its sandbox is removed afterwards
 
@@ -229,6 +231,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 		return err
 	}
 	o, err := stream.run(ctx, request)
+	if opts.changes && err == nil {
+		p.printChanges(ctx, c, stream.id)
+	}
 	if run, ok := o.(api.RunObservation); input != nil && err == nil && (!ok || run.Metadata.ExitCode < 0) {
 		// It may not have begun, and then did not remove its input. The command's own end is the one to report.
 		_ = helper(context.WithoutCancel(ctx), c, "rm", "-rf", "--", opts.inputDir)
@@ -240,6 +245,9 @@ func (p *program) perform(ctx context.Context, s *sandbox.Sandbox, words []strin
 // or a command of a session.
 func (f *execFlags) request(id string, words []string, tty *ownTerminal) api.Request {
 	request := api.Request{Key: id, Session: f.session}
+	if f.changes {
+		request.Changes = api.ChangesFacts
+	}
 	if f.session != "" {
 		request.Action = api.RunAction{Command: f.line(words), Blocking: true}
 		if f.timeout > 0 {

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/actiond/actiond/api"
+)
+
+// Changes returns the net changes of the workspace between two states, each named as in [api.Changes] or by the number of the
+// action that ended with it. An empty until means the present, and an empty path all paths. The error is a *StatusError of 404 for a
+// state that never was, and of 410 for one that is no longer kept.
+func (c *Client) Changes(ctx context.Context, since, until, path string) (api.Changes, error) {
+	var changes api.Changes
+	query := queryOf(map[string]string{"since": since, "until": until, "path": path})
+	return changes, c.get(ctx, "/v1/changes?"+query.Encode(), &changes, c.maxResponse)
+}
+
+// ChangeLog returns at most limit entries of the log of changes, the newest first; 0 means all.
+func (c *Client) ChangeLog(ctx context.Context, limit int) ([]api.ChangeEntry, error) {
+	if limit <= 0 || limit > maxActions {
+		limit = maxActions
+	}
+	list := []api.ChangeEntry{}
+	for before := uint64(0); ; {
+		query := queryOf(map[string]string{"limit": strconv.Itoa(min(limit-len(list), actionsPage))})
+		if before > 0 {
+			query.Set("before", strconv.FormatUint(before, 10))
+		}
+		var page api.ChangeLog
+		if err := c.get(ctx, "/v1/changes/log?"+query.Encode(), &page, maxNames); err != nil {
+			return nil, err
+		}
+		list = append(list, page.Entries[:min(limit-len(list), len(page.Entries))]...)
+		switch {
+		case len(list) >= limit || page.Next == 0:
+			return list, nil
+		case before > 0 && page.Next >= before:
+			return nil, errors.New("reading the answer of /v1/changes/log: its pages do not end")
+		}
+		before = page.Next
+	}
+}

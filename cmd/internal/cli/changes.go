@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/client"
+	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+	"github.com/actiond/actiond/cmd/internal/cli/platform"
+)
+
+func (p *program) changes() *cobra.Command {
+	var since, until, path string
+	var limit int
+	c := &cobra.Command{
+		Use:   "changes [flags] SANDBOX",
+		Short: "Show what changed in the workspace of a sandbox",
+		Long: `Changes lists the actions that changed files in the workspace of a sandbox, uploads,
+and what changed between actions, the newest first. With --since it lists the paths
+that changed since a state, such as s16, or since the end of the action with a number,
+until now or another state. States are those of the list.
+
+Counts are of paths that were created (+), modified or given other attributes (~),
+deleted (-) and renamed (>), and of ignored ones (!). A "?" behind them says that
+some may be missing.`,
+		Example: `  runtimectl changes build
+  runtimectl changes build --since s16
+  runtimectl changes build --since 17 --until 20 --path src
+  runtimectl changes build --since s16 -o json | jq -r .paths[].path`,
+		Args:              command.ArgRange(1, 1),
+		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
+	}
+	c.Flags().StringVar(&since, "since", "", "list the paths that changed since this `STATE`, or action")
+	c.Flags().StringVar(&until, "until", "", "up to this `STATE`, or action (default: now)")
+	c.Flags().StringVar(&path, "path", "", "list only what is at or below this `PATH` of the workspace")
+	c.Flags().IntVarP(&limit, "limit", "n", 100, "list at most this many entries; 0 for all")
+	format := output.AddFormat(c, "table", "json", "yaml")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if since == "" && (until != "" || path != "") {
+			return errors.New("--until and --path need --since")
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
+			if since == "" {
+				list, err := c.ChangeLog(cmd.Context(), limit)
+				if err != nil {
+					return err
+				}
+				return p.Print(format, changeList(list))
+			}
+			found, err := c.Changes(cmd.Context(), since, until, path)
+			if err != nil {
+				return err
+			}
+			if err := p.Print(format, pathList(found)); err != nil {
+				return err
+			}
+			if format.Value == "table" {
+				printRest(p.Stderr, &found)
+			}
+			return nil
+		})
+	}
+	return c
+}
+
+// changeList is the log of changes.
+type changeList []api.ChangeEntry
+
+func (l changeList) Table() [][]string {
+	rows := [][]string{{"N", "KIND", "SEEN", "STATE", "CHANGES"}}
+	for _, e := range l {
+		n := "-"
+		if e.N != nil {
+			n = strconv.FormatUint(*e.N, 10)
+		}
+		c := api.Changes{Counts: e.Counts, Exact: e.Exact}
+		if e.Ignored > 0 {
+			c.Ignored = map[string]int{"": e.Ignored}
+		}
+		rows = append(rows, []string{n, e.Kind, output.ShortStamp(e.Time, time.Now()), e.After, summary(&c)})
+	}
+	return rows
+}
+
+// summary is the counts of changes in a few characters.
+func summary(c *api.Changes) string {
+	n := c.Counts
+	text := fmt.Sprintf("+%d ~%d -%d >%d", n.Created, n.Modified+n.Meta, n.Deleted, n.Renamed)
+	ignored := 0
+	for _, more := range c.Ignored {
+		ignored += more
+	}
+	if ignored > 0 {
+		text += fmt.Sprintf(" !%d", ignored)
+	}
+	if !c.Exact {
+		text += " ?"
+	}
+	return text
+}
+
+// pathList are the paths of changes.
+type pathList api.Changes
+
+func (l pathList) Table() [][]string {
+	rows := [][]string{{"CHANGE", "PATH"}}
+	for _, p := range l.Paths {
+		rows = append(rows, []string{p.Op, pathText(p)})
+	}
+	return rows
+}
+
+func pathText(c api.ChangedPath) string {
+	path, from := c.Names()
+	if from != "" {
+		path = from + " -> " + path
+	}
+	return output.Clean(path)
+}
+
+// printRest prints what a list of paths leaves out.
+func printRest(w io.Writer, c *api.Changes) {
+	if c.Truncated {
+		_, _ = fmt.Fprintf(w, "there are more: %s\n", summary(c))
+	}
+	for group, n := range c.Ignored {
+		_, _ = fmt.Fprintf(w, "ignored in %s: %d\n", output.Clean(group), n)
+	}
+	if !c.Exact {
+		_, _ = fmt.Fprintf(w, "not exact: %s\n", cmp.Or(c.Why, "unknown"))
+	}
+}
+
+// printChanges prints what an action changed to standard error. That the action ended is more than that this can be told.
+func (p *program) printChanges(ctx context.Context, c *client.Client, id string) {
+	a, err := c.Action(ctx, id, 0)
+	switch {
+	case err != nil:
+		_, _ = fmt.Fprintf(p.Stderr, "what changed is not known: %v\n", err)
+		return
+	case a.Changes == nil:
+		_, _ = fmt.Fprintln(p.Stderr, "what changed is not known: the server is too old, or follows no changes")
+		return
+	}
+	by := ""
+	if a.Changes.By == nil {
+		by = ", others ran meanwhile"
+	}
+	_, _ = fmt.Fprintf(p.Stderr, "changes of action %d: %s%s\n", a.N, summary(a.Changes), by)
+	for _, path := range a.Changes.Paths {
+		_, _ = fmt.Fprintf(p.Stderr, "  %-8s %s\n", path.Op, pathText(path))
+	}
+	printRest(p.Stderr, a.Changes)
+}
+
+// actWithChanges carries out an action, and returns its observation and that with what it changed as JSON.
+func actWithChanges(ctx context.Context, c *client.Client, request api.Request) (api.Observation, json.RawMessage, error) {
+	id, err := c.Start(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := c.Wait(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := api.DecodeObservation(a.Observation)
+	if err != nil || a.Changes == nil {
+		return o, json.RawMessage(a.Observation), err
+	}
+	parts, err := api.AddChanges(a.Observation, a.Changes)
+	if err != nil {
+		return nil, nil, err
+	}
+	var whole []byte
+	for _, part := range parts {
+		whole = append(whole, part...)
+	}
+	return o, whole, nil
+}
