@@ -56,7 +56,7 @@ func (w *fakeWorkspace) Compare(from, to uint64, _ string) *api.Changes {
 		c.Exact, c.Why = false, "offline"
 		return c
 	}
-	c.Counts.Created = int(to - from) //nolint:gosec // it is small
+	c.Counts.Created = int(to - from)
 	return c
 }
 

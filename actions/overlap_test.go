@@ -114,11 +114,9 @@ func TestChangesBetween(t *testing.T) {
 		{0, 3, "404"},
 	} {
 		c, err := m.ChangesBetween(test.from, test.to, "")
-		got := ""
+		got := line(c)
 		if refused, ok := errors.AsType[*api.Error](err); ok {
 			got = fmt.Sprint(refused.Status)
-		} else {
-			got = line(c)
 		}
 		if got != test.want {
 			t.Errorf("%d to %d: got %s, want %s", test.from, test.to, got, test.want)

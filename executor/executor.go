@@ -160,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.network.Store(&map[string]string{})
-	e.followed = newWorkspace(e, cfg.Workspace) //nolint:contextcheck // ctx bounds the wait for leftovers
+	e.followed = newWorkspace(e, cfg.Workspace)
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
 		List: e.names,

@@ -1,12 +1,37 @@
 package client
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 
 	"github.com/actiond/actiond/api"
 )
+
+// DoWithChanges runs one action as [Client.Do] does, by the rules of /v1/actions, and also returns what it changed in the workspace: as
+// much as r asks for, by default the facts. Changes are nil where the server knows none.
+func (c *Client) DoWithChanges(ctx context.Context, r api.Request) (o api.Observation, changes *api.Changes, err error) {
+	r.Changes = cmp.Or(r.Changes, api.ChangesFacts)
+	body, err := api.EncodeRequest(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = c.once(ctx, r.Key, new(uint64), func(identity http.Header) error {
+		data, err := c.exchange(ctx, identity, http.MethodPost, "/v1/actions", "application/json", bytes.NewReader(body), c.maxAnswer(r))
+		if err != nil {
+			return err
+		}
+		if o, err = api.DecodeObservation(data); err == nil {
+			changes, err = api.ChangesIn(data)
+		}
+		return err
+	})
+	o, err = known(o, err)
+	return o, changes, err
+}
 
 // Changes returns the net changes of the workspace between two states, each named as in [api.Changes] or by the number of the
 // action that ended with it. An empty until means the present, and an empty path all paths. The error is a *StatusError of 404 for a

@@ -419,7 +419,7 @@ func TestChangesOfTools(t *testing.T) {
 }
 
 // The log survives the server; states do not, and have numbers that are not used again.
-func TestChangesAfterARestart(t *testing.T) {
+func TestChangesAfterARestart(t *testing.T) { //nolint:tparallel // one server after the other
 	t.Parallel()
 	state, work := t.TempDir(), t.TempDir()
 	var before, after *api.Changes

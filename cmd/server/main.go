@@ -301,7 +301,7 @@ func workspace(opts *options, env func(string) string) executor.WorkspaceConfig 
 	}
 	cfg := executor.WorkspaceConfig{Dir: opts.track, Private: []string{opts.stateDir, journalDir(opts, env)}, MaxStateBytes: int(portion(16))}
 	if most := server.SandboxMemory() / 16 / nameBytes; most > 0 && most < 500_000 {
-		cfg.MaxNames = int(most) //nolint:gosec // it is smaller
+		cfg.MaxNames = int(most)
 	}
 	return cfg
 }

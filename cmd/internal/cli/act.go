@@ -73,15 +73,16 @@ code of its command, 124 while that goes on, or 1.`,
 }
 
 // act carries out an action, and returns its observation, and that as JSON with what it changed if that is asked for.
-func act(ctx context.Context, c *client.Client, request api.Request) (api.Observation, json.RawMessage, error) {
-	if request.Changes != "" {
-		return actWithChanges(ctx, c, request)
+func act(ctx context.Context, c *client.Client, request api.Request) (o api.Observation, data []byte, err error) {
+	var changes *api.Changes
+	if request.Changes == "" {
+		o, err = c.Do(ctx, request)
+	} else {
+		o, changes, err = c.DoWithChanges(ctx, request)
 	}
-	o, err := c.Do(ctx, request)
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		data, err = withChanges(o, changes)
 	}
-	data, err := api.EncodeObservation(o)
 	return o, data, err
 }
 

@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -166,27 +166,12 @@ func (p *program) printChanges(ctx context.Context, c *client.Client, id string)
 	printRest(p.Stderr, a.Changes)
 }
 
-// actWithChanges carries out an action, and returns its observation and that with what it changed as JSON.
-func actWithChanges(ctx context.Context, c *client.Client, request api.Request) (api.Observation, json.RawMessage, error) {
-	id, err := c.Start(ctx, request)
-	if err != nil {
-		return nil, nil, err
+// withChanges returns an observation as JSON, with what its action changed unless that is nil.
+func withChanges(o api.Observation, changes *api.Changes) ([]byte, error) {
+	data, err := api.EncodeObservation(o)
+	if err != nil || changes == nil {
+		return data, err
 	}
-	a, err := c.Wait(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	o, err := api.DecodeObservation(a.Observation)
-	if err != nil || a.Changes == nil {
-		return o, json.RawMessage(a.Observation), err
-	}
-	parts, err := api.AddChanges(a.Observation, a.Changes)
-	if err != nil {
-		return nil, nil, err
-	}
-	var whole []byte
-	for _, part := range parts {
-		whole = append(whole, part...)
-	}
-	return o, whole, nil
+	parts, err := api.AddChanges(data, changes)
+	return bytes.Join(parts, nil), err
 }
