@@ -46,6 +46,8 @@ type WorkspaceConfig struct {
 	Private []string
 	// MaxNames bounds the names that are followed; 0 means 500,000.
 	MaxNames int
+	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. Others are listed.
+	MaxWatches int
 	// MaxStateBytes bounds the memory of earlier states; 0 means 64 MiB.
 	MaxStateBytes int
 }
@@ -188,7 +190,7 @@ var pseudo = []int64{
 
 // follow makes the first state, and reads contents when it is worth it.
 func (w *Workspace) follow() {
-	tracker, err := changes.New(changes.Config{Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames})
+	tracker, err := changes.New(changes.Config{Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches})
 	var state *changes.State
 	if err == nil {
 		state, err = tracker.Step()

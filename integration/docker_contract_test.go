@@ -35,6 +35,7 @@ func TestDockerContract(t *testing.T) {
 	}
 	defer c.Close()
 	contract.Suite(t, c.Do, "/workspace")
+	t.Run("changes", func(t *testing.T) { contract.Changes(t, c.DoWithChanges, "/workspace") })
 }
 
 // TestDockerReplay replays what was recorded of the reference against a

@@ -70,6 +70,13 @@ func TestContractOverHTTP(t *testing.T) {
 	contract.Suite(t, c.Do, dir)
 }
 
+// What actions say about their changes, likewise.
+func TestContractOfChanges(t *testing.T) {
+	t.Parallel()
+	c, dir, _ := serveForTest(t)
+	contract.Changes(t, c.DoWithChanges, dir)
+}
+
 func TestSoftTimeoutIsPrinted(t *testing.T) {
 	t.Parallel()
 	c, _, _ := serveForTest(t, "--soft-timeout", "500ms")
