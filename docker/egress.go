@@ -250,8 +250,10 @@ func (h *Host) SetNetwork(ctx context.Context, box *sandbox.Sandbox, change func
 	if err := errors.Join(n.Policy.KeepValues(&conf.Policy), n.Policy.Check()); err != nil {
 		return nil, sandbox.Invalid("network policy: %v", err)
 	}
-	if err := h.nextPolicy(s.origin, n.Policy, n.Private); err != nil {
-		return nil, err
+	if !n.Policy.Equal(&conf.Policy) || !slices.Equal(n.Private, conf.Private) {
+		if err := h.nextPolicy(s.origin, n.Policy, n.Private); err != nil {
+			return nil, err
+		}
 	}
 	return h.Network(ctx, box) // which applies it
 }

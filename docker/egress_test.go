@@ -367,6 +367,46 @@ func TestEgressCatchesUp(t *testing.T) {
 	}
 }
 
+// TestEgressSame: a change to the same policy, whose secrets come with their values or without, keeps the
+// generation, and is applied where that was not done.
+func TestEgressSame(t *testing.T) {
+	t.Parallel()
+	f := dockertest.New(t)
+	state := ""
+	h := fakeHost(t, f, withRoots(t), func(c *docker.Config) { state = c.StateDir })
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: withSecret(t, hidden)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		change     func(p *egress.Policy)
+		generation int64
+	}{
+		{func(*egress.Policy) {}, 1},
+		{func(p *egress.Policy) { *p = *withSecret(t, hidden) }, 1},
+		{func(p *egress.Policy) { *p = *withSecret(t, hidden+"2") }, 2},
+		{func(p *egress.Policy) { p.Mode = egress.ModePublic }, 3},
+		{func(p *egress.Policy) { p.Mode = egress.ModePublic }, 3},
+	} {
+		n, err := h.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { tt.change(&n.Policy); return nil })
+		if err != nil || !n.Up || n.Generation != tt.generation || generation(t, state, s.ID) != tt.generation {
+			t.Errorf("got %+v, %v, want generation %d", n, err, tt.generation)
+		}
+	}
+	conf := confOf(t, state, s.ID)
+	conf.Generation++
+	data, err := conf.Encode()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(state, "egress/conf", s.ID+".json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := h.SetNetwork(t.Context(), s, func(*sandbox.Network) error { return nil }); err != nil || n.Generation != 4 || generation(t, state, s.ID) != 4 {
+		t.Errorf("what another controller stored: %+v, %v", n, err)
+	}
+}
+
 // generation asks the proxy for the generation of the policy that it applies to a sandbox.
 func generation(t *testing.T, state, id string) int64 {
 	t.Helper()

@@ -180,7 +180,8 @@ type (
 		// passed on, and then nothing changes. A secret without a value keeps that of the present
 		// one, see [egress.Policy.KeepValues]. Connections that the new policy refuses have
 		// ended when SetNetwork returns. Where the egress proxy cannot be reached, the new
-		// policy applies once it can be, and Up is false: nothing passes until then.
+		// policy applies once it can be, and Up is false: nothing passes until then. A change to the
+		// same policy keeps the generation.
 		SetNetwork(ctx context.Context, s *Sandbox, change func(n *Network) error) (*Network, error)
 		// Denied returns the refused connections after a number, the oldest first, as soon as
 		// there are any or wait is over. The last 1,000 are kept.
