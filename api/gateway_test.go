@@ -10,6 +10,7 @@ import (
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/egress"
 )
 
 // Every example of the gateway's document obeys its schema, and those of
@@ -35,6 +36,12 @@ func TestGatewayExamples(t *testing.T) {
 			_, err = api.DecodeRenewal(e.Body)
 		case "/start":
 			_, err = api.DecodeRuntimeStart(e.Body)
+		case "/v1/sandboxes/{id}/network":
+			if e.Route.Method == http.MethodPut {
+				_, err = egress.DecodePolicy(e.Body)
+			} else {
+				_, err = egress.ParseChange(e.Body)
+			}
 		default:
 			_, err = api.DecodeRuntimeID(e.Body)
 		}

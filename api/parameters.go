@@ -21,6 +21,7 @@ var parameters = map[string][]string{
 	"GET /v1/ports/{port}/tunnel":              {},
 	"GET /v1/sandboxes":                        {"filter", "limit", "after"},
 	"GET /v1/sandboxes/{id}":                   {},
+	"GET /v1/sandboxes/{id}/network":           {},
 	"GET /v1/sessions":                         {},
 	"GET /v1/sessions/{name}":                  {},
 	"GET /v1/sessions/{name}/terminal":         {"mode", "sandbox"},
@@ -28,6 +29,7 @@ var parameters = map[string][]string{
 	"GET /v1/tools":                            {"dialect", "format"},
 	"GET /v1/usage":                            {},
 	"HEAD /v1/files":                           {"path"},
+	"PATCH /v1/sandboxes/{id}/network":         {},
 	"POST /v1/actions":                         {},
 	"POST /v1/actions/{id}/input":              {"offset", "end", "wait"},
 	"POST /v1/actions/{id}/resize":             {},
@@ -48,4 +50,5 @@ var parameters = map[string][]string{
 	"POST /v1/unpack":                          {"path", "create"},
 	"POST /v1/upgrade":                         {"wait", "force"},
 	"PUT /v1/files":                            {"path", "mode"},
+	"PUT /v1/sandboxes/{id}/network":           {},
 }

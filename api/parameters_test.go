@@ -29,7 +29,7 @@ func TestParameters(t *testing.T) {
 		}
 		for path, item := range at(t, doc, "paths") {
 			item := item.(map[string]any)
-			for _, method := range []string{"get", "head", "put", "post", "delete"} {
+			for _, method := range []string{"get", "head", "put", "post", "patch", "delete"} {
 				if operation, ok := item[method].(map[string]any); ok && strings.HasPrefix(path, "/v1/") {
 					all[strings.ToUpper(method)+" "+path] = slices.Concat(inQuery(t, doc, item), inQuery(t, doc, operation))
 				}

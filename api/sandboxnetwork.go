@@ -48,3 +48,48 @@ func (n NetworkChoice) MarshalJSON() ([]byte, error) {
 	}
 	return jsontext.AppendQuote(nil, n.Name)
 }
+
+// SandboxNetwork answers /v1/sandboxes/{id}/network: the policy of a sandbox without the values of its
+// secrets, and what its connections do.
+type SandboxNetwork struct {
+	// Mode is "public", "no-network" or "allowlist".
+	Mode  string   `json:"mode"`
+	Allow []string `json:"allow"`
+	Deny  []string `json:"deny"`
+	// MaxBytes limits the bytes sent and received together; 0 means no limit.
+	MaxBytes int64           `json:"max_bytes"`
+	Secrets  []NetworkSecret `json:"secrets"`
+	// Generation grows with every change.
+	Generation int64 `json:"generation"`
+	// Egress is "ok", or "down" where the egress proxy does not answer: nothing is reached then, the
+	// numbers below are 0, and Problem says why.
+	Egress  string `json:"egress"`
+	Problem string `json:"problem,omitzero"`
+	// Open is the number of connections.
+	Open int `json:"open"`
+	// Bytes counts those sent and received.
+	Bytes int64 `json:"bytes"`
+	// Denied is the number of the latest denial; 0: none.
+	Denied int64 `json:"denied"`
+}
+
+// NetworkSecret is a secret of a policy without its value.
+type NetworkSecret struct {
+	Name  string   `json:"name"`
+	Hosts []string `json:"hosts"`
+	// Header is "" for Authorization, and Format is "" for "Bearer {}".
+	Header string `json:"header,omitzero"`
+	Format string `json:"format,omitzero"`
+	// Var is the variable of the sandbox that has a placeholder; "" for none.
+	Var string `json:"var,omitzero"`
+}
+
+// NetworkUnapplied is the body of a status 503 to a change of a policy that was stored: it applies once
+// the egress proxy answers, and until then nothing is reached. Errors must not be nil.
+type NetworkUnapplied struct {
+	Detail string `json:"detail"`
+	Errors []any  `json:"errors"`
+	// Applied is false.
+	Applied    bool  `json:"applied"`
+	Generation int64 `json:"generation"`
+}

@@ -702,6 +702,8 @@ func TestMetricsDescriptions(t *testing.T) {
 # TYPE actiond_gateway_http_requests_total counter
 # HELP actiond_gateway_http_response_bytes_total Bytes of response bodies.
 # TYPE actiond_gateway_http_response_bytes_total counter
+# HELP actiond_gateway_network_changes_total Changes of network policies asked for, by outcome: applied, unchanged, stored until the egress proxy answers, refused or failed.
+# TYPE actiond_gateway_network_changes_total counter
 # HELP actiond_gateway_pool_sandboxes Sandboxes in the warm pool by state; only ready ones can be claimed.
 # TYPE actiond_gateway_pool_sandboxes gauge
 # HELP actiond_gateway_pool_size Sandboxes that the warm pool should have.

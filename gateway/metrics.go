@@ -20,6 +20,7 @@ type metrics struct {
 	*httpserver.Metrics
 	creations *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
+	changes   *prometheus.CounterVec
 	passing   prometheus.Gauge
 }
 
@@ -34,6 +35,10 @@ func newMetrics(g *Gateway) *metrics {
 			Help:    "Time until a sandbox could be used, for those that were created, claimed or found.",
 			Buckets: buckets,
 		}, []string{"outcome"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "actiond_gateway_network_changes_total",
+			Help: "Changes of network policies asked for, by outcome: applied, unchanged, stored until the egress proxy answers, refused or failed.",
+		}, []string{"outcome"}),
 		passing: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "actiond_gateway_proxied_in_flight", Help: "Requests that are being passed on to sandboxes.",
 		}),
@@ -42,8 +47,11 @@ func newMetrics(g *Gateway) *metrics {
 		Name: "actiond_gateway_pool_size", Help: "Sandboxes that the warm pool should have.",
 	})
 	pool.Set(float64(g.cfg.PoolSize))
+	for _, outcome := range []string{"applied", "unchanged", "stored", "refused", "failed"} {
+		m.changes.WithLabelValues(outcome)
+	}
 	m.Metrics = httpserver.NewMetrics("actiond_gateway", g.cfg.Version,
-		m.creations, m.duration, m.passing, g.cfg.Phases.duration, pool, census{g})
+		m.creations, m.duration, m.changes, m.passing, g.cfg.Phases.duration, pool, census{g})
 	return m
 }
 
@@ -67,6 +75,22 @@ func (m *metrics) created(ctx context.Context, c creation, err error, took time.
 	if err == nil {
 		m.duration.WithLabelValues(outcome).Observe(took.Seconds())
 	}
+}
+
+// networkChanged counts a change of a network policy. before is the generation that it found.
+func (m *metrics) networkChanged(ctx context.Context, n *sandbox.Network, before int64, err error) {
+	outcome := "failed"
+	switch refusal := refusalOf(ctx, err); {
+	case err == nil && !n.Up:
+		outcome = "stored"
+	case err == nil && n.Generation == before:
+		outcome = "unchanged"
+	case err == nil:
+		outcome = "applied"
+	case refusal != nil && refusal.Status < 500:
+		outcome = "refused"
+	}
+	m.changes.WithLabelValues(outcome).Inc()
 }
 
 // census counts the sandboxes of the host when it is scraped.

@@ -32,6 +32,9 @@ func (g *Gateway) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/pause", g.pauseSandbox),
 		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/resume", g.resumeSandbox),
 		httpserver.Keyed(http.MethodPost, "/v1/sandboxes/{id}/ports/{port}/url", g.signPreview),
+		httpserver.Keyed(http.MethodGet, "/v1/sandboxes/{id}/network", g.getNetwork),
+		httpserver.Keyed(http.MethodPut, "/v1/sandboxes/{id}/network", g.putNetwork),
+		httpserver.Keyed(http.MethodPatch, "/v1/sandboxes/{id}/network", g.patchNetwork),
 
 		// The runtime API of OpenHands.
 		httpserver.Keyed(http.MethodPost, "/start", g.openhandsStart),
