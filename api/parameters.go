@@ -22,6 +22,7 @@ var parameters = map[string][]string{
 	"GET /v1/sandboxes":                        {"filter", "limit", "after"},
 	"GET /v1/sandboxes/{id}":                   {},
 	"GET /v1/sandboxes/{id}/network":           {},
+	"GET /v1/sandboxes/{id}/network/denied":    {"after", "wait"},
 	"GET /v1/sessions":                         {},
 	"GET /v1/sessions/{name}":                  {},
 	"GET /v1/sessions/{name}/terminal":         {"mode", "sandbox"},

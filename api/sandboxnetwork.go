@@ -1,6 +1,10 @@
 package api
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // NetworkChoice is the network that a creation asks a gateway for: a name or a policy. The zero value
 // asks for the gateway's default.
@@ -92,4 +96,19 @@ type NetworkUnapplied struct {
 	// Applied is false.
 	Applied    bool  `json:"applied"`
 	Generation int64 `json:"generation"`
+}
+
+// NumberedDenial is a connection that the policy of a sandbox refused.
+type NumberedDenial struct {
+	// Number is counted from 1, and again from 1 by every egress proxy.
+	Number int64     `json:"number"`
+	Time   time.Time `json:"time"`
+	Host   string    `json:"host"`
+	Port   int       `json:"port"`
+	Reason string    `json:"reason"`
+}
+
+// DenialList answers /v1/sandboxes/{id}/network/denied. Denied must not be nil.
+type DenialList struct {
+	Denied []NumberedDenial `json:"denied"`
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,6 +18,9 @@ import (
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/sandbox"
 )
+
+// maxDeniedWait bounds the wait for denials.
+const maxDeniedWait = time.Minute
 
 // policyOf returns the policy that a creation asks for, with the values of the operator's secrets.
 func (g *Gateway) policyOf(sent jsontext.Value) (*egress.Policy, error) {
@@ -213,4 +218,40 @@ func ruleTexts(rules []egress.Rule) []string {
 		texts[i] = r.String()
 	}
 	return texts
+}
+
+// listDenied answers with the denials after a number, and waits for one if it is asked to.
+func (g *Gateway) listDenied(w http.ResponseWriter, r *http.Request) error {
+	after, err := number(r.URL.Query(), "after", 1<<53)
+	if err != nil {
+		return err
+	}
+	wait, err := number(r.URL.Query(), "wait", int64(maxDeniedWait/time.Second))
+	if err != nil {
+		return err
+	}
+	return g.networked(r, func(able sandbox.Networker, s *sandbox.Sandbox) error {
+		denied, err := able.Denied(r.Context(), s, after, time.Duration(wait)*time.Second)
+		if err != nil {
+			return err
+		}
+		list := api.DenialList{Denied: []api.NumberedDenial{}}
+		for _, d := range denied {
+			list.Denied = append(list.Denied, api.NumberedDenial{Number: d.Number, Time: d.Time.UTC(), Host: d.Host, Port: int(d.Port), Reason: d.Reason})
+		}
+		return writeJSON(w, http.StatusOK, list)
+	})
+}
+
+// number reads a parameter that is a whole number from 0 to most; absent, it is 0.
+func number(query url.Values, name string, most int64) (int64, error) {
+	text, ok := query[name]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text[0], 10, 64)
+	if err != nil || n < 0 || n > most {
+		return 0, refuse(http.StatusBadRequest, "Parameter %s %.20q: must be a number from 0 to %d", name, text[0], most)
+	}
+	return n, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +176,46 @@ func TestCreateWithPolicy(t *testing.T) {
 	}
 }
 
+// With a policy of the operator's, clients ask for less, and its rules of deny stay.
+func TestOperatorsPolicy(t *testing.T) {
+	t.Parallel()
+	operators, err := egress.ParsePolicy([]byte(`{"mode":"allowlist","allow":["*.example"],"deny":["ads.example"],"secrets":[{"name":"OWN","hosts":["own.example"],"value":"operator-value"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, k := policyHouse(t, func(c *gateway.Config) { c.Defaults.Policy = &operators })
+	id := h.make(t, `{"image":"debian"}`).ID
+	if !k.specs[0].Policy.Equal(&operators) {
+		t.Errorf("a creation that names no network: %+v", k.specs[0].Policy)
+	}
+	other := h.make(t, `{"image":"debian","network":{"mode":"allowlist","allow":["a.example"],"secrets":[{"name":"OWN"}]}}`).ID
+	if code, got := h.network(t, "GET", other, ""); code != 200 || !strings.Contains(got, `"allow":["a.example"],"deny":["ads.example"],"max_bytes":0,"secrets":[{"name":"OWN","hosts":["own.example"]}]`) {
+		t.Errorf("GET: %d %s", code, got)
+	}
+	for _, wide := range []string{`"mode":"public"`, `"mode":"allowlist","allow":["evil.test"]`, `"mode":"allowlist","secrets":[{"name":"S","hosts":["evil.test"],"value":"0123456789"}]`} {
+		want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian","network":{`+wide+`}}`), 422, "operator")
+		if code, got := h.network(t, "PUT", id, `{`+wide+`}`); code != 422 || !strings.Contains(got, "operator") {
+			t.Errorf("PUT %s: %d %s", wide, code, got)
+		}
+	}
+	for _, step := range []struct{ method, body, text string }{
+		{"PUT", `{"mode":"no-network"}`, `"mode":"no-network","allow":[],"deny":["ads.example"]`},
+		{"PUT", `{"mode":"allowlist","allow":["b.example"]}`, `"allow":["b.example"],"deny":["ads.example"],"max_bytes":0,"secrets":[],"generation":3`},
+		{"PATCH", `{"deny_remove":["ads.example"]}`, `"deny":["ads.example"],"max_bytes":0,"secrets":[],"generation":3`},
+		{"PATCH", `{"allow_add":["c.example"],"secrets":[{"name":"OWN"}]}`, `"allow":["b.example","c.example"]`},
+	} {
+		if code, got := h.network(t, step.method, id, step.body); code != 200 || !strings.Contains(got, step.text) {
+			t.Errorf("%s %s: %d %s", step.method, step.body, code, got)
+		}
+	}
+	for _, wide := range []string{`"mode":"public"`, `"allow_add":["evil.test"]`} {
+		if code, got := h.network(t, "PATCH", id, `{`+wide+`}`); code != 422 || !strings.Contains(got, "operator") {
+			t.Errorf("PATCH %s: %d %s", wide, code, got)
+		}
+	}
+	want(t, h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian","network":"none"}`), 201, `"id"`)
+}
+
 // What is wrong with a policy is said with its place, and nothing is made.
 func TestPolicyRefusals(t *testing.T) {
 	t.Parallel()
@@ -283,4 +325,102 @@ func TestChangePolicy(t *testing.T) {
 		}
 	}
 	want(t, h.ask(t, "GET", networkRoute, "/v1/sandboxes/build/network", ""), 200, `"generation":5`)
+}
+
+// While the egress proxy is down, a change is stored and says so, and so does the state.
+func TestEgressDown(t *testing.T) {
+	t.Parallel()
+	h, k := policyHouse(t)
+	id := h.make(t, `{"image":"debian","network":{"mode":"public"}}`).ID
+	k.down = true
+	for method, body := range map[string]string{"PUT": `{"mode":"no-network"}`, "PATCH": `{"mode":"no-network"}`} { // one finds it stored
+		w := h.ask(t, method, networkRoute, "/v1/sandboxes/"+id+"/network", body)
+		want(t, w, 503, `"errors":[],"applied":false,"generation":2}`)
+		want(t, w, 503, "is stored, and applies once the egress proxy answers")
+		if w.Header().Get("Retry-After") != "1" {
+			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+		}
+	}
+	if code, got := h.network(t, "GET", id, ""); code != 200 || !strings.Contains(got, `"egress":"down","problem":"it does not answer","open":0,`) {
+		t.Errorf("GET: %d %s", code, got)
+	}
+	want(t, h.ask(t, "GET", networkRoute+"/denied", "/v1/sandboxes/"+id+"/network/denied", ""), 503, `"detail":"the egress proxy is not ready`)
+	k.down = false
+	if code, got := h.network(t, "PUT", id, `{"mode":"no-network"}`); code != 200 || !strings.Contains(got, `"generation":2`) {
+		t.Errorf("again: %d %s", code, got)
+	}
+}
+
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	h, k := policyHouse(t)
+	id := h.make(t, `{"image":"debian","network":{"mode":"allowlist"}}`).ID
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600))
+	for n := range 3 {
+		k.denied[id] = append(k.denied[id], egress.Denial{Number: int64(n + 1), Time: at, Host: "evil.example", Port: 443, Reason: "not in the allow list", Connection: 9})
+	}
+	path := "/v1/sandboxes/" + id + "/network/denied"
+	ask := func(query string) (int, string) {
+		w := h.ask(t, "GET", networkRoute+"/denied", path+query, "")
+		return w.Code, w.Body.String()
+	}
+	const one = `"time":"2025-12-31T23:00:00Z","host":"evil.example","port":443,"reason":"not in the allow list"}`
+	for query, want := range map[string]string{
+		"":                 `{"denied":[{"number":1,` + one + `,{"number":2,` + one + `,{"number":3,` + one + `]}`,
+		"?after=2&wait=60": `{"denied":[{"number":3,` + one + `]}`,
+		"?after=3":         `{"denied":[]}`,
+	} {
+		if code, got := ask(query); code != 200 || got != want {
+			t.Errorf("%s: %d %s, want %s", query, code, got, want)
+		}
+	}
+	for _, query := range []string{"?after=-1", "?after=x", "?after=1e3", "?after=9223372036854775808", "?wait=61", "?wait=-1", "?wait=", "?since=1", "?after=%zz"} {
+		if code, got := ask(query); code != 400 {
+			t.Errorf("%s: %d %s", query, code, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path+"?after=3&wait=60", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(api.GatewayKeyHeader, theKey)
+	done := make(chan struct{})
+	go func() { h.ServeHTTP(&discard{header: http.Header{}}, r); close(done) }()
+	if wait := <-k.waited; wait != time.Minute {
+		t.Errorf("it waits for %v", wait)
+	}
+	cancel() // the client leaves
+	<-done
+}
+
+// The metrics count changes, and name no sandbox and no host.
+func TestNetworkMetrics(t *testing.T) {
+	t.Parallel()
+	h, k := policyHouse(t)
+	id := h.make(t, `{"image":"debian","network":{"mode":"allowlist","allow":["a.example"]}}`).ID
+	h.network(t, "PUT", id, `{"mode":"public"}`)
+	h.network(t, "PUT", id, `{"mode":"public"}`)
+	h.network(t, "PUT", id, `{"mode":"public"}`, "If-Match", `"9"`)
+	k.down = true
+	h.network(t, "PATCH", id, `{"deny_add":["b.example"]}`)
+	text := h.ask(t, "GET", "/metrics", "/metrics", "").Body.String()
+	for outcome, n := range map[string]int{"applied": 1, "unchanged": 1, "refused": 1, "stored": 1, "failed": 0} {
+		if line := `actiond_gateway_network_changes_total{outcome="` + outcome + `"} ` + strconv.Itoa(n) + "\n"; !strings.Contains(text, line) {
+			t.Errorf("there is no %s", line)
+		}
+	}
+	if strings.Contains(text, id) || strings.Contains(text, ".example") {
+		t.Error("the metrics name a sandbox or a host")
+	}
+}
+
+// A platform that keeps no policies says so.
+func TestNoNetworker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(h *house, c *gateway.Config) { c.Driver = struct{ sandbox.Driver }{h.host} })
+	id := h.make(t, `{"image":"debian"}`).ID
+	if code, got := h.network(t, "PUT", id, `{"mode":"public"}`); code != 409 || !strings.Contains(got, "the Docker engine cannot keep network policies") {
+		t.Errorf("got %d %s", code, got)
+	}
 }

@@ -35,6 +35,7 @@ func (g *Gateway) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/v1/sandboxes/{id}/network", g.getNetwork),
 		httpserver.Keyed(http.MethodPut, "/v1/sandboxes/{id}/network", g.putNetwork),
 		httpserver.Keyed(http.MethodPatch, "/v1/sandboxes/{id}/network", g.patchNetwork),
+		httpserver.Keyed(http.MethodGet, "/v1/sandboxes/{id}/network/denied", g.listDenied),
 
 		// The runtime API of OpenHands.
 		httpserver.Keyed(http.MethodPost, "/start", g.openhandsStart),
