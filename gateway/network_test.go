@@ -1,9 +1,11 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -351,6 +353,39 @@ func TestEgressDown(t *testing.T) {
 	}
 }
 
+// Concurrent changes of parts do not undo one another, and of conditional ones one wins.
+func TestConcurrentChanges(t *testing.T) {
+	t.Parallel()
+	h, k := policyHouse(t)
+	id := h.make(t, `{"image":"debian","network":{"mode":"allowlist"}}`).ID
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for i := range 40 {
+		clients.Go(func() {
+			if code, got := h.network(t, "PATCH", id, fmt.Sprintf(`{"allow_add":["h%d.example"]}`, i)); code != 200 {
+				t.Errorf("PATCH: %d %s", code, got)
+			}
+		})
+		clients.Go(func() {
+			code, got := h.network(t, "PATCH", id, fmt.Sprintf(`{"deny_add":["d%d.example"]}`, i), "If-Match", `"1"`)
+			mu.Lock()
+			defer mu.Unlock()
+			switch code {
+			case 200:
+				won++
+			case 412:
+			default:
+				t.Errorf("conditional PATCH: %d %s", code, got)
+			}
+		})
+	}
+	clients.Wait()
+	if n := k.networks[id]; len(n.Policy.Allow) != 40 || won > 1 || len(n.Policy.Deny) != won || n.Generation != int64(41+won) {
+		t.Errorf("%d allowed, %d denied, %d won, generation %d", len(n.Policy.Allow), len(n.Policy.Deny), won, n.Generation)
+	}
+}
+
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	h, k := policyHouse(t)
@@ -392,6 +427,134 @@ func TestDenials(t *testing.T) {
 	}
 	cancel() // the client leaves
 	<-done
+}
+
+// A sandbox's key reaches no policy, neither its own nor another's; without a key nobody learns which
+// sandboxes exist.
+func TestAttackPolicyOfAnother(t *testing.T) {
+	t.Parallel()
+	h, k := policyHouse(t)
+	a, b := h.make(t, `{"image":"debian","network":{"mode":"no-network"}}`), h.make(t, `{"image":"debian","network":{"mode":"no-network"}}`)
+	for _, id := range []string{a.ID, b.ID, "000000000000"} {
+		for method, body := range map[string]string{"GET": "", "PUT": `{"mode":"public"}`, "PATCH": `{"mode":"public"}`} {
+			for _, header := range [][]string{
+				{api.GatewayKeyHeader, ""},
+				{api.GatewayKeyHeader, "", api.KeyHeader, a.SessionKey},
+				{api.GatewayKeyHeader, "", "Authorization", "Bearer " + a.SessionKey},
+				{api.GatewayKeyHeader, a.SessionKey},
+			} {
+				if code, got := h.network(t, method, id, body, header...); code != 403 || got != `{"detail":"Invalid API Key","errors":[]}` {
+					t.Errorf("%s %s with %q: %d %s", method, id, header, code, got)
+				}
+			}
+		}
+		want(t, h.ask(t, "GET", networkRoute+"/denied", "/v1/sandboxes/"+id+"/network/denied", "", api.GatewayKeyHeader, "", api.KeyHeader, a.SessionKey), 403, "Invalid API Key")
+	}
+	if k.networks[a.ID].Generation != 1 || k.networks[b.ID].Generation != 1 {
+		t.Errorf("%+v, %+v", k.networks[a.ID], k.networks[b.ID])
+	}
+}
+
+// The value of a secret is in no answer, log or metric, whatever a client does with it, and an
+// operator's goes to no other host, header or format (attack 25).
+func TestAttackSecrets(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	own := egress.Secret{Name: "OWN", Header: "X-Key", Format: "{}", Value: "operator-value"}
+	h, k := policyHouse(t, func(c *gateway.Config) {
+		host, err := egress.ParseHost("own.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Hosts = []egress.Host{host}
+		c.Secrets = []egress.Secret{own}
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	var answers strings.Builder
+	create := func(secrets string) (int, string) {
+		w := h.ask(t, "POST", "/v1/sandboxes", "/v1/sandboxes", `{"image":"debian","network":{"mode":"allowlist","secrets":`+secrets+`}}`)
+		answers.WriteString(w.Body.String())
+		return w.Code, w.Body.String()
+	}
+	code, body := create(`[{"name":"OWN"},{"name":"MINE","hosts":["mine.example"],"var":"MINE","value":"client-value"}]`)
+	if code != 201 {
+		t.Fatal(code, body)
+	}
+	_, id, _ := strings.Cut(body, `"id":"`)
+	id = id[:12]
+	if got := k.networks[id].Policy.Secrets; len(got) != 2 || got[0].Value != own.Value || got[0].Header != "X-Key" || got[1].Value != "client-value" {
+		t.Errorf("the sandbox has %+v", got)
+	}
+	const told = `"secrets":[{"name":"OWN","hosts":["own.example"],"header":"X-Key","format":"{}"},{"name":"MINE","hosts":["mine.example"],"var":"MINE"}]`
+	before := k.networks[id].Generation
+	put := func(method, body string, status int, text string) {
+		t.Helper()
+		code, got := h.network(t, method, id, body)
+		answers.WriteString(got)
+		if code != status || !strings.Contains(got, text) {
+			t.Errorf("%s %s: %d %s", method, body, code, got)
+		}
+	}
+	put("GET", "", 200, told)
+	for secret, text := range map[string]string{
+		`{"name":"OWN","hosts":["evil.example"]}`:                                                   "cannot change",
+		`{"name":"OWN","hosts":["own.example","evil.example"]}`:                                     "cannot change",
+		`{"name":"OWN","header":"Authorization"}`:                                                   "cannot change",
+		`{"name":"OWN","format":"Basic x:{}"}`:                                                      "cannot change",
+		`{"name":"OWN","var":"OWN"}`:                                                                "cannot change",
+		`{"name":"OWN","hosts":["own.example"],"value":"client-value"}`:                             "operator has one",
+		`{"name":"MINE","hosts":["evil.example"]}`:                                                  "cannot change",
+		`{"name":"MINE","hosts":["mine.example"],"header":"X-Other"}`:                               "cannot change",
+		`{"name":"THEIRS"}`:                                                                         "no value",
+		`{"name":"X","hosts":["x.example"],"value":"client-value\r\nX-Evil: 1"}`:                    "its value must have",
+		`{"name":"X","hosts":["x.example"],"value":"client-value\u0000"}`:                           "its value must have",
+		`{"name":"X","hosts":["x.example"],"value":"client-välue"}`:                                 "its value must have",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","format":"{}\r\nX-Evil: 1"}`:      "its format must be",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","header":"X:Y"}`:                  "its header cannot be set",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","header":"Host"}`:                 "its header cannot be set",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","header":"Transfer-Encoding"}`:    "its header cannot be set",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","header":"Proxy-Authorization"}`:  "its header cannot be set",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","var":"LD_PRELOAD=x"}`:            "its var is not",
+		`{"name":"X\r\nX-Evil: 1","hosts":["x.example"],"value":"client-value"}`:                    "a name has",
+		`{"name":"X","hosts":["10.0.0.1"],"value":"client-value"}`:                                  "its hosts must be names",
+		`{"name":"X","hosts":["x.example"],"value":{"client-value":"client-value"}}`:                "/value: an object cannot be here",
+		`{"name":"X","hosts":["x.example"],"value":["client-value"]}`:                               "/value: a list cannot be here",
+		`{"name":"X","hosts":["x.example"],"value":"` + strings.Repeat("client-value", 1000) + `"}`: "its value must have",
+		`{"name":"X","hosts":["mine.example"],"value":"client-value"},{"name":"MINE"}`:              "header of mine.example",
+		`{"name":"X","hosts":["x.example"],"value":"client-value","vars":true}`:                     `member \"vars\" is unknown`,
+	} {
+		status := 422
+		if strings.Contains(text, "unknown") {
+			status = 400
+		}
+		put("PUT", `{"mode":"allowlist","secrets":[`+secret+`]}`, status, text)
+		put("PATCH", `{"secrets":[`+secret+`]}`, status, text)
+		if code, got := create("[" + secret + "]"); code != status {
+			t.Errorf("creation with %s: %d %s", secret, code, got)
+		}
+	}
+	if n := k.networks[id]; n.Generation != before {
+		t.Errorf("it changed to %+v", n)
+	}
+	// What GET shows can be sent again, and keeps the values; a value can be replaced.
+	put("PUT", `{"mode":"allowlist",`+told+`}`, 200, `"generation":1,`)
+	put("PATCH", `{"secrets":[{"name":"MINE","hosts":["mine.example"],"value":"client-value-2"}]}`, 200, `{"name":"MINE","hosts":["mine.example"]}],"generation":2`)
+	put("PATCH", `{"secrets_remove":["OWN"],"secrets":[{"name":"MINE"}]}`, 200, `"secrets":[{"name":"MINE","hosts":["mine.example"]}],"generation":3`)
+	if got := k.networks[id].Policy.Secrets; len(got) != 1 || got[0].Value != "client-value-2" {
+		t.Errorf("the sandbox has %+v", got)
+	}
+	answers.WriteString(h.ask(t, "GET", "/metrics", "/metrics", "").Body.String())
+	answers.WriteString(h.ask(t, "GET", "/v1/sandboxes", "/v1/sandboxes", "").Body.String())
+	answers.WriteString(log.String())
+	for _, secret := range []string{"operator-value", "client-v"} {
+		if all := answers.String(); strings.Contains(all, secret) {
+			i := strings.Index(all, secret)
+			t.Errorf("%s is in an answer, the log or a metric: %.200s", secret, all[max(i-100, 0):])
+		}
+	}
+	if !strings.Contains(log.String(), "changed a network policy") {
+		t.Error("the log does not have the change")
+	}
 }
 
 // The metrics count changes, and name no sandbox and no host.
