@@ -37,7 +37,7 @@ type Config struct {
 	Key string
 	// Defaults has the values of the fields that a creation does not set. Mounts,
 	// Runtime, SecurityOpts and the nodes and image pull secrets of Pods apply to all
-	// sandboxes, because callers cannot set them. Private applies to every network policy,
+	// sandboxes, because callers cannot set them. Private and NoNames apply to every network policy,
 	// and callers may ask for policies that admit no more than Policy, or for any if it is nil.
 	Defaults sandbox.Spec
 	// Secrets are the operator's, which policies of callers name, as they do those of

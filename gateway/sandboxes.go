@@ -117,7 +117,7 @@ func (g *Gateway) spec(a api.SandboxSpec) (sandbox.Spec, error) {
 		s.Policy, s.Network = policy, ""
 	}
 	if s.Policy == nil {
-		s.Private = nil
+		s.Private, s.NoNames = nil, false
 	}
 	s.Disk = cmp.Or(a.Disk, s.Disk)
 	s.Memory, s.CPUs, s.Pids = cmp.Or(a.Memory, s.Memory), cmp.Or(a.CPUs, s.CPUs), cmp.Or(a.Pids, s.Pids)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
 	"github.com/actiond/actiond/cmd/internal/cli/platform"
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/gateway"
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/sandbox"
@@ -52,7 +53,9 @@ The flags about sandboxes say what one has that its creator does not ask for, an
 IMAGE from what it is made. With --warm, sandboxes of that kind are kept ready, and
 given away in a moment. What callers cannot ask for, mounts, other networks,
 runtimes, security options, programs of root and, on Kubernetes, nodes and image
-pull secrets, only these flags give, to every sandbox.
+pull secrets, only these flags give, to every sandbox. A network policy of these
+flags limits those that callers ask for. A --secret is for sandboxes whose creator
+names it, with the hosts that the flag says.
 
 It listens on this machine alone. For others, put a proxy with TLS before it and
 name that with --public-url. The first line that it prints is where it listens,
@@ -76,6 +79,7 @@ who has the key has all rights of your user.`,
 	}
 	flags := platform.AddSpec(c)
 	flags.LeaveOut("name", "key")
+	flags.Offer()
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8700", "listen on `ADDRESS`: HOST:PORT, where port 0 takes any, or unix:PATH, a socket for your user alone")
 	c.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "answer /metrics at `HOST:PORT` without a key (default: nowhere)")
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read the key from this `FILE`, which only its owner can read (default: gateway-key in the\nstate directory, made if it is not there)")
@@ -103,7 +107,7 @@ who has the key has all rights of your user.`,
 		if err != nil {
 			return command.Usage(cmd, err)
 		}
-		return p.serveHost(cmd.Context(), f, spec)
+		return p.serveHost(cmd.Context(), f, spec, flags.Offered())
 	}
 	return c
 }
@@ -138,7 +142,7 @@ func (f *serveFlags) check(spec sandbox.Spec, onLocal bool) error {
 }
 
 // serveHost serves until ctx ends.
-func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec) (err error) {
+func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec, offered []egress.Secret) (err error) {
 	servers, err := p.WithServers()
 	if err != nil {
 		return err
@@ -168,15 +172,19 @@ func (p *program) serveHost(ctx context.Context, f serveFlags, spec sandbox.Spec
 	if err != nil {
 		return err
 	}
-	if err := p.checkDefaults(ctx, driver, spec); err != nil {
+	warm := spec
+	if warm.Policy == nil {
+		warm.Private, warm.NoNames = nil, false // they are for policies that creators ask for
+	}
+	if err := p.checkDefaults(ctx, driver, warm); err != nil {
 		return err
 	}
-	pool, err := p.warmPool(ctx, driver, spec, f, logger)
+	pool, err := p.warmPool(ctx, driver, warm, f, logger)
 	if err != nil {
 		return err
 	}
 	g, err := gateway.New(gateway.Config{
-		Driver: driver, Key: key, Defaults: spec, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, RemoveMade: f.remove,
+		Driver: driver, Key: key, Defaults: spec, Secrets: offered, Pool: pool, PoolSize: f.warm, MaxSandboxes: f.most, RemoveMade: f.remove,
 		PublicURL: f.publicURL, PreviewDomain: f.previewDomain,
 		Version: p.Version, Phases: phases, Logger: logger,
 	})

@@ -83,7 +83,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// servedHere is a gateway on --on local that runs in this process.
+// servedHere is a gateway that runs in this process.
 type servedHere struct {
 	t       *testing.T
 	address string // the first line of its output
@@ -95,14 +95,20 @@ type servedHere struct {
 
 func serveLocal(t *testing.T, m localMachine, args ...string) *servedHere {
 	t.Helper()
+	return serveHere(t, m.dir, nil, append([]string{"--on=local"}, args...)...)
+}
+
+// serveHere is a gateway with a state directory and variables.
+func serveHere(t *testing.T, dir string, env map[string]string, args ...string) *servedHere {
+	t.Helper()
 	stdin, parent := io.Pipe()
 	out, stdout := io.Pipe()
 	var said strings.Builder
-	p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &said, Getenv: func(string) string { return "" }})
+	p := newProgram(output.Streams{Stdin: stdin, Stdout: stdout, Stderr: &said, Getenv: func(name string) string { return env[name] }})
 	ended := make(chan int, 1)
 	go func() {
 		code := p.run(context.WithoutCancel(t.Context()), append([]string{
-			"serve", "--on=local", "--state-dir", m.dir, "--server", filepath.Join(programs(t), "server"), "--until-eof",
+			"serve", "--state-dir", dir, "--server", filepath.Join(programs(t), "server"), "--until-eof",
 		}, args...))
 		_ = stdout.Close() // never fails
 		ended <- code
@@ -122,7 +128,7 @@ func serveLocal(t *testing.T, m localMachine, args ...string) *servedHere {
 		s.said = said.String()
 	})
 	t.Cleanup(s.stop)
-	key, err := os.ReadFile(filepath.Join(m.dir, keyFileName))
+	key, err := os.ReadFile(filepath.Join(dir, keyFileName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,9 @@ type policyFlags struct {
 	file                          string
 	allow, deny, private, secrets []string
 	noNames                       bool
+
+	offers  bool            // see SpecFlags.Offer
+	offered []egress.Secret // once they were read
 }
 
 func (f *policyFlags) add(c *cobra.Command) {
@@ -50,11 +53,26 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 	if slices.Contains(Modes, s.Network) {
 		mode, s.Network = s.Network, ""
 	}
-	if mode == "" && f.file == "" && len(f.allow)+len(f.deny)+len(f.secrets) == 0 {
-		if len(f.private) > 0 {
+	sent := f.secrets
+	if f.offers {
+		sent = nil
+		if err := f.offer(p); err != nil {
+			return err
+		}
+	}
+	for _, text := range f.private {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("--private %q: must be a range of addresses such as 10.0.0.0/8", text)
+		}
+		s.Private = append(s.Private, prefix)
+	}
+	s.NoNames = f.noNames
+	if mode == "" && f.file == "" && len(f.allow)+len(f.deny)+len(sent) == 0 {
+		if len(f.private) > 0 && !f.offers {
 			return errors.New("--private is for the rules of --allow, --network or --network-policy")
 		}
-		if f.noNames {
+		if f.noNames && !f.offers {
 			return errors.New("--no-names is for a policy of --allow, --network or --network-policy")
 		}
 		return nil
@@ -69,7 +87,7 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 		if policy, err = p.ReadPolicy(f.file); err != nil {
 			return fmt.Errorf("--network-policy: %w", err)
 		}
-	case len(f.allow)+len(f.secrets) > 0:
+	case len(f.allow)+len(sent) > 0:
 		policy.Mode = egress.ModeAllowlist
 	}
 	if mode != "" {
@@ -84,20 +102,26 @@ func (f *policyFlags) policy(p *Platform, s *sandbox.Spec) error {
 		return err
 	}
 	policy.Allow, policy.Deny = append(policy.Allow, allow...), append(policy.Deny, deny...)
-	secrets, err := p.ReadSecrets(f.secrets, true)
+	secrets, err := p.ReadSecrets(sent, true)
 	if err != nil {
 		return err
 	}
 	policy.Secrets = append(policy.Secrets, secrets...)
-	for _, text := range f.private {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return fmt.Errorf("--private %q: must be a range of addresses such as 10.0.0.0/8", text)
-		}
-		s.Private = append(s.Private, prefix)
-	}
-	s.Policy, s.NoNames = &policy, f.noNames
+	s.Policy = &policy
 	return policy.Check()
+}
+
+// offer reads the secrets that are offered.
+func (f *policyFlags) offer(p *Platform) (err error) {
+	f.offered, err = p.ReadSecrets(f.secrets, true)
+	names := map[string]bool{}
+	for i := range f.offered {
+		if err == nil && names[f.offered[i].Name] {
+			err = fmt.Errorf("--secret %q: two have this id", f.offered[i].Name)
+		}
+		names[f.offered[i].Name] = true
+	}
+	return err
 }
 
 // ParseRules parses the values of a flag.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/actiond/actiond/cmd/internal/cli/command"
+	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -80,6 +81,17 @@ func (f *SpecFlags) LeaveOut(names ...string) {
 		_ = f.flags.MarkHidden(name) // the flag is there
 	}
 }
+
+// Offer makes --secret offer secrets to creators of sandboxes, who name them, and lets --private and
+// --no-names stand alone, for the policies that they ask for.
+func (f *SpecFlags) Offer() {
+	f.network.offers = true
+	f.flags.Lookup("secret").Usage = "offer a secret, which creators of sandboxes name, as 'create --secret' has it: `SPEC` is\nid=NAME,env=VARIABLE,host=HOST, or src=FILE for env="
+	f.flags.Lookup("private").Usage = "let rules of network policies lead to private addresses in this `CIDR`, such as 10.0.0.0/8"
+}
+
+// Offered are the secrets that the flags offer, after [SpecFlags.Spec].
+func (f *SpecFlags) Offered() []egress.Secret { return f.network.offered }
 
 // needEngine are the flags that a process of this machine cannot keep.
 var needEngine = []string{
