@@ -1,9 +1,10 @@
 """The client against the gateway of this repository, as docker() starts it, with processes of this machine as sandboxes."""
 
+import json
 import tempfile
 import unittest
 
-from .support import Blocking, Both, both, ended, eventually, program
+from .support import Blocking, Both, Scripted, answering, both, ended, eventually, program, response
 
 import actiond
 
@@ -82,6 +83,16 @@ class Gateways(Both):
         with self.assertRaises(actiond.NotFound):
             self.gw.get("no-such-sandbox")
 
+    def test_a_platform_without_policies(self):
+        id = self.gw.create().id
+        for call in (lambda: self.gw.network(id), lambda: self.gw.set_network(id, {"mode": "no-network"}), lambda: self.gw.denied(id)):
+            with self.assertRaisesRegex(actiond.Refused, "cannot keep network policies"):
+                call()
+        with self.assertRaisesRegex(actiond.Refused, "/network/allow/0: rule"):
+            self.gw.create(network={"mode": "allowlist", "allow": ["a b"]})
+        with self.assertRaisesRegex(actiond.Refused, "cannot honour a network policy"):
+            self.gw.create(network={"mode": "allowlist", "allow": ["a.example"]})
+
     def test_closing_removes_what_was_made(self):
         sandbox = self.gw.create()
         pid = sandbox.exec("echo $PPID").stdout.strip()
@@ -96,6 +107,40 @@ class Gateways(Both):
         stranger = self.client(f"unix://{inner._pool.address.socket}", "wrong" * 10)
         with self.assertRaises(PermissionError):
             stranger.create()
+
+
+@both
+class Networks(Both):
+    def test_what_is_sent(self):
+        state = {"mode": "public", "generation": 4, "egress": "ok"}
+        server = Scripted(self, answering(*[response(json.dumps(state).encode(), "200 OK", "Connection: close")] * 3, response(b'{"denied": [{"number": 8}]}')))
+        gateway = self.client(server.url, "k" * 32)
+        self.assertEqual(gateway.network("a b"), state)
+        self.assertEqual(gateway.set_network("box", {"mode": "public"}), state)
+        self.assertEqual(gateway.change_network("box", generation=3, mode="public", allow_add=["a.example"]), state)
+        self.assertEqual(gateway.denied("box", after=7, wait=30), [{"number": 8}])
+        lines = [head.split(b"\r\n")[0].decode() for head in server.requests]
+        self.assertEqual(lines, [
+            "GET /v1/sandboxes/a%20b/network HTTP/1.1", "PUT /v1/sandboxes/box/network HTTP/1.1",
+            "PATCH /v1/sandboxes/box/network HTTP/1.1", "GET /v1/sandboxes/box/network/denied?after=7&wait=30 HTTP/1.1",
+        ])
+        self.assertEqual([b'If-Match: "3"\r\n' in head for head in server.requests], [False, False, True, False])
+
+    def test_a_conditional_change_is_sent_once(self):
+        server = Scripted(self, answering(b"", response(b'{"mode": "public"}', "200 OK", "Connection: close"), b""))
+        gateway = self.client(server.url)
+        self.assertEqual(gateway.set_network("box", {"mode": "public"}), {"mode": "public"})
+        with self.assertRaises(actiond.Cut):
+            gateway.set_network("box", {"mode": "public"}, generation=1)
+        self.assertEqual(len(server.requests), 3)
+
+    def test_refusals(self):
+        for status, kind in ((409, actiond.Refused), (412, actiond.Refused), (422, actiond.Refused), (503, actiond.Busy)):
+            answer = response(b'{"detail": "no", "errors": [], "applied": false}', f"{status} x")
+            gateway = self.client(Scripted(self, answering(answer)).url)
+            with self.assertRaises(kind) as raised:
+                gateway.change_network("box", mode="public")
+            self.assertEqual((raised.exception.status, raised.exception.detail), (status, "no"))
 
 
 class Children(unittest.TestCase):

@@ -21,7 +21,7 @@ from ._errors import (
     ActiondError, Broken, ExecFailed, Failed, IsDirectory, Malformed, NotFound, NotRun, Refused, TooLarge, Unknown,
     refused,
 )
-from ._http_async import Body, Http, Pool, Tries, decode, encode, repeat
+from ._http_async import SILENCE, Body, Http, Pool, Tries, decode, encode, repeat
 from ._types import (
     Entry, ExecResult, FileInfo, Output, Page, Port, Preview, Record, RunResult, SandboxInfo, ToolResult, maybe, pick,
     unbase64,
@@ -644,7 +644,7 @@ class AsyncClient:
         """Create a sandbox, and return when a command ran in its shell. What is not given is the gateway's default.
 
         `memory` is in bytes, `cpus` in processors. `ttl_seconds` is how long it lives, and `idle_seconds` how long it
-        may be idle. `network` is a mode, or a policy. `key` identifies the creation (at most 256 characters): the same
+        may be idle. `network` is "bridge", "none" or a policy. `key` identifies the creation (at most 256 characters): the same
         key with the same arguments gives the same sandbox. `more` are members of the API that have no argument here.
 
         Busy: there are too many. Refused with status 409: the name is taken; 422: it did not start.
@@ -696,6 +696,31 @@ class AsyncClient:
     async def resume(self, id: str) -> SandboxInfo:
         """Let the processes of a paused sandbox go on."""
         return await self._do(id, "resume")
+
+    async def network(self, id: str) -> Dict[str, Any]:
+        """Return the network policy of a sandbox, and what its connections do, as the API describes it."""
+        return await self._http.tell("GET", f"/{quote(id, safe='')}/network")
+
+    async def set_network(self, id: str, policy: Mapping[str, Any], *, generation: Optional[int] = None) -> Dict[str, Any]:
+        """Replace the network policy of a sandbox, and return the new state once connections that it refuses have ended.
+
+        With `generation`, only a policy of that generation. Refused with status 412: it is of another one; 409: there
+        is none; 422: a rule is wrong. Busy: it may be stored and not applied, and nothing is reached until it is.
+        """
+        return await self._network("PUT", id, policy, generation)
+
+    async def change_network(self, id: str, *, generation: Optional[int] = None, **changes: Any) -> Dict[str, Any]:
+        """Change parts of a policy as `set_network` replaces it: `mode`, `allow_add`, `deny_remove` and others of the API."""
+        return await self._network("PATCH", id, changes, generation)
+
+    async def denied(self, id: str, *, after: int = 0, wait: int = 0) -> List[Dict[str, Any]]:
+        """Return the refused connections after a number, the oldest first, once there are any or `wait` seconds are over."""
+        path = f"/{quote(id, safe='')}/network/denied?after={int(after)}&wait={int(wait)}"
+        return pick(await self._http.tell("GET", path, silence=wait + SILENCE), "denied", list)
+
+    async def _network(self, method: str, id: str, body: Mapping[str, Any], generation: Optional[int]) -> Dict[str, Any]:
+        headers = {} if generation is None else {"If-Match": f'"{int(generation)}"'}  # a second try would find its own change
+        return await self._http.tell(method, f"/{quote(id, safe='')}/network", dict(body), headers=headers, tries=len(headers))
 
     async def _do(self, id: str, verb: str) -> SandboxInfo:
         return SandboxInfo.of(await self._http.tell("POST", f"/{quote(id, safe='')}/{verb}", silence=CREATION))
