@@ -104,13 +104,13 @@ class Inspect(Adapter):
 
     def test_what_is_refused(self):
         before = self.sandboxes()
-        for config in (self.adapter.ActiondConfig(network={"allow": ["example.org"]}), "compose.yaml"):
-            with self.assertRaises((actiond.ActiondError, ValueError)):
-                self.loop.run(self.kind.task_init("task", config))
-            with self.assertRaises((actiond.ActiondError, ValueError)) as raised:
-                self.loop.run(self.kind.sample_init("task", config, {}))
-            if not isinstance(config, str):
-                self.assertIn(self.adapter.NO_POLICY, str(raised.exception))
+        for call in (self.kind.task_init("task", "compose.yaml"), self.kind.sample_init("task", "compose.yaml", {})):
+            with self.assertRaises(ValueError):
+                self.loop.run(call)
+        # The gateway has the policy, and says that processes of this machine cannot keep one.
+        config = self.adapter.ActiondConfig(network={"mode": "allowlist", "allow": ["example.org"]})
+        with self.assertRaisesRegex(actiond.Refused, "cannot honour a network policy"):
+            self.loop.run(self.kind.sample_init("task", config, {}))
         self.assertEqual(self.sandboxes(), before)
 
     def test_cleaning_up(self):
@@ -177,7 +177,7 @@ class Harbor(Adapter):
         super().setUp()
         adapter = importlib.import_module("actiond.adapters.harbor")
         self.mode = importlib.import_module("harbor.models.task.config").NetworkMode
-        self.kind, self.policy = adapter.ActiondEnvironment, adapter.NO_POLICY
+        self.kind, self.no_policy = adapter.ActiondEnvironment, adapter.NO_POLICY
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
@@ -191,18 +191,51 @@ class Harbor(Adapter):
                          task_env_config=self.config(**more), persistent_env={"WORD": "here"})
 
     def test_what_is_refused(self):
-        other = types.SimpleNamespace(network_mode="allowlist")
-        for more in ({"allow_internet": False}, {"resolve_baseline": lambda: other}):
-            with self.assertRaisesRegex(actiond.ActiondError, self.policy):
-                self.environment(**more)
-        with self.assertRaisesRegex(actiond.ActiondError, self.policy):
-            self.loop.run(self.environment().apply_network_policy(other))
         with self.assertRaisesRegex(ValueError, "docker_image"):
             self.environment(docker_image=None)
         with open(os.path.join(self.directory, "docker-compose.yaml"), "w"):
             pass
         with self.assertRaisesRegex(ValueError, "compose"):
             self.environment()
+
+    def test_network_policies(self):
+        listed = types.SimpleNamespace(network_mode="allowlist", allowed_hosts=["a.example"])
+        public = types.SimpleNamespace(network_mode=self.mode.PUBLIC)
+        plain = self.environment()
+        self.assertFalse(plain.supports_dynamic_network_policy)
+        self.loop.run(plain.apply_network_policy(public))
+        with self.assertRaisesRegex(actiond.ActiondError, self.no_policy):
+            self.loop.run(plain.apply_network_policy(listed))
+        sent = []
+
+        async def create(client, *words, network="", **more):
+            sent.append(network)
+            return await whole(client, **more)
+
+        async def changed(client, id, policy):
+            sent.append((id, policy))
+
+        whole = actiond.AsyncClient.create
+        for more, first in (({"allow_internet": False}, {"mode": "no-network"}),
+                            ({"resolve_baseline": lambda: listed}, {"mode": "allowlist", "allow": ["a.example"]})):
+            environment = self.environment(**more)
+            self.assertTrue(environment.can_disable_internet and environment.supports_dynamic_network_policy)
+            with unittest.mock.patch.object(environment.task_env_config, "docker_image", ""), \
+                    self.assertRaisesRegex(actiond.Refused, "cannot honour a network policy"):
+                self.loop.run(environment.start(False))
+            with unittest.mock.patch.object(actiond.AsyncClient, "create", create), \
+                    unittest.mock.patch.object(sys.modules[self.kind.__module__], "DIRECTORIES", [os.path.join(self.directory, "logs")]):
+                self.loop.run(environment.start(False))
+            id = environment.sandbox.id
+            with self.assertRaisesRegex(actiond.Refused, "cannot keep network policies"):
+                self.loop.run(environment.apply_network_policy(public))
+            with unittest.mock.patch.object(actiond.AsyncClient, "set_network", changed):
+                self.loop.run(environment.apply_network_policy(public))
+                self.loop.run(environment.apply_network_policy(listed))
+            self.loop.run(environment.stop(True))
+            self.assertEqual(sent, [first, (id, {"mode": "public", "allow": []}), (id, {"mode": "allowlist", "allow": ["a.example"]})])
+            sent.clear()
+        self.assertEqual(self.sandboxes(), 0)
 
     def test_a_trial(self):
         environment = self.environment()
@@ -245,9 +278,9 @@ class OpenAIAgents(Adapter):
     def create(self, **options):
         return self.loop.run(self.clients.create(manifest=self.manifest, options=self.adapter.ActiondOptions(**options)))
 
-    def test_a_policy_is_refused(self):
-        with self.assertRaises(actiond.ActiondError):
-            self.create(network={"allow": ["example.org"]})
+    def test_a_policy_is_the_gateways(self):
+        with self.assertRaisesRegex(actiond.Refused, "cannot honour a network policy"):
+            self.create(network={"mode": "allowlist", "allow": ["example.org"]})
         self.assertEqual(self.sandboxes(), 0)
 
     def test_a_session(self):

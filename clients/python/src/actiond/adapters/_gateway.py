@@ -1,4 +1,4 @@
-"""What the adapters share: the gateway of the process, and what a task may not declare."""
+"""What the adapters share: the gateway of the process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 import os
 from typing import Any, Tuple
 
-from .. import ActiondError, AsyncClient, async_docker
-
-NO_POLICY = "network policies cannot be enforced yet, and the task is not run without its policy"
+from .. import AsyncClient, async_docker
 
 
 class Gateway:
@@ -48,9 +46,3 @@ class Gateway:
 
 
 gateway = Gateway()
-
-
-def refuse_policy(network: object) -> None:
-    """Raise an exception where a task declares a network policy. A mode ("", "none", "bridge") is none."""
-    if network is not None and not isinstance(network, str):
-        raise ActiondError(NO_POLICY)

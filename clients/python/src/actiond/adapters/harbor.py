@@ -16,9 +16,15 @@ from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.models.task.config import NetworkMode
 
 from .. import ActiondError, AsyncSandbox, Refused
-from ._gateway import NO_POLICY, gateway
+from ._gateway import gateway
 
 DIRECTORIES = ["/logs/agent", "/logs/verifier"]
+NO_POLICY = "the sandbox was created without a network policy and cannot get one: declare one for the environment, which others may follow"
+
+
+def policy_of(policy: Any) -> Dict[str, Any]:
+    """Return a policy of Harbor's in the form of the gateway."""
+    return {"mode": getattr(policy.network_mode, "value", policy.network_mode), "allow": list(getattr(policy, "allowed_hosts", None) or [])}
 
 
 class Kind(str, enum.Enum):
@@ -29,6 +35,7 @@ class ActiondEnvironment(BaseEnvironment):
     """One sandbox. A command that began is never run again."""
 
     sandbox: Optional[AsyncSandbox] = None
+    _policy: Optional[Dict[str, Any]] = None  # at the start; None: all of the network
 
     @staticmethod
     def type() -> Any:
@@ -36,7 +43,8 @@ class ActiondEnvironment(BaseEnvironment):
 
     is_mounted = property(lambda self: False)
     supports_gpus = property(lambda self: False)
-    can_disable_internet = property(lambda self: False)
+    can_disable_internet = property(lambda self: True)
+    supports_dynamic_network_policy = property(lambda self: self._policy is not None)
 
     def _validate_definition(self) -> None:
         for name in ("docker-compose.yaml", "docker-compose.yml"):
@@ -47,12 +55,23 @@ class ActiondEnvironment(BaseEnvironment):
 
     def _validate_internet_config(self) -> None:
         config = self.task_env_config
-        if not config.allow_internet or config.resolve_baseline().network_mode != NetworkMode.PUBLIC:
-            raise ActiondError(NO_POLICY)
+        baseline = config.resolve_baseline()
+        if not config.allow_internet:
+            self._policy = {"mode": "no-network"}
+        elif baseline.network_mode != NetworkMode.PUBLIC:
+            self._policy = policy_of(baseline)
 
     async def apply_network_policy(self, policy: Any) -> None:
-        if policy.network_mode != NetworkMode.PUBLIC:
-            raise ActiondError(NO_POLICY)
+        """Change what the sandbox reaches, open connections included. ActiondError: it has no policy."""
+        if self._policy is None:
+            if policy.network_mode != NetworkMode.PUBLIC:
+                raise ActiondError(NO_POLICY)
+            return
+        client = await gateway.take()
+        try:
+            await client.set_network(self._started.id, policy_of(policy))
+        finally:
+            await gateway.leave()
 
     @classmethod
     def preflight(cls) -> None:
@@ -66,7 +85,7 @@ class ActiondEnvironment(BaseEnvironment):
         try:
             self.sandbox = await client.create(
                 config.docker_image, key=f"harbor-{self.session_id}", labels={"actiond.harness": "harbor"}, ttl_seconds=24 * 3600,
-                memory=(getattr(config, "memory_mb", None) or 0) << 20, cpus=getattr(config, "cpus", None) or 0)
+                memory=(getattr(config, "memory_mb", None) or 0) << 20, cpus=getattr(config, "cpus", None) or 0, network=self._policy or "")
             await self.sandbox.exec(["sh", "-c", 'mkdir -p "$@" && chmod 777 "$@"', "sh", *DIRECTORIES], check=True)
         except BaseException:
             if self.sandbox:

@@ -14,7 +14,7 @@ from inspect_ai.util import (
 from pydantic import BaseModel
 
 from .. import AsyncSandbox, Busy, Forbidden, Gone, NotFound, Refused, TooLarge, Unreachable
-from ._gateway import NO_POLICY, gateway, refuse_policy
+from ._gateway import gateway
 
 LABEL = "actiond.harness"
 
@@ -36,7 +36,7 @@ class ActiondConfig(BaseModel):
 
 
 def config_of(config: Any) -> ActiondConfig:
-    """Return the configuration that an image, a model or nothing stands for. Compose files and policies are refused."""
+    """Return the configuration that an image, a model or nothing stands for. Compose files are refused."""
     if config is None:
         return ActiondConfig()
     if isinstance(config, str):
@@ -45,7 +45,6 @@ def config_of(config: Any) -> ActiondConfig:
         return ActiondConfig(image=config)
     if not isinstance(config, ActiondConfig):
         raise ValueError(f"{type(config).__name__} is not supported: name an image, or an ActiondConfig")
-    refuse_policy(config.network)
     return config
 
 
@@ -146,4 +145,4 @@ class ActiondSandboxEnvironment(SandboxEnvironment):
             await gateway.leave()
 
 
-__all__ = ["ActiondConfig", "ActiondSandboxEnvironment", "NO_POLICY"]
+__all__ = ["ActiondConfig", "ActiondSandboxEnvironment"]

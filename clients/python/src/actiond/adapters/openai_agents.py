@@ -26,7 +26,7 @@ from agents.sandbox.snapshot import resolve_snapshot
 from agents.sandbox.types import ExecResult
 
 from .. import ActiondError, AsyncSandbox, NotFound
-from ._gateway import gateway, refuse_policy
+from ._gateway import gateway
 
 
 class ActiondOptions(BaseSandboxClientOptions):
@@ -152,8 +152,7 @@ class ActiondSandboxClient(BaseSandboxClient[ActiondOptions]):
         self._dependencies = dependencies
 
     async def create(self, *, snapshot: Any = None, manifest: Any = None, options: ActiondOptions) -> SandboxSession:
-        """Create a sandbox. ActiondError: the options have a network policy."""
-        refuse_policy(options.network)
+        """Create a sandbox. Refused with status 422: the gateway cannot keep the network policy of the options."""
         manifest = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
         wanted, id = {name: value for name, value in options.model_dump().items() if name != "type"}, uuid.uuid4()
         sandbox = await self._new(wanted, manifest)
