@@ -196,6 +196,11 @@ func (t *Tracker) takePortion(work []arrival) (all []taken, n int, err error) {
 	if t.closed {
 		return nil, 0, errClosed
 	}
+	return t.takeFiles(work)
+}
+
+// takeFiles is takePortion while t.mu is held.
+func (t *Tracker) takeFiles(work []arrival) (all []taken, n int, err error) {
 	size := int64(0)
 	err = t.cfg.User.Do(func() error {
 		defer t.opened.close()

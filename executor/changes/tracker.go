@@ -48,6 +48,8 @@ type Config struct {
 	MaxWatches int
 	// Store keeps the contents of files for diffs and for taking back; nil keeps none. It outlives the tracker.
 	Store *store.Store
+	// StateDir is a directory for this process's user alone, where a restore leaves its plan while it works; "" leaves none.
+	StateDir string
 }
 
 // Tracker follows the tree below a directory. Its methods may be called concurrently; one works at a time. It
@@ -145,15 +147,19 @@ func (t *Tracker) look(full bool, pids []int) (*State, error) {
 	if t.closed {
 		return nil, errClosed
 	}
+	err := t.lookLocked(full, pids)
+	return t.state, err
+}
+
+func (t *Tracker) lookLocked(full bool, pids []int) error {
 	t.readEvents()
 	if !full && !t.rootMoved() && len(pids) == 0 && t.idle() {
-		return t.state, nil
+		return nil
 	}
-	err := t.cfg.User.Do(func() error {
+	return t.cfg.User.Do(func() error {
 		t.update(full, pids)
 		return nil
 	})
-	return t.state, err
 }
 
 // idle reports whether there is nothing to look at.

@@ -1,0 +1,113 @@
+package changes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/internal/hostpath"
+)
+
+const (
+	planName  = "restore"
+	planMagic = "actiondr\x01"
+	// maxPlan bounds a plan that is read: more than the largest tree has.
+	maxPlan = 1 << 30
+)
+
+// writePlan tells the next process what a restore that this one began is to end with.
+func (t *Tracker) writePlan(target *node, scratch string) error {
+	if t.cfg.StateDir == "" {
+		return nil
+	}
+	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
+	if err != nil {
+		return fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
+	}
+	defer func() { _ = root.Close() }()
+	plan := appendText(appendText([]byte(planMagic), t.cfg.Root), scratch)
+	plan = (&State{root: target}).Encode(plan)
+	err = errors.Join(ignoreMissing(root.Remove(planName+".tmp")), writeNew(root, planName+".tmp", plan))
+	if err == nil {
+		err = root.Rename(planName+".tmp", planName)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the plan of the restore: %w", errors.Join(err, ignoreMissing(root.Remove(planName+".tmp"))))
+	}
+	return nil
+}
+
+func writeNew(root *os.Root, name string, data []byte) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// readPlan returns the plan of a restore that a killed process began; nil if there is none for this root.
+func (t *Tracker) readPlan() (target *State, scratch string, err error) {
+	if t.cfg.StateDir == "" {
+		return nil, "", nil
+	}
+	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
+	if err != nil {
+		return nil, "", fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
+	}
+	defer func() { _ = root.Close() }()
+	f, err := root.OpenFile(planName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, "", ignoreMissing(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxPlan))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, "", fmt.Errorf("reading the plan of a restore: %w", err)
+	}
+	target, of, scratch := parsePlan(data)
+	if target == nil || of != t.cfg.Root { // damaged by a power cut, or of another tree
+		return nil, "", root.Remove(planName)
+	}
+	return target, scratch, nil
+}
+
+func parsePlan(data []byte) (target *State, root, scratch string) {
+	rest, ok := strings.CutPrefix(string(data), planMagic)
+	if !ok {
+		return nil, "", ""
+	}
+	d := decoder{rest: []byte(rest)}
+	root, scratch = d.text(unix.PathMax), d.text(unix.NAME_MAX)
+	if d.bad || !strings.HasPrefix(scratch, scratchPrefix) || strings.Contains(scratch, "/") {
+		return nil, "", ""
+	}
+	target, err := DecodeState(d.rest)
+	if err != nil {
+		return nil, "", ""
+	}
+	return target, root, scratch
+}
+
+func (t *Tracker) removePlan() error {
+	if t.cfg.StateDir == "" {
+		return nil
+	}
+	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
+	if err != nil {
+		return fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
+	}
+	defer func() { _ = root.Close() }()
+	return ignoreMissing(root.Remove(planName))
+}
