@@ -1,0 +1,235 @@
+package changes
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/executor/internal/store"
+)
+
+// RestoreOptions say what of a state is restored.
+type RestoreOptions struct {
+	// Paths are the files and directories to restore, with all below; nil means everything. No other name changes.
+	Paths []string
+	// DryRun only says what would be done.
+	DryRun bool
+	// Limits bound the facts of the answer.
+	Limits Limits
+	// Pids are the living processes that may have mapped files.
+	Pids []int
+}
+
+// Restore makes the tree what it was in the state target: names, types, contents, modes, owners, links, link groups, extended
+// attributes and times. It lists everything first, and keeps the present contents that it takes away, so that
+// it can be taken back. All is done with the rights of the user; no link is followed and no mount entered. What cannot be
+// brought back is left as it is, and named: contents that were not kept, others' files, sockets and devices, and what
+// changes meanwhile. Times of changes and creation, and inode numbers, are new.
+//
+// While it works, a plan in [Config.StateDir] tells the next tracker to end it, see [Tracker.Resume]. One restore
+// works at a time, and steps wait for it. It fails if it could not begin, or could not take on the rights of the user.
+func (t *Tracker) Restore(target *State, o RestoreOptions) (*Restored, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errClosed
+	}
+	if err := t.lookLocked(true, o.Pids); err != nil {
+		return nil, err
+	}
+	r := &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}}
+	root := target.root
+	if o.Paths != nil {
+		root = r.selected(target.root, o.Paths)
+	}
+	return r.run(root, o)
+}
+
+// Resume ends the restore that a killed process began, if there is one; otherwise it returns nil. It comes before the first
+// step.
+func (t *Tracker) Resume() (*Restored, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errClosed
+	}
+	target, scratch, err := t.readPlan()
+	if err != nil || target == nil {
+		return nil, err
+	}
+	if err := t.lookLocked(true, nil); err != nil {
+		return nil, err
+	}
+	r := &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}, leftover: scratch}
+	return r.run(target.root, RestoreOptions{})
+}
+
+func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
+	r.compare(root)
+	if err := r.keepPresent(); err != nil {
+		return nil, err
+	}
+	r.match()
+	if o.DryRun {
+		r.foresee()
+		r.out.After = &State{root: root, names: r.before.names}
+		r.out.Changes = Compare(r.before, r.out.After, o.Limits)
+		return r.out, nil
+	}
+	if len(r.targets) > 0 {
+		name := scratchPrefix + rand.Text()
+		if err := r.t.writePlan(root, name); err != nil {
+			return nil, err
+		}
+		if err := r.t.cfg.User.Do(func() error { return r.work(name) }); err != nil {
+			return nil, errors.Join(err, r.t.removePlan())
+		}
+	}
+	if err := r.t.removePlan(); err != nil {
+		return nil, err
+	}
+	if err := r.t.lookLocked(false, o.Pids); err != nil {
+		return nil, err
+	}
+	r.adoptWritten(r.t.state.root)
+	r.verify(r.t.state.root, root, &place{dir: true})
+	r.out.After = r.t.state
+	r.out.Changes = Compare(r.before, r.out.After, o.Limits)
+	slices.SortFunc(r.out.Refused, func(a, b Refusal) int { return cmp.Compare(a.Path, b.Path) })
+	return r.out, nil
+}
+
+// foresee names what a restore would refuse.
+func (r *restorer) foresee() {
+	for _, t := range r.targets {
+		if t.n.cut != whole || t.was != nil && t.was.n.cut != whole {
+			r.refuseCut(t)
+			continue
+		}
+		for _, k := range t.n.kids {
+			if k.isDir() {
+				continue
+			}
+			if why := r.can(k, r.present(t, k.name)); why != "" {
+				r.refuse(join(t.path(), k.name), why)
+			}
+		}
+	}
+}
+
+// keepPresent keeps the contents of what differs, which tells what is the same, and those that will be taken away.
+func (r *restorer) keepPresent() error {
+	if r.t.cfg.Store == nil {
+		return nil
+	}
+	var work []arrival
+	for _, p := range r.presents {
+		if p.d == nil {
+			continue
+		}
+		if p.n.more != nil && r.t.wantsXattrs(p.n.more.xattrs) {
+			work = append(work, arrival{p.d, nil})
+		}
+		for _, k := range p.n.kids {
+			if k.isDir() || !r.t.wants(k) {
+				continue
+			}
+			if p.same != nil {
+				if i, ok := find(p.same.n.kids, k.name); ok && p.same.n.kids[i] == k {
+					continue
+				}
+			}
+			work = append(work, arrival{p.d, k})
+		}
+	}
+	for len(work) > 0 {
+		all, n, err := r.t.takeFiles(work)
+		if err != nil {
+			return err
+		}
+		for _, k := range all {
+			if err := r.t.keep(k); err != nil && !errors.Is(err, store.ErrFull) { // what is lost is named
+				return err
+			}
+		}
+		work = work[n:]
+	}
+	return nil
+}
+
+// adoptWritten gives the files that were made their hashes.
+func (r *restorer) adoptWritten(n *node) {
+	if len(r.written) == 0 {
+		return
+	}
+	for _, k := range n.kids {
+		if k.isDir() {
+			r.adoptWritten(k)
+		} else if w, ok := r.written[k.attr.ident]; ok && k.regular() && w.attr == k.attr {
+			k.hash.CompareAndSwap(nil, w.hash)
+		}
+	}
+}
+
+// verify names what differs from the target.
+func (r *restorer) verify(p, t *node, at *place) {
+	if p == t || r.out.RefusedCount > 10*maxRefused {
+		return
+	}
+	switch {
+	case p.attr.kind() != t.attr.kind():
+		r.refuse(at.path(), "another file has its place")
+		return
+	case p.attr.mode != t.attr.mode:
+		r.refuse(at.path(), fmt.Sprintf("its mode is %#o, not %#o", p.attr.mode&^unix.S_IFMT, t.attr.mode&^unix.S_IFMT))
+	case p.attr.uid != t.attr.uid || p.attr.gid != t.attr.gid:
+		r.refuse(at.path(), "its owner is another")
+	case p.extra().xattrs != t.extra().xattrs:
+		r.refuse(at.path(), "its extended attributes differ")
+	case p.attr.mtime != t.attr.mtime && p.cut != mounted && !p.attr.device() && p.attr.kind() != unix.S_IFSOCK:
+		r.refuse(at.path(), "its time differs")
+	}
+	if !p.isDir() {
+		if other, known := otherContent(p, t); other && known {
+			r.refuse(at.path(), "its content differs")
+		} else if !known && len(r.out.Unsure) < maxUnsure {
+			r.out.Unsure = append(r.out.Unsure, at.path())
+		}
+		return
+	}
+	if p.cut != whole || t.cut != whole {
+		return
+	}
+	x, y := p.kids, t.kids
+	for len(x) > 0 || len(y) > 0 {
+		switch {
+		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
+			if !r.underRefused(at.at(x[0])) {
+				r.refuse(at.at(x[0]).path(), "it is not in the target")
+			}
+			x = x[1:]
+		case len(x) == 0 || y[0].name < x[0].name:
+			if !r.underRefused(at.at(y[0])) {
+				r.refuse(at.at(y[0]).path(), "it is missing")
+			}
+			y = y[1:]
+		default:
+			r.verify(x[0], y[0], at.at(y[0]))
+			x, y = x[1:], y[1:]
+		}
+	}
+}
+
+// underRefused reports whether a directory above is named.
+func (r *restorer) underRefused(at *place) bool {
+	for at = at.up; at != nil && at.up != nil; at = at.up {
+		if r.named[at.path()] {
+			return true
+		}
+	}
+	return false
+}
