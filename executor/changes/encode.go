@@ -33,13 +33,7 @@ var (
 func (s *State) Encode(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, stateMagic...)
-	dst = appendText(dst, string(s.why))
-	dst = binary.AppendUvarint(dst, uint64(len(s.unsure)))
-	for _, path := range s.unsure {
-		dst = appendText(dst, path)
-	}
-	dst = binary.AppendVarint(dst, int64(s.names))
-	dst = binary.AppendVarint(dst, int64(s.unwatched))
+	dst = s.numbers(dst)
 	dst = s.root.encode(dst)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
@@ -49,7 +43,22 @@ func appendText(dst []byte, text string) []byte {
 }
 
 func (n *node) encode(dst []byte) []byte {
+	dst = n.encodeSelf(dst)
+	if n.isDir() {
+		dst = binary.AppendUvarint(dst, uint64(len(n.kids)))
+		for _, k := range n.kids {
+			dst = k.encode(dst)
+		}
+	}
+	return dst
+}
+
+// encodeSelf is encode without the entries of a directory.
+func (n *node) encodeSelf(dst []byte) []byte {
 	more, hash := n.extra(), n.hash.Load()
+	if n.isDir() {
+		hash = nil // of the object it was saved as, see object.go
+	}
 	flags := byte(n.cut) << cutShift
 	if n.racy {
 		flags |= flagRacy
@@ -82,12 +91,6 @@ func (n *node) encode(dst []byte) []byte {
 	if more.xattrs != "" {
 		dst = appendText(dst, more.xattrs)
 	}
-	if n.isDir() {
-		dst = binary.AppendUvarint(dst, uint64(len(n.kids)))
-		for _, k := range n.kids {
-			dst = k.encode(dst)
-		}
-	}
 	return dst
 }
 
@@ -101,22 +104,36 @@ func DecodeState(data []byte) (*State, error) {
 		return nil, errState
 	}
 	d := decoder{rest: body[len(stateMagic):]}
-	s := &State{why: Why(d.text(100))}
-	if s.why != "" && !slices.Contains(whys, s.why) {
-		d.bad = true
-	}
-	for range d.count(1) {
-		s.unsure = append(s.unsure, d.text(math.MaxInt))
-	}
-	s.names, s.unwatched = int(d.varint()), int(d.varint())
+	s := &State{}
+	d.numbers(s)
 	s.root = d.node(0)
 	switch {
-	case d.bad || len(d.rest) > 0 || s.names < 0 || s.unwatched < 0:
+	case d.bad || len(d.rest) > 0:
 		return nil, errState
 	case !s.root.isDir() || s.root.name != "":
 		return nil, fmt.Errorf("%w: it has no root", errState)
 	}
 	return s, nil
+}
+
+// numbers appends what a state has beside its tree; the method of decoder reads it.
+func (s *State) numbers(dst []byte) []byte {
+	dst = appendText(dst, string(s.why))
+	dst = binary.AppendUvarint(dst, uint64(len(s.unsure)))
+	for _, path := range s.unsure {
+		dst = appendText(dst, path)
+	}
+	dst = binary.AppendVarint(dst, int64(s.names))
+	return binary.AppendVarint(dst, int64(s.unwatched))
+}
+
+func (d *decoder) numbers(s *State) {
+	s.why = Why(d.text(100))
+	for range d.count(1) {
+		s.unsure = append(s.unsure, d.text(math.MaxInt))
+	}
+	s.names, s.unwatched = int(d.varint()), int(d.varint())
+	d.bad = d.bad || s.why != "" && !slices.Contains(whys, s.why) || s.names < 0 || s.unwatched < 0
 }
 
 type decoder struct {
@@ -177,10 +194,41 @@ func (d *decoder) text(limit int) string {
 }
 
 func (d *decoder) node(depth int) *node {
+	n := d.self(depth > 0)
+	if depth > maxDepth+1 {
+		d.bad, d.rest = true, nil
+	}
+	if n.isDir() {
+		n.kids = d.entries(leastEntry, func() *node { return d.node(depth + 1) })
+	}
+	return n
+}
+
+// entries reads the entries of a directory, which are in order.
+func (d *decoder) entries(least int, read func() *node) []*node {
+	count := d.count(least)
+	if count == 0 {
+		return nil
+	}
+	kids := make([]*node, 0, count)
+	for range count {
+		k := read()
+		if last := len(kids) - 1; last >= 0 && kids[last].name >= k.name {
+			d.bad = true
+		}
+		if d.bad {
+			break
+		}
+		kids = append(kids, k)
+	}
+	return kids
+}
+
+// self reads a node without entries. The root has no name.
+func (d *decoder) self(named bool) *node {
 	n := &node{}
 	flags := d.bytes(1)
-	if len(flags) == 0 || depth > maxDepth+1 {
-		d.bad = true
+	if len(flags) == 0 {
 		return n
 	}
 	n.racy, n.cut = flags[0]&flagRacy != 0, cut(flags[0]>>cutShift)
@@ -192,7 +240,7 @@ func (d *decoder) node(depth int) *node {
 	for _, v := range []*uint32{&n.attr.mode, &n.attr.uid, &n.attr.gid, &n.attr.nlink} {
 		*v = d.uint32()
 	}
-	d.bad = d.bad || n.attr.size < 0 || strings.ContainsAny(n.name, "/\x00") || n.name == "." || n.name == ".." || depth > 0 && n.name == ""
+	d.bad = d.bad || n.attr.size < 0 || strings.ContainsAny(n.name, "/\x00") || n.name == "." || n.name == ".." || (n.name != "") != named
 	if flags[0]&flagHash != 0 {
 		var hash digest
 		copy(hash[:], d.bytes(len(hash)))
@@ -208,24 +256,6 @@ func (d *decoder) node(depth int) *node {
 	}
 	if m.link != "" || m.xattrs != "" {
 		n.more = &m
-	}
-	if !n.isDir() {
-		return n
-	}
-	count := d.count(leastEntry)
-	if count > 0 {
-		n.kids = make([]*node, 0, count)
-	}
-	for range count {
-		k := d.node(depth + 1)
-		if d.bad {
-			break
-		}
-		if last := len(n.kids) - 1; last >= 0 && n.kids[last].name >= k.name {
-			d.bad = true
-			break
-		}
-		n.kids = append(n.kids, k)
 	}
 	return n
 }

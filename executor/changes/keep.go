@@ -282,6 +282,8 @@ func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
 
 // keep stores what was read. It fails with [store.ErrFull] or where the store is broken.
 func (t *Tracker) keep(k taken) error {
+	t.reclaiming.RLock() // until the file has its hash, what is stored would be taken for unused
+	defer t.reclaiming.RUnlock()
 	if sum := sha256.Sum256(k.xattrs); k.xattrs != nil && string(sum[:]) == k.xattrSum {
 		if _, err := t.cfg.Store.Put(k.xattrs); err != nil {
 			return err

@@ -95,6 +95,8 @@ type Tracker struct {
 	unsure        []string
 
 	keeping progress
+	// reclaiming is held while the store loses what is unused. It comes after mu.
+	reclaiming sync.RWMutex
 }
 
 // New watches and lists the tree. It fails if root cannot be opened.
