@@ -154,7 +154,7 @@ func runRestores(t *testing.T, p *program, maxWatches, steps int) {
 		for range p.random.IntN(3) {
 			to := history[p.random.IntN(len(history))]
 			before := image(t, p.dir)
-			r := restore(t, tracker, to.state, changes.RestoreOptions{})
+			r := restore(t, tracker, elsewhere(t, p.random.IntN(3), tracker, to.state), changes.RestoreOptions{})
 			restores++
 			last := r.After
 			if d := different(to.image, image(t, p.dir)); d != "" || r.RefusedCount > 0 {
@@ -179,4 +179,23 @@ func runRestores(t *testing.T, p *program, maxWatches, steps int) {
 		}
 	}
 	t.Logf("%d steps, %d restores", steps, restores)
+}
+
+// elsewhere returns a state as another process would have it.
+func elsewhere(t *testing.T, how int, tracker *changes.Tracker, s *changes.State) *changes.State {
+	t.Helper()
+	var err error
+	switch how {
+	case 0:
+		s, err = changes.DecodeState(s.Encode(nil))
+	case 1:
+		sum, failed := tracker.Save(s)
+		if err = failed; err == nil {
+			s, err = tracker.Load(sum)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
