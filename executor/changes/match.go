@@ -46,7 +46,6 @@ type restorer struct {
 	out      *Restored
 	named    map[string]bool // refused
 	filtered bool            // parts of the target are the present tree
-	leftover string          // the scratch directory of a killed restore
 
 	targets  []*spot          // the directories of the target that are not the same, those above first
 	presents map[ident]*spot  // the present directories that are not the same

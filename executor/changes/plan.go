@@ -1,12 +1,12 @@
 package changes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +21,7 @@ const (
 )
 
 // writePlan tells the next process what a restore that this one began is to end with.
-func (t *Tracker) writePlan(target *node, scratch string) error {
+func (t *Tracker) writePlan(target *node) error {
 	if t.cfg.StateDir == "" {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (t *Tracker) writePlan(target *node, scratch string) error {
 		return fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
 	}
 	defer func() { _ = root.Close() }()
-	plan := appendText(appendText([]byte(planMagic), t.cfg.Root), scratch)
+	plan := appendText([]byte(planMagic), t.cfg.Root)
 	plan = (&State{root: target}).Encode(plan)
 	err = errors.Join(ignoreMissing(root.Remove(planName+".tmp")), writeNew(root, planName+".tmp", plan))
 	if err == nil {
@@ -59,45 +59,42 @@ func ignoreMissing(err error) error {
 }
 
 // readPlan returns the plan of a restore that a killed process began; nil if there is none for this root.
-func (t *Tracker) readPlan() (target *State, scratch string, err error) {
+func (t *Tracker) readPlan() (target *State, err error) {
 	if t.cfg.StateDir == "" {
-		return nil, "", nil
+		return nil, nil
 	}
 	root, err := hostpath.OpenPrivate(t.cfg.StateDir)
 	if err != nil {
-		return nil, "", fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
+		return nil, fmt.Errorf("opening the state directory %q: %w", t.cfg.StateDir, err)
 	}
 	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(planName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, "", ignoreMissing(err)
+		return nil, ignoreMissing(err)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxPlan))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, "", fmt.Errorf("reading the plan of a restore: %w", err)
+		return nil, fmt.Errorf("reading the plan of a restore: %w", err)
 	}
-	target, of, scratch := parsePlan(data)
+	target, of := parsePlan(data)
 	if target == nil || of != t.cfg.Root { // damaged by a power cut, or of another tree
-		return nil, "", root.Remove(planName)
+		return nil, root.Remove(planName)
 	}
-	return target, scratch, nil
+	return target, nil
 }
 
-func parsePlan(data []byte) (target *State, root, scratch string) {
-	rest, ok := strings.CutPrefix(string(data), planMagic)
+func parsePlan(data []byte) (target *State, root string) {
+	rest, ok := bytes.CutPrefix(data, []byte(planMagic))
 	if !ok {
-		return nil, "", ""
+		return nil, ""
 	}
-	d := decoder{rest: []byte(rest)}
-	root, scratch = d.text(unix.PathMax), d.text(unix.NAME_MAX)
-	if d.bad || !strings.HasPrefix(scratch, scratchPrefix) || strings.Contains(scratch, "/") {
-		return nil, "", ""
-	}
+	d := decoder{rest: rest}
+	root = d.text(unix.PathMax)
 	target, err := DecodeState(d.rest)
-	if err != nil {
-		return nil, "", ""
+	if d.bad || err != nil {
+		return nil, ""
 	}
-	return target, root, scratch
+	return target, root
 }
 
 func (t *Tracker) removePlan() error {

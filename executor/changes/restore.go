@@ -41,7 +41,7 @@ func (t *Tracker) Restore(target *State, o RestoreOptions) (*Restored, error) {
 	if err := t.lookLocked(true, o.Pids); err != nil {
 		return nil, err
 	}
-	r := &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}}
+	r := t.newRestorer()
 	root := target.root
 	if o.Paths != nil {
 		root = r.selected(target.root, o.Paths)
@@ -57,15 +57,19 @@ func (t *Tracker) Resume() (*Restored, error) {
 	if t.closed {
 		return nil, errClosed
 	}
-	target, scratch, err := t.readPlan()
+	target, err := t.readPlan()
 	if err != nil || target == nil {
 		return nil, err
 	}
 	if err := t.lookLocked(true, nil); err != nil {
 		return nil, err
 	}
-	r := &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}, leftover: scratch}
+	r := t.newRestorer()
 	return r.run(target.root, RestoreOptions{})
+}
+
+func (t *Tracker) newRestorer() *restorer {
+	return &restorer{t: t, before: t.state, out: &Restored{Before: t.state}, named: map[string]bool{}}
 }
 
 func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
@@ -82,7 +86,7 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 	}
 	if len(r.targets) > 0 {
 		name := scratchPrefix + rand.Text()
-		if err := r.t.writePlan(root, name); err != nil {
+		if err := r.t.writePlan(root); err != nil {
 			return nil, err
 		}
 		if err := r.t.cfg.User.Do(func() error { return r.work(name) }); err != nil {
