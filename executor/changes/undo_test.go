@@ -89,7 +89,9 @@ func TestUndo(t *testing.T) {
 					if d := different(first, image(t, dir)); d != "" || refusals(r) != "" {
 						t.Fatalf("undone: refused %s, and\n%s", refusals(r), d)
 					}
-					if got, want := facts(dry.Changes), facts(r.Changes); got != want && test.name != "a backup" || len(dry.Refused) > 0 {
+					// Without times of creation, a new file may have the number of an old one.
+					exact := tree(t, dir)["."].btime != 0 && test.name != "a backup"
+					if got, want := facts(dry.Changes), facts(r.Changes); got != want && exact || len(dry.Refused) > 0 {
 						t.Errorf("dry run\n%s\nthen\n%s", got, want)
 					}
 					if now := step(t, tracker); facts(changes.Compare(r.After, now, changes.Limits{})) != "" {
