@@ -21,9 +21,8 @@ import (
 // toolchain builds every release: another one would write other bytes.
 const toolchain = "go1.26.8"
 
-// names are the programs of a release, below cmd. Packages that runtimectl needs do not
-// compile for other systems than Linux.
-var names = []string{"server", "runtimectl", "runtimectl-kubernetes"}
+// names are the programs of a release, below cmd, and elsewhere those for macOS.
+var names, elsewhere = []string{"server", "runtimectl", "runtimectl-kubernetes"}, []string{"runtimectl", "runtimectl-kubernetes"}
 
 // architectures are those that programs are built for.
 var architectures = []string{"amd64", "arm64"}
@@ -47,14 +46,15 @@ var plain = []string{
 	"GOTOOLCHAIN=" + toolchain, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off",
 }
 
-// build builds the programs for an architecture and returns them by name.
-func (r *release) build(ctx context.Context, arch string) (map[string]file, error) {
-	dir := filepath.Join(r.work, "linux_"+arch)
+// build builds programs for a system and an architecture, and returns them by name.
+func (r *release) build(ctx context.Context, system, arch string, names []string) (map[string]file, error) {
+	_, _ = fmt.Fprintf(r.log, "building for %s, %s\n", system, arch)
+	dir := filepath.Join(r.work, system+"_"+arch)
 	args := []string{"build", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.release=" + r.version, "-o", dir + "/"}
 	for _, name := range names {
 		args = append(args, "./cmd/"+name)
 	}
-	if _, err := r.command(ctx, "", append(plain, "GOOS=linux", "GOARCH="+arch), "go", args...); err != nil {
+	if _, err := r.command(ctx, "", append(plain, "GOOS="+system, "GOARCH="+arch), "go", args...); err != nil {
 		return nil, err
 	}
 	programs := map[string]file{}

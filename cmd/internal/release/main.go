@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -125,17 +126,18 @@ func (r *release) add(name string, data []byte) {
 
 // make makes all artefacts.
 func (r *release) make(ctx context.Context) error {
-	built := map[string]map[string]file{} // by architecture and name
+	built, mac := map[string]map[string]file{}, map[string]map[string]file{} // by architecture and name
 	var all []file
 	for _, arch := range architectures {
-		_, _ = fmt.Fprintf(r.log, "building for %s\n", arch)
-		programs, err := r.build(ctx, arch)
-		if err != nil {
+		var err error
+		if built[arch], err = r.build(ctx, "linux", arch, names); err != nil {
 			return err
 		}
-		built[arch] = programs
-		for _, name := range names {
-			all = append(all, programs[name])
+		if mac[arch], err = r.build(ctx, "darwin", arch, elsewhere); err != nil {
+			return err
+		}
+		for _, programs := range []map[string]file{built[arch], mac[arch]} {
+			all = slices.AppendSeq(all, maps.Values(programs))
 		}
 	}
 	notice, err := r.notice(ctx, all)
@@ -154,13 +156,15 @@ func (r *release) make(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(2) // each holds programs in memory
 	for arch, programs := range built {
-		work.Go(func() error {
-			files := slices.Concat(licenses, documents, []file{programs["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
-			name := fmt.Sprintf("actiond_%s_linux_%s", r.version, arch)
-			data, err := tarGz(sorted(name, files...), r.at)
-			r.add(name+".tar.gz", data)
-			return err
-		})
+		for system, programs := range map[string]map[string]file{"linux": programs, "darwin": mac[arch]} {
+			work.Go(func() error {
+				files := slices.Concat(licenses, documents, []file{built[arch]["server"], programs["runtimectl"], programs["runtimectl-kubernetes"]})
+				name := fmt.Sprintf("actiond_%s_%s_%s", r.version, system, arch)
+				data, err := tarGz(sorted(name, files...), r.at)
+				r.add(name+".tar.gz", data)
+				return err
+			})
+		}
 		work.Go(func() error {
 			files, err := debFiles(licenses, documents)
 			if err != nil {
