@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -600,6 +601,29 @@ func TestInterruptedWhileCreating(t *testing.T) {
 	}
 	if left := f.States(); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// A state directory that came back from a backup has no directories for sockets: the start of a sandbox
+// makes its own anew.
+func TestStartRestored(t *testing.T) {
+	t.Parallel()
+	var state string
+	f := dockertest.New(t)
+	h := fakeHost(t, f, func(c *docker.Config) { state = c.StateDir })
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(state, "sandboxes", s.ID, "run")
+	if err := errors.Join(h.Stop(t.Context(), s, 0), os.RemoveAll(run)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(run); err != nil || info.Mode() != fs.ModeDir|0o700 {
+		t.Errorf("the directory for its socket: %v, %v", info, err)
 	}
 }
 

@@ -285,11 +285,28 @@ func (h *Host) relaunch(ctx context.Context, s *instance, n stateFile) error {
 			return err
 		}
 	}
+	if s.transport == "socket" {
+		if err := h.restoreRun(ctx, s); err != nil {
+			return err
+		}
+	}
 	err := h.launch(ctx, s, n)
 	if err == nil || !stopped {
 		return err
 	}
 	return errors.Join(err, engineError(context.WithoutCancel(ctx), "stopping sandbox "+s.ID+" again", h.kill(ctx, s)))
+}
+
+// restoreRun makes the directory of the socket, which the engine mounts, where it is missing.
+func (h *Host) restoreRun(ctx context.Context, s *instance) error {
+	learned, err := h.learn(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.state.makeRun(s.origin); err != nil {
+		return err
+	}
+	return h.state.give(s.origin, learned.serverUID)
 }
 
 // Pause freezes the sandbox's processes.

@@ -151,10 +151,15 @@ func (s *stateDir) prepare(id string) (string, error) {
 	if err := s.root.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("making the directory of sandbox %s: %w", id, err)
 	}
-	if err := s.root.Mkdir(path.Join(dir, "run"), 0o700); err != nil {
-		return "", fmt.Errorf("making the socket directory of sandbox %s: %w", id, err)
+	return s.runPath(id), s.makeRun(id)
+}
+
+// makeRun makes the directory of the socket where it does not exist: backups have none.
+func (s *stateDir) makeRun(id string) error {
+	if err := s.root.Mkdir(path.Join("sandboxes", id, "run"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making the socket directory of sandbox %s: %w", id, err)
 	}
-	return s.runPath(id), nil
+	return nil
 }
 
 // give makes the directory that is mounted, and what is in it, the server's. An
