@@ -263,7 +263,14 @@ func TestServerWaitsForMounts(t *testing.T) {
 	if err := h.Start(t.Context(), s); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("a link in the place of the source: got %v, want ErrInvalid", err)
 	}
-	if err := errors.Join(os.Remove(dir+"/a"), os.Rename(dir+"/old", dir+"/a")); err != nil {
+	if err := os.Remove(dir + "/a"); err != nil {
+		t.Fatal(err)
+	}
+	err = h.Start(t.Context(), s)
+	if _, down := errors.AsType[*sandbox.UnreachableError](err); !errors.Is(err, sandbox.ErrInvalid) || down || !strings.Contains(err.Error(), dir+"/a") {
+		t.Errorf("a source that is missing: got %v, want ErrInvalid with its path", err)
+	}
+	if err := os.Rename(dir+"/old", dir+"/a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Start(t.Context(), s); err != nil {

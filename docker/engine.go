@@ -114,9 +114,10 @@ func reason(err error) string {
 }
 
 func unreachable(err error) bool {
-	var network net.Error
+	network, found := errors.AsType[net.Error](err)
+	_, ofFile := network.(syscall.Errno) // those of connections are wrapped
 	return client.IsErrConnectionFailed(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		errors.As(err, &network) || cerrdefs.IsUnavailable(err)
+		found && !ofFile || cerrdefs.IsUnavailable(err)
 }
 
 // isInvalid reports whether the engine refused the request as invalid.
