@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -102,5 +103,46 @@ func checkTables(t *testing.T, command, part string, flags map[string]*pflag.Fla
 				t.Errorf("the default of --%s of %s is not %s: %s (default %s)", name[1], command, said, f.Usage, f.DefValue)
 			}
 		}
+	}
+}
+
+// TestPagesCommands holds the pages to the program: each command that they name in a line of text or of
+// code exists, with all its flags.
+func TestPagesCommands(t *testing.T) {
+	t.Parallel()
+	var pages []string
+	for _, pattern := range []string{"README.md", "SECURITY.md", "docs/start/*.md", "docs/guides/*.md", "docs/migrate/*.md", "docs/reference/*.md"} {
+		found, err := filepath.Glob("../../../" + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, err)
+		}
+		pages = append(pages, found...)
+	}
+	root, checked := newProgram(output.Streams{}).root(), 0
+	for _, page := range pages {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile("(?m)(?:`|^\\$? ?)runtimectl ([^`\n|;#&>()]*)").FindAllStringSubmatch(string(data), -1) {
+			ours, _, _ := strings.Cut(match[1]+" ", " -- ") // behind it are the words of another program
+			words := strings.Fields(ours)
+			command, _, err := root.Find(words)
+			if err != nil && words[0] != "COMMAND" {
+				t.Errorf("%s: runtimectl %s: %v", page, match[1], err)
+			}
+			if err != nil || command == root {
+				continue
+			}
+			for _, flag := range regexp.MustCompile(" --([a-z-]+)").FindAllStringSubmatch(ours, -1) {
+				checked++
+				if command.Flag(flag[1]) == nil && flag[1] != "help" {
+					t.Errorf("%s: runtimectl %s: there is no --%s", page, match[1], flag[1])
+				}
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("only %d flags were found", checked)
 	}
 }
