@@ -53,7 +53,6 @@ func newSessions(config bash.Config, most int) *sessions {
 	return s
 }
 
-// sessionName is the name under which a session is kept.
 func sessionName(name string) string {
 	if name == "" {
 		return defaultSession

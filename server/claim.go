@@ -51,7 +51,6 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// hasTicket tells whether the client may claim the sandbox.
 func (s *Server) hasTicket(sent string) bool {
 	if s.cfg.ClaimKey != nil {
 		return ticket.Valid(s.cfg.ClaimKey, s.cfg.ClaimName, sent)

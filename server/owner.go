@@ -24,7 +24,6 @@ type holder struct {
 
 func (o *owner) set(key, name string) { o.who.Store(&holder{sha256.Sum256([]byte(key)), name}) }
 
-// has tells whether the key is the owner's.
 func (i *holder) has(key string) bool {
 	sent := sha256.Sum256([]byte(key))
 	return subtle.ConstantTimeCompare(sent[:], i.key[:]) == 1

@@ -218,7 +218,6 @@ func (j *loader) plausible(r record) bool {
 	return (r.kind == kindReserved || r.kind == kindRunning) && r.n < j.next+1<<20
 }
 
-// apply takes over a record.
 func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 	if r.kind == kindChange {
 		j.applyChange(s, r, at)
@@ -284,7 +283,6 @@ func (j *loader) applyIntent(s *segment, r record, payload []byte) {
 	a.hold(s)
 }
 
-// hasForgotten reports whether an id is that of a forgotten action.
 func (j *loader) hasForgotten(id string) bool {
 	if len(j.forgotten) == 0 {
 		return false // without the time that a digest takes
@@ -353,7 +351,6 @@ func (j *loader) loadOutput(name string) error {
 	return nil
 }
 
-// loadForgotten reads the ids of forgotten actions.
 func (j *Journal) loadForgotten() error {
 	s, err := j.openFile(forgottenName)
 	if errors.Is(err, fs.ErrNotExist) {

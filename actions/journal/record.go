@@ -62,7 +62,6 @@ const (
 	effectNone   = 0x80
 )
 
-// appendRecord appends a record with its payload.
 func appendRecord(dst []byte, r record, payload []byte) []byte {
 	var h [recordHeader]byte
 	le := binary.LittleEndian

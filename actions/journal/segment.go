@@ -82,7 +82,6 @@ func (d dir) seal(s *segment) {
 	}
 }
 
-// remove removes a file.
 func (d dir) remove(s *segment) {
 	if s.file != nil {
 		_ = s.file.Close() // it is gone in any case

@@ -150,7 +150,6 @@ func replaced(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// ended reports whether err is that of Ended.
 func (l *Listing) ended(err error) bool {
 	_, ended := errors.AsType[*endedError](err)
 	return ended
@@ -268,7 +267,6 @@ func (l *Listing) smallest(dir *os.File, after string, most int) (names []string
 	}
 }
 
-// look looks at a name in an open directory.
 func look(f *os.File, dir, name string) Entry {
 	e := Entry{Name: path.Join(dir, name)}
 	var stat unix.Stat_t
