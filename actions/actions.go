@@ -51,6 +51,9 @@ type Config struct {
 	// Ended is called once for each action that ended, with the error of [Call.Do] and the
 	// time that it took, before the end is recorded.
 	Ended func(ctx context.Context, c *Call, err error, took time.Duration)
+	// Collect is called at the end of an action that can use the network, with the time of its
+	// beginning, and calls [Manager.Denied] for denials that are not known yet; nil does nothing.
+	Collect func(begun time.Time)
 }
 
 // Call is an action as a client sent it, in any protocol.
@@ -245,6 +248,9 @@ func (r *Run) guarded(ctx context.Context) (answer Answer, err error) {
 	}
 	if err != nil {
 		return Answer{}, err
+	}
+	if r.m.cfg.Collect != nil && slices.Contains(networkKinds, r.call.Kind) {
+		r.m.cfg.Collect(r.begun)
 	}
 	if denied := r.denied.Load(); denied != nil {
 		o = api.WithNetwork(o, denied.network())

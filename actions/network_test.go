@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/actiond/actiond/actions"
+	"github.com/actiond/actiond/actions/journal"
 	"github.com/actiond/actiond/api"
 )
 
@@ -148,6 +149,48 @@ func TestDeniedProgram(t *testing.T) {
 			if n := api.NetworkOf(o); err != nil || (n != nil) != (pid == 8) || n != nil && (len(n.Denied) != 1 || n.Denied[0].Host != "a.example" || !n.Attributed) {
 				t.Errorf("%d: got %+v, %v", pid, n, err)
 			}
+		}
+	})
+}
+
+// TestDeniedAtEnd: denials that are known at the end of an action alone are in its observation, and an
+// action that cannot use the network does not ask for any.
+func TestDeniedAtEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m *actions.Manager
+		asked := 0
+		m = actions.New(actions.Config{
+			Journal: j, Memory: actions.NewMemory(64 << 20), Ended: func(context.Context, *actions.Call, error, time.Duration) {},
+			Executor: fake{func(_ context.Context, w api.Watch) (api.Observation, error) {
+				return api.RunObservation{Metadata: api.RunMetadata{PID: -1}}, w.Begin()
+			}},
+			Collect: func(begun time.Time) {
+				asked++
+				if !begun.Equal(time.Now()) {
+					t.Errorf("the action began at %v", begun)
+				}
+				m.Denied(api.Origin{Kind: "run", Session: "default", Process: "curl"}, actions.Denial{Time: time.Now(), Host: "a.example", Port: 443, Reason: "no"})
+			},
+		})
+		for i, req := range []api.Request{{Action: api.RunAction{}}, {Action: api.ReadAction{}}} {
+			c := call()
+			c.ID, c.Kind, c.Request = fmt.Sprint(i), req.Action.Kind(), req
+			answer, err := start(t, m, c).Answer(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := api.DecodeObservation(answer.Body)
+			if n := api.NetworkOf(o); err != nil || (n != nil) != (i == 0) || n != nil && (n.Denied[0].Process != "curl" || !n.Attributed) {
+				t.Errorf("%s: got %+v, %v", c.Kind, n, err)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
 		}
 	})
 }
