@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -138,9 +139,9 @@ func newSecretHost(t *testing.T) *secretHost {
 }
 
 // box makes a sandbox with a secret for api.example.
-func (h *secretHost) box(t *testing.T, spec sandbox.Spec, value string) *sandbox.Sandbox {
+func (h *secretHost) box(t *testing.T, spec sandbox.Spec) *sandbox.Sandbox {
 	t.Helper()
-	p, err := egress.ParsePolicy(fmt.Appendf(nil, `{"mode":"allowlist","allow":["api.example:80","other.example"],"secrets":[{"name":"API","hosts":["api.example"],"var":"API_KEY","value":%q}]}`, value))
+	p, err := egress.ParsePolicy(fmt.Appendf(nil, `{"mode":"allowlist","allow":["api.example:80","other.example"],"secrets":[{"name":"API","hosts":["api.example"],"var":"API_KEY","value":%q}]}`, secretValue))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ const secretValue = "actiond-test-secret-value-0123456789"
 func TestDockerNetworkSecrets(t *testing.T) {
 	t.Parallel()
 	h := newSecretHost(t)
-	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)}, secretValue)
+	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)})
 	const python = `python3 -c 'import urllib.request as u; print(u.urlopen("https://api.example/").read().decode())'`
 	const unset = "env -u SSL_CERT_FILE -u CURL_CA_BUNDLE -u REQUESTS_CA_BUNDLE -u GIT_SSL_CAINFO "
 	want := reversed("Bearer " + secretValue)
@@ -223,7 +224,7 @@ func TestDockerNetworkSecrets(t *testing.T) {
 
 	// Without a writable root, and in an image without authorities, the bundle of the sandbox remains.
 	for image, spec := range map[string]sandbox.Spec{"read-only": {Image: image(t, fullImage), ReadOnly: true}, "debian": {Image: image(t, debianImage)}} {
-		s := h.box(t, spec, secretValue)
+		s := h.box(t, spec)
 		key, err := s.Key()
 		if err != nil {
 			t.Fatal(err)
@@ -245,7 +246,7 @@ func TestDockerNetworkSecrets(t *testing.T) {
 func TestDockerNetworkSecretAttacks(t *testing.T) {
 	t.Parallel()
 	h := newSecretHost(t)
-	s := h.box(t, sandbox.Spec{Image: image(t, fullImage), User: "root"}, secretValue)
+	s := h.box(t, sandbox.Spec{Image: image(t, fullImage), User: "root"})
 	const raw = `python3 - 2>&1 <<'E'
 import socket, ssl
 s = socket.create_connection(("127.0.0.1", 3128))
@@ -469,4 +470,34 @@ func searchMemory(t *testing.T, pid string, search func(what string, r io.Reader
 		read += search("memory of process "+pid, io.NewSectionReader(memory, int64(first), int64(last-first)))
 	}
 	return read
+}
+
+// TestDockerNetworkSecretDenied: what was denied inside TLS is in the observation of the action, and in
+// no other.
+func TestDockerNetworkSecretDenied(t *testing.T) {
+	t.Parallel()
+	h := newSecretHost(t)
+	s := h.box(t, sandbox.Spec{Image: image(t, fullImage)})
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"curl -sS https://api.example/":                                              "",
+		"curl -sS -H 'Host: evil.example' https://api.example/ https://api.example/": `{"attributed":true,"denied":[{"count":2,"host":"evil.example","port":443,"process":"curl","reason":"other host in the request"}],"more":0}`,
+		"true": "",
+	} {
+		answer, err := runIn(t.Context(), s.Dial, key, command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		network, _ := answer["network"].(map[string]any)
+		if denied, _ := network["denied"].([]any); len(denied) == 1 {
+			delete(denied[0].(map[string]any), "first_ms")
+		}
+		got, err := json.Marshal(network)
+		if err != nil || strings.TrimPrefix(string(got), "null") != want {
+			t.Errorf("%s: got %s, %v, want %s", command, got, err, want)
+		}
+	}
 }

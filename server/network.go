@@ -6,8 +6,10 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
@@ -79,7 +81,9 @@ func (s *Server) connect(n *api.ClaimNetwork) (variables map[string]string, err 
 	if untrusted != nil {
 		trust.problem = untrusted.Error()
 	}
-	cfg := front.Config{Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied}
+	cfg := front.Config{
+		Socket: n.Socket(), Remote: n.Egress, Token: n.Token, Address: s.cfg.ProxyAddress, Log: s.log, Denied: s.denied, Opened: s.opened,
+	}
 	if n.Names {
 		cfg.Resolver = cmp.Or(s.cfg.ResolverAddress, front.ResolverAddress)
 	}
@@ -105,9 +109,30 @@ func (s *Server) denied(d front.Denial) (process string) {
 	if s.cfg.Clients == nil {
 		return ""
 	}
-	origin := s.cfg.Clients.Client(d.Client, d.Front)
-	s.actions.Denied(origin, actions.Denial{Time: d.Time, Host: d.Host, Port: int(d.Port), Reason: d.Reason})
-	return origin.Process
+	return s.deniedTo(s.cfg.Clients.Client(d.Client, d.Front))(d)
+}
+
+// opened finds the process of a connection in which requests may be denied.
+func (s *Server) opened(client, proxy netip.AddrPort) func(front.Denial) (process string) {
+	if s.cfg.Clients == nil {
+		return func(front.Denial) string { return "" }
+	}
+	return s.deniedTo(s.cfg.Clients.Client(client, proxy))
+}
+
+// deniedTo counts denials of a process for its actions.
+func (s *Server) deniedTo(o api.Origin) func(front.Denial) (process string) {
+	return func(d front.Denial) string {
+		s.actions.Denied(o, actions.Denial{Time: d.Time, Host: d.Host, Port: int(d.Port), Reason: d.Reason})
+		return o.Process
+	}
+}
+
+// collectDenied has denials inside of TLS counted, before the end of an action that began at a time.
+func (s *Server) collectDenied(begun time.Time) {
+	if f := s.network.proxy(); f != nil {
+		f.Collect(begun)
+	}
 }
 
 // countNetwork adds the metrics of the local proxy.
@@ -164,6 +189,7 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(p.Mode), p.MaxBytes
 		state.Allow, state.Deny, state.Secrets = ruleTexts(p.Allow), ruleTexts(p.Deny), append(state.Secrets, p.Secrets...)
 	}
+	f.Collect(time.Time{})
 	state.Open = f.Open()
 	for _, d := range f.Denied() {
 		state.Denied = append(state.Denied, api.NetworkDenial{Time: d.Time.UTC(), Host: d.Host, Port: int(d.Port), Reason: d.Reason, Process: d.Process})

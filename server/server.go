@@ -308,6 +308,7 @@ func New(cfg Config) *Server {
 		Ended: func(ctx context.Context, c *actions.Call, err error, took time.Duration) {
 			s.metrics.action(ctx, c.Kind, err, took)
 		},
+		Collect: s.collectDenied,
 	})
 	s.mcpTools = sync.OnceValue(s.newMCPTools)
 	s.handler = s.router()

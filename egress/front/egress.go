@@ -91,6 +91,16 @@ type tunnel struct {
 	number int64
 	ended  func() // called by the Read that finds the end, before that returns; nil for nothing
 	begun  bool   // Read returned bytes
+	opened bool   // the egress proxy opens its TLS
+	closed func() // called by Close; nil for nothing
+}
+
+// Close closes the connection.
+func (t *tunnel) Close() error {
+	if t.closed != nil {
+		t.closed()
+	}
+	return t.halfConn.Close()
 }
 
 func (t *tunnel) Read(p []byte) (int, error) {
@@ -133,6 +143,7 @@ func (t *tunnel) ask(target, token string) error {
 		}
 		return refused
 	}
+	t.opened = res.Header.Get(egress.HeaderIntercepted) != ""
 	early, _ := r.Peek(r.Buffered()) // what is buffered can be read
 	t.early = bytes.Clone(early)
 	if err := t.SetDeadline(time.Time{}); err != nil {

@@ -79,3 +79,15 @@ func (f *Front) Refuse() (rest func()) {
 	f.running.Close()
 	return f.stop
 }
+
+// OpenedSince is openSince.
+func (f *Front) OpenedSince(since time.Time) bool { return f.opened.openSince(since) }
+
+// OpenAndClose notes connections whose TLS is opened, and their ends, and returns how many are kept.
+func OpenAndClose(n int) int {
+	var o opened
+	for i := range n {
+		o.enter(int64(i), nil)()
+	}
+	return len(o.clients)
+}

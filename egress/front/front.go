@@ -62,6 +62,10 @@ type Config struct {
 	// socket can be found. It returns the name of the client's process, or "". Several
 	// connections call it concurrently. nil finds no processes.
 	Denied func(d Denial) (process string)
+	// Opened is called with the ends of a connection whose TLS the egress proxy opens, before its
+	// client may use it. What it returns is called with each denial inside of it, perhaps after its
+	// end, and returns the name of the process. nil finds none.
+	Opened func(client, front netip.AddrPort) func(d Denial) (process string)
 }
 
 // Front is the local proxy and the resolver. It owns listeners, and the goroutines of its connections,
@@ -77,6 +81,7 @@ type Front struct {
 	resolver  *resolver // nil for none
 	problem   error     // why there is none, although there should be
 	denials   denials
+	opened    opened
 	metrics   *egress.Metrics
 
 	headerTime time.Duration // in which a client sends the header of a request

@@ -61,6 +61,9 @@ func (f *Front) open(ctx context.Context, c *client, host egress.Host, port uint
 	t, err := f.egress.connect(ctx, host.Join(port))
 	if err == nil {
 		f.metrics.Connected(time.Since(begun))
+		if t.opened {
+			f.noteOpened(c, t)
+		}
 		return t, nil
 	}
 	if refused := refusalOf(err); refused.denied != "" {
@@ -110,7 +113,11 @@ func (f *Front) badRequest(w http.ResponseWriter, err error) {
 func (f *Front) carry(c *client, early io.Reader, t *tunnel, host egress.Host, port uint16) {
 	var broken atomic.Bool
 	t.ended = func() {
-		if broken.Load() || f.life.Err() != nil {
+		switch {
+		case broken.Load() || f.life.Err() != nil:
+			return
+		case t.opened:
+			f.collect()
 			return
 		}
 		if reason := f.egress.denied(f.life, t.number); reason != "" {
@@ -223,7 +230,11 @@ func (f *Front) dial(ctx context.Context, _, address string) (net.Conn, error) {
 // the end. A connection without a request is no client's.
 func (f *Front) lost(conn *counted, host egress.Host, port uint16) {
 	e := conn.exchange.Load()
-	if e == nil || f.life.Err() != nil {
+	switch {
+	case e == nil || f.life.Err() != nil:
+		return
+	case conn.opened: // whose denial is not of this request alone
+		f.collect()
 		return
 	}
 	if reason := f.egress.denied(f.life, conn.number); reason != "" {
