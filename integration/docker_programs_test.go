@@ -168,25 +168,25 @@ func words(text string) string {
 
 // programTarget starts the target of programs in a container. It returns its address and the
 // certificate that signs its own.
-func programTarget(t testing.TB) (addr, ca string) {
-	t.Helper()
-	dir := t.TempDir()
+func programTarget(tb testing.TB) (addr, ca string) {
+	tb.Helper()
+	dir := tb.TempDir()
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "target"), "./target").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		tb.Fatalf("%v: %s", err, out)
 	}
-	ca = signTarget(t, dir)
-	fillTarget(t, filepath.Join(dir, "www"))
+	ca = signTarget(tb, dir)
+	fillTarget(tb, filepath.Join(dir, "www"))
 	if err := exec.Command("chmod", "-R", "a+rX", filepath.Dir(dir)).Run(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	id := dockerCLI(t, "run", "-d", "--name", "actiond-test-target-"+actiondrandom.Hex(4), "-v", dir+":/t:ro", image(t, busyboxImage), "/t/target", "/t/www", "/t/cert.pem", "/t/key.pem")
-	t.Cleanup(func() {
+	id := dockerCLI(tb, "run", "-d", "--name", "actiond-test-target-"+actiondrandom.Hex(4), "-v", dir+":/t:ro", image(tb, busyboxImage), "/t/target", "/t/www", "/t/cert.pem", "/t/key.pem")
+	tb.Cleanup(func() {
 		if out, err := dockerOutput("rm", "-f", id); err != nil {
-			t.Errorf("%v: %s", err, out)
+			tb.Errorf("%v: %s", err, out)
 		}
 	})
-	addr = dockerCLI(t, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", id)
-	testhelp.Eventually(t, func() bool {
+	addr = dockerCLI(tb, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", id)
+	testhelp.Eventually(tb, func() bool {
 		for _, port := range []string{"443", "80", "22", "7"} {
 			conn, err := net.Dial("tcp", net.JoinHostPort(addr, port))
 			if err != nil {
@@ -200,18 +200,18 @@ func programTarget(t testing.TB) (addr, ca string) {
 }
 
 // signTarget writes a certificate for target.example, and returns that of its authority.
-func signTarget(t testing.TB, dir string) (ca string) {
-	t.Helper()
+func signTarget(tb testing.TB, dir string) (ca string) {
+	tb.Helper()
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		return k
 	}
 	block := func(kind string, der []byte, err error) string {
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
@@ -229,33 +229,33 @@ func signTarget(t testing.TB, dir string) (ca string) {
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, own.Public(), authority)
 	cert := block("CERTIFICATE", leafDER, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(own)
-	writeTarget(t, dir, "cert.pem", cert)
-	writeTarget(t, dir, "key.pem", block("PRIVATE KEY", keyDER, err))
+	writeTarget(tb, dir, "cert.pem", cert)
+	writeTarget(tb, dir, "key.pem", block("PRIVATE KEY", keyDER, err))
 	return ca
 }
 
-func writeTarget(t testing.TB, dir, name, text string) {
-	t.Helper()
+func writeTarget(tb testing.TB, dir, name, text string) {
+	tb.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // fillTarget writes what programs fetch: a page, a git repository, and the indexes of package managers.
-func fillTarget(t testing.TB, dir string) {
-	t.Helper()
-	writeTarget(t, dir, "greeting.txt", "welcome\n")
-	writeTarget(t, dir, "apt/Packages", "")
-	writeTarget(t, dir, "go/greet.example/m/@v/list", "v1.0.0\n")
-	writeTarget(t, dir, "go/greet.example/m/@latest", `{"Version":"v1.0.0"}`)
-	writeTarget(t, dir, "go/greet.example/m/@v/v1.0.0.info", `{"Version":"v1.0.0"}`)
-	writeTarget(t, dir, "go/greet.example/m/@v/v1.0.0.mod", "module greet.example/m\n")
-	writeTarget(t, dir, "npm/greet", `{"name":"greet","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"greet","version":"1.0.0"}}}`)
-	writeTarget(t, dir, "simple/greet/index.html", `<a href="../../greet-1.0-py3-none-any.whl">greet-1.0-py3-none-any.whl</a>`)
+func fillTarget(tb testing.TB, dir string) {
+	tb.Helper()
+	writeTarget(tb, dir, "greeting.txt", "welcome\n")
+	writeTarget(tb, dir, "apt/Packages", "")
+	writeTarget(tb, dir, "go/greet.example/m/@v/list", "v1.0.0\n")
+	writeTarget(tb, dir, "go/greet.example/m/@latest", `{"Version":"v1.0.0"}`)
+	writeTarget(tb, dir, "go/greet.example/m/@v/v1.0.0.info", `{"Version":"v1.0.0"}`)
+	writeTarget(tb, dir, "go/greet.example/m/@v/v1.0.0.mod", "module greet.example/m\n")
+	writeTarget(tb, dir, "npm/greet", `{"name":"greet","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"greet","version":"1.0.0"}}}`)
+	writeTarget(tb, dir, "simple/greet/index.html", `<a href="../../greet-1.0-py3-none-any.whl">greet-1.0-py3-none-any.whl</a>`)
 	var wheel bytes.Buffer
 	archive := zip.NewWriter(&wheel)
 	for name, text := range map[string]string{
@@ -264,17 +264,17 @@ func fillTarget(t testing.TB, dir string) {
 	} {
 		w, err := archive.Create(name)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		fmt.Fprint(w, text)
 	}
 	if err := archive.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	writeTarget(t, dir, "greet-1.0-py3-none-any.whl", wheel.String())
+	writeTarget(tb, dir, "greet-1.0-py3-none-any.whl", wheel.String())
 	out, err := exec.Command("sh", "-ec", `work=$(mktemp -d); trap 'rm -rf "$work"' EXIT; cd "$work"; git init -q .; echo welcome >README; git add README
 		git -c user.name=test -c user.email=test@example.com commit -q -m first; git clone -q --bare . "$1"; cd "$1"; git update-server-info`, "sh", filepath.Join(dir, "repo.git")).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		tb.Fatalf("%v: %s", err, out)
 	}
 }

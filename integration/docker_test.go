@@ -42,11 +42,11 @@ func dockerOutput(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func dockerCLI(t testing.TB, args ...string) string {
-	t.Helper()
+func dockerCLI(tb testing.TB, args ...string) string {
+	tb.Helper()
 	out, err := dockerOutput(args...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out
 }
