@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -96,4 +97,27 @@ func BenchmarkResolve(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkNamesMemory looks up as many names as there may be, with their listeners, and reports the
+// memory that each takes of the server.
+func BenchmarkNamesMemory(b *testing.B) {
+	const many = 128
+	inUse := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	f := start(b, allowEcho, nil)
+	f.at(b, "echo.example.", 443)
+	before := inUse()
+	for i := range many - 1 {
+		f.at(b, fmt.Sprintf("n%d.example.", i), 443)
+	}
+	after := inUse()
+	for b.Loop() { // there is nothing to repeat
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(after-before)/(many-1)/1024, "KiB/name")
 }
