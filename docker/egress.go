@@ -221,14 +221,7 @@ func (h *Host) names(ctx context.Context, s *instance) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, namesTime)
 	defer cancel()
-	status, err := s.status(ctx)
-	switch {
-	case err != nil:
-		return "unknown"
-	case status.NamesProblem != "":
-		return status.NamesProblem
-	}
-	return "on"
+	return sandbox.NamesOf(s.status(ctx))
 }
 
 // SetNetwork is [sandbox.Networker]'s.

@@ -149,7 +149,8 @@ func (d *Driver) claimPolicy(ctx context.Context, r *record, claim *sandbox.Clai
 	if err != nil {
 		return fmt.Errorf("network policy of sandbox %s: %w", r.ID, err)
 	}
-	claim.Egress, claim.Token, claim.CA, claim.Placeholders = at.String(), r.Token, conf.CA.Certificate, conf.Policy.Placeholders()
+	claim.Egress, claim.Token, claim.Names = at.String(), r.Token, r.Names
+	claim.CA, claim.Placeholders = conf.CA.Certificate, conf.Policy.Placeholders()
 	_, err = d.applied(ctx, r.Token, 1)
 	return err
 }
@@ -260,6 +261,7 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
+	n.Names = d.names(ctx, s, r)
 	status, err := d.applied(ctx, r.Token, conf.Generation)
 	switch {
 	case ctx.Err() != nil:
@@ -270,6 +272,19 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	}
 	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
 	return n, nil
+}
+
+// namesTime is how long a server may take to say whether it resolves names.
+const namesTime = 2 * time.Second
+
+// names says whether programs in a sandbox that know no proxy can connect to names.
+func (d *Driver) names(ctx context.Context, s *sandbox.Sandbox, r *record) string {
+	if !r.Names {
+		return "off"
+	}
+	ctx, cancel := context.WithTimeout(ctx, namesTime)
+	defer cancel()
+	return sandbox.NamesOf(d.config.Agent.Status(ctx, s.Dial, r.Key))
 }
 
 // SetNetwork is [sandbox.Networker]'s.

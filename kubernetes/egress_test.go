@@ -145,7 +145,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("the order is %s", order)
 	}
 	claim := w.agent.claims[0]
-	if claim.Egress != "10.96.0.9:3128" || len(claim.Token) != len(s.ID)+1+64 {
+	if claim.Egress != "10.96.0.9:3128" || len(claim.Token) != len(s.ID)+1+64 || !claim.Names {
 		t.Errorf("the claim %+v", claim)
 	}
 	secrets := w.policySecrets(t)
@@ -189,7 +189,7 @@ func TestPolicy(t *testing.T) {
 	if denied, err := w.driver.Denied(ctx, s, 0, 0); err != nil || len(denied) != 0 {
 		t.Errorf("Denied: %v, %v", denied, err)
 	}
-	if d, err := w.driver.Inspect(ctx, s); err != nil || d.Network != "policy" || !slices.ContainsFunc(d.LostProtection, func(text string) bool { return strings.Contains(text, "may not enforce") }) {
+	if d, err := w.driver.Inspect(ctx, s); err != nil || d.Network != "public" || d.Names != "unknown" || !slices.ContainsFunc(d.LostProtection, func(text string) bool { return strings.Contains(text, "may not enforce") }) {
 		t.Errorf("Inspect: %+v, %v", d, err)
 	}
 	if again, err := w.driver.Create(ctx, policySpec(t)); err != nil || again.Instance != s.Instance || len(w.policySecrets(t)) != 1 {

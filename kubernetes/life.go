@@ -212,6 +212,11 @@ func (d *Driver) Inspect(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Deta
 		Instance: string(pod.UID), Network: cmp.Or(pod.Labels[labelNetwork], "default"), LostProtection: lost(pod),
 		WorkDir: argument(pod, "--working-dir"),
 	}
+	if pod.Labels[labelNetwork] == networkPolicy && s.Pool == "" {
+		if n, err := d.Network(ctx, s); err == nil {
+			details.Network, details.Names = string(n.Policy.Mode), n.Names
+		}
+	}
 	for _, ip := range pod.Status.PodIPs {
 		details.Addresses = append(details.Addresses, ip.IP)
 	}

@@ -47,8 +47,8 @@ const (
 	serverDir     = "/.actiond"
 	serverPath    = serverDir + "/server"
 	stateDir      = "/var/lib/actiond"
-	// nameServer is that of a Pod with a network policy: at the loopback interface a lookup fails
-	// at once where nothing answers.
+	// nameServer is that of a Pod with a network policy: its own server, and without names nothing,
+	// so that a lookup fails at once.
 	nameServer = "127.0.0.1"
 	// port is one at which only root can listen: otherwise a process of the agent could
 	// bind it while the server restarts, and receive the key.

@@ -36,6 +36,7 @@ type record struct {
 	Pool   string            `json:"pool,omitempty"`   // of a warm sandbox, which has no key yet
 	Policy bool              `json:"policy,omitempty"` // it has a network policy, in another Secret
 	Token  string            `json:"token,omitempty"`  // by which the egress proxy knows it then
+	Names  bool              `json:"names,omitempty"`  // with Policy: programs that know no proxy can connect to names
 	From   string            `json:"from,omitempty"`   // of a claim: the id that its Pod has in the pool
 
 	// Of a sandbox from a SandboxClaim.
@@ -70,7 +71,7 @@ func newRecord(id, hash string, spec *sandbox.Spec) *record {
 		Spec: hash, Name: cmp.Or(spec.Name, id), Owner: spec.Owner, Env: spec.Env,
 	}
 	if spec.Policy != nil {
-		r.Policy = true
+		r.Policy, r.Names = true, !spec.NoNames
 		r.Token, _ = egress.NewToken(id)
 	}
 	return r

@@ -106,6 +106,18 @@ func NetworkOf(c *egress.Conf) *Network {
 	return &Network{Policy: c.Policy.WithoutValues(), Private: c.Private, Generation: c.Generation}
 }
 
+// NamesOf returns [Network.Names] for a sandbox where names should be on, by the state that its
+// server reports.
+func NamesOf(status Status, err error) string {
+	switch {
+	case err != nil:
+		return "unknown"
+	case status.NamesProblem != "":
+		return status.NamesProblem
+	}
+	return "on"
+}
+
 // NoPolicy returns the error for a sandbox that was created without a network policy.
 func NoPolicy(s *Sandbox) error {
 	return fmt.Errorf("%w: sandbox %s was made without a network policy, and cannot get one later", ErrConflict, s.ID)

@@ -5,12 +5,16 @@ package kubernetes_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -20,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/egress"
@@ -247,7 +252,12 @@ func TestNetworkPolicy(t *testing.T) {
 	if all, err := d.Denied(t.Context(), a, 0, 0); err != nil || len(all) != 1 || all[0].Host != "evil.example" {
 		t.Errorf("Denied: %+v, %v", all, err)
 	}
-	want("a name without the proxy", "http_proxy= wget -q -O- http://evil.example/ 2>&1", "bad address")
+	if n, err := d.Network(t.Context(), a); err != nil || n.Names != "on" {
+		t.Errorf("names: %+v, %v", n, err)
+	}
+	if n := want("by a program that knows no proxy", "http_proxy= wget -q -O- http://evil.example/ 2>&1", "403"); n == nil || len(n.Denied) != 1 || n.Denied[0].Host != "evil.example" {
+		t.Errorf("denied: %+v", n)
+	}
 
 	service, err := shared.api.CoreV1().Services(space+"-egress").Get(t.Context(), "actiond-egress", metav1.GetOptions{})
 	if err != nil {
@@ -358,4 +368,118 @@ func TestNetworkPolicy(t *testing.T) {
 		_, status := connect(t, proxy, token, to+":7")
 		return status == http.StatusProxyAuthRequired
 	}, "the egress proxy has forgotten the sandbox")
+}
+
+// TestNetworkSecret: the egress proxy of the cluster opens TLS to a host that has a secret, and sends it
+// there; the sandbox has a placeholder, and trusts its own authority.
+func TestNetworkSecret(t *testing.T) {
+	t.Parallel()
+	space, kubeconfig := withEgress(t)
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%d letters: %s", len(r.Header.Get("Authorization")), r.Header.Get("Authorization"))
+	}))
+	address := bridgeAddress(t)
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream.Listener.Close()
+	upstream.Listener = l
+	upstream.StartTLS() // its certificate is for example.com
+	defer upstream.Close()
+	roots := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw})
+	if _, err := shared.api.CoreV1().ConfigMaps(space+"-egress").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "actiond-egress-roots"}, Data: map[string]string{"ca-certificates.crt": string(roots)},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := egressPods(t.Context(), space)
+	if err != nil || len(before) != 1 {
+		t.Fatal(before, err)
+	}
+	// There is no name server in the cluster of these tests.
+	patch := fmt.Sprintf(`{"spec": {"template": {"spec": {"hostAliases": [{"ip": %q, "hostnames": ["example.com"]}]}}}}`, address)
+	if _, err := shared.api.AppsV1().Deployments(space+"-egress").Patch(t.Context(), "actiond-egress", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.await("the next egress proxy", "kubelet", func(ctx context.Context) error {
+		ready, err := egressPods(ctx, space)
+		if err == nil && (len(ready) != 1 || ready[0].UID == before[0].UID) {
+			err = errors.New("it is not ready")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	host, err := egress.ParseHost("example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const value = "sesame-open-the-door"
+	spec := small
+	spec.Policy = &egress.Policy{Mode: egress.ModeAllowlist, Secrets: []egress.Secret{{Name: "API", Hosts: []egress.Host{host}, Var: "API_KEY", Value: value}}}
+	spec.Private = []netip.Prefix{podRange}
+	d := openIn(t, kubeconfig, kubernetes.Config{Direct: true})
+	s, err := d.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := shared.api.CoreV1().Services(space+"-egress").Get(t.Context(), "actiond-egress", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := agent.Client(s.Dial, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	o, err := c.Do(t.Context(), api.Request{Action: api.RunAction{Command: "cat $SSL_CERT_FILE; echo $API_KEY"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := api.Content(o)
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM([]byte(content)) || !strings.Contains(content, "actiond-secret-API") || strings.Contains(content, value) {
+		t.Fatalf("the sandbox has %s", content)
+	}
+	conn, status := connect(t, service.Spec.ClusterIP+":3128", tokenOf(t, space, s), "example.com:443")
+	if status != http.StatusOK {
+		t.Fatalf("got %d", status)
+	}
+	inside := tls.Client(conn, &tls.Config{RootCAs: trusted, ServerName: "example.com"})
+	fmt.Fprint(inside, "GET / HTTP/1.1\r\nHost: example.com\r\nAuthorization: Bearer actiond-secret-API\r\nConnection: close\r\n\r\n")
+	answer, err := io.ReadAll(inside)
+	if err != nil || !strings.Contains(string(answer), fmt.Sprintf("%d letters", len("Bearer "+value))) || strings.Contains(string(answer), value) {
+		t.Errorf("got %s, %v", answer, err)
+	}
+	if n, err := d.Network(t.Context(), s); err != nil || len(n.Policy.Secrets) != 1 || n.Policy.Secrets[0].Value != "" {
+		t.Errorf("Network: %+v, %v", n, err)
+	}
+	if err := d.Delete(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}
+
+// bridgeAddress is the address of this machine on the bridge of Pods.
+func bridgeAddress(t *testing.T) string {
+	t.Helper()
+	link, err := net.InterfaceByName(podBridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := link.Addrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && podRange.Contains(prefix.Addr()) {
+			return prefix.Addr().String()
+		}
+	}
+	t.Fatalf("%s has the addresses %v", podBridge, all)
+	return ""
 }
