@@ -35,7 +35,23 @@ func TestDockerContract(t *testing.T) {
 	}
 	defer c.Close()
 	contract.Suite(t, c.Do, "/workspace")
-	t.Run("changes", func(t *testing.T) { contract.Changes(t, c.DoWithChanges, "/workspace") })
+}
+
+// TestDockerContractOfChanges is the same of what actions change, in a sandbox of its own: processes of others would
+// have been left from before.
+func TestDockerContractOfChanges(t *testing.T) {
+	t.Parallel()
+	s := create(t, testHost(t), sandbox.Spec{Image: image(t, debianImage)})
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Config{BaseURL: "http://sandbox", Key: key, HTTPClient: &http.Client{Transport: transport(s)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	contract.Changes(t, c.DoWithChanges, "/workspace")
 }
 
 // TestDockerReplay replays what was recorded of the reference against a
