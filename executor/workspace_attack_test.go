@@ -1,0 +1,144 @@
+package executor_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor"
+)
+
+// A flood of renames while actions begin and end neither stops them nor is it missed.
+func TestFloodOfRenames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 20 {
+		put(t, dir, fmt.Sprintf("d%d/f", i), "text")
+	}
+	w := follow(t, dir, executor.WorkspaceConfig{})
+	before := stepOf(w)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 5000 {
+			from, to := filepath.Join(dir, fmt.Sprintf("d%d", i%20)), filepath.Join(dir, fmt.Sprintf("d%d", (i*7+1)%20))
+			_ = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+			_ = os.Rename(filepath.Join(to, "f"), filepath.Join(to, "g"+strconv.Itoa(i%3)))
+		}
+	}()
+	for last := before; ; {
+		now := stepOf(w)
+		w.Compare(last, now, "")
+		last = now
+		select {
+		case <-done:
+		default:
+			continue
+		}
+		break
+	}
+	after := stepOf(w)
+	c := w.Compare(before, after, "")
+	if c.Before == c.After || c.Counts.Created > 60 || c.Counts.Deleted > 20 {
+		t.Errorf("got %+v", c.Counts)
+	}
+	if again := stepOf(w); again != after {
+		t.Errorf("the state is %d after %d, and nothing moves", again, after)
+	}
+}
+
+// More names than the limit: what is beyond is not followed, and that is said. WORKSPACE_NAMES is their number.
+func TestFloodOfNames(t *testing.T) {
+	t.Parallel()
+	names := 3000
+	if text := os.Getenv("WORKSPACE_NAMES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = n
+	}
+	dir := t.TempDir()
+	put(t, dir, "a", "1")
+	w := follow(t, dir, executor.WorkspaceConfig{MaxNames: names / 2})
+	before := stepOf(w)
+	if err := os.Mkdir(filepath.Join(dir, "many"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range names {
+		f, err := os.OpenFile(filepath.Join(dir, "many", strconv.Itoa(i)), os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	put(t, dir, "a", "11")
+	c := w.Compare(before, stepOf(w), "")
+	if c.Exact || c.Why != "names limit" || c.Counts.Modified != 1 || len(c.Paths) > 200 {
+		t.Errorf("got %+v, %d paths, %s", c.Counts, len(c.Paths), c.Why)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "many")); err != nil {
+		t.Fatal(err)
+	}
+	stepOf(w)
+	now := stepOf(w)
+	put(t, dir, "b", "1")
+	if c := w.Compare(now, stepOf(w), ""); !c.Exact || c.Counts != (api.ChangeCounts{Created: 1}) {
+		t.Errorf("after it: got %+v, %s", c.Counts, c.Why)
+	}
+}
+
+// Without watches everything is listed, and with more directories than watches the rest.
+func TestWatchLimit(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{-1, 2} {
+		dir := t.TempDir()
+		for i := range 10 {
+			put(t, dir, fmt.Sprintf("d%d/f", i), "text")
+		}
+		w := follow(t, dir, executor.WorkspaceConfig{MaxWatches: most})
+		before := stepOf(w)
+		put(t, dir, "d9/f", "other")
+		put(t, dir, "d0/new", "")
+		if c := w.Compare(before, stepOf(w), ""); !c.Exact || c.Counts != (api.ChangeCounts{Created: 1, Modified: 1}) {
+			t.Errorf("%d: got %+v, exact %t", most, c.Counts, c.Exact)
+		}
+		if watches, _, _, _ := w.Stats(); watches > max(most, 0) {
+			t.Errorf("%d: got %d watches", most, watches)
+		}
+	}
+}
+
+// A mount below the workspace is not entered.
+func TestMountInTheWorkspace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "mounted"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "mounted"), "tmpfs", 0, ""); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "mounted"), unix.MNT_DETACH) })
+	w := follow(t, dir, executor.WorkspaceConfig{})
+	before := stepOf(w)
+	put(t, dir, "mounted/a", "1")
+	put(t, dir, "b", "1")
+	c := w.Compare(before, stepOf(w), "")
+	if c.Counts != (api.ChangeCounts{Created: 1}) || strings.Contains(fmt.Sprint(c.Paths), "mounted") {
+		t.Errorf("got %+v", c)
+	}
+	// A workspace that is a mount is one as any other.
+	inside := follow(t, filepath.Join(dir, "mounted"), executor.WorkspaceConfig{})
+	before = stepOf(inside)
+	put(t, dir, "mounted/a", "2")
+	if c := inside.Compare(before, stepOf(inside), ""); !c.Exact || c.Counts != (api.ChangeCounts{Modified: 1}) {
+		t.Errorf("in the mount: got %+v", c)
+	}
+}
