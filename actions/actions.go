@@ -255,6 +255,9 @@ func (r *Run) guarded(ctx context.Context) (answer Answer, err error) {
 	if denied := r.denied.Load(); denied != nil {
 		o = api.WithNetwork(o, denied.network())
 	}
+	if api.NetworkOf(o) != nil {
+		r.action.Deny()
+	}
 	r.takeFree(api.AnswerSize(o))
 	answer.Form = r.call.Form
 	answer.Outcome, _ = api.OutcomeOf(o)

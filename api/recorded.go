@@ -55,6 +55,8 @@ type RecordedAction struct {
 	End   *time.Time `json:"end"`
 	// OutputBytes is the length of its output, including bytes that are no longer retained.
 	OutputBytes int64 `json:"output_bytes"`
+	// Denied is true if the network policy denied connections of the action.
+	Denied bool `json:"denied,omitzero"`
 	// Lasting is true if the record is complete and survives the server.
 	Lasting bool `json:"lasting"`
 	// Waiting describes a running command or program; lists leave it out.

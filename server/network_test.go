@@ -340,6 +340,16 @@ func TestDeniedInObservation(t *testing.T) {
 	if got := body(rpc("/mcp", call), ""); !strings.Contains(got, line) {
 		t.Errorf("mcp: got %s", got)
 	}
+	body(post("/v1/actions", strings.Replace(runTrue, `"true"`, `"false"`, 1)), "other")
+	var list api.RecordedActions
+	if err := json.Unmarshal([]byte(body(get("/v1/actions"), "")), &list); err != nil || len(list.Actions) < 4 {
+		t.Fatalf("the list: %+v, %v", list, err)
+	}
+	for _, a := range list.Actions {
+		if a.Denied != (a.ID != "other") {
+			t.Errorf("in the list: %+v", a)
+		}
+	}
 	for _, path := range []string{"/execute_action", "/v1/actions"} {
 		if got := body(post(path, strings.Replace(runTrue, `"true"`, `"false"`, 1)), ""); strings.Contains(got, "network") {
 			t.Errorf("%s: got %s", path, got)

@@ -60,7 +60,7 @@ func (s *Server) listActions(w http.ResponseWriter, r *http.Request) error {
 func recordedAction(info journal.Info) api.RecordedAction {
 	a := api.RecordedAction{
 		ID: info.ID, N: info.N, State: info.State.String(), Outcome: actions.OutcomeOf(info), Session: actions.SessionOf(info), Kind: info.Kind, Text: info.Text,
-		Begin: info.Begin.UTC(), OutputBytes: info.Output, Lasting: !info.Lost,
+		Begin: info.Begin.UTC(), OutputBytes: info.Output, Denied: info.Denied, Lasting: !info.Lost,
 	}
 	switch info.Effect {
 	case journal.EffectNone:

@@ -31,6 +31,7 @@ type Action struct {
 	own        []*segment  // files with the rest of the output
 	files      int         // that were ever made
 	out        extent
+	denied     bool          // see Deny
 	input      int64         // one more than the bytes of input that were taken; 0 where none came
 	gone       bool          // forgotten
 	more       chan struct{} // closed at the next output or at the end; nil unless a caller waits
@@ -69,6 +70,8 @@ type Info struct {
 	Stretches uint64
 	// Result counts the bytes of the result.
 	Result int64
+	// Denied says that the network policy denied connections of the action.
+	Denied bool
 	// Lost says that a part of the action could not be recorded.
 	Lost bool
 }
@@ -81,7 +84,7 @@ func (a *Action) Info() Info {
 }
 
 func (a *Action) info() Info {
-	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Effect: a.effect, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Lost: a.lost}
+	info := Info{Intent: a.in, N: a.n, State: a.state, Outcome: a.outcome, Effect: a.effect, Begin: time.Unix(0, a.begin), Output: a.out.end, Streams: a.out.streams, Stretches: a.out.seq, Result: a.resultSize, Denied: a.denied, Lost: a.lost}
 	if a.end > 0 {
 		info.End = time.Unix(0, a.end)
 	}
@@ -198,6 +201,16 @@ func (a *Action) TookInput(bytes int64) {
 	if bytes+1 > a.input && !a.gone {
 		a.input = bytes + 1
 		a.record(appendRecord(a.j.buf[:0], record{kind: kindInput, n: a.n, at: bytes}, nil))
+	}
+}
+
+// Deny records that the network policy denied connections of the action.
+func (a *Action) Deny() {
+	a.j.mu.Lock()
+	defer a.j.mu.Unlock()
+	if !a.denied && !a.gone {
+		a.denied = true
+		a.record(appendRecord(a.j.buf[:0], record{kind: kindDenied, n: a.n}, nil))
 	}
 }
 

@@ -116,6 +116,7 @@ func TestLife(t *testing.T) {
 		for _, bytes := range []int64{0, 9, 2} {
 			done.TookInput(bytes)
 		}
+		done.Deny()
 		done.Output(journal.Stdout, []byte("one"))
 		done.Output(journal.Stderr, []byte("two"))
 		done.End(journal.Done, []byte("result"))
@@ -158,6 +159,9 @@ func TestLife(t *testing.T) {
 			continue
 		}
 		before := done.Info()
+		if !before.Denied || cancelled.Info().Denied {
+			t.Errorf("denied: %+v, %+v", before, cancelled.Info())
+		}
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -264,6 +264,8 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		return
 	case kindInput:
 		a.input = max(a.input, r.at+1)
+	case kindDenied:
+		a.denied = true
 	case kindReserved, kindForgotten, kindResult, kindChange:
 	}
 	a.hold(s)

@@ -41,6 +41,7 @@ const (
 	kindResult                          // payload: the result of an action whose kindEnded has none
 	kindInput                           // the program of the action took its input up to the offset at
 	kindChange                          // payload: what changed, of the action n or of none
+	kindDenied                          // the network policy denied connections of the action
 )
 
 type record struct {

@@ -50,7 +50,8 @@ func (p *program) actions(name string) *cobra.Command {
 and identities that 'follow', 'output', 'wait' and 'cancel' take.
 
 An action is reserved while it waits for its turn, then running, then done; cancelled
-or refused if it did not run, and unknown if the server ended while it ran.`,
+or refused if it did not run, and unknown if the server ended while it ran. One with
+[network] before its text was denied connections by the sandbox's network policy.`,
 		Example: `  runtimectl action ls build
   runtimectl action ls -o json --state running build | jq -r '.[].id'`,
 		Args:              command.ArgRange(1, 1),
@@ -187,8 +188,12 @@ type actionList []api.RecordedAction
 func (l actionList) Table() [][]string {
 	rows := [][]string{{"N", "ACTION", "STATE", "SESSION", "KIND", "BEGAN", "OUTPUT", "TEXT"}}
 	for _, a := range l {
+		text := output.OrDash(a.Text)
+		if a.Denied {
+			text = "[network] " + text
+		}
 		rows = append(rows, []string{
-			strconv.FormatUint(a.N, 10), a.ID, a.State, a.Session, a.Kind, output.ShortStamp(a.Begin, time.Now()), output.Size(a.OutputBytes), output.OrDash(a.Text),
+			strconv.FormatUint(a.N, 10), a.ID, a.State, a.Session, a.Kind, output.ShortStamp(a.Begin, time.Now()), output.Size(a.OutputBytes), text,
 		})
 	}
 	return rows
