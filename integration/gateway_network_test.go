@@ -30,6 +30,9 @@ func policyGateway(t *testing.T) (g *gatewayProcess, args []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // after the gateway's own
+		if g == nil {
+			return // it did not start
+		}
 		for _, id := range egressProxies(t, g.stateDir) {
 			if out, err := dockerOutput("rm", "-f", id); err != nil {
 				t.Errorf("removing the egress proxy: %v\n%s", err, out)

@@ -308,6 +308,9 @@ func (d *Driver) SetNetwork(ctx context.Context, s *sandbox.Sandbox, change func
 		if err := errors.Join(n.Policy.KeepValues(&conf.Policy), n.Policy.Check()); err != nil {
 			return nil, sandbox.Invalid("network policy: %v", err)
 		}
+		if n.Policy.Equal(&conf.Policy) && slices.Equal(n.Private, conf.Private) {
+			return d.Network(ctx, s)
+		}
 		conf.Policy, conf.Private = n.Policy, n.Private
 		conf.Generation++
 		data, err := conf.Encode()

@@ -39,6 +39,13 @@ func testNetwork(t *testing.T, d sandbox.Driver, spec sandbox.Spec) {
 	if err != nil || changed.Generation <= first.Generation || !changed.Up || changed.Policy.Mode != egress.ModeNoNetwork {
 		t.Errorf("SetNetwork: %+v, %v, before %+v", changed, err, first)
 	}
+	same, err := networker.SetNetwork(ctx, s, func(n *sandbox.Network) error {
+		n.Policy = egress.Policy{Mode: egress.ModeNoNetwork}
+		return nil
+	})
+	if err != nil || same.Generation != changed.Generation || !same.Up {
+		t.Errorf("a change to the same policy: %+v, %v, before %+v", same, err, changed)
+	}
 	no := errors.New("no")
 	if _, err := networker.SetNetwork(ctx, s, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModePublic; return no }); !errors.Is(err, no) {
 		t.Errorf("a change that fails: %v", err)
