@@ -10,7 +10,9 @@
 // the user, no link is followed, and no mount below the root is entered.
 //
 // With a store, [Tracker.KeepContents] keeps the contents and extended attributes of files, read with the user's rights, and
-// never a mixture of two contents; [Tracker.Diff] shows what changed in texts.
+// never a mixture of two contents; [Tracker.Diff] shows what changed in texts. [Tracker.Restore] makes the tree what it was in
+// a state, or says by name what it could not; [Tracker.Revert] takes back one change of several. [States] are states by id,
+// also those of an earlier process.
 //
 // # Promises
 //

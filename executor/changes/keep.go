@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io"
 	"io/fs"
 	"strconv"
 	"sync/atomic"
@@ -270,8 +269,11 @@ func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
 	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
 		return nil, errors.Join(errChanged, err)
 	}
+	if err := awaitWrite(conn, a); err != nil {
+		return nil, err
+	}
 	data := make([]byte, a.size)
-	if _, err := io.ReadFull(f, data); err != nil {
+	if _, err := f.ReadAt(data, 0); err != nil {
 		return nil, errors.Join(errChanged, err)
 	}
 	if now, _, err := r.stat(conn, ""); err != nil || now != *a {

@@ -166,6 +166,9 @@ func (r *reader) readHash(fd int, name string, a *attr) (*digest, error) {
 	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
 		return nil, errors.Join(errChanged, err)
 	}
+	if err := awaitWrite(conn, a); err != nil {
+		return nil, err
+	}
 	text, err := files.SHA256(f, a.size, nil)
 	if err != nil {
 		return nil, err
