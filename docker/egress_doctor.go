@@ -29,6 +29,22 @@ func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 		_, reason, _ := strings.Cut(err.Error(), cannotKeep)
 		return []sandbox.Finding{note("network policies cannot be kept", reason)}, nil
 	}
+	found, err := h.examineProxy(ctx, note)
+	if err != nil {
+		return nil, err
+	}
+	data, name, err := h.roots()
+	if err == nil {
+		err = checkRoots(data, name)
+	}
+	if err != nil {
+		return append(found, note("network policies can have no secrets", err.Error())), nil
+	}
+	return append(found, note("hosts with secrets are verified by the certificates in "+name, "")), nil
+}
+
+// examineProxy says what the egress proxy does.
+func (h *Host) examineProxy(ctx context.Context, note func(text, so string) sandbox.Finding) ([]sandbox.Finding, error) {
 	ids, err := h.state.confs()
 	if err != nil {
 		return nil, err

@@ -207,6 +207,14 @@ func TestSecretRefused(t *testing.T) {
 			t.Errorf("%.20q: got %v", content, err)
 		}
 	}
+	says := func(want string) {
+		t.Helper()
+		found, err := h.Examine(t.Context())
+		if err != nil || !strings.Contains(fmt.Sprint(found), want) {
+			t.Errorf("Examine: %+v, %v, want %q", found, err, want)
+		}
+	}
+	says("network policies can have no secrets")
 	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
 	if err != nil {
 		t.Fatal(err)
@@ -225,6 +233,7 @@ func TestSecretRefused(t *testing.T) {
 	if err := set(); err != nil {
 		t.Errorf("a secret for a sandbox: %v", err)
 	}
+	says("verified by the certificates in " + roots)
 	if copied, err := os.ReadFile(filepath.Join(state, "egress/conf/roots.pem")); err != nil || string(copied) != ca.Certificate {
 		t.Errorf("the proxy's roots: %s, %v", copied, err)
 	}
