@@ -102,7 +102,7 @@ func TestNetwork(t *testing.T) {
 	run(command.ExitFailed, "denied   private address", "", "network", "--check", "10.0.0.1:80", "box")
 	run(command.ExitUsage, "", "--check", "network", "--check", "b.example", "box")
 	run(0, "", "", "network", "--denied", "box")
-	run(0, "network       public", "", "inspect", "box")
+	run(0, "network       public\nnames         on\n", "", "inspect", "box")
 	key := filepath.Join(dir, "key")
 	write := func(value string) {
 		t.Helper()
