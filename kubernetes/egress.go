@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,8 @@ const (
 	// policyTime is how long the egress proxy may take to apply a policy.
 	policyTime  = 5 * time.Second
 	policyPause = 50 * time.Millisecond
+	// egressStart is how long it may take to start again.
+	egressStart = time.Minute
 	// askTime is how long it may take to answer.
 	askTime = 10 * time.Second
 	// maxEgressAnswer bounds its answers, in bytes.
@@ -364,8 +367,20 @@ func (d *Driver) RestartEgress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = d.api.CoreV1().Pods(d.egressSpace()).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
-	return apiError(ctx, "removing the Pod of the egress proxy, which its Deployment makes again", err)
+	if err := d.api.CoreV1().Pods(d.egressSpace()).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}); err != nil {
+		return apiError(ctx, "removing the Pod of the egress proxy, which its Deployment makes again", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, egressStart)
+	defer cancel()
+	for {
+		next, err := d.egressPod(ctx)
+		if err == nil && next.UID != pod.UID {
+			return nil
+		}
+		if channel.Sleep(ctx, policyPause) != nil {
+			return fmt.Errorf("waiting for the next Pod of the egress proxy: %w", cmp.Or(err, context.Cause(ctx)))
+		}
+	}
 }
 
 // egressPod returns the Pod of the egress proxy.

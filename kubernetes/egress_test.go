@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/actiond/actiond/egress"
+	"github.com/actiond/actiond/kubernetes"
 	"github.com/actiond/actiond/sandbox"
 )
 
@@ -290,6 +291,10 @@ func TestPolicyRefused(t *testing.T) {
 	to := func(peers ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
 		return networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{To: peers}}}
 	}
+	with := policySpec(t)
+	if _, err := (kubernetes.AgentSandbox{Driver: newWorld(t).driver}).Check(t.Context(), &with); !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "agent-sandbox") {
+		t.Errorf("a pool of agent-sandbox: %v", err)
+	}
 	for want, change := range map[string]func(t *testing.T, w *world){
 		"no egress proxy in namespace agents-egress; 'runtimectl manifests'": func(t *testing.T, w *world) {
 			t.Helper()
@@ -477,6 +482,33 @@ func (w *world) podName(t *testing.T, s *sandbox.Sandbox) string {
 		t.Fatal(pods, err)
 	}
 	return pods.Items[0].Name
+}
+
+// TestRestartEgress: the Deployment makes the Pod of the proxy again, and that is waited for.
+func TestRestartEgress(t *testing.T) {
+	t.Parallel()
+	w := withEgress(t, newWorld(t), true)
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	looked := 0
+	w.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if looked++; looked != 3 {
+			return false, nil, nil
+		}
+		if _, err := w.Tracker().Get(pods, egressSpace, "egress"); !apierrors.IsNotFound(err) {
+			t.Errorf("the Pod was not removed: %v", err)
+		}
+		next := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: egressSpace, Name: "next", UID: "next", Labels: map[string]string{"actiond.dev/component": "egress"}},
+			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		}
+		return false, nil, w.Tracker().Add(next)
+	})
+	if err := w.driver.RestartEgress(t.Context()); err != nil || looked != 3 {
+		t.Errorf("after %d lists: %v", looked, err)
+	}
+	if err := withEgress(t, newWorld(t), false).driver.RestartEgress(t.Context()); !errors.Is(err, sandbox.ErrEgress) {
+		t.Errorf("without a Pod: %v", err)
+	}
 }
 
 // TestExamineEgress: doctor says whether policies can be kept, by what, and what gives no protection.
