@@ -161,7 +161,10 @@ func (s *changesSuite) sessions(t *testing.T) {
 	if slow == nil || quick.By != nil || slow.By != nil || !slices.Equal(quick.During, slow.During) || len(quick.During) != 2 {
 		t.Errorf("got %+v and %+v", quick, slow)
 	}
-	s.want(t, s.sh(t, "rm in out a b"), "deleted a, deleted b, deleted in, deleted out")
+	// The other shell may still save its state: whether this is alone is not known.
+	if c := s.sh(t, "rm in out a b"); c.Counts.Deleted != 4 || !c.Exact {
+		t.Errorf("got %+v", c)
+	}
 }
 
 func (s *changesSuite) many(t *testing.T) {
