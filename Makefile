@@ -148,11 +148,11 @@ python: build ## run the tests of clients/python with each of PYTHONS that is th
 integration: ## run the tests that need a Docker engine
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -tags integration ./integration
 
-# PROGRAMS are packages of Debian with the programs that the first image does not have.
-PROGRAMS := aria2 default-jdk-headless gnutls-bin golang-go lftp liblwp-protocol-https-perl libwww-perl lynx nodejs npm openssh-client php-cli ruby socat w3m wget
+# TRIED are packages of Debian with the programs that the first image does not have.
+TRIED := aria2 default-jdk-headless gnutls-bin golang-go lftp liblwp-protocol-https-perl libwww-perl lynx nodejs npm openssh-client php-cli ruby socat w3m wget
 programs: ## print which programs work in a sandbox with a network policy, with an engine and Debian's packages
 	@$(MAKE) -s image IMAGE=actiond-test/batteries:1
-	printf 'FROM actiond-test/batteries:1\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PROGRAMS)\n' | docker build -t actiond-test/programs:1 -
+	printf 'FROM actiond-test/batteries:1\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(TRIED)\n' | docker build -t actiond-test/programs:1 -
 	ACTIOND_PROGRAMS=actiond-test/programs:1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -v -tags integration -run TestDockerNetworkPrograms ./integration
 
 kubernetes: cluster ## run the tests that need a Kubernetes cluster, which they start here, as root
