@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import os
+import socket
 import tempfile
 import threading
 import unittest
@@ -11,6 +12,7 @@ import unittest
 from .support import Both, Loop, Server, both, ended, eventually, program
 
 import actiond
+from actiond._launch import _listens
 
 
 def setUpModule():
@@ -435,6 +437,15 @@ class LocalServers(Both):
             sandbox.write("file", b"data")
             sandbox.close()
             self.assertEqual(os.listdir(directory), ["file"])
+
+    def test_a_socket_that_is_bound_and_takes_nothing(self):
+        with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as bound:
+            path = os.path.join(directory, "socket")
+            self.assertFalse(_listens(path))
+            bound.bind(path)
+            self.assertFalse(_listens(path))
+            bound.listen()
+            self.assertTrue(_listens(path))
 
     def test_a_program_that_is_none(self):
         with self.assertRaises(FileNotFoundError):

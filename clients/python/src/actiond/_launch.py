@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -81,19 +82,29 @@ def _inside(name: str) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
 
 
+def _listens(path: str) -> bool:
+    """Tell whether a Unix socket takes connections. It has its name a moment before it does."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
 def start_server(directory: str, server: str) -> Child:
     """Start a server on a Unix socket that only this user reaches, and wait until it listens."""
     program = find(server, "ACTIOND_SERVER", _inside("server"), "/usr/lib/actiond/server")
     home = tempfile.mkdtemp(prefix="actiond-")
     where = os.path.abspath(directory) if directory else os.path.join(home, "work")
-    socket = os.path.join(home, "socket")
+    path = os.path.join(home, "socket")
     log = tempfile.TemporaryFile()
-    child = Child(home, [program, "--addr", f"unix:{socket}", "--working-dir", where, "--state-dir", os.path.join(home, "state"),
+    child = Child(home, [program, "--addr", f"unix:{path}", "--working-dir", where, "--state-dir", os.path.join(home, "state"),
                          "--idle-limit", "8h"], log)
-    child.url = f"unix://{socket}"
+    child.url = f"unix://{path}"
     due = time.monotonic() + START_SECONDS
     try:
-        while child._running(due) and not os.path.exists(socket):
+        while child._running(due) and not _listens(path):
             time.sleep(0.005)
     except BaseException:
         child.stop()
