@@ -41,7 +41,7 @@ func TestDockerContract(t *testing.T) {
 // have been left from before.
 func TestDockerContractOfChanges(t *testing.T) {
 	t.Parallel()
-	s := create(t, testHost(t), sandbox.Spec{Image: image(t, debianImage)})
+	s := create(t, testHost(t), sandbox.Spec{Image: image(t, fullImage)})
 	key, err := s.Key()
 	if err != nil {
 		t.Fatal(err)
