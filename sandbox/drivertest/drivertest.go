@@ -360,17 +360,18 @@ func members(t *testing.T, d sandbox.Driver, pool string) (ready []*sandbox.Sand
 	return ready
 }
 
-// fill returns when size sandboxes wait in a pool.
-func fill(t *testing.T, d sandbox.Driver, pool *sandbox.Pool, name string, size int) {
+// fill returns when size sandboxes wait in a pool, and which.
+func fill(t *testing.T, d sandbox.Driver, pool *sandbox.Pool, name string, size int) (ready []*sandbox.Sandbox) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var filling sync.WaitGroup
 	filling.Go(func() { pool.Run(ctx, time.Second) })
-	for len(members(t, d, name)) < size {
+	for ready = members(t, d, name); len(ready) < size; ready = members(t, d, name) {
 		<-time.After(20 * time.Millisecond)
 	}
 	stop()
 	filling.Wait()
+	return ready
 }
 
 // Many claimers of one pool get a sandbox each, and none gets another's.

@@ -95,8 +95,7 @@ func testNetworkPool(t *testing.T, d sandbox.Driver, networker sandbox.Networker
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(t, d, pool, "policies", 1)
-	warm := members(t, d, "policies")
+	warm := fill(t, d, pool, "policies", 1)
 	if n, err := networker.Network(ctx, warm[0]); err != nil || n.Policy.Mode != egress.ModeNoNetwork {
 		t.Errorf("the network of a warm sandbox: %+v, %v", n, err)
 	}
