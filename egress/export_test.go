@@ -37,6 +37,12 @@ func HelloReader(from io.Reader, check func(name string, readable bool) error) i
 // LimitAccepted bounds the connections of all sandboxes that are applied later.
 func (s *Server) LimitAccepted(most int) { s.accepted = httpserver.NewTotal(most) }
 
+// LimitShared bounds the connections by TCP of listeners that are served later.
+func (s *Server) LimitShared(most int) { s.shared = most }
+
+// Asking returns how many connections by TCP count for a sandbox.
+func (s *Server) Asking(id string) int64 { return s.sandboxes[id].asking.Load() }
+
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }
 

@@ -91,6 +91,7 @@ type Server struct {
 	metrics  *Metrics
 	open     atomic.Int64
 	accepted *httpserver.Total
+	shared   int // connections of a listener by TCP
 	log      *rate.Limiter
 	own      atomic.Pointer[[]netip.Addr] // nil: unknown so far
 	roots    atomic.Pointer[x509.CertPool]
@@ -110,7 +111,7 @@ func New(cfg Config) *Server {
 			return d.DialContext(ctx, "tcp", to.String())
 		}
 	}
-	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted)}
+	s := &Server{cfg: cfg, log: rate.NewLimiter(10, 10), sandboxes: map[string]*sandbox{}, accepted: httpserver.NewTotal(maxAccepted), shared: maxConnections}
 	s.metrics = NewMetrics(func() float64 { return float64(s.open.Load()) })
 	s.roots.Store(cfg.Roots)
 	return s

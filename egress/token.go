@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/actiond/actiond/internal/httpserver"
 	"github.com/actiond/actiond/internal/random"
@@ -49,31 +50,92 @@ func (c *Conf) checkToken() error {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := httpserver.NewServer(ctx, http.HandlerFunc(s.serveToken), maxHeader, s.cfg.Log)
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	err := srv.Serve(httpserver.LimitListener(l, maxConnections))
+	var places sync.Map // of *place, by their connection
+	inner, changed := srv.ConnContext, srv.ConnState
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		p := &place{}
+		places.Store(c, p)
+		return context.WithValue(inner(ctx, c), placeKey{}, p)
+	}
+	srv.ConnState = func(c net.Conn, state http.ConnState) {
+		changed(c, state)
+		if state != http.StateClosed && state != http.StateHijacked {
+			return
+		}
+		if p, ok := places.LoadAndDelete(c); ok {
+			p.(*place).ended(state) //nolint:forcetypeassert // it has no others
+		}
+	}
+	err := srv.Serve(httpserver.LimitListener(l, s.shared))
 	if ctx.Err() != nil {
 		return nil // that was the end
 	}
 	return err
 }
 
-// serveToken lets the sandbox answer that the token of a request names.
+// place is that of a connection among those of its sandbox. The goroutine of the connection alone
+// uses it.
+type place struct {
+	holder   *sandbox // nil until take
+	hijacked bool     // the connection ends with its request, of which the server no longer tells
+}
+
+// placeKey is the context key of a connection's place.
+type placeKey struct{}
+
+// take counts a connection from its first request to its end. It returns false where the sandbox has too many.
+func (p *place) take(b *sandbox) bool {
+	if p.holder != nil {
+		return p.holder == b
+	}
+	if b.asking.Add(1) > maxOpenSandbox+maxWaiting {
+		b.asking.Add(-1)
+		return false
+	}
+	p.holder = b
+	return true
+}
+
+// ended notes that the server has closed the connection, or given it to its request.
+func (p *place) ended(state http.ConnState) {
+	p.hijacked = state == http.StateHijacked
+	if !p.hijacked {
+		p.leave()
+	}
+}
+
+func (p *place) leave() {
+	if p.holder != nil {
+		p.holder.asking.Add(-1)
+		p.holder = nil
+	}
+}
+
+// serveToken lets the sandbox answer that the token of a request names. Only connections that count
+// are trusted: one that is kept, or never sends the body that it announced, would otherwise take a
+// place from other sandboxes for as long as it likes.
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Connection", "close")
 	b := s.holder(r.Header.Get(HeaderToken))
 	if b == nil {
 		w.Header().Set("Proxy-Authenticate", "Bearer")
-		w.Header().Set("Connection", "close")
 		http.Error(w, "The token of a sandbox is needed", http.StatusProxyAuthRequired)
 		return
 	}
-	httpserver.Trust(r)
 	// The state is for the controller, also while the sandbox uses all that it may.
 	if r.URL.Path != "/status" || r.Method != http.MethodGet {
-		defer b.asking.Add(-1)
-		if b.asking.Add(1) > maxOpenSandbox+maxWaiting {
+		p := r.Context().Value(placeKey{}).(*place) //nolint:forcetypeassert // each connection has one
+		if !p.take(b) {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, errTooMany.text, errTooMany.status)
 			return
 		}
+		httpserver.Trust(r)
+		defer func() {
+			if p.hijacked {
+				p.leave()
+			}
+		}()
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/egress"
 	"github.com/actiond/actiond/internal/testhelp"
@@ -27,9 +28,16 @@ type shared struct {
 
 func startShared(t *testing.T) *shared {
 	t.Helper()
+	return startSharedOf(t, 4096)
+}
+
+// startSharedOf takes so many connections at a time.
+func startSharedOf(t *testing.T, most int) *shared {
+	t.Helper()
 	n := &internet{names: map[string][]string{}, hosts: map[netip.AddrPort]string{}}
 	go echo(n.add(t, "echo.example", "8.8.8.8:7"))
 	s := &shared{Server: egress.New(egress.Config{Log: slog.New(slog.DiscardHandler), Resolve: n.resolve, Dial: n.dial})}
+	s.LimitShared(most)
 	if err := s.SetHost(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -200,4 +208,58 @@ func TestTokenFlood(t *testing.T) {
 	if _, a, _ := s.ask(t, "GET /policy", bearer(s.second)); a.StatusCode != http.StatusOK {
 		t.Errorf("the other sandbox: %s", a.Status)
 	}
+}
+
+// TestAttackTokenHold: a sandbox whose clients keep connections after their answers, or never send the
+// body that they announced, holds no more of them than it may, and shuts no other sandbox out.
+func TestAttackTokenHold(t *testing.T) {
+	t.Parallel()
+	s := startSharedOf(t, 700)
+	for name, request := range map[string]string{
+		"kept":                      "GET /policy HTTP/1.1\r\nHost: egress\r\nConnection: keep-alive\r\n",
+		"the state, kept":           "GET /status HTTP/1.1\r\nHost: egress\r\nConnection: keep-alive\r\n",
+		"without its body":          "GET /policy HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+		"the state, without a body": "GET /status HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+		"refused, without its body": "CONNECT nowhere.example:7 HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+	} {
+		s.Unlimit(id)
+		for range 800 {
+			c, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := fmt.Fprint(c, request+bearer(s.token)+"\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
+			if err != nil {
+				t.Fatalf("%s: the proxy answers nobody: %v", name, err)
+			}
+			res.Body.Close() // the connection stays
+		}
+		if _, a, _ := s.ask(t, "GET /policy", bearer(s.second)); a.StatusCode != http.StatusOK {
+			t.Errorf("%s: the other sandbox: %s", name, a.Status)
+		}
+	}
+}
+
+// TestTokenPlaces: connections that have ended count no longer, whatever they were for.
+func TestTokenPlaces(t *testing.T) {
+	t.Parallel()
+	s := startShared(t)
+	s.Unlimit(id)
+	for range 256 + 32 + 10 {
+		for _, request := range []string{"CONNECT echo.example:7", "CONNECT nowhere.example:7", "GET /policy"} {
+			c, a, _ := s.ask(t, request, bearer(s.token))
+			if a.StatusCode == http.StatusServiceUnavailable {
+				t.Fatalf("%s: %s", request, a.Status)
+			}
+			c.Close()
+		}
+	}
+	testhelp.Eventually(t, func() bool { return s.Asking(id) == 0 }, "all connections have ended")
 }
