@@ -47,6 +47,7 @@ var (
 	errTooMany  = &failure{http.StatusServiceUnavailable, "this sandbox has too many connections"}
 	errFull     = &failure{http.StatusServiceUnavailable, "the sandboxes of this host have too many connections together"}
 	errTooFast  = &failure{http.StatusServiceUnavailable, "connections are opened too fast"}
+	errHeld     = &failure{http.StatusServiceUnavailable, "too many requests wait for hosts with secrets"}
 	errGone     = &failure{http.StatusServiceUnavailable, "the sandbox was disconnected"}
 )
 

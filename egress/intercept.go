@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/textproto"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,9 @@ const (
 	connBuffer      = 512 << 10 // of an HTTP/2 connection
 	maxStreams      = 100
 	copyBuffer      = 32 << 10
+	maxHeld         = 8 << 20  // bytes of the headers of a sandbox's requests
+	maxHeldAll      = 32 << 20 // the same of all sandboxes
+	fieldBytes      = 128      // that a field of a header takes beside its text
 	reasonOtherHost = "other host in the request"
 	reasonMethod    = "method not allowed with a secret"
 	reasonUpgrade   = "upgrade not allowed with a secret"
@@ -197,6 +201,14 @@ func (i *interception) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpserver.SetStall(r, idleTime) // a client that reads late holds up its own connection
 	b, ctx := i.sandbox, r.Context()
 	asked := &connection{host: i.conn.host, port: i.conn.port, number: i.conn.number} // each denial is recorded
+	held := headerBytes(r)
+	if !b.hold(held) {
+		clear(r.Header) // the client may not read the answer
+		*r.URL, r.RequestURI = url.URL{}, ""
+		b.refuse(ctx, w, asked, errHeld)
+		return
+	}
+	defer b.hold(-held)
 	if err := i.check(r, asked); err != nil {
 		b.refuse(ctx, w, asked, err)
 		return
@@ -214,6 +226,30 @@ func (i *interception) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ErrorLog:     slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // it would have headers
 	}
 	proxy.ServeHTTP(w, r)
+}
+
+// headerBytes estimates the memory of a request without its body.
+func headerBytes(r *http.Request) int64 {
+	n := int64(fieldBytes + 2*len(r.RequestURI))
+	for name, values := range r.Header {
+		for _, value := range values {
+			n += int64(fieldBytes + len(name) + len(value))
+		}
+	}
+	return n
+}
+
+// hold counts bytes of headers, which a client may have the proxy keep for as long as the host does
+// not answer. It returns false, and counts nothing, where there would be too many. Negative ones always
+// can be.
+func (b *sandbox) hold(n int64) bool {
+	one, all := b.held.Add(n), b.server.held.Add(n)
+	if n < 0 || one <= maxHeld && all <= maxHeldAll {
+		return true
+	}
+	b.held.Add(-n)
+	b.server.held.Add(-n)
+	return false
 }
 
 // check returns the reason for which a request is refused. The host of a denial is the one that the

@@ -30,6 +30,7 @@ type sandbox struct {
 	limit          *rate.Limiter
 	denials        denials
 	sent, received atomic.Int64
+	held           atomic.Int64 // see hold
 	asking         atomic.Int64 // connections by TCP that have shown the token
 
 	life    context.Context    //nolint:containedctx // of all requests and connections

@@ -13,6 +13,8 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -348,6 +350,61 @@ func TestAttackHeaderLines(t *testing.T) {
 	if got, _ := io.ReadAll(c); strings.Contains(string(got), "200 OK") {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestAttackHeldHeaders: requests with large headers to a host that does not answer do not fill the
+// memory of the proxy; once they have ended there is room again.
+func TestAttackHeldHeaders(t *testing.T) {
+	t.Parallel()
+	const mebibytes, size = 8, 60 << 10
+	f := start(t, secret(""))
+	answer := make(chan struct{})
+	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Large") != "" {
+			<-answer
+		}
+	})
+	f.Unlimit(id)
+	large := func(c *http.Client) (status int) {
+		r := request(t, "GET", "https://api.example/", nil)
+		r.Header.Set("X-Large", strings.Repeat("x", size))
+		res, err := c.Do(r)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	const sent = 200
+	var refused, answered atomic.Int64
+	var all sync.WaitGroup
+	var c *http.Client
+	for i := range sent {
+		if i%50 == 0 { // one connection with at most 100 requests
+			c = f.client(t, true)
+			get(t, c, request(t, "GET", "https://api.example/", nil))
+		}
+		by := c
+		all.Go(func() {
+			switch status := large(by); status {
+			case http.StatusOK:
+				answered.Add(1)
+			case http.StatusServiceUnavailable:
+				refused.Add(1)
+			default:
+				t.Errorf("status %d", status)
+			}
+		})
+	}
+	const most = mebibytes << 20 / size // some wait in the proxy for a connection to the host
+	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*size }, "there are as many as can be")
+	close(answer)
+	all.Wait()
+	if got := large(c); got != http.StatusOK || answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
+		t.Errorf("afterwards: status %d, and of %d requests %d were answered and %d refused", got, sent, answered.Load(), refused.Load())
+	}
+	testhelp.Eventually(t, func() bool { return f.Held() == 0 }, "no bytes are counted any more")
 }
 
 // TestAttackTakeSecret: the policy of one sandbox cannot name the secret of another, and neither can

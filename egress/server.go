@@ -90,6 +90,7 @@ type Server struct {
 	cfg      Config
 	metrics  *Metrics
 	open     atomic.Int64
+	held     atomic.Int64 // of all sandboxes
 	accepted *httpserver.Total
 	shared   int // connections of a listener by TCP
 	log      *rate.Limiter
