@@ -120,14 +120,8 @@ func FillSecrets(secrets, own, present []Secret) error {
 
 // fits reports whether the members of s but its value are absent or those of other.
 func (s *Secret) fits(other *Secret) bool {
-	format := func(x *Secret) string {
-		if x.Format == "" {
-			return defaultFormat
-		}
-		return x.Format
-	}
 	return (len(s.Hosts) == 0 || slices.Equal(s.Hosts, other.Hosts)) && (s.Header == "" || s.header() == other.header()) &&
-		(s.Format == "" || format(s) == format(other)) && (s.Var == "" || s.Var == other.Var)
+		(s.Format == "" || s.format() == other.format()) && (s.Var == "" || s.Var == other.Var)
 }
 
 // Where returns the JSON pointer to what is wrong with a document that [ParsePolicy], [DecodePolicy]

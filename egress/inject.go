@@ -13,11 +13,7 @@ const (
 
 // render returns the header, and the forms in which a host may send the value back.
 func (s *Secret) render() (header string, found forms) {
-	format := s.Format
-	if format == "" {
-		format = defaultFormat
-	}
-	value := string(s.Value)
+	format, value := s.format(), string(s.Value)
 	header = strings.Replace(format, placeholder, value, 1)
 	texts := []string{value}
 	if user, ok := strings.CutPrefix(header, basicScheme); ok && strings.Contains(format, ":") {

@@ -81,6 +81,15 @@ func (s *Secret) header() string {
 	return textproto.CanonicalMIMEHeaderKey(s.Header)
 }
 
+func (s *Secret) format() string { return cmp.Or(s.Format, defaultFormat) }
+
+// within reports whether s, whose members are all given, sends a value to no other host than other and
+// in no other way.
+func (s *Secret) within(other *Secret) bool {
+	foreign := func(h Host) bool { return !slices.Contains(other.Hosts, h) }
+	return s.header() == other.header() && s.format() == other.format() && !slices.ContainsFunc(s.Hosts, foreign)
+}
+
 // Check returns what is wrong with s, without its value, or nil.
 func (s *Secret) Check() error {
 	switch n := len(s.Hosts); {
@@ -184,8 +193,7 @@ func (p *Policy) KeepValues(before *Policy) error {
 		case s.Value != "":
 		case old == nil:
 			return fmt.Errorf("secret %s: it has no value", shorten.Quoted(s.Name, maxLabel))
-		case old.header() != s.header(), cmp.Or(old.Format, defaultFormat) != cmp.Or(s.Format, defaultFormat),
-			slices.ContainsFunc(s.Hosts, func(h Host) bool { return !slices.Contains(old.Hosts, h) }):
+		case !s.within(old):
 			return fmt.Errorf("secret %s: its hosts, header or format change, so give its value again", s.Name)
 		default:
 			s.Value = old.Value
