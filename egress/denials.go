@@ -71,7 +71,7 @@ func (d *denials) await(ctx context.Context, after int64) []Denial {
 }
 
 // since returns the denials after a number, and a channel that is closed at the next one. A number
-// that no denial has is of a proxy that ended; those of this one are new to whoever knows it.
+// that no denial has is of a proxy that ended; the client knows none of this one.
 func (d *denials) since(after int64) ([]Denial, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -50,20 +50,20 @@ func (c *Conf) checkToken() error {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := httpserver.NewServer(ctx, http.HandlerFunc(s.serveToken), maxHeader, s.cfg.Log)
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	var places sync.Map // of *place, by their connection
+	var shown sync.Map // *tokenConn by connection
 	inner, changed := srv.ConnContext, srv.ConnState
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		p := &place{}
-		places.Store(c, p)
-		return context.WithValue(inner(ctx, c), placeKey{}, p)
+		t := &tokenConn{}
+		shown.Store(c, t)
+		return context.WithValue(inner(ctx, c), tokenConnKey{}, t)
 	}
 	srv.ConnState = func(c net.Conn, state http.ConnState) {
 		changed(c, state)
 		if state != http.StateClosed && state != http.StateHijacked {
 			return
 		}
-		if p, ok := places.LoadAndDelete(c); ok {
-			p.(*place).ended(state) //nolint:forcetypeassert // it has no others
+		if t, ok := shown.LoadAndDelete(c); ok {
+			t.(*tokenConn).ended(state) //nolint:forcetypeassert // it has no others
 		}
 	}
 	err := srv.Serve(httpserver.LimitListener(l, s.shared))
@@ -73,47 +73,47 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// place is that of a connection among those of its sandbox. The goroutine of the connection alone
-// uses it.
-type place struct {
-	holder   *sandbox // nil until take
-	hijacked bool     // the connection ends with its request, of which the server no longer tells
+// tokenConn counts a connection among those of its sandbox. Only the goroutine of the connection uses
+// it.
+type tokenConn struct {
+	holder   *sandbox // nil until count
+	hijacked bool     // the connection ends with its request, and the server does not report that
 }
 
-// placeKey is the context key of a connection's place.
-type placeKey struct{}
+// tokenConnKey is the context key of a [tokenConn].
+type tokenConnKey struct{}
 
-// take counts a connection from its first request to its end. It returns false where the sandbox has too many.
-func (p *place) take(b *sandbox) bool {
-	if p.holder != nil {
-		return p.holder == b
+// count counts the connection until release. It returns false where the sandbox has too many.
+func (t *tokenConn) count(b *sandbox) bool {
+	if t.holder != nil {
+		return t.holder == b
 	}
 	if b.asking.Add(1) > maxOpenSandbox+maxWaiting {
 		b.asking.Add(-1)
 		return false
 	}
-	p.holder = b
+	t.holder = b
 	return true
 }
 
 // ended notes that the server has closed the connection, or given it to its request.
-func (p *place) ended(state http.ConnState) {
-	p.hijacked = state == http.StateHijacked
-	if !p.hijacked {
-		p.leave()
+func (t *tokenConn) ended(state http.ConnState) {
+	t.hijacked = state == http.StateHijacked
+	if !t.hijacked {
+		t.release()
 	}
 }
 
-func (p *place) leave() {
-	if p.holder != nil {
-		p.holder.asking.Add(-1)
-		p.holder = nil
+func (t *tokenConn) release() {
+	if t.holder != nil {
+		t.holder.asking.Add(-1)
+		t.holder = nil
 	}
 }
 
 // serveToken lets the sandbox answer that the token of a request names. Only connections that count
-// are trusted: one that is kept, or never sends the body that it announced, would otherwise take a
-// place from other sandboxes for as long as it likes.
+// are trusted: a sandbox could otherwise hold all of them, by keeping them idle or by announcing a body
+// that it never sends.
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	b := s.holder(r.Header.Get(HeaderToken))
@@ -124,16 +124,16 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	// The state is for the controller, also while the sandbox uses all that it may.
 	if r.URL.Path != "/status" || r.Method != http.MethodGet {
-		p := r.Context().Value(placeKey{}).(*place) //nolint:forcetypeassert // each connection has one
-		if !p.take(b) {
+		t := r.Context().Value(tokenConnKey{}).(*tokenConn) //nolint:forcetypeassert // each connection has one
+		if !t.count(b) {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, errTooMany.text, errTooMany.status)
 			return
 		}
 		httpserver.Trust(r)
 		defer func() {
-			if p.hijacked {
-				p.leave()
+			if t.hijacked {
+				t.release()
 			}
 		}()
 	}

@@ -237,7 +237,7 @@ func TestAttackTokenHold(t *testing.T) {
 			}
 			res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
 			if err != nil {
-				t.Fatalf("%s: the proxy answers nobody: %v", name, err)
+				t.Fatalf("%s: the proxy does not answer: %v", name, err)
 			}
 			res.Body.Close() // the connection stays
 		}
@@ -247,8 +247,8 @@ func TestAttackTokenHold(t *testing.T) {
 	}
 }
 
-// TestTokenPlaces: connections that have ended count no longer, whatever they were for.
-func TestTokenPlaces(t *testing.T) {
+// TestTokenCount: a connection that has ended no longer counts, whatever its request was.
+func TestTokenCount(t *testing.T) {
 	t.Parallel()
 	s := startShared(t)
 	s.Unlimit(id)

@@ -293,7 +293,7 @@ func (d *Driver) names(ctx context.Context, s *sandbox.Sandbox, r *record) strin
 // SetNetwork is [sandbox.Networker]'s.
 func (d *Driver) SetNetwork(ctx context.Context, s *sandbox.Sandbox, change func(n *sandbox.Network) error) (*sandbox.Network, error) {
 	if waiting(s) {
-		return nil, fmt.Errorf("%w: sandbox %s waits in a pool; whoever claims it brings the policy", sandbox.ErrConflict, s.ID)
+		return nil, fmt.Errorf("%w: sandbox %s waits in a pool; its claim sets the policy", sandbox.ErrConflict, s.ID)
 	}
 	for range changeTries {
 		secret, conf, err := d.policyOf(ctx, s)

@@ -130,7 +130,7 @@ func (t *Total) evict() bool {
 	var largest *boundListener
 	most := 0
 	for l := range t.listeners {
-		if n := l.strangers(); n > most {
+		if n := l.countUntrusted(); n > most {
 			largest, most = l, n
 		}
 	}
@@ -239,8 +239,8 @@ func (l *boundListener) remove(oldest *list.Element) *boundConn {
 	return gone
 }
 
-// strangers counts the connections without trust.
-func (l *boundListener) strangers() int {
+// countUntrusted counts the connections without trust.
+func (l *boundListener) countUntrusted() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.untrusted.Len()
