@@ -233,6 +233,15 @@ func (r *Rule) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// RuleTexts returns the texts of rules, an empty list for none.
+func RuleTexts(rules []Rule) []string {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		texts[i] = r.String()
+	}
+	return texts
+}
+
 // Port returns the port that the rule names, or 0.
 func (r Rule) Port() uint16 { return r.port }
 

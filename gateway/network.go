@@ -194,7 +194,7 @@ func entityTag(generation int64) string { return `"` + strconv.FormatInt(generat
 // writeNetwork answers with a policy without values, and its generation as the entity tag.
 func writeNetwork(w http.ResponseWriter, n *sandbox.Network) error {
 	d := api.SandboxNetwork{
-		Mode: string(n.Policy.Mode), Allow: ruleTexts(n.Policy.Allow), Deny: ruleTexts(n.Policy.Deny), MaxBytes: n.Policy.MaxBytes,
+		Mode: string(n.Policy.Mode), Allow: egress.RuleTexts(n.Policy.Allow), Deny: egress.RuleTexts(n.Policy.Deny), MaxBytes: n.Policy.MaxBytes,
 		Secrets: []api.NetworkSecret{}, Generation: n.Generation, Egress: api.EgressDown, Problem: n.Problem,
 		Open: n.Open, Bytes: n.Sent + n.Received, Denied: n.Denied,
 	}
@@ -210,14 +210,6 @@ func writeNetwork(w http.ResponseWriter, n *sandbox.Network) error {
 	}
 	w.Header().Set("ETag", entityTag(n.Generation))
 	return writeJSON(w, http.StatusOK, d)
-}
-
-func ruleTexts(rules []egress.Rule) []string {
-	texts := make([]string, len(rules))
-	for i, r := range rules {
-		texts[i] = r.String()
-	}
-	return texts
 }
 
 // listDenied answers with the denials after a number, and waits for one if it is asked to.

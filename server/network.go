@@ -187,7 +187,7 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 	state.Names = f.Resolves()
 	if p, err := f.Policy(r.Context()); err == nil {
 		state.Egress, state.Mode, state.MaxBytes = api.EgressOK, string(p.Mode), p.MaxBytes
-		state.Allow, state.Deny, state.Secrets = ruleTexts(p.Allow), ruleTexts(p.Deny), append(state.Secrets, p.Secrets...)
+		state.Allow, state.Deny, state.Secrets = egress.RuleTexts(p.Allow), egress.RuleTexts(p.Deny), append(state.Secrets, p.Secrets...)
 	}
 	f.Collect(time.Time{})
 	state.Open = f.Open()
@@ -195,14 +195,6 @@ func (s *Server) showNetwork(w http.ResponseWriter, r *http.Request) error {
 		state.Denied = append(state.Denied, api.NetworkDenial{Time: d.Time.UTC(), Host: d.Host, Port: int(d.Port), Reason: d.Reason, Process: d.Process})
 	}
 	return writeJSON(w, http.StatusOK, state)
-}
-
-func ruleTexts(rules []egress.Rule) []string {
-	texts := make([]string, len(rules))
-	for i, r := range rules {
-		texts[i] = r.String()
-	}
-	return texts
 }
 
 // errNetwork refuses a claim whose network cannot be kept.

@@ -327,14 +327,8 @@ func (i networkInfo) Table() [][]string {
 			name = ""
 		}
 	}
-	texts := func(rules []egress.Rule) (all []string) {
-		for _, r := range rules {
-			all = append(all, r.String())
-		}
-		return all
-	}
-	add("allow", texts(i.Allow))
-	add("deny", texts(i.Deny))
+	add("allow", egress.RuleTexts(i.Allow))
+	add("deny", egress.RuleTexts(i.Deny))
 	add("private", i.Private)
 	var secrets []string
 	for n := range i.Secrets {
