@@ -364,6 +364,8 @@ func TestAttackHeldHeaders(t *testing.T) {
 			<-answer
 		}
 	})
+	release := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(release) // before the host's end, which waits for its requests
 	f.Unlimit(id)
 	large := func(c *http.Client) (status int) {
 		r := request(t, "GET", "https://api.example/", nil)
@@ -399,7 +401,7 @@ func TestAttackHeldHeaders(t *testing.T) {
 	}
 	const most = mebibytes << 20 / size // some wait in the proxy for a connection to the host
 	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*size }, "there are as many as can be")
-	close(answer)
+	release()
 	all.Wait()
 	if got := large(c); got != http.StatusOK || answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
 		t.Errorf("afterwards: status %d, and of %d requests %d were answered and %d refused", got, sent, answered.Load(), refused.Load())
