@@ -138,6 +138,25 @@ func TestLooseChangesAreBounded(t *testing.T) {
 	}
 }
 
+// Changes of no action keep no files of actions that are forgotten, for which all others would be forgotten.
+func TestLooseChangesKeepNoActionsOut(t *testing.T) {
+	t.Parallel()
+	j := open(t, journal.Config{Dir: filepath.Join(t.TempDir(), "journal"), MaxBytes: 24 << 20})
+	result := make([]byte, 1<<20)
+	for i := range 60 {
+		j.Note(uint64(i+1), []byte("beside"))
+		a := reserve(t, j, fmt.Sprint(i))
+		if err := a.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		a.Finish(1, result)
+		kept := j.List(0, 100, func(journal.Info) bool { return true })
+		if want := min(i+1, 12); len(kept) < want {
+			t.Fatalf("after %d: got %d actions, want %d at least", i+1, len(kept), want)
+		}
+	}
+}
+
 // A damaged change is left out, and the rest is kept.
 func TestDamagedChange(t *testing.T) {
 	t.Parallel()

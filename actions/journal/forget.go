@@ -73,6 +73,7 @@ func (j *Journal) forgetSome(last *Action) {
 			continue
 		}
 		j.forget(a)
+		j.forgetChanges(latest) // they would keep the files, and all actions be forgotten for them
 	}
 }
 
