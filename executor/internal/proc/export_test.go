@@ -30,3 +30,6 @@ func (f *Finder) Kept(path, dir string) bool {
 	}
 	return f.answers[question{path, dir}].kept || f.answers[question{path, ""}].kept
 }
+
+// Descendants returns the processes of a snapshot that descend from one of roots or are of its session.
+var Descendants = descendants

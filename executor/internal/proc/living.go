@@ -19,16 +19,14 @@ func Living(sessions, idle []int, mark string, user *identity.User) map[int]time
 	all := processes()
 	other := user.Credential() != nil
 	self := begunAt(all[os.Getpid()])
-	below := func(pid int, roots []int) bool {
-		return slices.ContainsFunc(roots, func(root int) bool { return descends(all, pid, root) })
-	}
+	belowIdle, belowSessions := descendants(all, idle), descendants(all, sessions)
 	living := map[int]time.Duration{}
 	var unmarked []int
 	for pid, p := range all {
 		begun := begunAt(p)
 		switch {
-		case pid == os.Getpid(), begun < self, slices.Contains(sessions, pid), slices.Contains(idle, pid), below(pid, idle):
-		case other && ownerOf(pid) == user.EffectiveUID(), below(pid, sessions):
+		case pid == os.Getpid(), begun < self, slices.Contains(sessions, pid), slices.Contains(idle, pid), belowIdle[pid]:
+		case other && ownerOf(pid) == user.EffectiveUID(), belowSessions[pid]:
 			living[pid] = begun
 		default:
 			unmarked = append(unmarked, pid)
@@ -43,6 +41,40 @@ func Living(sessions, idle []int, mark string, user *identity.User) map[int]time
 		return nil
 	})
 	return living
+}
+
+// descendants returns the processes that descend from one of roots or are of its session, in time proportional to all:
+// there may be many, in long chains.
+func descendants(all map[int]Process, roots []int) map[int]bool {
+	below := make(map[int]bool, len(all)) // of those that were looked at
+	if len(roots) == 0 {
+		return below
+	}
+	isRoot := make(map[int]bool, len(roots))
+	for _, root := range roots {
+		isRoot[root] = true
+	}
+	for pid := range all {
+		var chain []int
+		var found bool
+		for {
+			p, ok := all[pid]
+			known, seen := below[pid]
+			if found = seen && known || ok && (isRoot[p.Parent] || isRoot[p.Session]); found || seen || !ok {
+				break
+			}
+			below[pid] = false // ends a circle, which a snapshot of no one moment may hold
+			chain = append(chain, pid)
+			pid = p.Parent
+		}
+		if found {
+			below[pid] = true
+			for _, child := range chain {
+				below[child] = true
+			}
+		}
+	}
+	return below
 }
 
 // begunAt returns when a process was started; 0 where that is unknown.

@@ -1,6 +1,7 @@
 package proc_test
 
 import (
+	"math/rand/v2"
 	"os/exec"
 	"strings"
 	"testing"
@@ -54,5 +55,40 @@ func TestLiving(t *testing.T) {
 	}
 	if n, names := count(nil, []int{marked}); n != 0 {
 		t.Errorf("idle: got %d:%s", n, names)
+	}
+}
+
+// The descendants of many roots are those of each of them, also where a snapshot holds a circle.
+func TestDescendants(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		all := map[int]proc.Process{}
+		for pid := range 30 {
+			all[pid] = proc.Process{Parent: random.IntN(40), Session: random.IntN(200)}
+		}
+		roots := []int{random.IntN(40), random.IntN(40)}
+		below := proc.Descendants(all, roots)
+		for pid := range all {
+			want := proc.Descends(all, pid, roots[0]) || proc.Descends(all, pid, roots[1])
+			if below[pid] != want {
+				t.Fatalf("%d below %v in %+v: got %t", pid, roots, all, below[pid])
+			}
+		}
+	}
+}
+
+// A long chain of processes and many sessions, which would take hours one by one.
+func TestDescendantsOfMany(t *testing.T) {
+	t.Parallel()
+	const many = 100_000
+	all, roots := map[int]proc.Process{}, []int{}
+	for pid := range many {
+		all[pid] = proc.Process{Parent: pid - 1, Session: -2}
+		roots = append(roots, -10-pid)
+	}
+	below := proc.Descendants(all, append(roots, 0))
+	if !below[many-1] || !below[1] || below[0] {
+		t.Errorf("got %t, %t and %t", below[many-1], below[1], below[0])
 	}
 }
