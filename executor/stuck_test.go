@@ -24,6 +24,30 @@ func hang(t *testing.T) (dir string) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	hangAt(t, dir, false)
+	return dir
+}
+
+// hangAt is hang at a directory. What waits is freed when free is called, too. A dead file system refuses everything.
+func hangAt(t *testing.T, dir string, dead bool) (free func()) {
+	t.Helper()
+	device := mountFUSE(t, dir)
+	if dead {
+		_ = device.Close()
+	}
+	free = sync.OnceFunc(func() {
+		_ = device.Close()
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(free)
+	return free
+}
+
+// mountFUSE mounts a file system that nobody serves. It refuses everything once the device is closed.
+func mountFUSE(t *testing.T, dir string) (device *os.File) {
+	t.Helper()
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("there is no FUSE: %v", err)
@@ -33,13 +57,7 @@ func hang(t *testing.T) (dir string) {
 		_ = device.Close()
 		t.Skipf("nothing can be mounted here: %v", err)
 	}
-	t.Cleanup(func() {
-		_ = device.Close()
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
+	return device
 }
 
 // Whatever hangs in a file system holds up nothing but itself, and the caller that asked

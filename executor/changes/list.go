@@ -37,11 +37,9 @@ func (t *Tracker) list(d *dir) {
 		return
 	}
 	names, err := t.readNames(fd, t.room(d))
-	if err == nil {
-		err = t.merge(d, fd, names, now)
-	}
 	switch {
 	case err == nil:
+		t.merge(d, fd, names, now)
 		if d.cut != whole {
 			d.cut = whole
 			delete(t.cuts, d)
@@ -115,8 +113,9 @@ func same(a, b *node) bool {
 func (t *Tracker) racy(a *attr, now int64) bool { return t.tick < 0 || a.ctime >= now-t.tick }
 
 // merge makes the entries of a directory from its names and the last entries.
-func (t *Tracker) merge(d *dir, fd int, names []string, now int64) error {
+func (t *Tracker) merge(d *dir, fd int, names []string, now int64) {
 	kids, old, changed := make([]*node, 0, len(names)), d.kids, false
+	again := false // some entry could not be looked at, and is as it was
 	gone := func() {
 		t.gone(d, old[0])
 		old, changed = old[1:], true
@@ -133,8 +132,12 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) error {
 		if errors.Is(err, unix.ENOENT) {
 			continue // was is gone too
 		}
-		if err != nil {
-			return err
+		if err != nil { // as of a mount whose server is gone
+			t.doubt(d, name)
+			again, n = true, was
+		}
+		if n == nil {
+			continue
 		}
 		if was != nil {
 			old = old[1:]
@@ -152,7 +155,10 @@ func (t *Tracker) merge(d *dir, fd int, names []string, now int64) error {
 		d.kids = kids
 		d.touch()
 	}
-	return nil
+	if again && !d.dirty {
+		d.dirty = true
+		t.later = append(t.later, d)
+	}
 }
 
 // gone deals with an entry that a directory no longer has.
