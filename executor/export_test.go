@@ -22,3 +22,11 @@ var OwnedBy = ownedBy
 func (e *Executor) WithFiles(ctx context.Context, w api.Watch, path string, work func() api.Observation) (api.Observation, error) {
 	return e.withFiles(ctx, w, []string{path}, api.Request{}, work)
 }
+
+// Find calls find as a look at the workspace is called, and reports whether it returned in time.
+func (w *Workspace) Find(find func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := bounded(w, func() bool { find(); return true })
+	return ok
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +27,10 @@ const (
 	// maxStates bounds the states that are kept, and defaultMaxStateBytes their memory beside the present one.
 	maxStates            = 1000
 	defaultMaxStateBytes = 64 << 20
-	// stepLimit is how long an action waits for a state: a file system may not answer.
-	stepLimit = 30 * time.Second
+	// defaultStepLimit is how long an action waits for a state: a file system may not answer. closeLimit is how long
+	// close waits for what reads.
+	defaultStepLimit = 10 * time.Second
+	closeLimit       = time.Second
 	// readTime is the first stretch of time for which contents are read in a row; a pause of the same length follows.
 	readTime = 200 * time.Millisecond
 	// quietTime is how long nothing changes before contents are read that a state left out.
@@ -50,11 +53,14 @@ type WorkspaceConfig struct {
 	MaxWatches int
 	// MaxStateBytes bounds the memory of earlier states; 0 means 64 MiB.
 	MaxStateBytes int
+	// StepLimit is how long an action waits for the state; 0 means 10 s. Until a file system has answered then, states are
+	// not known, and nothing waits.
+	StepLimit time.Duration
 }
 
 // Workspace knows the states of the directory that actions work on, by numbers. Its methods may be called
 // concurrently. A goroutine makes the first state and reads contents, until close; another one works where a step has
-// something to look at, and outlasts close only if a file system does not answer.
+// something to look at. Both outlast close only if a file system does not answer.
 type Workspace struct {
 	cfg    WorkspaceConfig
 	e      *Executor
@@ -69,7 +75,7 @@ type Workspace struct {
 	tracker atomic.Pointer[changes.Tracker]
 	info    atomic.Pointer[api.ChangesInfo]
 	suspect atomic.Bool // an action may have left processes
-	stuck   atomic.Bool // a step takes longer than stepLimit
+	stuck   atomic.Bool // a look takes longer than the limit
 
 	steps    atomic.Uint64 // that had something to look at
 	stepping atomic.Int64  // their nanoseconds
@@ -81,6 +87,7 @@ type Workspace struct {
 	states []keptState // by number; the last one is the present
 	bytes  int         // of the others
 	living []int       // processes that lived at the last look
+	behind bool        // the tracker may have a later state than the last one
 }
 
 // keptState is a state that can be compared.
@@ -93,6 +100,7 @@ type keptState struct {
 
 func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
 	cfg.MaxStateBytes = cmp.Or(cfg.MaxStateBytes, defaultMaxStateBytes)
+	cfg.StepLimit = cmp.Or(cfg.StepLimit, defaultStepLimit)
 	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1), next: 1}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.quiet = time.AfterFunc(time.Hour, func() {
@@ -151,11 +159,6 @@ func (w *Workspace) NumberFrom(n uint64) {
 // Begin makes the first state, in the background. Further calls have no effect.
 func (w *Workspace) Begin() {
 	w.once.Do(func() {
-		if why := w.unfollowed(); why != "" {
-			w.off(why)
-			close(w.first)
-			return
-		}
 		w.baselineIs(api.BaselineRunning, 0, 0)
 		w.work.Go(w.follow)
 	})
@@ -190,6 +193,13 @@ var pseudo = []int64{
 
 // follow makes the first state, and reads contents when it is worth it.
 func (w *Workspace) follow() {
+	first := sync.OnceFunc(func() { close(w.first) })
+	defer first()
+	defer w.recovers()
+	if why := w.unfollowed(); why != "" {
+		w.off(why)
+		return
+	}
 	tracker, err := changes.New(changes.Config{Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches})
 	var state *changes.State
 	if err == nil {
@@ -198,7 +208,6 @@ func (w *Workspace) follow() {
 	if err != nil {
 		w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace are not followed", slog.Any("error", err))
 		w.off(err.Error())
-		close(w.first)
 		return
 	}
 	w.mu.Lock()
@@ -208,14 +217,14 @@ func (w *Workspace) follow() {
 		w.tracker.Store(tracker)
 	}
 	w.mu.Unlock()
-	close(w.first)
+	first()
 	if closed {
 		_ = tracker.Close() // it was only read
 		return
 	}
 	files, bytes := state.Size()
 	w.baselineIs(api.BaselineRunning, files, bytes)
-	for w.readContents(tracker) {
+	for w.readContents(tracker) && w.tracker.Load() != nil {
 		w.baselineIs(api.BaselineDone, files, bytes)
 		select {
 		case <-w.more:
@@ -253,12 +262,19 @@ func (w *Workspace) close() {
 	t := w.tracker.Swap(nil)
 	w.quiet.Stop()
 	w.mu.Unlock()
-	if w.stuck.Load() {
-		return // the step that waits for a file system has the tracker
-	}
-	w.work.Wait()
-	if t != nil {
-		_ = t.Close() // it was only read
+	ended := make(chan struct{})
+	go func() { // ends with the others
+		w.work.Wait()
+		if t != nil {
+			_ = t.Close() // it was only read
+		}
+		close(ended)
+	}()
+	timer := time.NewTimer(closeLimit)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
 	}
 }
 
@@ -281,9 +297,9 @@ func (w *Workspace) Step() (n uint64, exact bool) {
 		return 0, false
 	}
 	w.forgetDead()
-	if len(w.living) > 0 || !t.Unchanged() {
+	if w.behind || len(w.living) > 0 || !t.Unchanged() {
 		state := w.look(t)
-		if state == nil {
+		if w.behind = state == nil; w.behind {
 			return 0, false
 		}
 		if state != w.states[len(w.states)-1].state {
@@ -295,35 +311,61 @@ func (w *Workspace) Step() (n uint64, exact bool) {
 	return last.n, last.exact
 }
 
-// look makes a state in a goroutine of its own, and waits for it in bounded time. The caller holds mu.
+// look makes a state; nil if that fails, or takes too long. The caller holds mu.
 func (w *Workspace) look(t *changes.Tracker) *changes.State {
 	begun := time.Now()
 	defer func() {
 		w.steps.Add(1)
 		w.stepping.Add(int64(time.Since(begun)))
 	}()
-	found := make(chan *changes.State, 1)
 	living := w.living
-	w.work.Go(func() {
+	state, _ := bounded(w, func() *changes.State {
 		state, err := t.Step(living...)
 		if err != nil {
 			w.e.cfg.Logger.Warn("the workspace cannot be looked at", slog.Any("error", err))
-			state = nil
+			return nil
 		}
-		found <- state
-		w.stuck.Store(false)
+		return state
 	})
-	timer := time.NewTimer(stepLimit)
+	return state
+}
+
+// bounded calls find in a goroutine of its own, and waits for its result in bounded time, and not beyond close; false if
+// that was too short. Until find returns, w is stuck. The caller holds mu of w.
+func bounded[T any](w *Workspace, find func() T) (result T, ok bool) {
+	found, over := make(chan T, 1), make(chan struct{})
+	w.work.Go(func() {
+		defer w.stuck.Store(false)
+		defer close(over)
+		defer w.recovers()
+		found <- find()
+	})
+	timer := time.NewTimer(w.cfg.StepLimit)
 	defer timer.Stop()
 	select {
-	case state := <-found:
-		return state
-	case <-timer.C:
-		w.stuck.Store(true)
-		if len(found) > 0 {
-			w.stuck.Store(false)
+	case <-over:
+		select {
+		case result := <-found:
+			return result, true
+		default: // it broke
+			return result, false
 		}
-		return nil
+	case <-timer.C:
+	case <-w.ctx.Done():
+	}
+	w.stuck.Store(true)
+	if channel.Closed(over) { // it may not have seen that
+		w.stuck.Store(false)
+	}
+	return result, false
+}
+
+// recovers ends the following if the goroutine that defers it panics: no action is to suffer from it.
+func (w *Workspace) recovers() {
+	if v := recover(); v != nil {
+		w.e.cfg.Logger.Error("changes of the workspace are no longer followed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		w.tracker.Store(nil)
+		w.off("it broke")
 	}
 }
 
@@ -444,7 +486,8 @@ func within(name, path string) bool {
 }
 
 // Left reports whether processes of the agent live that were started before an action began; an idle shell, kernel, browser or
-// MCP server is none. sure says that none was started just before, in the unit of the kernel's times.
+// MCP server is none. sure says that none was started just before, in the unit of the kernel's times. It is true if that cannot
+// be found out in time.
 func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	since := proc.Uptime() - time.Since(begun)
 	if sure {
@@ -452,30 +495,44 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(slices.Collect(maps.Values(w.seek())), func(start time.Duration) bool { return start <= since })
+	found, ok := w.seek()
+	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
 }
 
-// Living reports whether processes of the agent are known to live.
+// Living reports whether processes of the agent are known to live, or that cannot be found out in time.
 func (w *Workspace) Living() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.tracker.Load() == nil {
+		return false // nobody needs to know
+	}
+	ok := true
 	if w.suspect.Swap(false) {
-		w.seek()
+		_, ok = w.seek()
 	} else if len(w.living) > 0 {
 		if w.forgetDead(); len(w.living) == 0 {
-			w.seek() // they may have left others
+			_, ok = w.seek() // they may have left others
 		}
 	}
-	return len(w.living) > 0
+	return !ok || len(w.living) > 0
 }
 
-// seek finds the processes of the agent. The caller holds mu.
-func (w *Workspace) seek() map[int]time.Duration {
-	sessions, idle := w.e.idleRoots()
-	found := proc.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+// seek finds the processes of the agent; false if that takes too long: a process may keep others from reading its
+// environment. The caller holds mu.
+func (w *Workspace) seek() (found map[int]time.Duration, ok bool) {
+	if w.ctx.Err() == nil && !w.stuck.Load() {
+		found, ok = bounded(w, func() map[int]time.Duration {
+			sessions, idle := w.e.idleRoots()
+			return proc.Living(sessions, idle, w.e.mark, w.e.cfg.User)
+		})
+	}
+	if !ok {
+		w.suspect.Store(true)
+		return nil, false
+	}
 	living := slices.Sorted(maps.Keys(found))
 	w.living = living[:min(len(living), maxLiving)]
-	return found
+	return found, true
 }
 
 // forgetDead forgets the processes that ended. The caller holds mu.

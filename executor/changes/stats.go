@@ -29,7 +29,7 @@ func (t *Tracker) Unchanged() bool {
 		return false
 	}
 	t.readEvents()
-	return !t.rootMoved() && t.idle()
+	return t.idle() && !t.rootMoved() // which asks a file system that may not answer where it is not idle
 }
 
 // Size returns the number of regular files in the tree, and of their bytes. It takes time in proportion to the names.
