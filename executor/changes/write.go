@@ -10,14 +10,15 @@ import (
 const (
 	// recentWrite is how old the time of a change is at which no write is under way any more: a call takes less.
 	recentWrite = time.Minute
-	// maxWriteWait bounds the time that is waited for a write, and maxAwaited the waits at a time.
-	maxWriteWait = 20 * time.Millisecond
+	// maxWriteWait bounds the time that is waited for a write, and maxAwaited the waits at a time. A busy machine takes
+	// tens of milliseconds for nothing.
+	maxWriteWait = 200 * time.Millisecond
 	maxAwaited   = 8
 )
 
 var awaited atomic.Int32
 
-// awaitWrite waits for the end of a write(2) to an open file with the attributes a, for 20 ms at most, and then fails with
+// awaitWrite waits for the end of a write(2) to an open file with the attributes a, for 200 ms at most, and then fails with
 // errChanged. A write sets the file's times when it begins, and its bytes come later: between two looks at the attributes
 // that are equal, a reader may find half of it. It has the inode's lock all the time, which looking for a hole takes too
 // (ext4, tmpfs, Btrfs, overlayfs on them), as reading does on XFS. So a write that began before is over, and one that
@@ -37,7 +38,7 @@ func awaitWrite(fd int, a *attr) error {
 	}
 	over := make(chan struct{})
 	// Whoever holds the lock decides how long this takes, such as a program whose bytes come from a file system that hangs;
-	// the kernel knows no way to give up. So nothing waits for it after 20 ms.
+	// the kernel knows no way to give up. So nothing waits for it after 200 ms.
 	go func() {
 		defer close(over)
 		defer awaited.Add(-1)
