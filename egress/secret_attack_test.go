@@ -371,12 +371,15 @@ func TestAttackHeldHeaders(t *testing.T) {
 		r := request(t, "GET", "https://api.example/", nil)
 		r.Header.Set("X-Large", strings.Repeat("x", size))
 		res, err := c.Do(r)
-		if err != nil {
-			t.Error(err)
-			return 0
+		switch {
+		case err == nil:
+			res.Body.Close()
+			return res.StatusCode
+		case strings.Contains(err.Error(), "too many connections"): // a 503 ends its connection, and each of the next requests makes one
+			return http.StatusServiceUnavailable
 		}
-		defer res.Body.Close()
-		return res.StatusCode
+		t.Error(err)
+		return 0
 	}
 	const sent = 200
 	var refused, answered atomic.Int64
@@ -403,9 +406,10 @@ func TestAttackHeldHeaders(t *testing.T) {
 	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*size }, "there are as many as can be")
 	release()
 	all.Wait()
-	if got := large(c); got != http.StatusOK || answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
-		t.Errorf("afterwards: status %d, and of %d requests %d were answered and %d refused", got, sent, answered.Load(), refused.Load())
+	if answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
+		t.Errorf("of %d requests %d were answered and %d refused", sent, answered.Load(), refused.Load())
 	}
+	testhelp.Eventually(t, func() bool { return large(c) == http.StatusOK }, "there is room again")
 	testhelp.Eventually(t, func() bool { return f.Held() == 0 }, "no bytes are counted any more")
 }
 

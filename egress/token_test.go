@@ -198,10 +198,10 @@ func TestTokenFlood(t *testing.T) {
 		defer c.Close()
 		fmt.Fprintf(c, "GET /denied?wait=60 HTTP/1.1\r\nHost: egress\r\n%s\r\n", bearer(s.token))
 	}
-	testhelp.Eventually(t, func() bool {
-		_, a, _ := s.ask(t, "GET /policy", bearer(s.token))
-		return a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
-	}, "the sandbox is at its limit")
+	testhelp.Eventually(t, func() bool { return s.Asking(id) == 256+32 }, "the sandbox is at its limit")
+	if _, a, _ := s.ask(t, "GET /policy", bearer(s.token)); a.StatusCode != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
+		t.Errorf("beyond its limit: %s", a.Status)
+	}
 	if _, a, _ := s.ask(t, "GET /status", bearer(s.token)); a.StatusCode != http.StatusOK {
 		t.Errorf("its state: %s", a.Status)
 	}
