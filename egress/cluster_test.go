@@ -55,6 +55,9 @@ func (s *secrets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 				fmt.Fprintln(w, line)
 				w.(http.Flusher).Flush()
+				if strings.HasPrefix(line, `{"type":"ERROR"`) {
+					return // as the API server's watches
+				}
 			case <-r.Context().Done():
 				return
 			}
@@ -148,6 +151,7 @@ func TestFollow(t *testing.T) {
 	is("one that is gone", id, 0)
 	is("one that came", otherID, 1)
 	// Without the API server the policies stay.
+	api.events <- event("BOOKMARK", `{"metadata":{"resourceVersion":"13"}}`) // it watches again, and asks for nothing until that ends
 	api.mu.Lock()
 	api.status = http.StatusForbidden
 	n := len(api.asked)
