@@ -133,7 +133,7 @@ class DeepAgents(Adapter):
 
     def test_execute(self):
         result = self.backend.execute("echo out; echo err >&2; exit 3")
-        self.assertEqual((result.output.split(), result.exit_code, result.truncated), (["out", "err"], 3, False))
+        self.assertEqual((sorted(result.output.split()), result.exit_code, result.truncated), (["err", "out"], 3, False))
         self.assertEqual(len(self.backend.execute("head -c 100000 /dev/zero | tr '\\0' x").output), 100_000)
 
     def test_a_timeout_does_not_run_the_command_twice(self):
