@@ -199,12 +199,34 @@ func (c *cluster) restart(t *testing.T, name string) {
 	}
 }
 
-// signal sends a signal to a program.
+// signal sends a signal to a program. One that is to stop has stopped afterwards: on a busy machine
+// threads that wait for a processor go on for a while.
 func (c *cluster) signal(t *testing.T, name string, s os.Signal) {
 	t.Helper()
-	if err := c.named[name].Process.Signal(s); err != nil {
+	process := c.named[name].Process
+	if err := process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
+	if s == syscall.SIGSTOP {
+		until(t, name+" stops", func() bool { return hasStopped(t, process.Pid) })
+	}
+}
+
+// hasStopped reports whether all threads of a process are stopped.
+func hasStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(stat), ") ") // behind the name, see proc(5)
+		if err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // tail is the end of a log.
