@@ -183,7 +183,6 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 		return nil, err
 	}
 	n := sandbox.NetworkOf(&conf)
-	n.Names = h.names(ctx, s)
 	var status egress.Status
 	err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
 	if err != nil || status.Generation != conf.Generation {
@@ -191,6 +190,7 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 			err = h.askEgress(ctx, http.MethodGet, "/"+s.origin, &status)
 		}
 	}
+	n.Names = h.names(ctx, s) // not before the policy applies: an agent may keep its server busy
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -201,9 +201,6 @@ func (h *Host) Network(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Netw
 	n.Up, n.Open, n.Sent, n.Received, n.Denied = true, status.Open, status.Sent, status.Received, status.Denied
 	return n, nil
 }
-
-// namesTime is how long a server may take to say whether it resolves names.
-const namesTime = 2 * time.Second
 
 // names says whether programs in a sandbox that know no proxy can connect to names; "" where it has
 // no network policy.
@@ -219,9 +216,7 @@ func (h *Host) names(ctx context.Context, s *instance) string {
 	case s.State == sandbox.Stopped, s.State == sandbox.Paused:
 		return "on"
 	}
-	ctx, cancel := context.WithTimeout(ctx, namesTime)
-	defer cancel()
-	return sandbox.NamesOf(s.status(ctx))
+	return sandbox.AskNames(ctx, s.status)
 }
 
 // SetNetwork is [sandbox.Networker]'s.

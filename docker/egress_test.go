@@ -183,6 +183,25 @@ func TestEgressNames(t *testing.T) {
 	}
 }
 
+// TestEgressFirst: a change is applied before the sandbox's server is asked for what it does about names,
+// which an agent may keep busy.
+func TestEgressFirst(t *testing.T) {
+	t.Parallel()
+	state, agent := "", &fakeAgent{keys: map[string]string{}}
+	h := fakeHost(t, dockertest.New(t), func(c *docker.Config) { c.Agent, state = agent, c.StateDir })
+	s, err := h.Create(t.Context(), sandbox.Spec{Image: "debian", Policy: &egress.Policy{Mode: egress.ModePublic}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []int64
+	agent.setAsked(func() { asked = append(asked, generation(t, state, s.ID)) })
+	n, err := h.SetNetwork(t.Context(), s, func(n *sandbox.Network) error { n.Policy.Mode = egress.ModeNoNetwork; return nil })
+	agent.setAsked(nil)
+	if err != nil || !n.Up || !slices.Equal(asked, []int64{n.Generation}) {
+		t.Errorf("%+v, %v: the server was asked at the generations %d", n, err, asked)
+	}
+}
+
 // TestEgressRises: a proxy that ended is started again by what needs it. While it cannot be, a change
 // is stored, and the network is closed.
 func TestEgressRises(t *testing.T) {

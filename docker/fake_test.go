@@ -24,6 +24,7 @@ type fakeAgent struct {
 	renewed []time.Duration
 	claims  []sandbox.Claim
 	err     error
+	asked   func() // is called where the status is asked for; nil for nothing
 
 	agent.Agent // what is not faked
 }
@@ -92,7 +93,16 @@ func (a *fakeAgent) Renew(_ context.Context, _ sandbox.DialFunc, _ string, ttl t
 func (a *fakeAgent) Status(context.Context, sandbox.DialFunc, string) (sandbox.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.asked != nil {
+		a.asked()
+	}
 	return a.status, nil
+}
+
+func (a *fakeAgent) setAsked(asked func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = asked
 }
 
 // fakeHost is a host on a fake engine.

@@ -264,8 +264,8 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	if err != nil {
 		return nil, err
 	}
-	n.Names = d.names(ctx, s, r)
 	status, err := d.applied(ctx, r.Token, conf.Generation)
+	n.Names = d.names(ctx, s, r) // not before the policy applies: an agent may keep its server busy
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -277,17 +277,12 @@ func (d *Driver) Network(ctx context.Context, s *sandbox.Sandbox) (*sandbox.Netw
 	return n, nil
 }
 
-// namesTime is how long a server may take to say whether it resolves names.
-const namesTime = 2 * time.Second
-
 // names says whether programs in a sandbox that know no proxy can connect to names.
 func (d *Driver) names(ctx context.Context, s *sandbox.Sandbox, r *record) string {
 	if !r.Names {
 		return "off"
 	}
-	ctx, cancel := context.WithTimeout(ctx, namesTime)
-	defer cancel()
-	return sandbox.NamesOf(d.config.Agent.Status(ctx, s.Dial, r.Key))
+	return sandbox.AskNames(ctx, func(ctx context.Context) (sandbox.Status, error) { return d.config.Agent.Status(ctx, s.Dial, r.Key) })
 }
 
 // SetNetwork is [sandbox.Networker]'s.

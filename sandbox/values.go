@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -106,10 +107,15 @@ func NetworkOf(c *egress.Conf) *Network {
 	return &Network{Policy: c.Policy.WithoutValues(), Private: c.Private, Generation: c.Generation}
 }
 
-// NamesOf returns [Network.Names] for a sandbox where names should be on, by the state that its
-// server reports.
-func NamesOf(status Status, err error) string {
-	switch {
+// namesTime is how long a server may take to say whether it resolves names.
+const namesTime = 2 * time.Second
+
+// AskNames returns [Network.Names] for a sandbox where names should be on, by the state that its
+// server reports within two seconds.
+func AskNames(ctx context.Context, ask func(context.Context) (Status, error)) string {
+	ctx, cancel := context.WithTimeout(ctx, namesTime)
+	defer cancel()
+	switch status, err := ask(ctx); {
 	case err != nil:
 		return "unknown"
 	case status.NamesProblem != "":
