@@ -156,17 +156,13 @@ func (f *networkFlags) change(p *platform.Platform) (func(*sandbox.Network) erro
 		if read != nil {
 			n.Policy = *read
 		}
-		if f.mode != "" {
-			n.Policy.Mode = egress.Mode(f.mode)
-		}
-		for _, r := range remove {
-			before := len(n.Policy.Allow) + len(n.Policy.Deny)
-			n.Policy.Allow, n.Policy.Deny = without(n.Policy.Allow, r), without(n.Policy.Deny, r)
-			if len(n.Policy.Allow)+len(n.Policy.Deny) == before {
+		for i, r := range remove {
+			if !slices.Contains(n.Policy.Allow, r) && !slices.Contains(n.Policy.Deny, r) || slices.Contains(remove[:i], r) {
 				return command.Invalid("--remove: rule %q is not in the policy", r)
 			}
 		}
-		n.Policy.Allow, n.Policy.Deny = with(n.Policy.Allow, allow), with(n.Policy.Deny, deny)
+		change := egress.Change{Mode: egress.Mode(f.mode), AllowAdd: allow, AllowRemove: remove, DenyAdd: deny, DenyRemove: remove}
+		change.Apply(&n.Policy)
 		return f.changeSecrets(&n.Policy, secrets)
 	}, nil
 }
@@ -210,19 +206,6 @@ func secretNames(policy *egress.Policy) string {
 		return "it has none"
 	}
 	return "it has " + strings.Join(policy.Summary().Secrets, ", ")
-}
-
-func without(rules []egress.Rule, r egress.Rule) []egress.Rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(one egress.Rule) bool { return one == r })
-}
-
-func with(rules, more []egress.Rule) []egress.Rule {
-	for _, r := range more {
-		if !slices.Contains(rules, r) {
-			rules = append(rules, r)
-		}
-	}
-	return rules
 }
 
 // showNetwork makes the change, if there is one, and prints the network.
