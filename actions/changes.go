@@ -26,6 +26,24 @@ type Workspace interface {
 	// Compare returns the net changes between two states, at or below a path unless that is "". A state that is not kept,
 	// or 0, makes them inexact.
 	Compare(from, to uint64, path string) *api.Changes
+	// Diff adds the lines of text files to changes between two states, and says which contents cannot be had.
+	Diff(c *api.Changes, from, to uint64)
+	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
+	NoUndo() string
+	// Restore makes the tree what it was in a state, and Revert takes back what changed from one state to another. The answer
+	// names the states around it. The error is an *api.Error if the caller is wrong. No Step is made meanwhile.
+	Restore(to uint64, o api.RestoreOptions) (*api.Restored, error)
+	Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error)
+	// Verify is a Step that lists everything, which finds also what no event tells of.
+	Verify() (n uint64, exact bool)
+	// Capture waits until the contents of the present state are kept, and returns how many of a state's are not, and some of
+	// their paths. The error is the cause of the end of ctx; the numbers are right then too.
+	Capture(ctx context.Context, n uint64) (missing int, paths []api.FilePath, err error)
+	// Pin keeps a state by a name until Unpin, also for the next process. It takes the place of a pin of the same name.
+	Pin(p api.Pin) error
+	Unpin(name string) error
+	// Pins are all of them, by time.
+	Pins() []api.Pin
 	// Living reports whether processes of the agent are known to live.
 	Living() bool
 	// Left reports whether processes of the agent live that were started before an action began. sure says that none

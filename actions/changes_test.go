@@ -17,6 +17,8 @@ import (
 
 // fakeWorkspace has a file more with each change.
 type fakeWorkspace struct {
+	actions.Workspace // nil: what nothing calls
+
 	mu      sync.Mutex
 	from    uint64 // the number of the first state
 	changes uint64

@@ -30,7 +30,8 @@ const (
 
 // Modes of following what changes.
 const (
-	ChangesOff = "off"
+	ChangesOff  = "off"
+	ChangesUndo = "undo" // contents are kept, so that changes can be taken back
 )
 
 // Effects of an action.
@@ -139,6 +140,12 @@ type ChangedPath struct {
 	FromBase64 []byte `json:"from_base64,omitzero"`
 	Path       string `json:"path,omitzero"`
 	PathBase64 []byte `json:"path_base64,omitzero"`
+	// Diff has the hunks of a unified diff of a text file, without a file header, and Lines the numbers of added and removed lines.
+	Diff  string  `json:"diff,omitzero"`
+	Lines *[2]int `json:"lines,omitzero"`
+	// Content is "" if the content after the change, of a deleted file that before it, can be had. Otherwise it is "pending" (it is
+	// to be kept), "lost" (the file changed before it was kept) or "large".
+	Content string `json:"content,omitzero"`
 }
 
 // NewChangedPath returns a change of paths that may be no UTF-8.
@@ -253,6 +260,9 @@ const (
 	CauseUpload     = "upload"     // a request that is no action
 	CauseOutside    = "outside"    // no action ran, and no process of the agent
 	CauseBackground = "background" // no action ran, and a process of the agent
+	CauseOffline    = "offline"    // no server ran
+	CauseRestore    = "restore"
+	CauseBisect     = "bisect"
 )
 
 // ChangeEntry is an entry of the log of changes.
@@ -281,9 +291,21 @@ type ChangeLog struct {
 
 // ChangesInfo says how changes of the workspace are followed.
 type ChangesInfo struct {
-	// Mode is "facts" or "off".
-	Mode     string   `json:"mode"`
+	// Mode is "undo", "facts" or "off".
+	Mode string `json:"mode"`
+	// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
+	NoUndo   string   `json:"no_undo,omitzero"`
 	Baseline Baseline `json:"baseline"`
+	// Store is what is kept of contents; nil in the other modes.
+	Store *ChangesStore `json:"store,omitzero"`
+}
+
+// ChangesStore says how much of contents is kept, in bytes and files.
+type ChangesStore struct {
+	Bytes int64 `json:"bytes"`
+	Bound int64 `json:"bound"`
+	// Pending is how many files are still to be kept.
+	Pending int64 `json:"pending"`
 }
 
 // Baseline is the state of the workspace to which the first changes are compared.

@@ -6,14 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/server"
 )
 
 // fakeWorkspace is in the state 3, and keeps no other. The embedded answer is what changed since.
 type fakeWorkspace struct {
-	info   api.ChangesInfo
-	answer api.Changes
+	actions.Workspace // nil: what nothing calls
+	info              api.ChangesInfo
+	answer            api.Changes
 }
 
 func (w *fakeWorkspace) NumberFrom(uint64)         {}

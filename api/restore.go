@@ -1,0 +1,210 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// StateRef names a state of the workspace: by its id, such as "s16", by the name of a checkpoint, or by the number of an action,
+// for the state after it. In JSON a number may be an integer.
+type StateRef string
+
+// UnmarshalJSON decodes a text or an integer.
+func (s *StateRef) UnmarshalJSON(data []byte) error {
+	if jsontext.Value(data).Kind() == '0' {
+		n, err := strconv.ParseUint(string(data), 10, 63)
+		if err != nil {
+			return fmt.Errorf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", data)
+		}
+		*s = StateRef(strconv.FormatUint(n, 10))
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(s))
+}
+
+// RestoreRequest asks to make the workspace what it was. One of To, Before, Only and Last is set.
+type RestoreRequest struct {
+	To StateRef `json:"to,omitzero"`
+	// Before is the number of an action: the state before it is restored.
+	Before uint64 `json:"before,omitzero"`
+	// Only is the number of an action whose changes alone are taken back. Paths that changed since are refused.
+	Only uint64 `json:"only,omitzero"`
+	// Last takes back the last action, upload or restore that changed something.
+	Last bool `json:"last,omitzero"`
+	// Paths are the files and directories that are restored, with all below; nil means everything. With Only they must be nil.
+	Paths []FilePath `json:"paths,omitempty"`
+	// All does nothing where Only would refuse a path.
+	All bool `json:"all,omitzero"`
+	// DryRun only says what would change.
+	DryRun bool `json:"dry_run,omitzero"`
+	// Force restores also while actions run.
+	Force bool `json:"force,omitzero"`
+	// Diff asks for the lines of text files.
+	Diff bool `json:"diff,omitzero"`
+}
+
+// RestoreOptions say what is restored.
+type RestoreOptions struct {
+	// Paths are relative to the workspace; nil means everything.
+	Paths []string
+	// All has Revert do nothing if it would refuse a path.
+	All bool
+	// DryRun only says what would change.
+	DryRun bool
+	// Diff asks for the lines of text files.
+	Diff bool
+}
+
+// Pin is a state with a name: a checkpoint, or of another use with a name that begins with a dot.
+type Pin struct {
+	Name  string
+	State uint64
+	Time  time.Time
+	// Note is what its user needs to know of it.
+	Note string
+}
+
+// Restored is the answer of a restore: what it changed, from the state Before to the state After. A restore to Before takes it back.
+type Restored struct {
+	Changes `json:",inline"`
+	DryRun  bool `json:"dry_run"`
+	// Refused are the paths that are not as in the target, at most 1,000 of RefusedCount. It must not be nil, which is encoded as null.
+	Refused      []RefusedPath `json:"refused"`
+	RefusedCount int           `json:"refused_count"`
+	// Lost are files whose content before the restore was not kept, so that it cannot be had again.
+	Lost []FilePath `json:"lost,omitempty"`
+	// Unread are files that may differ from the target in their contents, which are too large to be kept.
+	Unread []FilePath `json:"unread,omitempty"`
+	// Split are files whose other names were not asked for, and which are files of their own by now.
+	Split []FilePath `json:"split,omitempty"`
+	// Living are the processes of the agent that went on, and may have files open that were replaced.
+	Living []int `json:"living,omitempty"`
+}
+
+// RefusedPath is a path that could not be restored, and why.
+type RefusedPath struct {
+	Path       string `json:"path,omitzero"`
+	PathBase64 []byte `json:"path_base64,omitzero"`
+	Why        string `json:"why"`
+}
+
+// NewRefusedPath returns a refusal of a path that may be no UTF-8.
+func NewRefusedPath(path, why string) RefusedPath {
+	if !utf8.ValidString(path) {
+		return RefusedPath{PathBase64: []byte(path), Why: why}
+	}
+	return RefusedPath{Path: path, Why: why}
+}
+
+// CheckpointRequest asks to give the present state a name.
+type CheckpointRequest struct {
+	Name string `json:"name"`
+	// Verify lists everything before, which finds also what no event tells of.
+	Verify bool `json:"verify,omitzero"`
+}
+
+// Checkpoint is a state with a name. It is kept until the checkpoint is removed.
+type Checkpoint struct {
+	Name  string    `json:"name"`
+	State string    `json:"state"`
+	Time  time.Time `json:"time"`
+	// Missing is the number of files that a restore would refuse, because their contents are not kept (yet).
+	Missing int `json:"missing"`
+	// MissingPaths are some of these.
+	MissingPaths []FilePath `json:"missing_paths,omitempty"`
+}
+
+// Checkpoints is the list of checkpoints, the oldest first.
+type Checkpoints struct {
+	Checkpoints []Checkpoint `json:"checkpoints"`
+}
+
+// maxCheckpointName bounds the name of a checkpoint, in bytes.
+const maxCheckpointName = 100
+
+// CheckCheckpointName refuses names that are no text of letters, digits and a few signs, or look like a state or a number.
+func CheckCheckpointName(name string) error {
+	if name == "" || len(name) > maxCheckpointName {
+		return fmt.Errorf("must have 1 to %d characters", maxCheckpointName)
+	}
+	digits := strings.TrimPrefix(name, "s")
+	if strings.Trim(digits, "0123456789") == "" {
+		return fmt.Errorf("must not look like a state or the number of an action, got %q", name)
+	}
+	for i, c := range name {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("-_.:/", c)) {
+			return errors.New("must begin with a letter or digit, and have only letters, digits and -_.:/")
+		}
+	}
+	return nil
+}
+
+// Attempt is an action whose effects are to be kept or discarded.
+type Attempt struct {
+	// Attempt is its id.
+	Attempt string `json:"attempt"`
+	// Action is the id of the action, and Before the state before it.
+	Action string    `json:"action"`
+	Before string    `json:"before"`
+	Time   time.Time `json:"time"`
+}
+
+// Attempts is the list of open attempts, one at most.
+type Attempts struct {
+	Attempts []Attempt `json:"attempts"`
+}
+
+// BisectRequest asks which action broke something, between a state in which a command succeeds and a later one in which it fails.
+type BisectRequest struct {
+	Good StateRef `json:"good"`
+	Bad  StateRef `json:"bad"`
+	// Command is a shell command: it exits with 0 in a good state, with 125 where a state cannot be tested, and otherwise in a bad
+	// one. 126, 127 and a timeout end the bisect, as with git.
+	Command string `json:"command"`
+	// Timeout bounds a test, in seconds; 0 means 600.
+	Timeout float64 `json:"timeout,omitzero"`
+}
+
+// Events of a bisect.
+const (
+	BisectTesting = "testing" // a state was restored, and its test begins
+	BisectTested  = "tested"
+	BisectResult  = "result" // the end
+	BisectError   = "error"  // the end, without a result
+)
+
+// Verdicts of a test.
+const (
+	VerdictGood = "good"
+	VerdictBad  = "bad"
+	VerdictSkip = "skip"
+)
+
+// BisectEvent is a line of the stream of a bisect. The workspace is again what it was before the last one.
+type BisectEvent struct {
+	// Event is one of the events above, and says which members there are.
+	Event string `json:"event"`
+	// State is what is tested, and N the action that ended with it; of a result the first bad one. N is 0 if it was no action.
+	State string `json:"state,omitzero"`
+	N     uint64 `json:"n,omitzero"`
+	// Left is about how many tests are to come.
+	Left int `json:"left,omitzero"`
+	// Verdict, ExitCode and Output, its end, are of a test.
+	Verdict  string `json:"verdict,omitzero"`
+	ExitCode *int   `json:"exit_code,omitzero"`
+	Output   string `json:"output,omitzero"`
+	// Tests is how many tests there were.
+	Tests int `json:"tests,omitzero"`
+	// Skipped are states that may be the first bad one as well, because they could not be tested.
+	Skipped []string `json:"skipped,omitempty"`
+	// Detail says why there is no result, or what the restore of the present could not bring back.
+	Detail string `json:"detail,omitzero"`
+}
