@@ -2,6 +2,7 @@ package changes
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,51 +23,87 @@ import (
 )
 
 var (
-	// ErrNoState says that there never was a state with an id.
+	// ErrNoState says that there never was a state with a number.
 	ErrNoState = errors.New("there is no such state")
 	// ErrStateGone says that a state is no longer kept.
 	ErrStateGone = errors.New("the state is no longer kept")
+	// ErrNoPin says that there is no pin of a name.
+	ErrNoPin = errors.New("there is no pin of that name")
 )
 
 const (
 	statesName = "states"
-	// maxStates bounds the file that is read, in bytes.
-	maxStates = 16 << 20
+	// maxStatesFile bounds the list of states that is read, in bytes.
+	maxStatesFile = 16 << 20
+
+	defaultMaxStates     = 1000
+	defaultMaxStateBytes = 64 << 20
 )
 
-// States are the states of a tracker by id: s1, s2 and so on. A state is kept as long as it is used; what is saved outlives
-// the process. The methods may be called concurrently.
+// StatesConfig says which states are kept, and where.
+type StatesConfig struct {
+	// Dir is for this process's user alone, and has what outlives the process; "" keeps the states in memory only, as does a
+	// tracker without a store.
+	Dir string
+	// MaxStates bounds the states without a pin; 0 means 1,000.
+	MaxStates int
+	// MaxBytes bounds the memory of the states beside the last one; 0 means 64 MiB. Those that are saved are read again.
+	MaxBytes int
+	// Also reports whether others need a content of the store; nil means that nobody does.
+	Also func(store.Sum) bool
+}
+
+// Pin is a state with a name.
+type Pin struct {
+	Name  string
+	State uint64
+	Time  time.Time
+	Note  string
+}
+
+// States are the states of a tracker by number, from 1. The oldest ones go where there are too many; those with a pin stay,
+// and go last where the store has no room. The methods may be called concurrently.
 type States struct {
 	t   *Tracker
-	dir string
+	cfg StatesConfig
 
-	mu   sync.Mutex
-	all  map[uint64]*named
-	next uint64
-	last *named // the one that was added last
+	saving sync.Mutex // held while states are saved, or the store loses what is unused; it comes before mu
+
+	mu      sync.Mutex
+	all     []*numbered // by number
+	pins    map[string]Pin
+	next    uint64
+	bytes   int // of the states in memory beside the last one
+	earlier uint64
+	changed bool // the list differs from the written one
 }
 
-type named struct {
-	n      uint64
-	state  *State // nil for one of an earlier process until it is asked for
-	sum    store.Sum
-	saved  bool
-	uses   int
-	pinned int
+type numbered struct {
+	n     uint64
+	state *State // nil if it is saved and not in memory
+	own   int    // the bytes of memory that the next one does not share
+	sum   store.Sum
+	saved bool
 }
 
-// OpenStates opens the states of an earlier process in dir, which is for this process's user alone. They are kept if they are
-// used until [States.Sweep].
-func OpenStates(t *Tracker, dir string) (*States, error) {
-	s := &States{t: t, dir: dir, all: map[uint64]*named{}, next: 1}
+// OpenStates opens the states of a tracker, with those that an earlier process saved.
+func OpenStates(t *Tracker, cfg StatesConfig) (*States, error) {
+	cfg.MaxStates = cmp.Or(cfg.MaxStates, defaultMaxStates)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxStateBytes)
+	s := &States{t: t, cfg: cfg, pins: map[string]Pin{}, next: 1}
+	if !s.saves() {
+		return s, nil
+	}
 	if err := s.read(); err != nil {
-		return nil, fmt.Errorf("reading the states in %q: %w", dir, err)
+		return nil, fmt.Errorf("reading the states in %q: %w", cfg.Dir, err)
 	}
 	return s, nil
 }
 
+func (s *States) saves() bool { return s.cfg.Dir != "" && s.t.cfg.Store != nil }
+
 func (s *States) read() error {
-	root, err := hostpath.OpenPrivate(s.dir)
+	root, err := hostpath.OpenPrivate(s.cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -74,132 +112,204 @@ func (s *States) read() error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	lines := bufio.NewScanner(io.LimitReader(f, maxStates))
+	lines := bufio.NewScanner(io.LimitReader(f, maxStatesFile))
 	for lines.Scan() {
-		id, text, _ := strings.Cut(lines.Text(), " ")
-		n, ok := parseID(id)
-		if !ok {
-			continue // damaged by a power cut
-		}
-		s.next = max(s.next, n+1)
-		sum, err := hex.DecodeString(text)
-		if err == nil && len(sum) == len(store.Sum{}) {
-			s.all[n] = &named{n: n, sum: store.Sum(sum), saved: true}
-		}
+		s.readLine(lines.Text()) // a power cut may have damaged it
+	}
+	slices.SortFunc(s.all, func(a, b *numbered) int { return cmp.Compare(a.n, b.n) })
+	s.all = slices.CompactFunc(s.all, func(a, b *numbered) bool { return a.n == b.n })
+	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
+	if n := len(s.all); n > 0 {
+		s.earlier = s.all[n-1].n
 	}
 	return errors.Join(lines.Err(), f.Close())
 }
 
-func parseID(id string) (uint64, bool) {
-	text, ok := strings.CutPrefix(id, "s")
-	n, err := strconv.ParseUint(text, 10, 63)
-	return n, ok && err == nil && n > 0 && stateID(n) == id
-}
-
-func stateID(n uint64) string { return "s" + strconv.FormatUint(n, 10) }
-
-// Add uses a state, and returns its id: that of the last one that was added if it is the same.
-func (s *States) Add(state *State) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last == nil || s.last.state != state || s.all[s.last.n] == nil {
-		s.last = &named{n: s.next, state: state}
-		s.all[s.next] = s.last
-		s.next++
+func (s *States) readLine(line string) {
+	var p Pin
+	var at int64
+	if n, err := fmt.Sscanf(line, "pin %q %d %d %q", &p.Name, &p.State, &at, &p.Note); n == 4 && err == nil {
+		p.Time = time.Unix(0, at)
+		s.pins[p.Name] = p
+		return
 	}
-	s.last.uses++
-	return stateID(s.last.n)
-}
-
-// Keep uses a state once more. It fails with [ErrNoState] or [ErrStateGone].
-func (s *States) Keep(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k, err := s.find(id)
-	if err == nil {
-		k.uses++
+	number, text, _ := strings.Cut(line, " ")
+	n, err := strconv.ParseUint(number, 10, 63)
+	if err != nil || n == 0 {
+		return
 	}
-	return err
+	s.next = max(s.next, n+1)
+	if sum, err := hex.DecodeString(text); err == nil && len(sum) == len(store.Sum{}) {
+		s.all = append(s.all, &numbered{n: n, sum: store.Sum(sum), saved: true})
+	}
 }
 
-// Drop takes back one use of a state, which is forgotten after the last.
-func (s *States) Drop(id string) {
+// NumberFrom has the next state get a number of at least n.
+func (s *States) NumberFrom(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k, err := s.find(id); err == nil {
-		if k.uses--; k.uses <= 0 {
-			delete(s.all, k.n)
+	s.next = max(s.next, n)
+}
+
+// Earlier returns the last state of an earlier process; 0 for none.
+func (s *States) Earlier() uint64 { return s.earlier }
+
+// Add returns the number of a state: that of the last one if it is the same.
+func (s *States) Add(state *State) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.all); n > 0 {
+		last := s.all[n-1]
+		if last.state == state {
+			return last.n
+		}
+		if last.state != nil {
+			last.own = last.state.Own(state)
+			s.bytes += last.own
+		}
+	}
+	s.all = append(s.all, &numbered{n: s.next, state: state})
+	s.next++
+	s.changed = true
+	s.trim()
+	return s.next - 1
+}
+
+// Resume has the last state of an earlier process be the present one, which is the same. It comes before Add.
+func (s *States) Resume(state *State) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.all[len(s.all)-1]
+	last.state = state
+	return last.n
+}
+
+// trim forgets the oldest states beyond the bounds. s.mu is held.
+func (s *States) trim() {
+	pinned := s.pinned()
+	for i := 0; len(s.all)-len(pinned) > s.cfg.MaxStates && i < len(s.all)-1; {
+		if pinned[s.all[i].n] {
+			i++
+			continue
+		}
+		s.forget(i)
+	}
+	for i := 0; s.bytes > s.cfg.MaxBytes && i < len(s.all)-1; {
+		switch k := s.all[i]; {
+		case k.saved:
+			k.state = nil
+			s.bytes -= k.own
+			k.own = 0
+			i++
+		case pinned[k.n]:
+			i++
+		default:
+			s.forget(i)
 		}
 	}
 }
 
-// Pin is Keep for a state that goes last where room is needed, and Unpin its Drop.
-func (s *States) Pin(id string) error {
+func (s *States) pinned() map[uint64]bool {
+	pinned := map[uint64]bool{}
+	for _, p := range s.pins {
+		pinned[p.State] = true
+	}
+	return pinned
+}
+
+// forget forgets the state at a place. s.mu is held.
+func (s *States) forget(i int) {
+	s.bytes -= s.all[i].own
+	s.all = slices.Delete(s.all, i, i+1)
+	s.changed = true
+}
+
+// find returns nil for a state that is not kept. s.mu is held.
+func (s *States) find(n uint64) *numbered {
+	i, ok := slices.BinarySearchFunc(s.all, n, func(k *numbered, n uint64) int { return cmp.Compare(k.n, n) })
+	if !ok {
+		return nil
+	}
+	return s.all[i]
+}
+
+// Known reports whether a state is kept, and whether its number was ever given.
+func (s *States) Known(n uint64) (kept, given bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.find(id)
-	if err == nil {
-		k.uses, k.pinned = k.uses+1, k.pinned+1
+	return s.find(n) != nil, n > 0 && n < s.next
+}
+
+// Get returns a state. It fails with [ErrNoState] or [ErrStateGone].
+func (s *States) Get(n uint64) (*State, error) {
+	s.mu.Lock()
+	k := s.find(n)
+	if k == nil {
+		defer s.mu.Unlock()
+		if n == 0 || n >= s.next {
+			return nil, ErrNoState
+		}
+		return nil, ErrStateGone
+	}
+	state, sum := k.state, k.sum
+	s.mu.Unlock()
+	if state != nil {
+		return state, nil
+	}
+	state, err := s.t.Load(sum)
+	if errors.Is(err, store.ErrNotKept) || errors.Is(err, errState) {
+		return nil, ErrStateGone
+	}
+	return state, err
+}
+
+// Pin keeps a state by a name until Unpin, also for the next process, in the place of what has the name. It fails with
+// [ErrNoState], [ErrStateGone] or [store.ErrFull].
+func (s *States) Pin(p Pin) error {
+	s.mu.Lock()
+	if s.find(p.State) == nil {
+		defer s.mu.Unlock()
+		if p.State == 0 || p.State >= s.next {
+			return ErrNoState
+		}
+		return ErrStateGone
+	}
+	before, replaced := s.pins[p.Name]
+	s.pins[p.Name], s.changed = p, true
+	s.mu.Unlock()
+	err := s.save(p.State)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if delete(s.pins, p.Name); replaced {
+			s.pins[p.Name] = before
+		}
 	}
 	return err
 }
 
-// Unpin takes back one Pin.
-func (s *States) Unpin(id string) {
+// Unpin takes back a Pin. It fails with [ErrNoPin].
+func (s *States) Unpin(name string) error {
 	s.mu.Lock()
-	if k, err := s.find(id); err == nil && k.pinned > 0 {
-		k.pinned--
-	}
+	_, ok := s.pins[name]
+	delete(s.pins, name)
+	s.changed = s.changed || ok
 	s.mu.Unlock()
-	s.Drop(id)
-}
-
-func (s *States) find(id string) (*named, error) {
-	n, ok := parseID(id)
-	switch {
-	case !ok || n >= s.next:
-		return nil, fmt.Errorf("%w: %q", ErrNoState, id)
-	case s.all[n] == nil:
-		return nil, fmt.Errorf("%w: %s", ErrStateGone, id)
+	if !ok {
+		return ErrNoPin
 	}
-	return s.all[n], nil
+	return s.save(0)
 }
 
-// Get returns a state. It fails with [ErrNoState] or [ErrStateGone].
-func (s *States) Get(id string) (*State, error) {
+// Pins returns all pins, the oldest first.
+func (s *States) Pins() []Pin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, err := s.find(id)
-	if err != nil || k.state != nil {
-		return k.get(), err
-	}
-	state, err := s.t.Load(k.sum)
-	if errors.Is(err, store.ErrNotKept) || errors.Is(err, errState) {
-		return nil, fmt.Errorf("%w: %s", ErrStateGone, id)
-	}
-	if err != nil {
-		return nil, err
-	}
-	k.state = state
-	return state, nil
-}
-
-func (k *named) get() *State {
-	if k == nil {
-		return nil
-	}
-	return k.state
-}
-
-// Sweep forgets the states that are not used.
-func (s *States) Sweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(_ uint64, k *named) bool { return k.uses == 0 })
+	return slices.SortedFunc(maps.Values(s.pins), func(a, b Pin) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Name, b.Name)) })
 }
 
 // Capture keeps the contents of the last state, see [Tracker.KeepContents], and saves all states for the next process.
-// Where the store is full, the oldest states go, those that are pinned last; it fails with [store.ErrFull] if that was not
+// Where the store is full, the oldest states go, those with a pin last; it fails with [store.ErrFull] if that was not
 // enough.
 func (s *States) Capture(ctx context.Context, hurry bool) error {
 	if s.t.cfg.Store == nil {
@@ -208,7 +318,7 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 	for {
 		err := s.t.KeepContents(ctx, hurry)
 		if err == nil {
-			err = s.save()
+			err = s.save(0)
 		}
 		if !errors.Is(err, store.ErrFull) {
 			return err
@@ -219,41 +329,56 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 	}
 }
 
-// save saves the states and their list.
-func (s *States) save() error {
+// save saves the states that are not saved, or one of them unless it is 0, and the list.
+func (s *States) save(only uint64) error {
+	if !s.saves() {
+		return nil
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, n := range slices.Sorted(maps.Keys(s.all)) {
-		k := s.all[n]
-		if k.saved {
-			continue
+	var work []*numbered
+	for _, k := range s.all {
+		if !k.saved && (only == 0 || k.n == only) {
+			work = append(work, k)
 		}
-		sum, err := s.t.Save(k.state)
+	}
+	s.mu.Unlock()
+	for _, k := range work {
+		sum, err := s.t.Save(k.state) // without mu, which actions wait for
 		if err != nil {
 			return err
 		}
-		k.sum, k.saved = sum, true
+		s.mu.Lock()
+		k.sum, k.saved, s.changed = sum, true, true
+		s.mu.Unlock()
 	}
 	return s.write()
 }
 
-// write writes the list. s.mu is held.
+// write writes the list, if it is not the written one.
 func (s *States) write() error {
-	root, err := hostpath.OpenPrivate(s.dir)
+	s.mu.Lock()
+	changed := s.changed
+	text := s.list()
+	s.changed = false
+	s.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	root, err := hostpath.OpenPrivate(s.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	var text []byte
-	for _, n := range slices.Sorted(maps.Keys(s.all)) {
-		if k := s.all[n]; k.saved {
-			text = fmt.Appendf(text, "%s %x\n", stateID(n), k.sum)
-		}
-	}
-	text = fmt.Appendf(text, "%s\n", stateID(s.next-min(s.next-1, 1))) // the last id that was given
 	err = errors.Join(ignoreMissing(root.Remove(statesName+".tmp")), writeNew(root, statesName+".tmp", text))
 	if err == nil {
 		err = root.Rename(statesName+".tmp", statesName)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.changed = true
+		s.mu.Unlock()
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = fmt.Errorf("%w: %w", store.ErrFull, err)
@@ -261,23 +386,40 @@ func (s *States) write() error {
 	return err
 }
 
-// giveWay forgets the older half of the states, and reports whether that may help.
-func (s *States) giveWay() (bool, error) {
-	s.mu.Lock()
-	var old, pinned []uint64
-	for _, n := range slices.Sorted(maps.Keys(s.all)) {
-		if s.all[n].pinned > 0 {
-			pinned = append(pinned, n)
-		} else {
-			old = append(old, n)
+// list returns the list as a text. s.mu is held.
+func (s *States) list() (text []byte) {
+	for _, k := range s.all {
+		if k.saved {
+			text = fmt.Appendf(text, "%d %x\n", k.n, k.sum)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.pins)) {
+		p := s.pins[name]
+		text = fmt.Appendf(text, "pin %q %d %d %q\n", p.Name, p.State, p.Time.UnixNano(), p.Note)
+	}
+	if s.next > 1 {
+		text = fmt.Appendf(text, "%d\n", s.next-1) // the last number that was given
+	}
+	return text
+}
+
+// giveWay forgets the older half of the states, and reports whether that may help.
+func (s *States) giveWay() (bool, error) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	pinned := s.pinned()
+	old := slices.DeleteFunc(slices.Clone(s.all[:max(len(s.all)-1, 0)]), func(k *numbered) bool { return pinned[k.n] })
 	if len(old) == 0 {
-		old = pinned
+		old = slices.Clone(s.all[:max(len(s.all)-1, 0)])
 	}
-	for _, n := range old[:(len(old)+1)/2] {
-		delete(s.all, n)
+	old = old[:(len(old)+1)/2]
+	for _, k := range old {
+		if i := slices.Index(s.all, k); i >= 0 {
+			s.forget(i)
+		}
 	}
+	maps.DeleteFunc(s.pins, func(_ string, p Pin) bool { return s.find(p.State) == nil })
 	var states []*State
 	var saved []store.Sum
 	for _, k := range s.all {
@@ -287,6 +429,6 @@ func (s *States) giveWay() (bool, error) {
 		states = append(states, k.state)
 	}
 	s.mu.Unlock()
-	freed, err := s.t.Reclaim(states, saved, nil)
+	freed, err := s.t.Reclaim(states, saved, s.cfg.Also)
 	return len(old) > 0 || freed > 0, err
 }

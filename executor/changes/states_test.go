@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/actiond/actiond/executor/changes"
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-func openStates(tb testing.TB, tracker *changes.Tracker, dir string) *changes.States {
+func openStates(tb testing.TB, tracker *changes.Tracker, cfg changes.StatesConfig) *changes.States {
 	tb.Helper()
-	s, err := changes.OpenStates(tracker, dir)
+	s, err := changes.OpenStates(tracker, cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -28,95 +29,115 @@ func capture(tb testing.TB, s *changes.States) {
 	}
 }
 
-func get(tb testing.TB, s *changes.States, id string) *changes.State {
+func get(tb testing.TB, s *changes.States, n uint64) *changes.State {
 	tb.Helper()
-	state, err := s.Get(id)
+	state, err := s.Get(n)
 	if err != nil {
-		tb.Fatal(id, err)
+		tb.Fatal(n, err)
 	}
 	return state
 }
 
-// A state has an id as long as it is used, also in the next process.
+// A state has its number as long as it is kept, also in the next process.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	dir, kept, list := t.TempDir(), contents(t, 0), filepath.Join(t.TempDir(), "states")
+	dir, kept := t.TempDir(), contents(t, 0)
+	cfg := changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states"), MaxStates: 6, MaxBytes: 1}
 	p := &program{dir: dir, random: rand.New(rand.NewPCG(1, 2))}
 	tracker, err := changes.New(changes.Config{Root: dir, Store: kept})
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := openStates(t, tracker, list)
-	images := map[string]map[string]string{}
-	var ids []string
-	for range 8 {
+	states := openStates(t, tracker, cfg)
+	if states.Earlier() != 0 {
+		t.Errorf("got an earlier state %d", states.Earlier())
+	}
+	images := map[uint64]map[string]string{}
+	for i := range 8 {
 		for range 30 {
 			p.act()
 		}
-		id := states.Add(step(t, tracker))
-		if again := states.Add(step(t, tracker)); again != id {
-			t.Errorf("the same state is %s and %s", id, again)
+		n := states.Add(step(t, tracker))
+		if again := states.Add(step(t, tracker)); again != n || n != uint64(i+1) {
+			t.Errorf("the same state is %d and %d", n, again)
 		}
-		images[id], ids = image(t, dir), append(ids, id)
+		images[n] = image(t, dir)
 		capture(t, states)
-	}
-	states.Drop(ids[1])
-	states.Drop(ids[1])
-	states.Drop(ids[2])
-	if err := states.Keep(ids[2]); err != nil {
-		t.Error(err)
-	}
-	for id, want := range map[string]error{ids[1]: changes.ErrStateGone, "s9": changes.ErrNoState, "s0": changes.ErrNoState, "s01": changes.ErrNoState, "x": changes.ErrNoState, ids[2]: nil} {
-		if _, err := states.Get(id); !errors.Is(err, want) {
-			t.Errorf("%s: got %v, want %v", id, err, want)
+		if n == 1 {
+			if err := states.Pin(changes.Pin{Name: "a \"name\"\n", State: 1, Time: time.Unix(1, 2), Note: "why"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	capture(t, states)
+	check := func(states *changes.States, n uint64, want error) {
+		t.Helper()
+		if _, err := states.Get(n); !errors.Is(err, want) {
+			t.Errorf("%d: got %v, want %v", n, err, want)
+		}
+		if kept, given := states.Known(n); kept != (want == nil) || given == errors.Is(want, changes.ErrNoState) {
+			t.Errorf("%d: kept %v, given %v", n, kept, given)
+		}
+	}
+	checkAll := func(states *changes.States) {
+		t.Helper()
+		for n, want := range []error{changes.ErrNoState, nil, changes.ErrStateGone, nil, nil, nil, nil, nil, nil, changes.ErrNoState} {
+			check(states, uint64(n), want)
+		}
+		if got := states.Pins(); len(got) != 1 || got[0].Name != "a \"name\"\n" || got[0].Note != "why" || !got[0].Time.Equal(time.Unix(1, 2)) || got[0].State != 1 {
+			t.Errorf("got the pins %+v", got)
+		}
+	}
+	checkAll(states)
 	if err := tracker.Close(); err != nil {
 		t.Fatal(err)
 	}
 	tracker = track(t, changes.Config{Root: dir, Store: kept})
-	states = openStates(t, tracker, list)
-	for _, id := range ids[2:] {
-		if err := states.Keep(id); err != nil {
-			t.Fatal(err)
+	states = openStates(t, tracker, cfg)
+	checkAll(states)
+	if states.Earlier() != 8 {
+		t.Errorf("got the earlier state %d", states.Earlier())
+	}
+	for _, n := range []uint64{1, 3, 8, 5} {
+		r := restore(t, tracker, get(t, states, n), changes.RestoreOptions{})
+		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
+			t.Fatalf("%d: refused %s, and\n%s", n, refusals(r), d)
 		}
 	}
-	states.Sweep()
-	if _, err := states.Get(ids[0]); !errors.Is(err, changes.ErrStateGone) {
-		t.Errorf("a state that is not used: %v", err)
+	if err := states.Unpin("a \"name\"\n"); err != nil {
+		t.Error(err)
 	}
-	for _, id := range append(ids[2:], ids[3]) {
-		r := restore(t, tracker, get(t, states, id), changes.RestoreOptions{})
-		if d := different(images[id], image(t, dir)); d != "" || refusals(r) != "" {
-			t.Fatalf("%s: refused %s, and\n%s", id, refusals(r), d)
-		}
+	if err := states.Unpin("other"); !errors.Is(err, changes.ErrNoPin) {
+		t.Error(err)
 	}
-	if id := states.Add(step(t, tracker)); id != "s9" {
-		t.Errorf("the next id is %s", id)
+	states.NumberFrom(1000)
+	if n := states.Add(step(t, tracker)); n != 1000 {
+		t.Errorf("the next number is %d", n)
+	}
+	check(states, 1, changes.ErrStateGone)
+	if err := states.Pin(changes.Pin{Name: "x", State: 1}); !errors.Is(err, changes.ErrStateGone) {
+		t.Error(err)
 	}
 }
 
-// Where the store is full the oldest states go, and the newest and those that are pinned can be restored.
+// Where the store is full the oldest states go, and the newest and those with a pin can be restored.
 func TestStatesBound(t *testing.T) {
 	t.Parallel()
 	dir, kept := t.TempDir(), contents(t, 2<<20)
 	tracker := track(t, changes.Config{Root: dir, Store: kept})
-	states := openStates(t, tracker, filepath.Join(t.TempDir(), "states"))
+	states := openStates(t, tracker, changes.StatesConfig{Dir: filepath.Join(t.TempDir(), "states")})
 	random := rand.NewChaCha8([32]byte{1})
-	images := map[string]map[string]string{}
-	var ids []string
+	images := map[uint64]map[string]string{}
 	for i := range 120 {
 		data := make([]byte, 30_000)
 		_, _ = random.Read(data)
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i%5)), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		id := states.Add(step(t, tracker))
-		images[id], ids = image(t, dir), append(ids, id)
+		n := states.Add(step(t, tracker))
+		images[n] = image(t, dir)
 		capture(t, states)
 		if i == 20 {
-			if err := states.Pin(id); err != nil {
+			if err := states.Pin(changes.Pin{Name: "pin", State: n}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -124,13 +145,13 @@ func TestStatesBound(t *testing.T) {
 	if got := kept.Stats(); got.Bytes > got.Bound {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := states.Get(ids[0]); !errors.Is(err, changes.ErrStateGone) {
+	if _, err := states.Get(1); !errors.Is(err, changes.ErrStateGone) {
 		t.Errorf("the oldest state: %v", err)
 	}
-	for _, id := range []string{ids[20], ids[119], ids[110]} {
-		r := restore(t, tracker, get(t, states, id), changes.RestoreOptions{})
-		if d := different(images[id], image(t, dir)); d != "" || refusals(r) != "" {
-			t.Errorf("%s: refused %s, and\n%s", id, refusals(r), d)
+	for _, n := range []uint64{21, 120, 111} {
+		r := restore(t, tracker, get(t, states, n), changes.RestoreOptions{})
+		if d := different(images[n], image(t, dir)); d != "" || refusals(r) != "" {
+			t.Errorf("%d: refused %s, and\n%s", n, refusals(r), d)
 		}
 	}
 }
