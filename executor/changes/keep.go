@@ -110,25 +110,35 @@ func (t *Tracker) unkept() []arrival {
 	}
 	var first, last []arrival
 	c := &comparison{b: t.state.root, out: &Changes{}}
-	var visit func(d *dir, at *place)
-	visit = func(d *dir, at *place) {
+	round := t.cfg.Store.Evictions() + 1
+	var visit func(d *dir, at *place) (complete bool)
+	visit = func(d *dir, at *place) (complete bool) {
+		if !d.changed && d.node != nil && d.node.kept.Load() == round {
+			return true
+		}
+		complete = true
 		if d.more != nil && t.wantsXattrs(d.more.xattrs) {
-			first = append(first, arrival{d, nil})
+			first, complete = append(first, arrival{d, nil}), false
 		}
 		for _, k := range d.kids {
 			if s := d.subs[k.name]; s != nil && k.isDir() {
-				visit(s, at.at(k))
+				complete = visit(s, at.at(k)) && complete
 				continue
 			}
 			if !t.wants(k) {
 				continue
 			}
+			complete = false
 			if c.group(at.at(k)) != "" {
 				last = append(last, arrival{d, k})
 			} else {
 				first = append(first, arrival{d, k})
 			}
 		}
+		if complete && !d.changed && d.node != nil {
+			d.node.kept.Store(round)
+		}
+		return complete
 	}
 	visit(t.root, &place{dir: true})
 	return append(first, last...)

@@ -26,6 +26,9 @@ type node struct {
 	// racy is for a file that may have changed after it was read, without other attributes.
 	racy bool
 	cut  cut
+	// kept is set for a directory if all that is to be kept of it and below was, as long as the store lost nothing since: to one
+	// more than the number of its losses.
+	kept atomic.Uint32
 }
 
 // attr is what the kernel says about a file. Files are compared by it as a whole.

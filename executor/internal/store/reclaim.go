@@ -15,6 +15,7 @@ func (s *Store) Reclaim(live func(Sum) bool) (int64, error) {
 	if s.closed {
 		return 0, errClosed
 	}
+	defer s.evictions.Add(1)
 	before := s.size
 	kept := make(map[*segment]int64, len(s.segments))
 	bySegment := make(map[*segment][]Sum, len(s.segments))

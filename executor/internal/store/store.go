@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -81,6 +82,8 @@ type Store struct {
 	segSize  int64
 	unseen   int64 // bytes written since the space was looked at
 	closed   bool
+
+	evictions atomic.Uint32
 }
 
 // place is where a record begins.
@@ -196,6 +199,9 @@ func (s *Store) Has(sum Sum) bool {
 	_, ok := s.index[sum]
 	return ok && !s.closed
 }
+
+// Evictions is how often contents were lost: as long as it is the same, what was kept is.
+func (s *Store) Evictions() uint32 { return s.evictions.Load() }
 
 // Stats are numbers of a store.
 type Stats struct {
@@ -326,6 +332,7 @@ func (s *Store) Get(sum Sum) ([]byte, error) {
 		s.mu.Lock()
 		if s.index[sum] == p { // so that it may be kept again
 			delete(s.index, sum)
+			s.evictions.Add(1)
 		}
 		s.mu.Unlock()
 		err = fmt.Errorf("%w: it is %w", ErrNotKept, errDamaged)
