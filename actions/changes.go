@@ -14,8 +14,11 @@ import (
 
 // Workspace knows the states of the files that actions work on, by numbers. Its methods may be called concurrently.
 type Workspace interface {
-	// NumberFrom sets the number of the first state. It is called before the other methods.
-	NumberFrom(n uint64)
+	// After says which state was the last one that was recorded, 0 for none. It is called before the other methods.
+	After(recorded uint64)
+	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 if there is none, or
+	// nothing changed since.
+	Earlier() uint64
 	// Await waits for the first state.
 	Await(ctx context.Context)
 	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not
@@ -52,9 +55,6 @@ type Workspace interface {
 }
 
 const (
-	// stateGap is how many numbers are left out at each start, so that a state that was named and not recorded
-	// has a number of its own.
-	stateGap = 1000
 	// sureTime is how long before an action nothing may have run, so that what was started since is its own.
 	sureTime = 20 * time.Millisecond
 	// settleTime is how long an action that asks for its changes waits for the first state.
@@ -88,11 +88,8 @@ type effect struct {
 }
 
 func newEffects(workspace Workspace, j *journal.Journal) *effects {
-	if last := j.LastState(); workspace != nil {
-		if last > 0 {
-			last += stateGap
-		}
-		workspace.NumberFrom(last + 1)
+	if workspace != nil {
+		workspace.After(j.LastState())
 	}
 	return &effects{workspace: workspace, journal: j}
 }
@@ -140,10 +137,16 @@ func (e *effects) step() uint64 {
 	return now
 }
 
-// reached notes the present state. The caller holds mu.
+// reached notes the present state. What changed before the first one did while no server ran. The caller holds mu.
 func (e *effects) reached(now uint64) {
-	if e.last = now; e.first == 0 && now != 0 {
-		e.first, e.since = now, time.Now()
+	if e.last = now; e.first != 0 || now == 0 {
+		return
+	}
+	e.first, e.since = now, time.Now()
+	if earlier := e.workspace.Earlier(); earlier != 0 {
+		if c := e.workspace.Compare(earlier, now, ""); !c.None() {
+			e.note(api.CauseOffline, now, c)
+		}
 	}
 }
 

@@ -33,7 +33,8 @@ func (w *fakeWorkspace) change() {
 	w.changes++
 }
 
-func (w *fakeWorkspace) NumberFrom(n uint64)       { w.from = n }
+func (w *fakeWorkspace) After(recorded uint64)     { w.from = recorded + 1 }
+func (w *fakeWorkspace) Earlier() uint64           { return 0 }
 func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return w.left }

@@ -23,6 +23,7 @@ import (
 	"github.com/actiond/actiond/executor/edit"
 	"github.com/actiond/actiond/executor/internal/keeper"
 	"github.com/actiond/actiond/executor/internal/proc"
+	"github.com/actiond/actiond/executor/internal/store"
 	"github.com/actiond/actiond/executor/llm"
 	"github.com/actiond/actiond/executor/mcp"
 	"github.com/actiond/actiond/executor/notebook"
@@ -106,6 +107,8 @@ type Executor struct {
 	mark     string      // in the environment of all processes
 	ready    atomic.Bool // after Start
 	followed *Workspace
+	contents func() (*store.Store, error) // opens the store once
+	opened   atomic.Pointer[store.Store]
 	owners   atomic.Pointer[map[string]string] // variables of Export
 	network  atomic.Pointer[map[string]string] // and those for the network
 }
@@ -160,6 +163,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		e.others = process.New(process.Config{AnyUser: true, Marks: cfg.Marks})
 	}
 	e.network.Store(&map[string]string{})
+	e.contents = sync.OnceValues(e.openStore)
 	e.followed = newWorkspace(e, cfg.Workspace)
 	e.sessions = newSessions(bash.Config{
 		Program: cfg.Shell, Dir: cfg.WorkingDir, Env: environment(cfg.Env, cfg.User, nil), User: cfg.User,
@@ -209,7 +213,7 @@ func (e *Executor) Close() error {
 	e.followed.close()
 	e.python.Close()
 	e.cfg.Marks.Remove(sessionsMark(e.mark))
-	return e.editor.Close()
+	return errors.Join(e.editor.Close(), e.closeStore())
 }
 
 // Do carries out one action. ctx bounds the wait and never ends a command. The

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -24,9 +23,12 @@ import (
 )
 
 const (
-	// maxStates bounds the states that are kept, and defaultMaxStateBytes their memory beside the present one.
-	maxStates            = 1000
-	defaultMaxStateBytes = 64 << 20
+	// defaultUndoNames and defaultUndoBytes bound the workspaces whose contents are kept without being asked.
+	defaultUndoNames = 50_000
+	defaultUndoBytes = 256 << 20
+	// stateGap is how many numbers are left out at each start, so that a state that was named and not recorded has a number
+	// of its own.
+	stateGap = 1000
 	// defaultStepLimit is how long an action waits for a state: a file system may not answer. closeLimit is how long
 	// close waits for what reads.
 	defaultStepLimit = 10 * time.Second
@@ -45,13 +47,20 @@ const (
 type WorkspaceConfig struct {
 	// Dir is its absolute path; "" means that nothing is followed.
 	Dir string
+	// Mode is [api.ChangesUndo] or [api.ChangesFacts]; "" means undo for a workspace of at most 50,000 names and 256 MiB.
+	Mode string
+	// StateDir is for this process's user alone, and has what is kept of contents, and the states; without it changes cannot be
+	// taken back.
+	StateDir string
+	// StoreBytes bounds the contents; 0 means 2 GiB, or half of a smaller file system.
+	StoreBytes int64
 	// Private are directories of the server, below which nothing may be followed.
 	Private []string
 	// MaxNames bounds the names that are followed; 0 means 500,000.
 	MaxNames int
 	// MaxWatches bounds the directories that are watched; 0 means 16,384, negative numbers mean none. Others are listed.
 	MaxWatches int
-	// MaxStateBytes bounds the memory of earlier states; 0 means 64 MiB.
+	// MaxStateBytes bounds the memory of earlier states; 0 means 64 MiB. Those that are saved are read again.
 	MaxStateBytes int
 	// StepLimit is how long an action waits for the state; 0 means 10 s. Until a file system has answered then, states are
 	// not known, and nothing waits.
@@ -70,7 +79,7 @@ type Workspace struct {
 	work   sync.WaitGroup
 	first  chan struct{} // closed once the first state is known, or will not be
 	quiet  *time.Timer   // sends on more
-	more   chan struct{} // contents are to be read
+	more   chan struct{} // contents are to be read, or kept
 
 	tracker atomic.Pointer[changes.Tracker]
 	info    atomic.Pointer[api.ChangesInfo]
@@ -82,33 +91,23 @@ type Workspace struct {
 	statsMu  sync.Mutex
 	stats    changes.Stats
 
-	mu     sync.Mutex
-	next   uint64
-	states []keptState // by number; the last one is the present
-	bytes  int         // of the others
-	living []int       // processes that lived at the last look
-	behind bool        // the tracker may have a later state than the last one
-}
-
-// keptState is a state that can be compared.
-type keptState struct {
-	n     uint64
-	state *changes.State
-	exact bool
-	bytes int // that the next one does not share
+	mu        sync.Mutex
+	recorded  uint64          // the last state that an earlier process recorded
+	states    *changes.States // nil before the first one is known
+	earlier   uint64          // the last state of an earlier process, if it is not the first one
+	last      uint64          // the present state, with what belongs to it
+	state     *changes.State
+	exact     bool
+	living    []int // processes that lived at the last look
+	behind    bool  // the tracker may have a later state than the last one
+	restoring bool
 }
 
 func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
-	cfg.MaxStateBytes = cmp.Or(cfg.MaxStateBytes, defaultMaxStateBytes)
 	cfg.StepLimit = cmp.Or(cfg.StepLimit, defaultStepLimit)
-	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1), next: 1}
+	w := &Workspace{cfg: cfg, e: e, first: make(chan struct{}), more: make(chan struct{}, 1)}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.quiet = time.AfterFunc(time.Hour, func() {
-		select {
-		case w.more <- struct{}{}:
-		default:
-		}
-	})
+	w.quiet = time.AfterFunc(time.Hour, w.wake)
 	w.quiet.Stop()
 	w.off("")
 	if cfg.Dir == "" {
@@ -117,21 +116,13 @@ func newWorkspace(e *Executor, cfg WorkspaceConfig) *Workspace {
 	return w
 }
 
-// off says that nothing is followed, and why.
-func (w *Workspace) off(why string) {
-	mode := api.ChangesFacts
-	if w.cfg.Dir == "" {
-		mode = api.ChangesOff
+// wake has contents read, or kept.
+func (w *Workspace) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default:
 	}
-	w.info.Store(&api.ChangesInfo{Mode: mode, Baseline: api.Baseline{State: api.BaselineOff, Why: why}})
 }
-
-func (w *Workspace) baselineIs(state string, files int, bytes int64) {
-	w.info.Store(&api.ChangesInfo{Mode: api.ChangesFacts, Baseline: api.Baseline{State: state, Files: files, Bytes: bytes}})
-}
-
-// Info says how changes are followed.
-func (w *Workspace) Info() api.ChangesInfo { return *w.info.Load() }
 
 // Dir is the directory, "" where none is followed.
 func (w *Workspace) Dir() string { return w.cfg.Dir }
@@ -149,17 +140,25 @@ func (w *Workspace) Stats() (watches int, listed, steps uint64, stepping time.Du
 	return w.stats.Watches, w.stats.Listed, w.steps.Load(), time.Duration(w.stepping.Load())
 }
 
-// NumberFrom sets the number of the first state. It is called before Begin.
-func (w *Workspace) NumberFrom(n uint64) {
+// After says which state was the last one that an earlier process recorded. It is called before Begin. The first state has a number
+// of its own, unless it is that one.
+func (w *Workspace) After(recorded uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.next = n
+	w.recorded = recorded
+}
+
+// Earlier returns the last state of an earlier process that can be compared; 0 if there is none, or nothing changed since.
+func (w *Workspace) Earlier() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.earlier
 }
 
 // Begin makes the first state, in the background. Further calls have no effect.
 func (w *Workspace) Begin() {
 	w.once.Do(func() {
-		w.baselineIs(api.BaselineRunning, 0, 0)
+		w.baselineIs("the workspace is listed for the first time: try again in a moment", api.BaselineRunning, 0, 0)
 		w.work.Go(w.follow)
 	})
 }
@@ -191,7 +190,7 @@ var pseudo = []int64{
 	unix.DEVPTS_SUPER_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC,
 }
 
-// follow makes the first state, and reads contents when it is worth it.
+// follow makes the first state, and reads or keeps contents when it is worth it.
 func (w *Workspace) follow() {
 	first := sync.OnceFunc(func() { close(w.first) })
 	defer first()
@@ -200,10 +199,12 @@ func (w *Workspace) follow() {
 		w.off(why)
 		return
 	}
-	tracker, err := changes.New(changes.Config{Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches})
-	var state *changes.State
+	contents, why := w.openContents()
+	tracker, err := changes.New(changes.Config{
+		Root: w.cfg.Dir, User: w.e.cfg.User, MaxNames: w.cfg.MaxNames, MaxWatches: w.cfg.MaxWatches, Store: contents, StateDir: w.planDir(contents),
+	})
 	if err == nil {
-		state, err = tracker.Step()
+		err = w.begin(tracker)
 	}
 	if err != nil {
 		w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace are not followed", slog.Any("error", err))
@@ -213,25 +214,65 @@ func (w *Workspace) follow() {
 	w.mu.Lock()
 	closed := w.ctx.Err() != nil
 	if !closed {
-		w.keep(state)
 		w.tracker.Store(tracker)
 	}
+	files, bytes := w.state.Size()
+	if why == "" && w.cfg.Mode == "" && (w.state.Names() > defaultUndoNames || bytes > defaultUndoBytes) {
+		why = "the workspace is larger than 256 MiB or 50,000 names: start the server with --changes undo"
+	}
 	w.mu.Unlock()
+	w.baselineIs(why, api.BaselineRunning, files, bytes)
 	first()
 	if closed {
 		_ = tracker.Close() // it was only read
 		return
 	}
-	files, bytes := state.Size()
-	w.baselineIs(api.BaselineRunning, files, bytes)
-	for w.readContents(tracker) && w.tracker.Load() != nil {
-		w.baselineIs(api.BaselineDone, files, bytes)
+	for w.readOrKeep(tracker, why) && w.tracker.Load() != nil {
+		w.baselineIs(why, api.BaselineDone, files, bytes)
 		select {
 		case <-w.more:
 		case <-w.ctx.Done():
 			return
 		}
 	}
+}
+
+// begin makes the first state.
+func (w *Workspace) begin(tracker *changes.Tracker) error {
+	states, err := changes.OpenStates(tracker, changes.StatesConfig{Dir: w.cfg.StateDir, MaxBytes: w.cfg.MaxStateBytes})
+	if err != nil {
+		return err
+	}
+	var before *changes.State
+	earlier := states.Earlier()
+	if earlier > 0 {
+		if before, err = states.Get(earlier); err != nil {
+			w.e.cfg.Logger.WarnContext(w.ctx, "what changed while no server ran is not known", slog.Any("error", err))
+		} else {
+			tracker.Adopt(before)
+		}
+	}
+	w.resume(tracker)
+	state, err := tracker.Step()
+	if err != nil {
+		return errors.Join(err, tracker.Close())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.states = states
+	if before != nil {
+		c := changes.Compare(before, state, changes.Limits{})
+		if c.Exact && c.Counts == (changes.Counts{}) && len(c.Ignored) == 0 && earlier >= w.recorded {
+			w.present(states.Resume(state), state)
+			return nil
+		}
+		w.earlier = earlier
+	}
+	if last := max(earlier, w.recorded); last > 0 {
+		states.NumberFrom(last + stateGap)
+	}
+	w.keep(state)
+	return nil
 }
 
 // readContents reads what is not known yet, with pauses, so that it takes half of a processor at most; false once the
@@ -293,26 +334,34 @@ func (w *Workspace) Step() (n uint64, exact bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tracker.Load()
-	if t == nil || w.stuck.Load() {
+	if t == nil || w.stuck.Load() || w.restoring {
 		return 0, false
 	}
 	w.forgetDead()
 	if w.behind || len(w.living) > 0 || !t.Unchanged() {
-		state := w.look(t)
+		state := w.look(t.Step)
 		if w.behind = state == nil; w.behind {
 			return 0, false
 		}
-		if state != w.states[len(w.states)-1].state {
-			w.keep(state)
-			w.quiet.Reset(quietTime)
-		}
+		w.moveTo(state)
 	}
-	last := &w.states[len(w.states)-1]
-	return last.n, last.exact
+	return w.last, w.exact
+}
+
+// moveTo makes a state the present one. The caller holds mu.
+func (w *Workspace) moveTo(state *changes.State) {
+	if state == w.state {
+		return
+	}
+	w.keep(state)
+	if w.NoUndo() == "" {
+		w.wake()
+	}
+	w.quiet.Reset(quietTime)
 }
 
 // look makes a state; nil if that fails, or takes too long. The caller holds mu.
-func (w *Workspace) look(t *changes.Tracker) *changes.State {
+func (w *Workspace) look(step func(pids ...int) (*changes.State, error)) *changes.State {
 	begun := time.Now()
 	defer func() {
 		w.steps.Add(1)
@@ -320,7 +369,7 @@ func (w *Workspace) look(t *changes.Tracker) *changes.State {
 	}()
 	living := w.living
 	state, _ := bounded(w, func() *changes.State {
-		state, err := t.Step(living...)
+		state, err := step(living...)
 		if err != nil {
 			w.e.cfg.Logger.Warn("the workspace cannot be looked at", slog.Any("error", err))
 			return nil
@@ -369,120 +418,11 @@ func (w *Workspace) recovers() {
 	}
 }
 
-// keep gives a state the next number, and forgets the oldest ones beyond the bounds. The caller holds mu.
-func (w *Workspace) keep(state *changes.State) {
-	if n := len(w.states); n > 0 {
-		last := &w.states[n-1]
-		last.bytes = last.state.Own(state)
-		w.bytes += last.bytes
-	}
-	w.states = append(w.states, keptState{n: w.next, state: state, exact: changes.Compare(state, state, changes.Limits{}).Exact})
-	w.next++
-	for len(w.states) > maxStates || len(w.states) > 1 && w.bytes > w.cfg.MaxStateBytes {
-		w.bytes -= w.states[0].bytes
-		w.states[0] = keptState{}
-		w.states = w.states[1:]
-	}
-}
+// keep gives a state its number, and makes it the present one. The caller holds mu.
+func (w *Workspace) keep(state *changes.State) { w.present(w.states.Add(state), state) }
 
-// find returns a kept state. The caller holds mu.
-func (w *Workspace) find(n uint64) *changes.State {
-	i, ok := slices.BinarySearchFunc(w.states, n, func(s keptState, n uint64) int { return cmp.Compare(s.n, n) })
-	if !ok {
-		return nil
-	}
-	return w.states[i].state
-}
-
-// Known reports whether a state is kept, and whether its number was ever given out.
-func (w *Workspace) Known(n uint64) (kept, given bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.find(n) != nil, n > 0 && n < w.next
-}
-
-// Compare returns the net changes between two states, at or below a path unless that is "". Where one of them is not
-// kept, it says that nothing is known.
-func (w *Workspace) Compare(from, to uint64, path string) *api.Changes {
-	w.mu.Lock()
-	a, b := w.find(from), w.find(to)
-	w.mu.Unlock()
-	c := &api.Changes{Before: api.StateName(from), After: api.StateName(to), Paths: []api.ChangedPath{}}
-	if a == nil || b == nil {
-		if c.Why = "offline"; w.Info().Baseline.Why != "" {
-			c.Why = string(changes.WhyRoot)
-		}
-		return c
-	}
-	limits := changes.Limits{}
-	if path != "" {
-		limits = changes.Limits{Facts: 500_000, Bytes: 64 << 20}
-	}
-	found := changes.Compare(a, b, limits)
-	c.Exact, c.Why, c.Truncated, c.Unwatched = found.Exact, string(found.Why), found.Truncated, found.Unwatched
-	for _, name := range found.Unsure {
-		if within(name, path) {
-			c.Unsure = append(c.Unsure, api.FilePath(name))
-		}
-	}
-	for group, n := range found.Ignored {
-		if !within(group, path) {
-			continue
-		}
-		if c.Ignored == nil {
-			c.Ignored = map[string]int{}
-		}
-		if !utf8.ValidString(group) {
-			group = strings.ToValidUTF8(group, "\uFFFD")
-		}
-		c.Ignored[group] += n
-	}
-	c.Counts = api.ChangeCounts(found.Counts)
-	addPaths(c, found, path)
-	return c
-}
-
-// maxPaths bounds the paths of an answer about one path.
-const maxPaths = 200
-
-// addPaths adds the facts at or below a path; "" means all, otherwise they are counted too.
-func addPaths(c *api.Changes, found *changes.Changes, path string) {
-	if path != "" {
-		c.Counts = api.ChangeCounts{}
-	}
-	for _, f := range found.Facts {
-		if path != "" {
-			if !within(f.Path, path) && (f.From == "" || !within(f.From, path)) {
-				continue
-			}
-			count(&c.Counts, f.Op)
-		}
-		if path != "" && len(c.Paths) == maxPaths {
-			c.Truncated = true
-			continue
-		}
-		c.Paths = append(c.Paths, api.NewChangedPath(string(f.Op), f.Path, f.From))
-	}
-}
-
-func count(c *api.ChangeCounts, op changes.Op) {
-	switch op {
-	case changes.Created:
-		c.Created++
-	case changes.Modified:
-		c.Modified++
-	case changes.Deleted:
-		c.Deleted++
-	case changes.Renamed:
-		c.Renamed++
-	case changes.Meta:
-		c.Meta++
-	}
-}
-
-// within reports whether a name is at or below a path.
-func within(name, path string) bool {
-	return path == "" || path == "." || name == path || strings.HasPrefix(name, path+"/")
+func (w *Workspace) present(n uint64, state *changes.State) {
+	w.last, w.state, w.exact = n, state, changes.Compare(state, state, changes.Limits{}).Exact
 }
 
 // Left reports whether processes of the agent live that were started before an action began; an idle shell, kernel, browser or

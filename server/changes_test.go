@@ -18,7 +18,8 @@ type fakeWorkspace struct {
 	answer            api.Changes
 }
 
-func (w *fakeWorkspace) NumberFrom(uint64)         {}
+func (w *fakeWorkspace) After(uint64)              {}
+func (w *fakeWorkspace) Earlier() uint64           { return 0 }
 func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Step() (uint64, bool)      { return 3, true }
 func (w *fakeWorkspace) Living() bool              { return false }

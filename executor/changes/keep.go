@@ -151,6 +151,25 @@ func (w arrival) size() int64 {
 	return w.n.attr.size
 }
 
+// Missing returns how many files of a state cannot be restored, because their contents are not kept, with some of their paths.
+func (t *Tracker) Missing(s *State) (n int, paths []string) {
+	var visit func(d *node, at *place)
+	visit = func(d *node, at *place) {
+		for _, k := range d.kids {
+			switch {
+			case k.isDir():
+				visit(k, at.at(k))
+			case k.regular() && t.content(k, false) != ContentKept:
+				if n++; n <= maxUnsure {
+					paths = append(paths, at.at(k).path())
+				}
+			}
+		}
+	}
+	visit(s.root, &place{dir: true})
+	return n, paths
+}
+
 // wants reports whether something of a file is to be kept.
 func (t *Tracker) wants(n *node) bool {
 	return t.wantsXattrs(n.extra().xattrs) || n.regular() && t.content(n, true) == ContentPending

@@ -1,0 +1,111 @@
+package executor
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/executor/changes"
+	"github.com/actiond/actiond/executor/internal/store"
+)
+
+// errNoStateDir says why there is no store.
+var errNoStateDir = errors.New("the server has no directory for contents: start it with --state-dir")
+
+// openStore opens the store of contents, which lies in the state directory of the workspace.
+func (e *Executor) openStore() (*store.Store, error) {
+	cfg := e.cfg.Workspace
+	if cfg.StateDir == "" {
+		return nil, errNoStateDir
+	}
+	contents, err := store.Open(store.Config{Dir: filepath.Join(cfg.StateDir, "contents"), MaxBytes: cfg.StoreBytes})
+	if err == nil {
+		e.opened.Store(contents)
+	}
+	return contents, err
+}
+
+// closeStore closes the store, if it was opened.
+func (e *Executor) closeStore() error {
+	if contents := e.opened.Load(); contents != nil {
+		return contents.Close()
+	}
+	return nil
+}
+
+// openContents returns the store for contents of the workspace, or nil and why there is none.
+func (w *Workspace) openContents() (*store.Store, string) {
+	if w.cfg.Mode == api.ChangesFacts {
+		return nil, "the server was started with --changes facts: start it with --changes undo"
+	}
+	contents, err := w.e.contents()
+	if err != nil {
+		if !errors.Is(err, errNoStateDir) {
+			w.e.cfg.Logger.WarnContext(w.ctx, "changes of the workspace cannot be taken back", slog.Any("error", err))
+		}
+		return nil, err.Error()
+	}
+	return contents, ""
+}
+
+// planDir is where a restore leaves its plan.
+func (w *Workspace) planDir(contents *store.Store) string {
+	if contents == nil {
+		return ""
+	}
+	return w.cfg.StateDir
+}
+
+// off says that nothing is followed, and why.
+func (w *Workspace) off(why string) {
+	mode, noUndo := api.ChangesFacts, "the workspace is not followed"
+	if w.cfg.Dir == "" {
+		mode, noUndo = api.ChangesOff, "the server was started with --changes off: start it with --changes undo"
+	}
+	w.info.Store(&api.ChangesInfo{Mode: mode, NoUndo: noUndo, Baseline: api.Baseline{State: api.BaselineOff, Why: why}})
+}
+
+// baselineIs says how far the first state is known, and why changes cannot be taken back; "" if they can.
+func (w *Workspace) baselineIs(noUndo, state string, files int, bytes int64) {
+	info := &api.ChangesInfo{Mode: api.ChangesUndo, NoUndo: noUndo, Baseline: api.Baseline{State: state, Files: files, Bytes: bytes}}
+	if noUndo != "" {
+		info.Mode = api.ChangesFacts
+	}
+	w.info.Store(info)
+}
+
+// Info says how changes are followed.
+func (w *Workspace) Info() api.ChangesInfo {
+	info := *w.info.Load()
+	if info.Mode != api.ChangesUndo {
+		return info
+	}
+	if contents, err := w.e.contents(); err == nil {
+		stats := contents.Stats()
+		info.Store = &api.ChangesStore{Bytes: stats.Bytes, Bound: stats.Bound}
+	}
+	if t := w.tracker.Load(); t != nil && info.Store != nil {
+		p := t.Keeping()
+		info.Store.Pending = p.AllFiles - p.Files
+	}
+	return info
+}
+
+// NoUndo says why changes cannot be taken back, and names the flag; "" if they can.
+func (w *Workspace) NoUndo() string { return w.info.Load().NoUndo }
+
+// readOrKeep keeps the contents of the present state, or only reads them; false once the workspace is closed.
+func (w *Workspace) readOrKeep(tracker *changes.Tracker, noUndo string) bool {
+	if noUndo != "" {
+		return w.readContents(tracker)
+	}
+	err := w.states.Capture(w.ctx, false)
+	if w.ctx.Err() != nil {
+		return false
+	}
+	if err != nil { // what is not kept is named where it is asked for
+		w.e.cfg.Logger.WarnContext(w.ctx, "contents of the workspace are not kept", slog.Any("error", err))
+	}
+	return true
+}
