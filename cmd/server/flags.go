@@ -44,7 +44,8 @@ type options struct {
 	stateDir    string
 	maxSessions int
 	allowRoot   bool
-	changes     string // api.ChangesFacts or api.ChangesOff
+	changes     string // api.ChangesUndo, api.ChangesFacts or api.ChangesOff; empty: undo if the workspace is small
+	storeBytes  int64  // 0: a default
 	track       string // empty: workingDir
 	journal     journal.Config
 	draft       llm.Config
@@ -105,11 +106,17 @@ the address can run commands.
                             its own limits
   --idle-limit DURATION     end after so long without work (default: never)
   --max-sessions N          keep at most so many shells (default 512)
-  --state-dir DIR           keep the undo history and the journal of actions there,
-                            over restarts (default: the journal alone, below
-                            /var/lib/actiond or $XDG_STATE_HOME/actiond)
-  --changes facts|off       find out which files of the working directory each
-                            action changes (default facts)
+  --state-dir DIR           keep the undo history, the journal of actions and what
+                            takes changes back there, over restarts (default: all
+                            but the first, below /var/lib/actiond or
+                            $XDG_STATE_HOME/actiond)
+  --changes undo|facts|off  undo: find out which files of the working directory each
+                            action changes, and keep contents, so that changes can
+                            be taken back; facts: keep none (default: undo up to
+                            256 MiB and 50,000 names, else facts)
+  --changes-bytes N         keep so many bytes of contents, compressed (default: a
+                            tenth of the free disk, at most 2147483648; of memory
+                            file systems a quarter)
   --track DIR               find out about the files of this directory instead
   --journal-sync            make the journal survive a loss of power (fsync)
   --journal-text on|off     off: keep commands, output and results of actions in
@@ -167,7 +174,8 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&opts.evalEnv, "browsergym-eval-env", "", "")
 	flags.StringVar(&opts.stateDir, "state-dir", "", "")
 	flags.IntVar(&opts.maxSessions, "max-sessions", 512, "")
-	flags.StringVar(&opts.changes, "changes", api.ChangesFacts, "")
+	flags.StringVar(&opts.changes, "changes", "", "")
+	flags.Int64Var(&opts.storeBytes, "changes-bytes", 0, "")
 	flags.StringVar(&opts.track, "track", "", "")
 	flags.BoolVar(&opts.journal.Sync, "journal-sync", false, "")
 	flags.Func("journal-text", "", opts.setJournalText)
@@ -324,12 +332,12 @@ func (o *options) complete(positional []string, keyFile string) error {
 		return usagef("--claim-key needs --claim, and excludes --claim-hash")
 	case o.journal.MaxBytes <= 0, o.journal.MaxActions <= 0, o.journal.MaxAge <= 0, o.journal.MaxOutput <= 0:
 		return usagef("--journal-bytes, --journal-actions, --journal-age and --journal-output must be positive")
-	case o.changes == "undo":
-		return usagef("--changes undo: this version keeps no contents to take changes back; use --changes facts")
-	case o.changes != api.ChangesFacts && o.changes != api.ChangesOff:
-		return usagef("--changes %s: must be facts or off", o.changes)
+	case o.changes != "" && o.changes != api.ChangesUndo && o.changes != api.ChangesFacts && o.changes != api.ChangesOff:
+		return usagef("--changes %s: must be undo, facts or off", o.changes)
 	case o.changes == api.ChangesOff && o.track != "":
-		return usagef("--track needs --changes facts")
+		return usagef("--track needs --changes undo or facts")
+	case o.storeBytes < 0:
+		return usagef("--changes-bytes %d is negative", o.storeBytes)
 	case o.allowRoot && o.key == "" && !o.claim:
 		return usagef("--allow-root needs a key: give --session-key-file, SESSION_API_KEY or --claim")
 	case o.allowRoot && os.Geteuid() != 0:

@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -299,7 +300,14 @@ func workspace(opts *options, env func(string) string) executor.WorkspaceConfig 
 	if opts.changes == api.ChangesOff {
 		return executor.WorkspaceConfig{}
 	}
-	cfg := executor.WorkspaceConfig{Dir: opts.track, Private: []string{opts.stateDir, journalDir(opts, env)}, MaxStateBytes: int(portion(16))}
+	journal := journalDir(opts, env)
+	cfg := executor.WorkspaceConfig{
+		Dir: opts.track, Mode: opts.changes, StoreBytes: opts.storeBytes, Private: []string{opts.stateDir, journal}, MaxStateBytes: int(portion(16)),
+	}
+	if journal != "" {
+		cfg.StateDir = filepath.Join(filepath.Dir(journal), "changes")
+		cfg.Private = append(cfg.Private, cfg.StateDir)
+	}
 	if most := server.SandboxMemory() / 16 / nameBytes; most > 0 && most < 500_000 {
 		cfg.MaxNames = int(most)
 	}

@@ -9,7 +9,6 @@
 package store
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -46,8 +45,9 @@ const (
 	// maxSegment bounds a segment that more than one content lies in. Small stores have smaller ones.
 	maxSegment = 64 << 20
 	minSegment = 64 << 10
-	// defaultBound is that of a store without one.
+	// defaultBound and defaultPart, a part of the free space, bound a store without a bound.
 	defaultBound = 2 << 30
+	defaultPart  = 10
 	// maxFree bounds the space that is left to others on the file system, an eighth of it otherwise.
 	maxFree = 256 << 20
 	// checkEvery is how many bytes are written between two looks at the space that is left.
@@ -63,8 +63,8 @@ type Sum = [sha256.Size]byte
 type Config struct {
 	// Dir is the directory, for this process's user alone; see [hostpath.OpenPrivate].
 	Dir string
-	// MaxBytes bounds all segments together; 0 means 2 GiB. On tmpfs, which is memory, the store takes a quarter of the
-	// file system at most.
+	// MaxBytes bounds all segments together; 0 means a tenth of what is free and theirs, at most 2 GiB. On tmpfs, which is
+	// memory, the store takes a quarter of the file system at most.
 	MaxBytes int64
 }
 
@@ -99,7 +99,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the store of contents %q: %w", cfg.Dir, err)
 	}
-	s := &Store{root: root, index: map[Sum]place{}, bound: cmp.Or(cfg.MaxBytes, defaultBound), unseen: checkEvery}
+	s := &Store{root: root, index: map[Sum]place{}, bound: cfg.MaxBytes, unseen: checkEvery}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store of contents %q: %w", cfg.Dir, err), s.Close())
 	}
@@ -117,10 +117,6 @@ func (s *Store) open() (err error) {
 	if err := unix.Fstatfs(int(s.lock.Fd()), &system); err != nil {
 		return err
 	}
-	if system.Type == unix.TMPFS_MAGIC {
-		s.bound = min(s.bound, int64(system.Blocks)*system.Bsize/4) //nolint:gosec // the kernel's sizes have 63 bits
-	}
-	s.segSize = min(max(s.bound/16, minSegment), maxSegment)
 	dir, err := s.root.Open(".")
 	if err != nil {
 		return err
@@ -141,6 +137,13 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
+	if s.bound == 0 {
+		s.bound = min((int64(system.Bavail)*system.Bsize+s.size)/defaultPart, defaultBound) //nolint:gosec // the kernel's sizes have 63 bits
+	}
+	if system.Type == unix.TMPFS_MAGIC {
+		s.bound = min(s.bound, int64(system.Blocks)*system.Bsize/4) //nolint:gosec // the kernel's sizes have 63 bits
+	}
+	s.segSize = min(max(s.bound/16, minSegment), maxSegment)
 	return nil
 }
 
