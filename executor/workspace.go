@@ -306,6 +306,9 @@ func (w *Workspace) close() {
 	ended := make(chan struct{})
 	go func() { // ends with the others
 		w.work.Wait()
+		if t != nil && w.NoUndo() == "" {
+			_ = w.states.Save() // otherwise the next server knows less
+		}
 		if t != nil {
 			_ = t.Close() // it was only read
 		}

@@ -415,35 +415,60 @@ func TestChangesOfTools(t *testing.T) {
 	}
 }
 
-// The log survives the server; states do not, and have numbers that are not used again.
-func TestChangesAfterARestart(t *testing.T) { //nolint:tparallel // one server after the other
+// The log survives the server, and with contents the states do too. Without, they have numbers that are not used again.
+func TestChangesAfterARestart(t *testing.T) {
 	t.Parallel()
-	state, work := t.TempDir(), t.TempDir()
-	var before, after *api.Changes
-	for i, turn := range []string{"first", "second"} {
-		t.Run(turn, func(t *testing.T) {
-			_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work)
-			c := callerOf(t, address)
-			if i == 0 {
-				before = c.sh("echo > a")
-				return
+	for _, mode := range []string{api.ChangesFacts, api.ChangesUndo} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			state, work := t.TempDir(), t.TempDir()
+			var before *api.Changes
+			t.Run("first", func(t *testing.T) {
+				_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work, "--changes", mode)
+				before = callerOf(t, address).sh("echo > a")
+			})
+			if err := os.WriteFile(filepath.Join(work, "offline"), nil, 0o644); err != nil {
+				t.Fatal(err)
 			}
-			var log api.ChangeLog
-			c.get("/v1/changes/log", &log)
-			if len(log.Entries) != 1 || log.Entries[0].After != before.After {
-				t.Errorf("got %+v", log)
-			}
-			after = c.sh("echo > b")
-			if status, _, body := c.send("GET", "/v1/changes?since="+before.After, nil, ""); status != http.StatusGone {
-				t.Errorf("got status %d: %s", status, body)
-			}
-			for _, old := range []string{before.Before, before.After} {
-				n, _ := api.StateNumber(old)
-				if now, _ := api.StateNumber(after.Before); now <= n {
-					t.Errorf("the state %s is named again: %s", old, after.Before)
-				}
-			}
+			t.Run("second", func(t *testing.T) {
+				_, _, address := serveForTest(t, "--state-dir", state, "--working-dir", work, "--changes", mode)
+				c := callerOf(t, address)
+				checkRestarted(t, c, before, mode)
+			})
 		})
+	}
+}
+
+func checkRestarted(t *testing.T, c *caller, before *api.Changes, mode string) {
+	t.Helper()
+	after := c.sh("echo > b")
+	for _, old := range []string{before.Before, before.After} {
+		n, _ := api.StateNumber(old)
+		if now, _ := api.StateNumber(after.Before); now <= n {
+			t.Errorf("the state %s is named again: %s", old, after.Before)
+		}
+	}
+	var log api.ChangeLog
+	c.get("/v1/changes/log", &log)
+	got := make([]string, len(log.Entries))
+	for i, e := range log.Entries {
+		got[i] = fmt.Sprintf("%s +%d %s-%s", e.Cause, e.Counts.Created, e.Before, e.After)
+	}
+	want := []string{"action +1 " + after.Before + "-" + after.After, "action +1 " + before.Before + "-" + before.After}
+	status, since := http.StatusGone, ""
+	if mode == api.ChangesUndo {
+		want = slices.Insert(want, 1, "offline +1 "+before.After+"-"+after.Before)
+		status, since = http.StatusOK, "created b, created offline during"
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got the log %q, want %q", got, want)
+	}
+	answered, _, body := c.send("GET", "/v1/changes?since="+before.After, nil, "")
+	if answered != status {
+		t.Errorf("got status %d: %s", answered, body)
+	}
+	if found, err := api.DecodeChanges([]byte(body)); status == http.StatusOK && (err != nil || said(found) != since) {
+		t.Errorf("got %s, %v", body, err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 			return o.key == "secret" && o.softTimeout == 2*time.Second
 		}},
 		{"changes", "--changes off", nil, func(o *options) bool { return o.changes == "off" }},
-		{"tracked", "--working-dir /w", nil, func(o *options) bool { return o.changes == "facts" && o.track == "/w" }},
+		{"tracked", "--working-dir /w", nil, func(o *options) bool { return o.changes == "" && o.track == "/w" }},
 		{"tracked elsewhere", "--working-dir /w --track /w/src", nil, func(o *options) bool { return o.track == "/w/src" }},
 		{"draft model", "--draft-model-url http://h/v1 --draft-model m --draft-model-key-file " + keyFile, nil, func(o *options) bool {
 			return o.draft.URL == "http://h/v1" && o.draft.Model == "m" && o.draft.Key == "secret" && o.key == ""
@@ -84,8 +84,8 @@ func TestParseErrors(t *testing.T) {
 		"fly /a /b":                    `"fly" is neither a port nor a command: this is server `,
 		"--user-id x":                  "user-id",
 		"--no-enable-browser --browsergym-eval-env e": "needs the browser",
-		"--changes undo":               "use --changes facts",
-		"--changes all":                "must be facts or off",
+		"--changes all":                "must be undo, facts or off",
+		"--changes-bytes -1":           "is negative",
 		"--changes off --track /w":     "--track needs",
 		"--soft-timeout 0s":            "not positive",
 		"--session-key-file /dev/null": "empty",

@@ -329,6 +329,9 @@ func (s *States) Capture(ctx context.Context, hurry bool) error {
 	}
 }
 
+// Save saves all states for the next process, whose contents it does not keep. It fails with [store.ErrFull].
+func (s *States) Save() error { return s.save(0) }
+
 // save saves the states that are not saved, or one of them unless it is 0, and the list.
 func (s *States) save(only uint64) error {
 	if !s.saves() {
