@@ -49,8 +49,8 @@ type Workspace interface {
 	Pins() []api.Pin
 	// Living reports whether processes of the agent are known to live.
 	Living() bool
-	// Left reports whether processes of the agent live that were started before an action began. sure says that none
-	// was started just before.
+	// Left reports whether processes of the agent live that were started before an action began. sure says that no
+	// process was started just before.
 	Left(begun time.Time, sure bool) bool
 }
 
@@ -59,32 +59,33 @@ const (
 	sureTime = 20 * time.Millisecond
 	// settleTime is how long an action that asks for its changes waits for the first state.
 	settleTime = 5 * time.Second
-	// maxWith bounds the actions that are named beside one.
+	// maxWith bounds the actions that are named as having run during another one.
 	maxWith = 1000
 )
 
-// effects are what actions do to the workspace. Its methods may be called concurrently.
+// effects attributes changes of the workspace to actions. Its methods may be called concurrently.
 type effects struct {
-	workspace Workspace // nil where nothing is followed
+	workspace Workspace // nil where no directory is followed
 	journal   *journal.Journal
 
 	mu    sync.Mutex
 	first uint64 // the first state that was known, and when
 	since time.Time
 	last  uint64    // the state of the last step
-	open  []*effect // that began and did not end
-	idle  time.Time // when the last one ended
+	open  []*effect // those that began and did not end
+	idle  time.Time // when the last effect ended
 }
 
-// effect is what one action, or one request that is none, does to the workspace. The lock of effects guards it while it is open.
+// effect is the change of the workspace by one action, or by one request that is not an action, such as an upload. The lock
+// of effects guards it while it is open.
 type effect struct {
-	n       uint64 // of the action; 0 for none
+	n       uint64 // the number of the action; 0 for such a request
 	begun   time.Time
-	before  uint64
-	sure    bool     // nothing ran just before
-	left    bool     // processes were left from before
-	overlap bool     // another one was open meanwhile
-	with    []uint64 // the actions among those
+	before  uint64   // the state at the beginning
+	sure    bool     // no action ran just before
+	left    bool     // processes of earlier actions lived at the beginning
+	overlap bool     // another effect was open meanwhile
+	with    []uint64 // the numbers of the actions of those others
 }
 
 func newEffects(workspace Workspace, j *journal.Journal) *effects {
@@ -94,7 +95,7 @@ func newEffects(workspace Workspace, j *journal.Journal) *effects {
 	return &effects{workspace: workspace, journal: j}
 }
 
-// begin takes the state before an action, which has its turn.
+// begin takes the state before an action that has its turn.
 func (e *effects) begin(f *effect) {
 	if e.workspace == nil {
 		return
@@ -112,6 +113,7 @@ func (e *effects) begin(f *effect) {
 	e.open = append(e.open, f)
 }
 
+// meets notes that another effect was open at the same time.
 func (f *effect) meets(other *effect) {
 	f.overlap = true
 	if other.n > 0 && len(f.with) < maxWith {
@@ -119,8 +121,8 @@ func (f *effect) meets(other *effect) {
 	}
 }
 
-// step returns the present state. What changed since the last step is of none of the open ones if there are none. The
-// caller holds mu.
+// step returns the present state. While no effect is open, changes since the last step belong to no action and are
+// recorded as such. The caller holds mu.
 func (e *effects) step() uint64 {
 	now, _ := e.workspace.Step()
 	if now != e.last && now != 0 && e.last != 0 && len(e.open) == 0 {
@@ -150,15 +152,15 @@ func (e *effects) reached(now uint64) {
 	}
 }
 
-// note records changes of no action.
+// note records changes that belong to no action.
 func (e *effects) note(cause string, state uint64, c *api.Changes) {
 	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: cause, Changes: c}); err == nil {
 		e.journal.Note(state, data)
 	}
 }
 
-// end returns what changed since begin, nil unless that is known or asked for, and the number of the state, 0 unless it is
-// known whether anything changed.
+// end returns the changes since begin, nil unless they are known or asked for, and the number of the present state, 0 unless
+// it is known whether anything changed.
 func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -194,14 +196,14 @@ func (e *effects) end(f *effect, asked bool) (c *api.Changes, state uint64) {
 	return c, now
 }
 
-// name gives one that is open the number of its action.
+// name gives an open effect the number of its action.
 func (e *effects) name(f *effect, n uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f.n = n
 }
 
-// drop forgets an action that was refused: it did nothing. f may be nil.
+// drop removes the effect of an action that was refused and so did nothing. f may be nil.
 func (e *effects) drop(f *effect) {
 	if f == nil {
 		return
@@ -211,7 +213,7 @@ func (e *effects) drop(f *effect) {
 	e.leave(f)
 }
 
-// leave takes one out of those that are open. The caller holds mu.
+// leave takes an effect out of the open ones. The caller holds mu.
 func (e *effects) leave(f *effect) {
 	if i := slices.Index(e.open, f); i >= 0 {
 		e.open = slices.Delete(e.open, i, i+1)
@@ -219,7 +221,8 @@ func (e *effects) leave(f *effect) {
 	e.idle = time.Now()
 }
 
-// begin begins the action, which has its turn: nothing that it does comes before.
+// begin records the beginning of the action, which has its turn, and takes the state before it. The action changes no file
+// before this returns.
 func (r *Run) begin(ctx context.Context) error {
 	if err := r.action.Begin(); err != nil {
 		return err
@@ -228,6 +231,7 @@ func (r *Run) begin(ctx context.Context) error {
 	return nil
 }
 
+// takeBefore takes the state before the action, once.
 func (r *Run) takeBefore(ctx context.Context) {
 	e := r.m.effects
 	if e.workspace != nil && r.call.Request.Changes != "" {
@@ -247,7 +251,8 @@ func (r *Run) takeBefore(ctx context.Context) {
 	e.begin(r.effect)
 }
 
-// takeAfter records what the action changed, after it ended, or was refused and did nothing.
+// takeAfter takes the state after the action and records the changes. refused says that the action was refused and did
+// nothing.
 func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	e := r.m.effects
 	asked := r.call.Request.Changes
@@ -262,7 +267,7 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 		r.changes = &api.Changes{Action: n, During: []uint64{n}, Why: "offline", Paths: []api.ChangedPath{}}
 		return
 	}
-	r.takeBefore(ctx) // if it had nothing to do
+	r.takeBefore(ctx) // if the action ended without a turn
 	c, state := e.end(r.effect, asked != "")
 	switch {
 	case c == nil && state == 0, c != nil && c.None() && !c.Exact:
@@ -278,7 +283,7 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 		r.m.cfg.Changed(c)
 	}
 	if asked == api.ChangesDiff && c.Counts.Created+c.Counts.Modified > 0 {
-		c.Truncated = true // their lines are not kept
+		c.Truncated = true // the journal keeps no lines
 	}
 	if data, err := api.EncodeChangeRecord(api.ChangeRecord{Cause: api.CauseAction, Kind: r.call.Kind, Changes: c}); err == nil {
 		r.action.Change(state, data)
@@ -286,7 +291,8 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 	r.changes = c
 }
 
-// Changes returns what the action changed, once it ended; nil where that is not known, or it was not asked for and nothing did.
+// Changes returns the changes by the action, once it ended; nil where they are not known, or where the call did not ask and
+// nothing changed.
 func (r *Run) Changes() *api.Changes {
 	if r.call != nil {
 		return r.changes
@@ -302,22 +308,22 @@ func (r *Run) Changes() *api.Changes {
 	return decoded.Changes
 }
 
-// Before is the state before work that belongs to an action whose turn comes later, see [Manager.BeginBefore].
+// Before is the state before work for an action whose turn comes later, see [Manager.BeginBefore].
 type Before effect
 
-// BeginBefore takes the state before work of an action that is not known yet. The caller passes it on in [Call].Before, and
-// calls LeaveBefore unless the action is carried out.
+// BeginBefore takes the state before work for an action that is not known yet, such as the upload of its input. The caller
+// passes it on in [Call].Before, and calls [Manager.LeaveBefore] unless the action is carried out.
 func (m *Manager) BeginBefore() *Before {
 	f := &effect{}
 	m.effects.begin(f)
 	return (*Before)(f)
 }
 
-// LeaveBefore forgets it.
+// LeaveBefore drops a state that no action will use.
 func (m *Manager) LeaveBefore(b *Before) { m.effects.drop((*effect)(b)) }
 
-// Beside does work that is no action, and records what changed meanwhile as of its kind. The changes are nil unless they
-// are asked for, or are some.
+// Beside does work that is not an action, and records the changes meanwhile under its kind. It returns nil unless anything
+// changed or the caller asked.
 func (m *Manager) Beside(kind string, asked bool, work func() error) (*api.Changes, error) {
 	e := m.effects
 	if e.workspace == nil {
@@ -333,8 +339,7 @@ func (m *Manager) Beside(kind string, asked bool, work func() error) (*api.Chang
 	return c, err
 }
 
-// State returns the number of the present state, 0 where it is not known, and takes what changed since the last step
-// into account.
+// State returns the number of the present state, 0 where it is not known, and records changes since the last step.
 func (m *Manager) State() uint64 {
 	e := m.effects
 	if e.workspace == nil {
@@ -395,10 +400,10 @@ func (m *Manager) ChangesBetween(from, to uint64, path string) (*api.Changes, er
 	return c, nil
 }
 
-// logPage is how many records are read at a time.
+// logPage is how many records are read from the journal at a time.
 const logPage = 100
 
-// StateAfter returns the number of the state after an action ended: that of the last change until then. It is 0 where that is not
+// StateAfter returns the number of the state at the end of an action: that of the last change until then; 0 where it is not
 // known.
 func (m *Manager) StateAfter(n uint64) uint64 {
 	infos := m.cfg.Journal.List(n+1, 1, func(info journal.Info) bool { return true })
@@ -425,8 +430,8 @@ func (m *Manager) StateAfter(n uint64) uint64 {
 	}
 }
 
-// ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first, and the
-// number of the last one, 0 at the end.
+// ChangeLog returns at most limit entries of the log with smaller numbers than before (0: all), the newest first. next is the
+// number of the last entry, 0 at the end of the log.
 func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry, next uint64) {
 	entries = []api.ChangeEntry{}
 	for len(entries) < limit {
@@ -444,6 +449,7 @@ func (m *Manager) ChangeLog(before uint64, limit int) (entries []api.ChangeEntry
 	return entries, before
 }
 
+// entry returns a record of the journal as an entry of the log.
 func entry(record journal.Change, r api.ChangeRecord) api.ChangeEntry {
 	c := r.Changes
 	e := api.ChangeEntry{

@@ -15,20 +15,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ChangesHeader asks for what an action changed where the answer is not to have another member, and
-// answers that, see [Changes.Header].
+// ChangesHeader asks for the changes by an action where the answer cannot have another member. The response
+// has the changes in the same header, see [Changes.Header].
 const ChangesHeader = "X-Actiond-Changes"
 
 // MCPChanges is the name of the changes in the _meta of the result of an MCP tool call.
 const MCPChanges = "actiond/changes"
 
-// How much is asked for of what an action changed.
+// How much of an action's changes a request asks for.
 const (
 	ChangesFacts = "facts" // which files, and how
 	ChangesDiff  = "diff"  // and the lines of text files
 )
 
-// Modes of following what changes.
+// Modes of following changes of the workspace.
 const (
 	ChangesOff  = "off"
 	ChangesUndo = "undo" // contents are kept, so that changes can be taken back
@@ -217,7 +217,7 @@ func StateNumber(name string) (n uint64, ok bool) {
 	return n, err == nil && n > 0
 }
 
-// DecodeChanges reads what Encode made of Changes.
+// DecodeChanges decodes the JSON of Changes.
 func DecodeChanges(data []byte) (*Changes, error) {
 	c := &Changes{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -344,7 +344,7 @@ type ChangeRecord struct {
 // EncodeChangeRecord encodes a record.
 func EncodeChangeRecord(r ChangeRecord) ([]byte, error) { return Encode(r) }
 
-// DecodeChangeRecord reads what EncodeChangeRecord made.
+// DecodeChangeRecord decodes a record by [EncodeChangeRecord].
 func DecodeChangeRecord(data []byte) (r ChangeRecord, err error) {
 	if err = json.Unmarshal(data, &r); err == nil && r.Changes == nil {
 		err = errors.New("there are none")

@@ -30,7 +30,7 @@ const (
 	// of its own.
 	stateGap = 1000
 	// defaultStepLimit is how long an action waits for a state: a file system may not answer. closeLimit is how long
-	// close waits for what reads.
+	// close waits for the reading goroutine.
 	defaultStepLimit = 10 * time.Second
 	closeLimit       = time.Second
 	// readTime is the first stretch of time for which contents are read in a row; a pause of the same length follows.
@@ -68,8 +68,8 @@ type WorkspaceConfig struct {
 }
 
 // Workspace knows the states of the directory that actions work on, by numbers. Its methods may be called
-// concurrently. A goroutine makes the first state and reads contents, until close; another one works where a step has
-// something to look at. Both outlast close only if a file system does not answer.
+// concurrently. One goroutine makes the first state and reads contents, until close; another one looks at changed files
+// during a step. Both outlast close only if a file system does not answer.
 type Workspace struct {
 	cfg    WorkspaceConfig
 	e      *Executor
@@ -167,7 +167,7 @@ func (w *Workspace) Begin() {
 func (w *Workspace) unfollowed() string {
 	dir, err := filepath.EvalSymlinks(w.cfg.Dir)
 	if err != nil {
-		return "" // the tracker says why
+		return "" // the tracker reports the reason
 	}
 	for _, private := range append([]string{"/proc", "/sys", "/dev"}, w.cfg.Private...) {
 		if real, err := filepath.EvalSymlinks(private); err == nil {
@@ -295,7 +295,7 @@ func (w *Workspace) readContents(tracker *changes.Tracker) bool {
 	}
 }
 
-// close ends the following. Steps return 0 then.
+// close stops following the directory. Steps return 0 then.
 func (w *Workspace) close() {
 	w.once.Do(func() { close(w.first) })
 	w.cancel()
@@ -304,7 +304,7 @@ func (w *Workspace) close() {
 	w.quiet.Stop()
 	w.mu.Unlock()
 	ended := make(chan struct{})
-	go func() { // ends with the others
+	go func() { // ends with the two goroutines
 		w.work.Wait()
 		if t != nil && w.NoUndo() == "" {
 			_ = w.states.Save() // otherwise the next server knows less
@@ -412,7 +412,7 @@ func bounded[T any](w *Workspace, find func() T) (result T, ok bool) {
 	return result, false
 }
 
-// recovers ends the following if the goroutine that defers it panics: no action is to suffer from it.
+// recovers stops following the directory if the goroutine that defers it panics: no action is to fail because of that.
 func (w *Workspace) recovers() {
 	if v := recover(); v != nil {
 		w.e.cfg.Logger.Error("changes of the workspace are no longer followed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
@@ -428,9 +428,9 @@ func (w *Workspace) present(n uint64, state *changes.State) {
 	w.last, w.state, w.exact = n, state, changes.Compare(state, state, changes.Limits{}).Exact
 }
 
-// Left reports whether processes of the agent live that were started before an action began; an idle shell, kernel, browser or
-// MCP server is none. sure says that none was started just before, in the unit of the kernel's times. It is true if that cannot
-// be found out in time.
+// Left reports whether processes of the agent live that were started before an action began, beside idle shells, kernels,
+// browsers and MCP servers. sure says that no process was started just before, within the unit of the kernel's times. Left
+// returns true if the processes cannot be found in time.
 func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	since := proc.Uptime() - time.Since(begun)
 	if sure {
@@ -442,12 +442,12 @@ func (w *Workspace) Left(begun time.Time, sure bool) bool {
 	return !ok || slices.ContainsFunc(slices.Collect(maps.Values(found)), func(start time.Duration) bool { return start <= since })
 }
 
-// Living reports whether processes of the agent are known to live, or that cannot be found out in time.
+// Living reports whether processes of the agent are known to live, or cannot be found in time.
 func (w *Workspace) Living() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tracker.Load() == nil {
-		return false // nobody needs to know
+		return false // the workspace is not followed
 	}
 	ok := true
 	if w.suspect.Swap(false) {
@@ -483,7 +483,7 @@ func (w *Workspace) forgetDead() {
 	w.living = slices.DeleteFunc(w.living, func(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
-// leaves says that an action left a process, as far as it is known: the last job of its shell, or 0 for others.
+// leaves notes that an action left a process, with its id if it is known: that of the last job of its shell, or 0 for others.
 func (w *Workspace) leaves(job int) {
 	if job == 0 || !errors.Is(unix.Kill(job, 0), unix.ESRCH) {
 		w.suspect.Store(true)

@@ -14,7 +14,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// Workspace knows what changes in the directory that actions work on. Its methods may be called concurrently.
+// Workspace follows the changes of the directory that actions work on. Its methods may be called concurrently.
 type Workspace interface {
 	actions.Workspace
 	// Dir is its absolute path, and Info says how it is followed.
@@ -24,7 +24,7 @@ type Workspace interface {
 	Stats() (watches int, listed, steps uint64, stepping time.Duration)
 }
 
-// askedInHeader reads how much is asked for of what an action changes, in a request without a member for it.
+// askedInHeader reads how much of an action's changes a request asks for that has no member for it.
 func askedInHeader(r *http.Request) (string, error) {
 	sent := r.Header.Get(api.ChangesHeader)
 	if err := api.CheckChanges(sent); err != nil {
@@ -33,7 +33,7 @@ func askedInHeader(r *http.Request) (string, error) {
 	return sent, nil
 }
 
-// changesOf returns what an action changed that has ended.
+// changesOf returns the changes by an action that has ended.
 func changesOf(run *actions.Run) *api.Changes {
 	if c := run.Changes(); c != nil {
 		return c
@@ -48,8 +48,8 @@ func changesOf(run *actions.Run) *api.Changes {
 	return c
 }
 
-// withChanges returns the parts of an answer, with what the action changed if the call asks for that: a header where it
-// asked by one.
+// withChanges returns the parts of an answer, with the action's changes if the call asks for them; in a header where it
+// asked in one.
 func withChanges(h http.Header, c *call, run *actions.Run, body []byte) ([][]byte, error) {
 	switch {
 	case c.Request.Changes == "":
@@ -61,7 +61,7 @@ func withChanges(h http.Header, c *call, run *actions.Run, body []byte) ([][]byt
 	return api.AddChanges(body, changesOf(run))
 }
 
-// changes answers with what changed between two states.
+// changes answers with the changes between two states.
 func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	if diff := query.Get("diff"); diff != "" && diff != "0" && diff != "1" {

@@ -131,7 +131,7 @@ func pathText(c api.ChangedPath) string {
 	return output.Clean(path)
 }
 
-// printRest prints what a list of paths leaves out.
+// printRest prints that a list of paths is cut, the numbers of ignored changes, and why the changes are not exact.
 func printRest(w io.Writer, c *api.Changes) {
 	if c.Truncated {
 		_, _ = fmt.Fprintf(w, "there are more: %s\n", summary(c))
@@ -144,7 +144,7 @@ func printRest(w io.Writer, c *api.Changes) {
 	}
 }
 
-// printChanges prints what an action changed to standard error. That the action ended is more than that this can be told.
+// printChanges prints the changes by an action, or why they are not known, to standard error.
 func (p *program) printChanges(ctx context.Context, c *client.Client, id string) {
 	a, err := c.Action(ctx, id, 0)
 	switch {
@@ -166,7 +166,7 @@ func (p *program) printChanges(ctx context.Context, c *client.Client, id string)
 	printRest(p.Stderr, a.Changes)
 }
 
-// withChanges returns an observation as JSON, with what its action changed unless that is nil.
+// withChanges returns an observation as JSON, with the changes by its action unless they are nil.
 func withChanges(o api.Observation, changes *api.Changes) ([]byte, error) {
 	data, err := api.EncodeObservation(o)
 	if err != nil || changes == nil {
