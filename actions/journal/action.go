@@ -11,30 +11,31 @@ type Action struct {
 	j *Journal
 
 	// The lock of the journal guards the fields.
-	in         Intent
-	n          uint64
-	begin, end int64 // Unix nanoseconds; end is 0 before the end, and where it is not known
-	state      State
-	outcome    uint8 // that Finish got
-	effect     Effect
-	change     *change // nil where none is kept
-	recorded   bool    // the intent is on the disk
-	cancelled  bool    // must not begin
-	lost       bool    // something could not be recorded
-	result     place
-	hasResult  bool
-	resultSize int64       // of the result in bytes
-	held       []*segment  // files of the log with records of this action
-	firstHeld  [1]*segment // what held lies in while it is one file
-	inline     []place     // records of output in the log
-	inlined    int         // their bytes
-	own        []*segment  // files with the rest of the output
-	files      int         // that were ever made
-	out        extent
-	denied     bool          // see Deny
-	input      int64         // one more than the bytes of input that were taken; 0 where none came
-	gone       bool          // forgotten
-	more       chan struct{} // closed at the next output or at the end; nil unless a caller waits
+	in          Intent
+	n           uint64
+	begin, end  int64 // Unix nanoseconds; end is 0 before the end, and where it is not known
+	begun, aged age   // of the journal at the begin, and at the end
+	state       State
+	outcome     uint8 // that Finish got
+	effect      Effect
+	change      *change // nil where none is kept
+	recorded    bool    // the intent is on the disk
+	cancelled   bool    // must not begin
+	lost        bool    // something could not be recorded
+	result      place
+	hasResult   bool
+	resultSize  int64       // of the result in bytes
+	held        []*segment  // files of the log with records of this action
+	firstHeld   [1]*segment // what held lies in while it is one file
+	inline      []place     // records of output in the log
+	inlined     int         // their bytes
+	own         []*segment  // files with the rest of the output
+	files       int         // that were ever made
+	out         extent
+	denied      bool          // see Deny
+	input       int64         // one more than the bytes of input that were taken; 0 where none came
+	gone        bool          // forgotten
+	more        chan struct{} // closed at the next output or at the end; nil unless a caller waits
 }
 
 // place is where a record lies.
@@ -234,7 +235,7 @@ func (a *Action) finish(state State, outcome uint8, result []byte) {
 	if state == Refused && a.state == Running {
 		state = Unknown
 	}
-	a.end, a.outcome, a.resultSize = time.Now().UnixNano(), outcome, int64(len(result))
+	a.end, a.aged, a.outcome, a.resultSize = time.Now().UnixNano(), a.j.age(), outcome, int64(len(result))
 	a.move(state)
 	p := a.j.buf[:0]
 	if !a.recorded {

@@ -37,6 +37,7 @@ type Change struct {
 type change struct {
 	seq, n, state uint64
 	time          int64
+	age           age     // of the journal
 	holder        *Action // whose files it is in: of the action n, or of no action
 	at            place
 }
@@ -114,7 +115,7 @@ func (j *Journal) findChange(seq uint64) (int, bool) {
 
 // recordChange writes a change and lists it; nil where it cannot be written. The caller holds mu.
 func (j *Journal) recordChange(holder *Action, state uint64, data []byte) *change {
-	c := &change{seq: j.lastChange + 1, n: holder.n, state: state, time: time.Now().UnixNano(), holder: holder}
+	c := &change{seq: j.lastChange + 1, n: holder.n, state: state, time: time.Now().UnixNano(), age: j.age(), holder: holder}
 	r := record{kind: kindChange, n: c.n, at: c.time, inner: int64(state), seq: c.seq} //nolint:gosec // it counts from 1
 	s, at, err := j.write(j.text, holder, appendRecord(nil, r, data))
 	if err != nil {
@@ -147,11 +148,11 @@ func (j *Journal) unlistChange(c *change) {
 	}
 }
 
-// forgetChanges forgets the changes of no action that are older than a time or than an action that was forgotten, and of
-// the others the oldest beyond maxLoose. The caller holds mu.
-func (j *Journal) forgetChanges(latest int64) {
+// forgetChanges forgets the changes of no action that were recorded before an age of the journal or before an action that
+// was forgotten, and of the others the oldest beyond maxLoose. The caller holds mu.
+func (j *Journal) forgetChanges(before age) {
 	if len(j.forgottenOrder) > 0 && len(j.actions) > 0 {
-		latest = max(latest, j.actions[0].begin)
+		before = max(before, j.actions[0].begun)
 	}
 	for i := 0; i < len(j.changes) && j.loose > 0; {
 		c := j.changes[i]
@@ -159,7 +160,7 @@ func (j *Journal) forgetChanges(latest int64) {
 			i++
 			continue
 		}
-		if c.time >= latest && j.loose <= maxLoose {
+		if c.age >= before && j.loose <= maxLoose {
 			return
 		}
 		j.unlistChange(c)
@@ -200,7 +201,7 @@ func (j *loader) applyChange(s *segment, r record, at int64) {
 			return
 		}
 	}
-	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, holder: holder, at: place{segment: s, at: at}} //nolint:gosec // never negative
+	c := &change{seq: r.seq, n: r.n, state: uint64(r.inner), time: r.at, age: j.loaded, holder: holder, at: place{segment: s, at: at}} //nolint:gosec // never negative
 	if r.n > 0 {
 		holder.change, holder.effect = c, EffectSome
 	}

@@ -1,11 +1,28 @@
 package journal
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
 )
+
+// age is the time during which processes have had a journal open. Times of the wall clock are for
+// readers alone: an operator, or an agent with the right, may set that clock.
+type age time.Duration
+
+// markInterval is how exact ages are that another process reads.
+const markInterval = age(time.Minute)
+
+// age returns the age of now. The caller holds mu.
+func (j *Journal) age() age { return j.loaded + age(time.Since(j.opened)) }
+
+// mark returns a record of the age. The caller holds mu.
+func (j *Journal) mark() []byte {
+	j.marked = j.age()
+	return appendRecord(nil, record{kind: kindAge, at: int64(j.marked)}, nil)
+}
 
 // idHash is the hash of an id.
 type idHash [16]byte
@@ -60,12 +77,11 @@ func (j *Journal) release(a *Action) {
 // forgetSome forgets the oldest actions that ended until the bounds hold, but not last, whose
 // caller has no answer yet: one result may be larger than all that is kept. The caller holds mu.
 func (j *Journal) forgetSome(last *Action) {
-	latest := time.Now().Add(-j.cfg.MaxAge).UnixNano()
-	j.forgetChanges(latest)
+	before := j.age() - age(j.cfg.MaxAge)
+	j.forgetChanges(before)
 	for i := 0; i < len(j.actions); {
 		a := j.actions[i]
-		old := a.end > 0 && a.end < latest || a.end == 0 && a.begin < latest
-		if !old && len(j.actions) <= j.cfg.MaxActions && j.bytes <= j.cfg.MaxBytes {
+		if old := cmp.Or(a.aged, a.begun) < before; !old && len(j.actions) <= j.cfg.MaxActions && j.bytes <= j.cfg.MaxBytes {
 			return
 		}
 		if !a.state.Ended() || a == last {
@@ -73,7 +89,7 @@ func (j *Journal) forgetSome(last *Action) {
 			continue
 		}
 		j.forget(a)
-		j.forgetChanges(latest) // they would keep the files, and all actions be forgotten for them
+		j.forgetChanges(before) // they would keep the files, and all actions be forgotten for them
 	}
 }
 

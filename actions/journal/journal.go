@@ -29,7 +29,8 @@ type Config struct {
 	MaxBytes int64
 	// MaxActions bounds the actions that are kept; 0 means 10,000.
 	MaxActions int
-	// MaxAge is how long an action is kept after its end; 0 means 7 days.
+	// MaxAge is how long an action is kept after its end; 0 means 7 days. Only time counts during which a process
+	// has the journal open, by the monotonic clock: setting the clock of the machine changes nothing.
 	MaxAge time.Duration
 	// MaxOutput bounds the output of one action, of which the first and the last half
 	// are kept; 0 means 16 MiB.
@@ -94,7 +95,11 @@ type Journal struct {
 	cfg    Config
 	unlock func()
 
+	opened time.Time // by this process
+
 	mu             sync.Mutex
+	loaded         age // that the journal had then
+	marked         age // the last one that was recorded
 	log            *log
 	text           *log // log, unless texts are kept in memory only
 	byID           map[string]*Action
@@ -149,7 +154,7 @@ func Begin(cfg Config) (j *Journal, load func() error, err error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, 16<<20)
 	cfg.MaxForgotten = cmp.Or(cfg.MaxForgotten, 100_000)
 	j = &Journal{
-		cfg: cfg, unlock: func() {}, next: 1, log: &log{},
+		cfg: cfg, unlock: func() {}, next: 1, log: &log{}, opened: time.Now(),
 		byID: map[string]*Action{}, forgotten: map[idHash]struct{}{},
 	}
 	j.text = j.log
@@ -221,6 +226,9 @@ func (j *Journal) Close() error {
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil
+	}
+	if s := j.log.current; s != nil && j.log.dir.root != nil {
+		_ = s.append(j.mark()) // so that the time since the last record counts
 	}
 	j.closed = true
 	var err error
@@ -312,7 +320,7 @@ func (j *Journal) Reserve(in Intent) (a *Action, isNew bool, err error) {
 	if j.cfg.NoText {
 		in.Text = ""
 	}
-	a = &Action{j: j, in: in, n: j.next, begin: time.Now().UnixNano()}
+	a = &Action{j: j, in: in, n: j.next, begin: time.Now().UnixNano(), begun: j.age()}
 	j.next++
 	j.add(a, Reserved)
 	return a, true, nil
@@ -375,6 +383,10 @@ func (j *Journal) write(l *log, a *Action, p []byte) (*segment, int64, error) {
 	var at int64
 	if err == nil {
 		at = l.current.size
+		if l == j.log && l.dir.root != nil && (at <= fileHeader || j.age()-j.marked >= min(markInterval, age(j.cfg.MaxAge/100))) {
+			at += recordHeader
+			p = append(j.mark(), p...)
+		}
 		err = l.current.append(p)
 	}
 	j.problem = err

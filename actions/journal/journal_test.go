@@ -306,6 +306,79 @@ func TestForgettingByAge(t *testing.T) {
 	})
 }
 
+// The clock of the machine may be set while no process has the journal: a bubble's clock begins in the year 2000.
+// Only the time counts during which one has it.
+func TestForgettingByAgeWithAClockThatIsSet(t *testing.T) {
+	t.Parallel()
+	run := func(cfg journal.Config, id string, wait time.Duration, want string) {
+		t.Helper()
+		j := open(t, cfg)
+		if wait > 0 {
+			time.Sleep(wait)
+		}
+		reserve(t, j, id).End(journal.Done, nil)
+		got := ""
+		for _, info := range j.List(0, 10, func(journal.Info) bool { return true }) {
+			got += info.ID
+		}
+		if got != want {
+			t.Errorf("with %s: got %s, want %s", id, got, want)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := func(t *testing.T, cfg journal.Config, id string, wait time.Duration, want string) {
+		t.Helper()
+		synctest.Test(t, func(*testing.T) { run(cfg, id, wait, want) })
+	}
+	const day = 24 * time.Hour
+	t.Run("forward", func(t *testing.T) {
+		t.Parallel()
+		cfg := journal.Config{Dir: t.TempDir()}
+		past(t, cfg, "a", 0, "a")
+		past(t, cfg, "b", 4*day, "ba")
+		run(cfg, "c", 0, "cba")
+		past(t, cfg, "d", 2*day, "dcba")
+		past(t, cfg, "e", 2*day, "edcb")
+	})
+	t.Run("backward", func(t *testing.T) {
+		t.Parallel()
+		cfg := journal.Config{Dir: t.TempDir()}
+		run(cfg, "a", 0, "a")
+		past(t, cfg, "b", 4*day, "ba")
+		past(t, cfg, "c", 4*day, "cb")
+	})
+	t.Run("idle", func(t *testing.T) { // the last process recorded nothing before its end
+		t.Parallel()
+		cfg := journal.Config{Dir: t.TempDir()}
+		past(t, cfg, "a", 0, "a")
+		synctest.Test(t, func(t *testing.T) {
+			j := open(t, cfg)
+			time.Sleep(8 * day)
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		run(cfg, "b", 0, "b")
+	})
+	t.Run("full files", func(t *testing.T) { // the first ones are removed, and with them the ages there
+		t.Parallel()
+		cfg := journal.Config{Dir: t.TempDir(), MaxActions: 3}
+		synctest.Test(t, func(t *testing.T) {
+			j := open(t, cfg)
+			time.Sleep(5 * day)
+			for i := range 4 {
+				reserve(t, j, fmt.Sprint(i)).End(journal.Done, make([]byte, 3<<20))
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		past(t, cfg, "4", 4*day, "432")
+	})
+}
+
 // Of an output that is too long the head and the tail are kept.
 func TestLongOutput(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,7 @@ func (j *Journal) load() error {
 			j.drop(j.log.dir, s)
 		}
 	}
+	j.marked = j.loaded
 	j.forgetSome(nil)
 	return nil
 }
@@ -219,9 +220,15 @@ func (j *loader) plausible(r record) bool {
 }
 
 func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
-	if r.kind == kindChange {
+	j.loaded++ // records keep their order
+	switch r.kind {
+	case kindAge:
+		j.loaded = max(j.loaded, age(r.at))
+		return
+	case kindChange:
 		j.applyChange(s, r, at)
 		return
+	default:
 	}
 	a := j.last // most actions have all of their records in a row
 	if a == nil || a.n != r.n || a.gone {
@@ -250,7 +257,7 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		if r.detail&effectNone != 0 {
 			a.effect = EffectNone
 		}
-		a.end, a.result, a.hasResult = r.at, place{segment: s, at: at}, r.length > 0
+		a.end, a.aged, a.result, a.hasResult = r.at, j.loaded, place{segment: s, at: at}, r.length > 0
 		a.resultSize = int64(r.length)
 		a.out.end, a.out.seq = max(a.out.end, r.inner), max(a.out.seq, r.seq)
 	case kindDropped:
@@ -266,7 +273,7 @@ func (j *loader) apply(s *segment, r record, at int64, payload []byte) {
 		a.input = max(a.input, r.at+1)
 	case kindDenied:
 		a.denied = true
-	case kindReserved, kindForgotten, kindResult, kindChange:
+	case kindReserved, kindForgotten, kindResult, kindChange, kindAge:
 	}
 	a.hold(s)
 }
@@ -276,7 +283,7 @@ func (j *loader) applyIntent(s *segment, r record, payload []byte) {
 	if !ok || j.byID[in.ID] != nil || j.hasForgotten(in.ID) {
 		return
 	}
-	a := &Action{j: j.Journal, in: in, n: r.n, begin: begin, state: Reserved, recorded: true}
+	a := &Action{j: j.Journal, in: in, n: r.n, begin: begin, begun: j.loaded, state: Reserved, recorded: true}
 	if r.kind == kindRunning {
 		a.state = Running
 	}

@@ -42,13 +42,14 @@ const (
 	kindInput                           // the program of the action took its input up to the offset at
 	kindChange                          // payload: what changed, of the action n or of none
 	kindDenied                          // the network policy denied connections of the action
+	kindAge                             // the age of the journal; of no action
 )
 
 type record struct {
 	kind   recordKind
 	detail uint8 // the state, the outcome and the effect of kindEnded, the stream of kindOutput
 	n      uint64
-	at     int64 // time in Unix nanoseconds, or offset of output
+	at     int64 // time in Unix nanoseconds, age in nanoseconds, or offset of output
 	inner  int64 // kindOutput: offset in its stream; kindEnded: bytes of output in all; kindChange: number of the state
 	seq    uint64
 	length int
