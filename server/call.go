@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
@@ -20,6 +21,45 @@ type call struct {
 	inHeader  bool                                 // what it changes is asked for, and answered, in a header
 	unused    func()                               // called where the action is not carried out; nil for nothing
 	status    func(h http.Header, body []byte) int // of the answer; nil for 200
+}
+
+// readAction reads the action in a request, with the defaults of /v1/actions or of the
+// legacy protocol.
+func (s *Server) readAction(r *http.Request, begun time.Time, want form) (*call, error) {
+	body, err := readJSON(r, s.cfg.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	decode := api.DecodeRequest
+	if want == formAction {
+		decode = api.DecodeNative
+	}
+	req, err := decode(body)
+	if refusal, ok := errors.AsType[*api.Error](err); !ok || refusal.Status != http.StatusUnprocessableEntity {
+		s.last.Store(int64(begun.Sub(s.started))) // an envelope with an action in it is well-formed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if want == formAction {
+		req = req.Native()
+	}
+	if a, ok := req.Action.(api.BrowseAction); ok && want == formLegacy {
+		a.Reference = true
+		req.Action = a
+	}
+	if run, ok := req.Action.(api.RunAction); ok && run.Hidden && want == formLegacy {
+		want = formHidden
+	}
+	inHeader := want.legacy()
+	if inHeader {
+		if req.Changes, err = askedInHeader(r); err != nil {
+			return nil, err
+		}
+	}
+	c := newCall(req, req.Action.Kind(), want)
+	c.inHeader = inHeader
+	return c, c.identify(r, body)
 }
 
 // newCall returns the call of a request in a form.
