@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -286,6 +287,26 @@ func (e *Executor) Watch(ctx context.Context, req api.Request, w api.Watch) (api
 	return nil, api.BadRequest(fmt.Sprintf("action %q cannot be executed", req.Action.Kind()))
 }
 
+// limit is how long a request may take; false where it does not say, or says 0,
+// which is none in the reference too.
+func limit(req api.Request) (time.Duration, bool) {
+	if req.Timeout == nil || *req.Timeout == 0 {
+		return 0, false
+	}
+	return seconds(*req.Timeout), true
+}
+
+// seconds is f as a duration, the longest there is where it would not fit.
+func seconds(f float64) time.Duration {
+	switch {
+	case f <= 0:
+		return 0
+	case f >= math.MaxInt64/float64(time.Second):
+		return math.MaxInt64
+	}
+	return time.Duration(f * float64(time.Second))
+}
+
 // errCancelled is the cause that ends the wait of an action that was cancelled.
 var errCancelled = errors.New("the action was cancelled by a request")
 
@@ -356,51 +377,6 @@ func (e *Executor) Capabilities() map[string]api.Capability {
 		"browse_interactive": interactive,
 		"call_tool_mcp":      e.mcpCapability(),
 	}
-}
-
-// Attach lets a person look at the terminal of a session, which is started if
-// it is not there, and type into it if types is set. ctx bounds the start and
-// the typing; the caller must call Close. The error is an *api.Error where the
-// name is none or there are too many sessions.
-func (e *Executor) Attach(ctx context.Context, session string, types bool) (*bash.Attachment, error) {
-	if err := api.CheckSession(session); err != nil {
-		return nil, err
-	}
-	shell, err := e.sessions.get(ctx, session)
-	if err != nil {
-		return nil, err
-	}
-	return shell.Attach(ctx, types), nil
-}
-
-// Sessions lists the shells and the kernels by the names of their sessions.
-func (e *Executor) Sessions() []api.Session {
-	list := e.sessions.list()
-	e.addWaiting(list)
-	if e.notebook != nil {
-		list = e.addKernels(list, e.notebook.Sessions())
-	}
-	slices.SortFunc(list, func(a, b api.Session) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
-// CloseSession ends the shell and the kernel of that name, with SIGHUP for their
-// programs. The error is an *api.Error with status 404 if the session does not exist.
-// The default session begins anew with its next command.
-func (e *Executor) CloseSession(_ context.Context, name string) error {
-	if name == "" {
-		name = defaultSession
-	}
-	e.turns.close(shellLine(name), nil)
-	e.turns.close(kernelLine(name), nil)
-	closed := e.sessions.close(name)
-	if e.notebook != nil && e.notebook.CloseSession(name) {
-		closed = true
-	}
-	if !closed {
-		return api.NotFound(fmt.Sprintf("session %q does not exist", name))
-	}
-	return nil
 }
 
 // Export puts variables into the environment of every shell and kernel; they replace
