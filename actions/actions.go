@@ -42,11 +42,11 @@ type Executor interface {
 type Config struct {
 	Journal  *journal.Journal
 	Executor Executor
-	// Workspace is nil where nothing is followed.
+	// Workspace is nil where no directory is followed.
 	Workspace Workspace
-	// Memory bounds what large actions in flight take.
+	// Memory bounds the memory of large actions in flight.
 	Memory *Memory
-	// Changed is called with what an action changed, or would have been inexact about; nil for nothing.
+	// Changed is called with the changes by an action, also with none if these are inexact; nil does nothing.
 	Changed func(c *api.Changes)
 	// Ended is called once for each action that ended, with the error of [Call.Do] and the
 	// time that it took, before the end is recorded.

@@ -52,7 +52,7 @@ func (f *Flow) add(ctx context.Context, n int) {
 	}
 }
 
-// take counts what the reader took.
+// take counts the bytes that the reader took.
 func (f *Flow) take(n int64) { f.change(func() { f.ahead -= n }) }
 
 // suspend suspends or resumes the back-pressure.

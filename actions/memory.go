@@ -94,7 +94,7 @@ func (m *Memory) serve() {
 	}
 }
 
-// Give gives back what was taken.
+// Give gives back memory that was taken.
 func (m *Memory) Give(taken int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

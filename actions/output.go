@@ -38,7 +38,7 @@ func (r *Run) Output(name string) (o Output, ok bool) {
 	return o, true
 }
 
-// each calls visit with what is kept, in order, until that returns false. Data is valid during the call.
+// each calls visit with the kept output, in order, until visit returns false. Data is valid during the call.
 func (o Output) each(visit func(at int64, data []byte) bool) error {
 	cursor := o.action.From(o.From)
 	defer cursor.Close()

@@ -47,7 +47,7 @@ type Run struct {
 	effect *effect // own, or that of Call.Before; nil before it begins
 }
 
-// closed is the channel of what is over.
+// closed is a channel that is closed: of actions that ended.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -43,7 +43,7 @@ type search struct {
 	err       error    // of w, or errStopped
 }
 
-// run searches what is kept.
+// run searches the kept output.
 func (s *search) run(o Output) {
 	s.begin = o.From
 	deadline := time.Now().Add(searchTime)

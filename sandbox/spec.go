@@ -69,7 +69,7 @@ type Spec struct {
 	// Network is "none", the name of a network, or the platform's default: "bridge" for
 	// Docker, "default" for Kubernetes.
 	Network string
-	// Policy is what the sandbox reaches over the network, through the platform's egress proxy;
+	// Policy admits the hosts that the sandbox reaches, through the platform's egress proxy;
 	// Network is then "none". It may be changed later, and the hash has it as it was asked for.
 	// The values of its secrets are for the egress proxy alone.
 	// Default: no proxy, and Network alone decides.

@@ -26,7 +26,7 @@ type Incoming interface {
 	Fill(content io.Reader) (sha256 string, size int64, err error)
 	// Put gives it its place, and the mode where that is not nil.
 	Put(ctx context.Context, c api.FileConditions, mode *fs.FileMode) (api.Observation, error)
-	// Discard removes what was received, unless it was put in its place.
+	// Discard removes the received content, unless it was put in its place.
 	Discard()
 }
 
@@ -183,7 +183,7 @@ func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 	return s.perform(w, r, c, leave)
 }
 
-// fileChange reads what the requests that change a file have in common.
+// fileChange reads the name, the conditions and the key that all requests that change a file have.
 func (s *Server) fileChange(r *http.Request, begun time.Time) (name string, c api.FileConditions, err error) {
 	if s.cfg.StageFile == nil || s.cfg.RemoveFile == nil {
 		return "", c, refuse(http.StatusBadRequest, "This server changes no files by %s", r.URL.Path)

@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// usedResources says what all processes of the sandbox use.
+// usedResources answers with the usage of all processes of the sandbox.
 func (s *Server) usedResources(w http.ResponseWriter, _ *http.Request) error {
 	u, ok := controlGroup(s.cfg.ControlGroup).usage()
 	if !ok {
@@ -111,7 +111,7 @@ func (g controlGroup) read(name string) (text string, ok bool) {
 	return strings.TrimSpace(string(data)), err == nil
 }
 
-// number is what a file of one number says.
+// number reads a file that has one number.
 func (g controlGroup) number(name string) (n uint64, ok bool) {
 	text, ok := g.read(name)
 	if !ok {

@@ -287,8 +287,8 @@ func (p *packer) isRegular(dir *os.File, name string) bool {
 	return err == nil && stat.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
-// skip remembers what is missing in the zip. What went away meanwhile is not
-// missing.
+// skip remembers a file that is missing in the zip. A file that was removed meanwhile is
+// not missing.
 func (p *packer) skip(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -130,7 +130,7 @@ func reserve(f *os.File, size int64) error {
 	return nil
 }
 
-// fileKind names what is not a regular file.
+// fileKind names the kind of a file that is not a regular one.
 func fileKind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():

@@ -7,7 +7,7 @@ import (
 	"github.com/actiond/actiond/api"
 )
 
-// forwardedPrefix is what stands before the paths of this server as the client
+// forwardedPrefix returns the prefix of the paths of this server as the client
 // sees them. The client sends its messages, and its key, to where this leads: so
 // nothing that could be another host, or lead up, is one.
 func forwardedPrefix(r *http.Request) (string, error) {

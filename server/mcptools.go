@@ -24,7 +24,7 @@ import (
 // toolsPath is where the sandbox's tools are offered.
 const toolsPath = "/mcp"
 
-// offered is what a request for the sandbox's tools says beside its message.
+// offered has the parts of a request for the sandbox's tools beside its message.
 type offered struct {
 	request          *http.Request
 	dialect, session string

@@ -90,7 +90,7 @@ func (m *metrics) action(ctx context.Context, name string, err error, took time.
 	m.duration.WithLabelValues(name).Observe(took.Seconds())
 }
 
-// changed counts what is not exact of what an action changed.
+// changed counts inexact changes of an action by their reasons.
 func (m *metrics) changed(c *api.Changes) {
 	if !c.Exact {
 		m.inexact.WithLabelValues(c.Why).Inc()

@@ -13,7 +13,7 @@ import (
 	"github.com/actiond/actiond/internal/files"
 )
 
-// maxLeftOut bounds what the archive of a download says of files that are not in it.
+// maxLeftOut bounds the number of missing files that the archive of a download names.
 const maxLeftOut = 1000
 
 // packFiles streams a file, a link or a directory with all that is in it as a tar
@@ -76,7 +76,7 @@ func (s *Server) openParent(dir, base string) (parent *os.File, err error) {
 	return parent, err
 }
 
-// checkPackable refuses what an archive cannot have before the archive begins.
+// checkPackable refuses a file that an archive cannot have, before the archive begins.
 func checkPackable(parent *os.File, base, shown string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(parent.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {

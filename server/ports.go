@@ -27,7 +27,7 @@ const (
 	tunnelBurst = 128
 	// tunnelIdle is how long a tunnel may carry nothing.
 	tunnelIdle = time.Hour
-	// tunnelBuffer is what a tunnel holds of each direction, in bytes.
+	// tunnelBuffer is the size of the buffer of each direction of a tunnel, in bytes.
 	tunnelBuffer = 32 << 10
 )
 
@@ -52,7 +52,7 @@ func newTunnels() *tunnels {
 	return t
 }
 
-// listPorts answers with what listens in the sandbox.
+// listPorts answers with the ports on which processes of the sandbox listen.
 func (s *Server) listPorts(w http.ResponseWriter, _ *http.Request) error {
 	list := api.PortList{Ports: []api.Port{}}
 	if s.cfg.Ports != nil {
@@ -163,7 +163,7 @@ func tunnelEnd(err error) (websocket.StatusCode, string) {
 	return websocket.StatusInternalError, "the connection to the port broke"
 }
 
-// toPort writes what the client sends until it leaves. An empty message says that no
+// toPort writes the client's messages to the port until it leaves. An empty message says that no
 // more comes, of which done is told. The end of ctx would cut the connection before its
 // last message.
 func toPort(ctx context.Context, ws *websocket.Conn, conn net.Conn, count func(int), done func()) error {
@@ -206,7 +206,7 @@ func toPort(ctx context.Context, ws *websocket.Conn, conn net.Conn, count func(i
 	}
 }
 
-// fromPort sends what comes from the port, and an empty message at its end.
+// fromPort sends the bytes from the port, and an empty message at their end.
 func fromPort(ctx context.Context, ws *websocket.Conn, conn net.Conn, count func(int)) error {
 	buf := make([]byte, tunnelBuffer)
 	for {

@@ -371,8 +371,8 @@ func checkParents(root *os.Root, m arrival, seen map[string]bool) error {
 	return nil
 }
 
-// inTheWay returns what is at a name below root, nil when nothing is. A
-// symbolic link to nothing is refused: what is written there would be made
+// inTheWay returns the file at a name below root, nil when there is none. A
+// symbolic link to nothing is refused: the upload would make a file
 // where it points.
 func inTheWay(root *os.Root, name string) (fs.FileInfo, error) {
 	info, err := root.Stat(name)

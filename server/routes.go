@@ -80,8 +80,8 @@ func (s *Server) routes() []httpserver.Route {
 	}
 }
 
-// router puts the table behind what every request goes through. The order
-// matters: whatever happens is counted, also a panic; and the key comes before
+// router puts the table behind the middlewares that every request passes. The order
+// matters: every request is counted, including panics; and the key comes before
 // the routes, so that an unauthenticated client learns nothing about them.
 func (s *Server) router() http.Handler {
 	routes := s.routes()
@@ -140,10 +140,10 @@ func (s *Server) admits(r *http.Request) error {
 // locked tells whether there is a key to ask for, or will be.
 func (s *Server) locked() bool { return s.cfg.Key != "" || s.cfg.Claim }
 
-// sameOrigin refuses what a foreign web page makes a browser send. Without a
+// sameOrigin refuses requests that a foreign web page makes a browser send. Without a
 // key nothing else would keep a page that is open on the same machine from
 // uploading files here, and one whose name was made to mean this machine would be
-// of the same origin. Clients that are no browsers are not concerned.
+// of the same origin. Clients other than browsers are unaffected.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	refused := &api.Error{Status: http.StatusForbidden, Detail: "This request comes from a web page of another origin; send it without a browser"}
@@ -206,8 +206,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	httpserver.WriteBody(w, refusal.Status, httpserver.JSON, api.EncodeRefusal(refusal, r.URL.Path, id))
 }
 
-// verdict returns what a caller is told about an error, and the id under which
-// the log has the rest where the server is to blame.
+// verdict returns the answer for an error, and the id under which the log has the
+// rest where the server is to blame.
 func (s *Server) verdict(r *http.Request, err error) (told *api.Error, id string) {
 	if refusal, ok := errors.AsType[*api.Error](err); ok {
 		return refusal, ""
@@ -265,9 +265,8 @@ func invalid(format string, args ...any) error {
 	}
 }
 
-// fileError says what is wrong with a file of the sandbox. What the caller or
-// the state of the sandbox is to blame for becomes a refusal that names the
-// file and has its code.
+// fileError returns the error of a file of the sandbox. Where the caller or the state of
+// the sandbox is to blame, that is a refusal that names the file and has its code.
 func fileError(err error, name string) error {
 	if _, ok := errors.AsType[*api.Error](err); ok || err == nil {
 		return err

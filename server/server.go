@@ -24,18 +24,18 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// Executor carries out what the server is asked for. All methods may be called
+// Executor carries out actions and has their sessions. All methods may be called
 // concurrently.
 type Executor interface {
 	actions.Executor
 	// Sessions lists the persistent shells and the kernels.
 	Sessions() []api.Session
-	// CloseSession ends one session; an *api.Error with status 404 when there is
-	// none of that name.
+	// CloseSession ends one session; an *api.Error with status 404 when no session has
+	// that name.
 	CloseSession(ctx context.Context, name string) error
-	// Ready returns nil when an action can run, otherwise what is waited for.
+	// Ready returns nil when an action can run, otherwise the step that is waited for.
 	Ready() error
-	// Capabilities says what this sandbox can do.
+	// Capabilities returns the kinds of actions that this sandbox can carry out.
 	Capabilities() map[string]api.Capability
 	// Export puts variables into the environment of every shell, the default
 	// one included. Those for the network are for all programs, and under the others.
@@ -46,14 +46,14 @@ type Executor interface {
 // Terminal is a person's view of a session. Its methods may be called
 // concurrently.
 type Terminal interface {
-	// Read waits for what there is to show; io.EOF says that the session was
+	// Read waits for output to show; io.EOF says that the session was
 	// closed or the person typed that they leave.
 	Read(ctx context.Context, p []byte) (int, error)
-	// Type takes what was typed; ctx bounds the wait for what was typed before.
+	// Type takes keystrokes; ctx bounds the wait for earlier ones.
 	Type(ctx context.Context, p []byte) error
 	// Resize asks for a size while this terminal is attached.
 	Resize(rows, cols int)
-	// Close detaches, without effect on what runs.
+	// Close detaches, without effect on running commands.
 	Close()
 }
 
@@ -88,7 +88,7 @@ type Clients interface {
 	Client(client, proxy netip.AddrPort) api.Origin
 }
 
-// Config says what a Server serves. Executor and Attach are required.
+// Config has the parts and limits of a Server. Executor and Attach are required.
 type Config struct {
 	Executor Executor
 	// Attach gives a view of a session, which is started if it is not there;
@@ -147,9 +147,9 @@ type Config struct {
 	// reason NoUpgrade.
 	Upgrader  Upgrader
 	NoUpgrade string
-	// Inherited is what the server before kept by Remember; nil begins anew.
+	// Inherited is the state that the server before kept by Remember; nil begins anew.
 	Inherited *Snapshot
-	// Remember keeps what a server needs that takes this one's place after a crash. It is
+	// Remember keeps the state for a server that takes this one's place after a crash. It is
 	// called one at a time, before a claim or a new limit is answered; nil keeps nothing.
 	Remember func(Snapshot) error
 	// ProxyAddress is the address of the local proxy of a sandbox with a network policy. Default

@@ -163,7 +163,7 @@ func (e *events) write(kind string, seq uint64, line ...[]byte) error {
 	return e.err
 }
 
-// flush sends what was written.
+// flush sends the written events.
 func (e *events) flush() error {
 	w := e.w
 	if wrapped, ok := w.(middleware.WrapResponseWriter); ok {

@@ -93,7 +93,7 @@ func terminalMode(r *http.Request) (types bool, err error) {
 	}
 }
 
-// upgrade refuses what is no request for a WebSocket, or comes from a foreign
+// upgrade refuses a request that does not ask for a WebSocket, or comes from a foreign
 // page: browsers let any page open one.
 func upgrade(w http.ResponseWriter, r *http.Request) error {
 	h := r.Header
@@ -147,7 +147,7 @@ func (s *Server) converse(ctx context.Context, conn *websocket.Conn, t Terminal)
 	_ = conn.Close(code, reason) // a client that is gone already needs no farewell
 }
 
-// show sends what a terminal shows. A client that does not read falls behind in
+// show sends the output of a terminal. A client that does not read falls behind in
 // the session's log; the bound on writes ends it.
 func show(ctx context.Context, conn *websocket.Conn, t Terminal) error {
 	buf := make([]byte, maxShown)
@@ -193,7 +193,7 @@ func (s *Server) feelPulse(ctx context.Context, conn *websocket.Conn, typing *at
 	}
 }
 
-// listen takes what the client sends: bytes are typed, texts ask for a size.
+// listen takes the client's messages: bytes are typed, texts ask for a size.
 func listen(ctx context.Context, conn *websocket.Conn, t Terminal, typing *atomic.Uint64) error {
 	conn.SetReadLimit(maxTyped)
 	for {

@@ -154,7 +154,7 @@ func (s *Server) unpackBuffer(name string, create bool, buffer *os.File) (api.Ob
 	return nil, err
 }
 
-// unpackError says what is wrong with an archive, or with the member that could not be unpacked.
+// unpackError returns the error of an archive, or of the member that could not be unpacked.
 func unpackError(err error, dir string) error {
 	fault := api.Fault{Path: dir, Errno: files.Errno(err)}
 	if member, ok := errors.AsType[*archive.MemberError](err); ok {

@@ -30,7 +30,7 @@ const (
 	// Sources pack to a tenth and logs to a fiftieth; deflate's bombs reach
 	// 1,032 and, with members that share their bytes, any number.
 	ratio = 200
-	// smallContent is what any archive may hold, whatever the ratio: a file of
+	// smallContent is the size up to which contents are accepted at any ratio: a file of
 	// zeros is no attack.
 	smallContent = 64 << 20
 )
@@ -118,8 +118,8 @@ func (f *limitedReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// plan checks what an archive says about its members, of which most bytes are
-// allowed, and returns them, directories first.
+// plan checks the headers of the members of an archive, which may have most bytes,
+// and returns the members, directories first.
 func plan(files []*zip.File, most int64) ([]member, error) {
 	members := make([]member, 0, len(files))
 	kinds := make(map[string]bool, len(files)) // name to: is it a directory

@@ -25,7 +25,7 @@ type Upgrader interface {
 	Receive(ctx context.Context, r io.Reader) (version string, err error)
 	// Forget drops the program that was received.
 	Forget()
-	// Running names what runs beside actions and requests.
+	// Running names the running work beside actions and requests, such as background jobs.
 	Running() []string
 	// End ends sessions, programs and what they left running, and returns the names. Each session
 	// begins anew with its next action.
@@ -35,7 +35,7 @@ type Upgrader interface {
 	Execute() error
 }
 
-// Snapshot is what another program must know of a Server. It can be written as JSON.
+// Snapshot is the state of a Server that the next program takes over. It can be written as JSON.
 type Snapshot struct {
 	Key   []byte // the SHA-256 of the owner's key; nil without one
 	Owner string

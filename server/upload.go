@@ -95,7 +95,7 @@ func parseBool(s string) (bool, error) {
 	return false, invalid("query.recursive: must be true or false, got %q", s)
 }
 
-// checkPath refuses what cannot be an absolute path; what names it.
+// checkPath refuses a text that is not an absolute path. what names the parameter.
 func checkPath(what, path string) error {
 	if !filepath.IsAbs(path) {
 		return refuse(http.StatusBadRequest, "%s must be an absolute path", what)

@@ -22,7 +22,7 @@ type usage struct {
 
 func newUsage(started time.Time) *usage { return &usage{at: started, cpu: cpuTime()} }
 
-// resources returns what the process uses, with zeros for what the system does
+// resources returns the usage of the process, with zeros for figures that the system does
 // not report.
 func (u *usage) resources() api.Resources {
 	r := api.Resources{CPUPercent: api.Float(u.cpuPercent()), Disk: disk()}

@@ -20,7 +20,7 @@ const (
 // maxLoose bounds the changes of no action that are kept.
 const maxLoose = 1000
 
-// Change is a record of what changed, of an action or of none.
+// Change is a record of changes, by an action or by none.
 type Change struct {
 	// Seq counts all changes, from 1.
 	Seq uint64
@@ -29,7 +29,7 @@ type Change struct {
 	Time time.Time
 	// State is the number of a state, which the journal keeps the largest of.
 	State uint64
-	// Data is what the caller recorded.
+	// Data are the bytes that the caller recorded.
 	Data []byte
 }
 
@@ -42,7 +42,7 @@ type change struct {
 	at            place
 }
 
-// Change records what the action changed, once, before its end.
+// Change records the changes by the action, once, before its end.
 func (a *Action) Change(state uint64, data []byte) {
 	a.j.mu.Lock()
 	defer a.j.mu.Unlock()
@@ -62,7 +62,7 @@ func (a *Action) SetEffect(e Effect) {
 	a.effect = e
 }
 
-// Changed returns what the action changed; false where that is not kept.
+// Changed returns the changes by the action; false where they are not kept.
 func (a *Action) Changed() (Change, bool) {
 	a.j.mu.Lock()
 	c := a.change

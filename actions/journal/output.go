@@ -250,7 +250,7 @@ func (a *Action) after(s *segment) uint64 {
 }
 
 // read reads the next record from the open file. It returns errAgain where that is not
-// in what is left of the file, or damaged.
+// in the rest of the file, or damaged.
 func (c *Cursor) read(size int64, buf []byte) (Output, error) {
 	var h [recordHeader]byte
 	for c.at+recordHeader <= size {

@@ -18,7 +18,7 @@ const (
 	fileHeader   = 16
 	recordHeader = 48
 
-	// maxPayload bounds what a damaged length can make a reader allocate.
+	// maxPayload bounds the memory that a damaged length can make a reader allocate.
 	maxPayload = 1 << 30
 	// checkedPayload is the largest payload that is read and checked at the start.
 	checkedPayload = 64 << 10
@@ -40,7 +40,7 @@ const (
 	kindForgotten                       // payload: the hash of an id
 	kindResult                          // payload: the result of an action whose kindEnded has none
 	kindInput                           // the program of the action took its input up to the offset at
-	kindChange                          // payload: what changed, of the action n or of none
+	kindChange                          // payload: changes, by the action n or by none
 	kindDenied                          // the network policy denied connections of the action
 	kindAge                             // the age of the journal; of no action
 )
@@ -92,15 +92,15 @@ func parseRecord(h []byte) (record, bool) {
 	return r, r.length <= maxPayload && r.at >= 0 && r.inner >= 0 && h[14] == 0 && h[15] == 0
 }
 
-// appendFileHeader appends what a file begins with.
+// appendFileHeader appends the header of a file.
 func appendFileHeader(dst []byte) []byte {
 	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint32(dst, version)
 	return binary.LittleEndian.AppendUint32(dst, 0)
 }
 
-// checkFileHeader returns ErrNewer for a newer version, and errDamaged for what is no
-// file of a journal.
+// checkFileHeader returns ErrNewer for a newer version, and errDamaged for a file that is
+// not of a journal.
 func checkFileHeader(h []byte) error {
 	if len(h) < fileHeader || string(h[:len(magic)]) != magic {
 		return errDamaged
