@@ -43,7 +43,7 @@ func (h *Host) examineEgress(ctx context.Context) ([]sandbox.Finding, error) {
 	return append(found, note("hosts with secrets are verified by the certificates in "+name, "")), nil
 }
 
-// examineProxy says what the egress proxy does.
+// examineProxy returns findings about the egress proxy.
 func (h *Host) examineProxy(ctx context.Context, note func(text, so string) sandbox.Finding) ([]sandbox.Finding, error) {
 	ids, err := h.state.confs()
 	if err != nil {

@@ -66,7 +66,7 @@ type Config struct {
 	// Progress is told before each step of a creation or claim what is waited
 	// for next. It must be safe for concurrent use.
 	Progress func(id string, state sandbox.State, waiting string)
-	// Logger gets what happens in the background. Default: nothing.
+	// Logger gets the events of background work. Default: none.
 	Logger *slog.Logger
 }
 

@@ -135,7 +135,7 @@ type EngineInfo struct {
 	Runtimes                      []string
 	Transport                     string // how sandboxes are reached: "socket" or "port"
 	Findings                      []Finding
-	// Shared is what the sandboxes share although each has its limits.
+	// Shared names resources that the sandboxes share although each has its limits.
 	Shared []Finding
 }
 

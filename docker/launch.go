@@ -233,7 +233,7 @@ func (h *Host) startError(ctx context.Context, s *instance, step string, err err
 	return e
 }
 
-// hint says what to do about a container that did not come to life for err.
+// hint returns advice about a container that did not start because of err.
 func hint(info container.InspectResponse, shell bool, err error) string {
 	switch state := info.State; {
 	case state == nil:

@@ -123,8 +123,8 @@ func (s *stateDir) startFIFO(id string, serverUID int) (*os.File, error) {
 	return fifo, nil
 }
 
-// makeFIFO replaces what is in dir under this name, which commands that run as
-// root may have put there.
+// makeFIFO makes a FIFO in dir in place of any file of this name, which commands
+// that run as root may have put there.
 func makeFIFO(dir *os.File, name string, owner int) (*os.File, error) {
 	at := int(dir.Fd())
 	if err := unix.Unlinkat(at, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -43,7 +43,7 @@ const (
 //go:embed seccomp.json
 var seccompProfile string
 
-// capabilities are what a server with uid 0 needs to run commands and open
+// capabilities are those that a server with uid 0 needs to run commands and open
 // files as another user. Without any one of them a sandbox does not start or
 // cannot be cleaned up. DAC_OVERRIDE and FOWNER are not among them: the server
 // opens what is the user's with the user's rights, but see rootCapabilities.

@@ -146,7 +146,7 @@ var marks = strings.NewReplacer(
 	"Action executed successfully", "Action executed\u00a0successfully",
 )
 
-// defuse makes what a page says a part of a content that cannot end it.
+// defuse escapes the marks around contents in the text of a page, which could end its content otherwise.
 func defuse(said string) string { return marks.Replace(said) }
 
 // noPage answers a step after which there is no page to be shown; both results
@@ -242,8 +242,8 @@ func (e *Executor) saveScreenshot(data []byte) *string {
 	return &path
 }
 
-// browserCapabilities says what there is to be seen of a browser; nothing is
-// started.
+// browserCapabilities returns the capabilities of the browser, without starting
+// one.
 func (e *Executor) browserCapabilities() (page, interactive api.Capability) {
 	if e.browser == nil {
 		off := api.Capability{Detail: browserOff}

@@ -54,7 +54,7 @@ func (e *Executor) exec(ctx context.Context, a api.ExecAction, req api.Request, 
 	return e.awaitProgram(ctx, p, until, w)
 }
 
-// programOutput returns what tells the output of a program; nil where that is not wanted.
+// programOutput returns the receiver of a program's output; nil without one.
 func programOutput(w api.Watch) func(process.Chunk) {
 	if w.Output == nil {
 		return nil
@@ -126,7 +126,7 @@ func refusal(err error) error {
 	return err
 }
 
-// programOf is what an action asks for.
+// programOf returns the program that an action asks for.
 func (e *Executor) programOf(a api.ExecAction) process.Command {
 	c := process.Command{
 		Argv: a.Argv, Dir: string(a.Cwd), Env: a.Env, ClearEnv: a.ClearEnv, KillAfter: seconds(a.KillAfter),
@@ -188,9 +188,9 @@ func asText(output []byte) (text string, binary []byte) {
 	return strings.ToValidUTF8(string(output), "\uFFFD"), output
 }
 
-// clip returns what a stream wrote, with a note in place of what is left out of its
-// middle: all but the first and the last half characters, or where half is 0 what was not
-// kept. No character is cut in two.
+// clip returns the output of a stream, with a note in place of the part that is left out of
+// its middle: all but the first and the last half characters, or where half is 0 the bytes
+// that were not kept. No character is cut in two.
 func clip(t process.Text, half int) (output []byte, cut bool) {
 	head, tail := t.Head, t.Tail
 	if t.Total == int64(len(head)+len(tail)) {

@@ -77,7 +77,7 @@ type Config struct {
 	Browser bool
 	// AllowRoot lets an operator run programs as root and other users. It needs a process of root's.
 	AllowRoot bool
-	// Workspace says what is followed, so that actions know what they changed; the zero value means nothing.
+	// Workspace names the directory whose changes are attributed to actions; the zero value means none.
 	Workspace WorkspaceConfig
 	// Marks records the marks of processes that would outlive a crash of this one. New ends the processes
 	// with marks that another process recorded; nil records nothing.
@@ -344,7 +344,7 @@ func onCancel(w api.Watch, end func()) (stop func()) {
 	}
 }
 
-// codeUnsupported is the machine word for what this sandbox cannot do.
+// codeUnsupported is the machine word for actions that this sandbox cannot carry out.
 const codeUnsupported = "unsupported"
 
 // codeRefused is the machine word for a port on which no server listens.
@@ -434,7 +434,7 @@ func without(variables, others map[string]string) map[string]string {
 	return left
 }
 
-// environment is what shells start with. It holds nothing that changes from
+// environment has the variables that shells start with. It holds nothing that changes from
 // one command to the next, and no secret of the server. What the owner set
 // counts most.
 func environment(env []string, user *identity.User, owners map[string]string) []string {

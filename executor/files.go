@@ -126,7 +126,7 @@ func edited(a api.EditAction, r edit.Result, err error) api.Observation {
 	}
 }
 
-// invalid answers what could not be understood as what it would have been.
+// invalid answers an action that could not be decoded in the form of its kind.
 func invalid(a api.InvalidAction) api.Observation {
 	err := &edit.Error{Code: edit.CodeInvalidArgument, Message: a.Reason}
 	switch of := a.Of.(type) {
@@ -171,7 +171,7 @@ func (e *Executor) mergeDraft(ctx context.Context, a api.EditAction, req api.Req
 	}
 }
 
-// editCommand is what the editor calls an action.
+// editCommand returns an action as a command of the editor.
 func editCommand(a api.EditAction, dir string) edit.Command {
 	c := edit.Command{
 		Dialect: edit.Dialect(a.Dialect), Name: a.Command, Path: a.Path, Dir: dir,
@@ -203,7 +203,7 @@ func (e *Executor) patch(a api.EditAction, req api.Request) (edit.Result, error)
 	return e.editor.Patch(e.workingDir(req.Session), *a.Patch)
 }
 
-// complaint is what the agent reads where a file action came out badly.
+// complaint is the observation of a file action that failed.
 func complaint(err error) api.Observation {
 	return api.ErrorObservation{Content: err.Error(), Code: editorCode(err)}
 }
@@ -224,8 +224,8 @@ func (e *Executor) noteHistory(ctx context.Context, r *edit.Result) {
 	r.Text += "[This change cannot be undone: " + why + ".]"
 }
 
-// editorText is what the agent reads of an editor command: its complaints come
-// as contents too (docs/reference/openhands-protocol.md, section 5.3).
+// editorText is the content of the observation of an editor command: errors are
+// contents too (docs/reference/openhands-protocol.md, section 5.3).
 func editorText(r edit.Result, err error) string {
 	if err != nil {
 		return "ERROR:\n" + err.Error()
@@ -244,8 +244,8 @@ func editorCode(err error) string {
 	return ""
 }
 
-// workingDir is what relative paths are joined to: where the last finished
-// command left the session's shell.
+// workingDir is the directory of relative paths: that of the session's shell after
+// its last finished command.
 func (e *Executor) workingDir(session string) string {
 	if shell := e.sessions.existing(session); shell != nil {
 		return shell.Info().Dir

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxFileWork bounds what is done to files at a time. Each holds a thread for
+	// maxFileWork bounds the file actions at a time. Each holds a thread for
 	// as long as its file system takes, and a server that needs one more where an
 	// agent has taken the last process of a sandbox ends.
 	maxFileWork = 8

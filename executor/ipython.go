@@ -191,10 +191,10 @@ func observeCell(a api.IPythonAction, cell notebook.Cell, req api.Request, r not
 	return o
 }
 
-// pythonSpace is what rstrip removes, as far as it is ASCII.
+// pythonSpace are the ASCII characters that Python's rstrip removes.
 const pythonSpace = " \t\n\v\f\r\x1c\x1d\x1e\x1f"
 
-// notebookCapability says what there is to be seen of a kernel; nothing is started.
+// notebookCapability returns the capability of the notebook, without starting a kernel.
 func (e *Executor) notebookCapability() api.Capability {
 	if e.notebook == nil {
 		return api.Capability{Detail: noJupyter}

@@ -68,7 +68,7 @@ func asUser(c process.Command, u *identity.User, a api.ExecAction, network map[s
 // systemPath are the directories that programs of other users are looked for in.
 var systemPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// fixedEnvironment is what a program of another user than the sandbox's starts with. No directory
+// fixedEnvironment has the variables of a program of another user than the sandbox's. No directory
 // in it is one that the agent may write to, unless it runs as this user.
 func fixedEnvironment(u *identity.User) map[string]string {
 	home := ownedBy(u.UID, u.Home)

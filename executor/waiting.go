@@ -43,7 +43,7 @@ func (e *Executor) awaitsInput(shell *bash.Session) bool {
 	return ok && e.looker.Look(at.target)[0].AwaitsInput()
 }
 
-// look returns what the command at a place does; nil where ok is false.
+// look returns the activity of the command at a place; nil where ok is false.
 func (e *Executor) look(at place, ok bool) *api.Waiting {
 	if !ok {
 		return nil
@@ -51,7 +51,7 @@ func (e *Executor) look(at place, ok bool) *api.Waiting {
 	return e.looksAt([]place{at})[0]
 }
 
-// looksAt returns what the commands at several places do.
+// looksAt returns the activities of the commands at several places.
 func (e *Executor) looksAt(places []place) []*api.Waiting {
 	targets := make([]waiting.Target, 0, len(places))
 	for _, at := range places {
@@ -114,7 +114,7 @@ func prompt(line string) string {
 	return shorten.Text(strings.TrimSpace(waiting.Printable(line)), maxPrompt)
 }
 
-// sentence says what a command does.
+// sentence describes the activity of a command.
 func sentence(w *api.Waiting) string {
 	who := "The command"
 	if w.PID != 0 {
@@ -179,7 +179,7 @@ func verb(w *api.Waiting) string {
 // runs are the outcomes after which a command runs.
 var runs = []bash.Outcome{bash.Silent, bash.TimedOut, bash.Refused, bash.Abandoned, bash.AtInput}
 
-// waitingIn returns what the command does that an outcome leaves running, otherwise nil.
+// waitingIn returns the activity of the command that an outcome leaves running, otherwise nil.
 func (e *Executor) waitingIn(shell *bash.Session, outcome bash.Outcome) *api.Waiting {
 	if !slices.Contains(runs, outcome) {
 		return nil

@@ -141,8 +141,8 @@ func (a *Attachment) Read(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
-// Type takes what a person typed, as the keyboard sends it, and gives the terminal the size
-// of their window. ctx bounds the wait for what was typed before.
+// Type takes a person's keystrokes, as the keyboard sends them, and gives the terminal the size
+// of their window. ctx bounds the wait for earlier ones.
 func (a *Attachment) Type(ctx context.Context, p []byte) error {
 	if !a.types {
 		return errors.New("this terminal is for looking at")

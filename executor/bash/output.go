@@ -45,8 +45,8 @@ type Chunk struct {
 	Data []byte
 }
 
-// listen delivers what is there of the output of the coming answer, from an offset on, and
-// then what comes. The caller holds mu.
+// listen delivers the present output for the coming answer, from an offset on, and
+// then all that follows. The caller holds mu.
 func (s *Session) listen(from int64, deliver func(Chunk)) {
 	l := &outputListener{next: from, deliver: deliver}
 	s.listener = l

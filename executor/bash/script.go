@@ -70,7 +70,7 @@ func (d dialect) setUp() string {
 	return line
 }
 
-// resetPrompts undoes what would run or wait before the shell reads its next
+// resetPrompts unsets everything that would run or wait before the shell reads its next
 // line: prompts with substitutions, PROMPT_COMMAND, and the time limit for typing.
 // PS1 keeps a value, because files for people look at it to find out whether a
 // person reads their output.
@@ -140,7 +140,7 @@ func (d dialect) command(token string, seq int64, text string, status int, termi
 	return try + " && " + begins + " && " + run + "; " + d.ask(token, seq)
 }
 
-// beginMessage is what the shell says on the begin pipe before command number seq.
+// beginMessage is the message of the shell on the begin pipe before command number seq.
 func beginMessage(token string, seq int64) []byte {
 	return fmt.Appendf(nil, "\x00%s\x00%d\x00", token, seq)
 }
@@ -182,12 +182,12 @@ func (d dialect) askAnew(token string, seq int64) string {
 	return closeQuotes + noteStatus + free + d.report(token, seq)
 }
 
-// closeQuotes ends what a line of the server's left open when a signal cut it in
+// closeQuotes ends the quote that a line of the server's left open when a signal cut it in
 // two. Whichever quote it is, one of the two lines closes it; to a shell without
 // an open quote both are comments.
 const closeQuotes = "\n# '\n# \"\n"
 
-// save sends what a new shell needs to take over from this one.
+// save sends the state that a new shell needs to take over from this one.
 func (d dialect) save(token string) string {
 	parts := []string{"export -p", ":", "alias"}
 	if d.isBash {

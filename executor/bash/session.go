@@ -112,7 +112,7 @@ const (
 // Result is the answer of Run.
 type Result struct {
 	Outcome Outcome
-	// Output is what a person would have seen since the last answer.
+	// Output is the text that a person would have seen since the last answer.
 	Output string
 	// Omitted counts the lines before Output that are no longer kept.
 	Omitted int
@@ -435,7 +435,7 @@ func (s *Session) restartScreen() {
 	s.start = s.drawn
 }
 
-// saved keeps what a new shell will need.
+// saved keeps the state for a new shell.
 func (s *Session) saved(sh *shell, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

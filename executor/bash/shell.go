@@ -306,7 +306,7 @@ func (sh *shell) maxDescriptors() int {
 	return most
 }
 
-// standardFile returns what the shell's standard file number fd is: the name of the
+// standardFile returns the file of the shell's descriptor fd, 0 to 2: the name of the
 // terminal while it evaluates a command, that of a pipe while it reads its script, ""
 // where it is closed or /proc does not say.
 func (sh *shell) standardFile(fd int) (target string) {
@@ -456,7 +456,7 @@ func (sh *shell) readTerminal() {
 	})
 }
 
-// drain delivers what lies in the terminal now.
+// drain delivers the bytes that are in the terminal now.
 func (sh *shell) drain() {
 	_ = terminal.Control(sh.term.master, func(fd int) error {
 		for total, more := 0, true; more && total < drainLimit; {

@@ -17,7 +17,7 @@ const (
 	quitKey = '\\' - '@'
 )
 
-// Key returns what the terminal sends for a control key: text is, blanks at
+// Key returns the bytes that the terminal sends for a control key: text is, blanks at
 // its ends aside, "C-" and one of a to z in either case, @ [ \ ] ^ _ or ?.
 // ok is false for any other text, which is to be sent as it is.
 func Key(text string) (sent []byte, ok bool) {
@@ -34,7 +34,7 @@ func Key(text string) (sent []byte, ok bool) {
 	return nil, false
 }
 
-// Bounds on what is parsed. Longer or deeper text counts as one command and is run
+// Bounds on the text that is parsed. Longer or deeper text counts as one command and is run
 // as it is.
 const (
 	// maxSplit is the longest text that is parsed.

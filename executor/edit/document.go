@@ -106,7 +106,7 @@ func (e *Editor) openRegular(p place) (in *os.File, size int64, err error) {
 	return in, f.info.Size(), nil
 }
 
-// unconverted returns what a worker's error means for the agent.
+// unconverted returns a worker's error in words for the agent.
 func unconverted(p place, err error) *Error {
 	code := CodeUnsupported
 	reason := err.Error()
@@ -120,7 +120,7 @@ func unconverted(p place, err error) *Error {
 	return &Error{code, fmt.Sprintf("Error in converting file to Markdown: %s. Please use Python code to read %s", reason, p.shown), err}
 }
 
-// notText says what a file is that is not text.
+// notText returns the error of a file that is not text, with its kind.
 func (e *Editor) notText(p place) *Error {
 	kind := "of a kind that is not known"
 	if in, _, err := e.openRegular(p); err == nil {

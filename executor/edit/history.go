@@ -27,7 +27,7 @@ const (
 	// diskBudget, or half of a smaller file system, and by default memoryBudget bound what all snapshots together take; the oldest go first.
 	diskBudget   = 256 << 20
 	memoryBudget = 64 << 20
-	// entryOverhead is what an entry counts beside its bytes: the block that even the smallest file takes. It bounds the
+	// entryOverhead is added to the bytes of each entry: the block that even the smallest file takes. It bounds the
 	// number of entries too.
 	entryOverhead = 4096
 
@@ -64,7 +64,7 @@ func hashing(data []byte) func() hash {
 	}
 }
 
-// entry is what undoing one edit takes. A hash of "" says that there was no file.
+// entry has the contents that undoing one edit needs. A hash of "" says that there was no file.
 type entry struct {
 	before hash
 	after  hash

@@ -76,7 +76,7 @@ func (r Replacement) checkCount(in scope, found []change) error {
 	}
 }
 
-// regexError returns what a worker's error means for the agent.
+// regexError returns a worker's error in words for the agent.
 func regexError(err error) *Error {
 	if failure, ok := errors.AsType[*worker.Error](err); ok {
 		return &Error{CodeInvalidArgument, fmt.Sprintf("No replacement was performed: %s.", failure.Reason), err}

@@ -20,7 +20,7 @@ import (
 // ErrCondition reports a file that does not meet its [Conditions]. Nothing was changed.
 var ErrCondition = errors.New("the file does not meet the condition")
 
-// Conditions are what a file must be for a change, as If-Match and If-None-Match of RFC 9110 say it: hashes in hexadecimal,
+// Conditions are the contents that a file must have, or not have, for a change, as in If-Match and If-None-Match of RFC 9110: hashes in hexadecimal,
 // or "*" for any file. A nil list allows everything.
 type Conditions struct{ Match, NoneMatch []string }
 

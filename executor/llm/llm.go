@@ -20,7 +20,7 @@ const (
 	tries = 3
 	// timeout bounds one call.
 	timeout = 2 * time.Minute
-	// maxAnswer bounds what is read of one answer, in bytes.
+	// maxAnswer bounds the bytes that are read of one answer.
 	maxAnswer = 8 << 20
 )
 

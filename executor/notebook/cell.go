@@ -163,7 +163,7 @@ func (k *kernel) forget() {
 	k.current = nil
 }
 
-// read takes what comes from one socket until it ends.
+// read takes the messages of one socket until it ends.
 func (k *kernel) read(p *peer) {
 	for {
 		m, err := k.receive(p)

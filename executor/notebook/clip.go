@@ -7,7 +7,7 @@ import "bytes"
 const (
 	headLimit = 4 << 20
 	tailLimit = half
-	// maxContent bounds what is left of a message.
+	// maxContent bounds the length of a clipped message.
 	maxContent = 16 << 20
 )
 
@@ -50,7 +50,7 @@ func (c *clipper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// text takes what belongs together from the start of p, inside a string, and
+// text takes plain characters or a part of an escape from the start of p, inside a string, and
 // returns the rest.
 func (c *clipper) text(p []byte) []byte {
 	switch {

@@ -55,8 +55,8 @@ func (k *kernel) socket(port int) string {
 	return fmt.Sprintf("%s-%d", filepath.Join(k.dir, "k"), port)
 }
 
-// lateReader reads what there is also after the deadline: the kernel, before it ended, has
-// said why.
+// lateReader reads the bytes that are there also after the deadline: the reason that the
+// kernel gave before it ended.
 type lateReader struct{ link *os.File }
 
 func (r lateReader) Read(p []byte) (int, error) {
@@ -154,7 +154,7 @@ func (k *kernel) checkPeer(conn *net.UnixConn) error {
 }
 
 // awaitOutput runs empty cells until the idle status of one arrives: a
-// publisher drops what it has before it knows of a subscription.
+// publisher drops messages before it knows of a subscription.
 func (k *kernel) awaitOutput() error {
 	for {
 		c, err := k.begin("", true, &output{})

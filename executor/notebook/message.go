@@ -24,7 +24,7 @@ const (
 	smallContent = 1 << 20
 )
 
-// message is what the server reads of a kernel's message.
+// message has the parts of a kernel's message that the server reads.
 type message struct {
 	Type, Parent string // of the header, and the id of what it answers
 	content      []byte
@@ -40,8 +40,8 @@ type header struct {
 	Version  string `json:"version"`
 }
 
-// content holds what is read of the contents of all kinds of messages. Nothing
-// in it takes much more memory than the message did.
+// content has the members that are read of the contents of all kinds of messages. None
+// takes much more memory than the message did.
 type content struct {
 	Text           string      `json:"text"`            // stream
 	Data           shown       `json:"data"`            // display_data, execute_result

@@ -54,7 +54,7 @@ type Config struct {
 	IdleTime time.Duration
 }
 
-// Cell is what is to be run.
+// Cell is code to run.
 type Cell struct {
 	Code string
 	// Dir is where the shell is. The kernel goes there first if it is another
@@ -76,7 +76,7 @@ type Cell struct {
 
 // Result is the result of a cell.
 type Result struct {
-	// Text is what was printed, shown and raised, in the order of arrival, without
+	// Text has the printed output, results and tracebacks, in the order of arrival, without
 	// colours; of more than a mebibyte the beginning and the end.
 	Text string
 	// Images are data URLs of the PNG images shown; nil when there were none.

@@ -17,7 +17,7 @@ const (
 	maxImageBytes = 16 << 20
 )
 
-// output is what a cell has put out so far. The zero value is ready.
+// output is the output of a cell so far. The zero value is ready.
 type output struct {
 	head, tail []byte
 	cut        bool
@@ -76,17 +76,17 @@ func (o *output) image(png string) {
 	}
 }
 
-// isBase64 keeps what is not an image out of the URLs.
+// isBase64 keeps texts that cannot be images out of the URLs.
 func isBase64(s string) bool {
 	_, err := base64.StdEncoding.DecodeString(s) // skips line ends
 	return err == nil
 }
 
-// colour is what the reference removes, no more.
+// colour matches the sequences that the reference removes, no more.
 var colour = regexp.MustCompile(`\x1b\[\d+(;\d+){0,2}m`)
 
-// anyColour is what IPython puts into tracebacks, also when it was told to have
-// more colours than the reference removes.
+// anyColour matches the sequences that IPython puts into tracebacks, also when it was
+// set to more colours than the reference removes.
 var anyColour = regexp.MustCompile(`\x1b\[[\d;:]*m`)
 
 // text returns the text without colours, shortened in the middle where there

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endOfFile is what is typed at the end of input (termios(3), VEOF).
+// endOfFile is the key that ends input (termios(3), VEOF).
 const endOfFile = "\x04"
 
 // Errors of [Process.Write].
@@ -61,7 +61,7 @@ func (i *input) feed() {
 	}
 }
 
-// ending is what is typed to end the input of a terminal behind some data.
+// ending returns the keys that end the input of a terminal behind some data.
 func ending(data []byte) string {
 	if len(data) > 0 && !bytes.HasSuffix(data, []byte("\n")) {
 		return endOfFile + endOfFile // the first one ends the line

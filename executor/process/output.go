@@ -154,7 +154,7 @@ func (p *Process) deliver(s *source, buf []byte) error {
 	}
 }
 
-// move delivers what one read returns, for which it does not wait.
+// move delivers the output of one read, for which it does not wait.
 func (p *Process) move(s *source, fd int, buf []byte) error {
 	n, err := unix.Read(fd, buf)
 	switch {
@@ -179,7 +179,7 @@ func (p *Process) awaitLeader(s *source, buf []byte) {
 	p.takeRest(s, buf) // it may have opened the terminal again
 }
 
-// takeRest delivers what is in the pipe at this moment, however much follows it.
+// takeRest delivers the bytes that are in the pipe at this moment, and none that follow.
 func (p *Process) takeRest(s *source, buf []byte) {
 	_ = terminal.Control(s.file, func(fd int) error {
 		rest, err := unix.IoctlGetInt(fd, unix.TIOCINQ)

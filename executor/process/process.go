@@ -139,7 +139,7 @@ func (p *Process) result() Result {
 	return r
 }
 
-// texts takes what was kept into r. The caller holds mu.
+// texts sets the kept output in r. The caller holds mu.
 func (p *Process) texts(r *Result) {
 	r.Stdout, r.Stderr, r.Both = p.kept[Stdout].text(), p.kept[Stderr].text(), p.kept[both].text()
 }

@@ -2,7 +2,7 @@ package waiting
 
 import "golang.org/x/sys/unix"
 
-// callKind is what a system call waits for.
+// callKind is the kind of event that a system call waits for.
 type callKind int
 
 const (

@@ -24,18 +24,18 @@ const (
 	maxPolled = 256
 	// maxName bounds the name of a file, in bytes.
 	maxName = 200
-	// maxTable bounds what is read of the kernel's tables of locks and of Unix sockets.
+	// maxTable bounds the bytes that are read of the kernel's tables of locks and of Unix sockets.
 	maxTable = 1 << 20
 )
 
-// link returns what a descriptor of the process is, as a text that can be printed; "" where
-// it is not open or may not be seen.
+// link returns the file of a descriptor of the process, as a text that can be printed; "" where
+// the descriptor is not open or may not be seen.
 func (t thread) link(fd int32) string {
 	target, _ := os.Readlink(t.path("fd/" + strconv.Itoa(int(fd))))
 	return shorten.Text(proc.Printable(target), maxName)
 }
 
-// descriptor says what a thread waits for that waits for events, POLLIN or POLLOUT, of a
+// descriptor returns the state of a thread that waits for events, POLLIN or POLLOUT, of a
 // descriptor.
 func (t thread) descriptor(fd int32, events int16) state {
 	target := t.link(fd)
@@ -78,7 +78,7 @@ func (t thread) isTerminal(target string) bool {
 // ptyMajor is the first of the device numbers of pseudo terminals.
 const ptyMajor = 136
 
-// file says what a thread waits for at a file with a name.
+// file returns the state of a thread that waits at a file with a name.
 func (t thread) file(fd int32, target string) state {
 	var stat unix.Statx_t
 	// What the kernel knows already: the file system may belong to the agent.
@@ -95,7 +95,7 @@ func (t thread) file(fd int32, target string) state {
 	return state{reason: Other, on: target}
 }
 
-// poll says what a thread waits for in poll(2).
+// poll returns the state of a thread in poll(2).
 func (t thread) poll(address, count uint64, timed bool) state {
 	const size = 8 // a descriptor, events and results
 	count = min(count, maxPolled)
@@ -113,7 +113,7 @@ func (t thread) poll(address, count uint64, timed bool) state {
 	return waits.state(timed)
 }
 
-// selects says what a thread waits for in select(2).
+// selects returns the state of a thread in select(2).
 func (t thread) selects(args [6]uint64) state {
 	const word = 8
 	count := min(args[0], 1024)
@@ -135,7 +135,7 @@ func (t thread) selects(args [6]uint64) state {
 	return waits.state(args[4] != 0)
 }
 
-// epoll says what a thread waits for in epoll_wait(2).
+// epoll returns the state of a thread in epoll_wait(2).
 func (t thread) epoll(fd int32, timed bool) state {
 	data, err := t.read("fdinfo/" + strconv.Itoa(int(fd)))
 	if err != nil {
@@ -266,7 +266,7 @@ func (t thread) lock(name string, now state) state {
 	return now
 }
 
-// socket says what a thread waits for at a socket.
+// socket returns the state of a thread that waits at a socket.
 func (t thread) socket(target string) state {
 	inode, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(target, "socket:"), "[]"), 10, 64)
 	if err != nil {

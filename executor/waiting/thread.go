@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/proc"
 )
 
-// state is what a thread, or a process, does.
+// state is the activity of a thread, or of a process.
 type state struct {
 	reason Reason
 	on     string
@@ -41,7 +41,7 @@ type thread struct {
 // attempts bounds how often a thread is looked at that runs between the reads of a look.
 const attempts = 3
 
-// look says what the thread does. What its files say is of one moment, because it
+// look returns the state of the thread. Its files are of one moment, because it
 // has not run in between.
 func (t thread) look() state {
 	for range attempts {
@@ -78,7 +78,7 @@ func (t thread) look() state {
 	return state{reason: Busy}
 }
 
-// status is what counts a thread's times on a processor. Two equal ones that are asleep
+// status has the counters of a thread's times on a processor. Two equal ones that are asleep
 // say that it has not run in between.
 type status struct {
 	state    byte
@@ -174,7 +174,7 @@ func (t thread) function() string {
 	return ""
 }
 
-// guarded says what the function of the kernel tells, where the system call may not be
+// guarded returns the state by the function of the kernel, where the system call may not be
 // seen: the program has rights of another user, or the system lets only tracers see it.
 func (t thread) guarded() state {
 	switch t.function() {
@@ -200,7 +200,7 @@ var callStates = map[callKind]state{
 	callQueue: {reason: Other, on: "a message or a semaphore of another process"},
 }
 
-// explain says what a system call waits for.
+// explain returns the state of a thread in a system call.
 func (t thread) explain(c call) state {
 	switch {
 	case c.number < 0:

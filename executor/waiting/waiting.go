@@ -18,7 +18,7 @@ import (
 	"github.com/actiond/actiond/internal/identity"
 )
 
-// Reason is what a process does or waits for.
+// Reason is the kind of activity of a process, or of the event that it waits for.
 type Reason string
 
 // The reasons, the one that says most about a command first: that of several processes
@@ -98,9 +98,9 @@ type Process struct {
 	Background bool
 }
 
-// Finding is what a command does.
+// Finding is the activity of a command.
 type Finding struct {
-	// Reason is what the process that says most does.
+	// Reason is that of the process that says most.
 	Reason Reason
 	// On is the file, the peer or the thing that the reason is about, or "".
 	On string
@@ -133,8 +133,8 @@ func New(user *identity.User) *Looker {
 	return &Looker{user: user, bound: NewBound(MaxLooks, LookTime)}
 }
 
-// Look returns what each of the targets does. It takes about a millisecond for a hundred
-// processes, and 2 seconds at most: what is not found out by then is Unknown.
+// Look returns the activity of each of the targets. It takes about a millisecond for a hundred
+// processes, and 2 seconds at most: those that are not known by then are Unknown.
 func (l *Looker) Look(targets ...Target) []Finding {
 	unknown := make([]Finding, len(targets))
 	for i := range unknown {
@@ -264,7 +264,7 @@ func belongs(all map[int]proc.Process, pid int, in map[int]bool, t Target) bool 
 	return false
 }
 
-// lookAtProcess puts together what the threads of a process do.
+// lookAtProcess sums up the activities of the threads of a process.
 func lookAtProcess(pid int, p proc.Process, t Target, until time.Time) state {
 	threads, err := threadsOf(pid)
 	if err != nil {

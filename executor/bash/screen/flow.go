@@ -45,8 +45,8 @@ func (s *Screen) appendLines(b []byte) {
 	}
 }
 
-// half is what a clipped line keeps of its beginning and of its end, with room
-// for the note between them within maxLine.
+// half is the length of the beginning and of the end that a clipped line keeps, with
+// room for the note between them within maxLine.
 const half = (maxLine - 64) / 2
 
 // cutMiddle takes the middle out of an unfinished line of twice the length that
@@ -302,7 +302,7 @@ func (s *Screen) clear() {
 	s.unpull()
 }
 
-// dropScrolledOff drops what left the main screen at its top.
+// dropScrolledOff drops the lines that left the main screen at its top.
 func (s *Screen) dropScrolledOff() {
 	s.pullScreen()
 	s.drop(s.lineStart)

@@ -327,7 +327,7 @@ func (s *Screen) shiftDown(at, bottom, n int) {
 	clear(pg.lines[at:min(at+n, end)])
 }
 
-// altText returns what is on the alternate screen.
+// altText returns the text of the alternate screen.
 func (s *Screen) altText() string {
 	var text []byte
 	for i := range s.alt.lines {

@@ -116,7 +116,7 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Text returns what there is to see since the last Reset, without empty lines
+// Text returns the visible text since the last Reset, without empty lines
 // at its end, and how many earlier lines are no longer kept (0: it is all
 // there). Lines that were written from their start to their end keep their tabs
 // and the blanks at their end, so that text copied from a file's output matches

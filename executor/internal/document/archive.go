@@ -30,7 +30,7 @@ func openArchive(in io.ReaderAt, size int64) (*archive, error) {
 	return a, nil
 }
 
-// handler takes what a part consists of, by names without their prefixes.
+// handler takes the elements and the text of a part, by names without their prefixes.
 type handler struct {
 	start func(xml.StartElement) error
 	end   func(name string) error

@@ -24,7 +24,7 @@ const (
 	maxCell, maxLine = 1000, 4000
 )
 
-// Request says what to show of a document.
+// Request names the parts of a document to show.
 type Request struct {
 	// Kind is the extension of the file's name, as [Kind] returns it.
 	Kind string
@@ -53,7 +53,7 @@ func Kind(path string) string {
 	return ext
 }
 
-// Describe says what a file is by its first bytes, "" where they are not known.
+// Describe names the kind of a file by its first bytes, "" where they are not known.
 func Describe(head []byte) string {
 	for _, known := range []struct {
 		at          int

@@ -14,7 +14,7 @@ import (
 // Listening is the State of a TCP socket that listens.
 const Listening = 0x0A
 
-// maxTable bounds what is read of a table, in bytes. TCP sockets that listen come first in
+// maxTable bounds the bytes that are read of a table. TCP sockets that listen come first in
 // it.
 const maxTable = 4 << 20
 

@@ -15,7 +15,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/document"
 )
 
-// name is what a child is called.
+// name is the first argument of a child, by which it knows that it is one.
 const name = "actiond-worker"
 
 // exitFailed is the exit code of a child that cannot do its task.

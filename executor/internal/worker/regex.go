@@ -76,7 +76,7 @@ func (t *regexTask) match(in io.Reader) (found []Match, err error) {
 	return found, nil
 }
 
-// reference is what [regexp.Regexp.Expand] takes for a group.
+// reference matches the references to groups of [regexp.Regexp.Expand].
 const reference = `\$(?:\$|([\pL\p{Nd}_]+)|\{([\pL\p{Nd}_]+)\})`
 
 // checkTemplate refuses a template that names a group which the pattern does not have:

@@ -76,7 +76,7 @@ func New(user *identity.User, limit time.Duration, memory uint64) *Pool {
 	return &Pool{user: user, time: limit, wait: limit, memory: memory, turns: make(chan struct{}, concurrent)}
 }
 
-// task is what a child reads from its standard input, as JSON.
+// task is the input of a child on its standard input, as JSON.
 type task struct {
 	Memory   uint64        // bytes of address space
 	Time     int           // seconds of processor time
@@ -84,7 +84,7 @@ type task struct {
 	Regex    *regexTask    `json:",omitempty"`
 }
 
-// answer is what a child writes to its standard output, as JSON.
+// answer is the output of a child on its standard output, as JSON.
 type answer struct {
 	Failure string `json:",omitempty"`
 	Result  json.RawMessage

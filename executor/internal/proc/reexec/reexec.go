@@ -109,7 +109,7 @@ func turnInto(dir string, args []string) (step string, err error) {
 	return StepExec, syscall.Exec(program[0], program[1:], unveil(os.Environ())) //nolint:gosec // what was asked for
 }
 
-// unveil drops what came without a veil.
+// unveil drops the variables that came without a veil.
 func unveil(env []string) []string {
 	var own []string
 	for _, v := range env {
