@@ -333,7 +333,7 @@ func NoState(name string, gone bool) *Error {
 	return NotFound(fmt.Sprintf("There is no state %s", Excerpt(name)))
 }
 
-// ChangeRecord is what the journal keeps of changes.
+// ChangeRecord is the record of changes in the journal.
 type ChangeRecord struct {
 	Cause string `json:"cause"`
 	// Kind is the name of the action; "" means the cause.

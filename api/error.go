@@ -19,7 +19,7 @@ type Error struct {
 	Fault Fault
 }
 
-// Fault says what is wrong with a file.
+// Fault is the error of a file.
 type Fault struct {
 	// Code is a word of ErrorCode in openapi.yaml.
 	Code string `json:"code"`

@@ -527,7 +527,7 @@ func (d *decoding) unknown() (names []string) {
 	return names
 }
 
-// wantError says what a value must be, and which value came, unless it may be a secret.
+// wantError names the values that are accepted, and the value that came, unless it may be a secret.
 type wantError struct {
 	want string
 	got  jsontext.Value

@@ -45,7 +45,7 @@ func (n *NetworkChoice) UnmarshalJSON(data []byte) error {
 	return &wantError{"a string or an object", data}
 }
 
-// MarshalJSON returns what UnmarshalJSON takes.
+// MarshalJSON returns a form that [NetworkChoice.UnmarshalJSON] takes.
 func (n NetworkChoice) MarshalJSON() ([]byte, error) {
 	if n.Policy != nil {
 		return n.Policy, nil

@@ -224,7 +224,7 @@ func (b *sandbox) control(_ context.Context, _, address string, _ syscall.RawCon
 	return b.checkAddress(to.Addr(), to.Port())
 }
 
-// unreachable returns what a sandbox is told of an error, without addresses of the proxy's network.
+// unreachable returns an error in words for the sandbox, without addresses of the proxy's network.
 // A policy that changed meanwhile is the cause of ctx.
 func (c *connection) unreachable(ctx context.Context, err error) error {
 	if denial, ok := errors.AsType[*denialError](context.Cause(ctx)); ok {
@@ -247,7 +247,7 @@ func (c *connection) unreachable(ctx context.Context, err error) error {
 	return &failure{status, fmt.Sprintf("cannot reach %s: %s", c.host.Join(c.port), text)}
 }
 
-// helloOf returns what the client sends. A TLS hello is checked on the way.
+// helloOf returns a reader of the client's bytes, which checks a TLS hello on the way.
 func (b *sandbox) helloOf(ctx context.Context, c *connection, client net.Conn, buffered *bufio.Reader) io.Reader {
 	sent := io.Reader(client)
 	if n := buffered.Buffered(); n > 0 {
@@ -323,7 +323,7 @@ func (b *sandbox) refuse(ctx context.Context, w http.ResponseWriter, c *connecti
 	http.Error(w, failed.text, failed.status)
 }
 
-// DeniedText is what an agent is told of a denial. It does not say how a policy is widened, which
+// DeniedText is the text of a denial for the agent. It does not say how a policy is widened, which
 // the agent cannot do.
 func DeniedText(host string, port uint16, reason string) string {
 	return fmt.Sprintf("Blocked by this sandbox's network policy: %s (%s). This is a rule, not a fault of the network: "+

@@ -21,14 +21,14 @@ const (
 	recordMajor     = 3
 )
 
-// AccessDenied is what a client gets before a connection ends because of its TLS hello: the record
-// of a fatal alert 49 (RFC 8446, 6.2).
+// AccessDenied is the record that ends a connection because of its TLS hello: a fatal
+// alert 49 (RFC 8446, 6.2).
 var AccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
 
-// helloReader reads what a client sends. If that begins as TLS does, it passes nothing on before
+// helloReader reads the bytes of a client. If they begin as TLS does, it passes nothing on before
 // check has accepted the hello. The reader of other protocols waits for no more than two bytes.
 type helloReader struct {
-	io.Reader // what the client sends; afterwards with the hello before it
+	io.Reader // the bytes of the client; afterwards with the hello before them
 
 	check    func(name string, readable bool) error // name is "" where the hello has none
 	deadline func(time.Time) error                  // of reads from the client

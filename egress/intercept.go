@@ -46,13 +46,13 @@ const (
 	reasonUpgrade   = "upgrade not allowed with a secret"
 )
 
-// injection is what requests to one host get, and what must not be in their responses.
+// injection has the headers for requests to one host, and the values that must not be in its responses.
 type injection struct {
 	headers map[string]string // by canonical name
 	forms   forms
 }
 
-// injections returns what the secrets of p mean for each of their hosts.
+// injections returns the injections of the secrets of p by their hosts.
 func (p *Policy) injections() map[Host]*injection {
 	all := map[Host]*injection{}
 	for i := range p.Secrets {
@@ -277,7 +277,7 @@ func (i *interception) check(r *http.Request, asked *connection) error {
 	return nil
 }
 
-// failed returns what the client is told of an error of the transport.
+// failed returns an error of the transport in words for the client.
 func (i *interception) failed(ctx context.Context, err error) error {
 	if denial, ok := errors.AsType[*denialError](err); ok {
 		return denial

@@ -42,7 +42,7 @@ func NewMetrics(open func() float64) *Metrics {
 	return m
 }
 
-// Collectors returns what a registry collects.
+// Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector { return m.all }
 
 // Connected counts a connection that took so long to open.
@@ -74,7 +74,7 @@ func (m *Metrics) Carried(sent bool, n int) {
 	}
 }
 
-// ReadMetrics returns what the metrics of a proxy say; memory is in bytes. What they lack is zero.
+// ReadMetrics returns figures of the metrics of a proxy; memory is in bytes. Missing figures are zero.
 func ReadMetrics(metrics []byte) (version string, open int, memory float64) {
 	for line := range strings.SplitSeq(string(metrics), "\n") {
 		name, value, _ := strings.Cut(line, " ")

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Mode is what a policy does with hosts that no rule names.
+// Mode says which of the hosts that no rule names a policy admits.
 type Mode string
 
 // The modes.
@@ -34,7 +34,7 @@ const (
 // errTooLarge refuses more than MaxPolicy bytes.
 var errTooLarge = fmt.Errorf("the policy is larger than %d bytes", MaxPolicy)
 
-// Policy is what a sandbox may reach.
+// Policy says which hosts a sandbox may reach.
 type Policy struct {
 	Mode Mode `json:"mode"`
 	// Allow are the hosts that mode allowlist admits.
@@ -138,7 +138,7 @@ type Summary struct {
 	Secrets []string `json:"secrets,omitzero"`
 }
 
-// Summary returns what a sandbox may know of p.
+// Summary returns the parts of p that its sandbox may know.
 func (p *Policy) Summary() Summary {
 	s := Summary{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, MaxBytes: p.MaxBytes}
 	for i := range p.Secrets {

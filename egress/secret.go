@@ -90,7 +90,7 @@ func (s *Secret) within(other *Secret) bool {
 	return s.header() == other.header() && s.format() == other.format() && !slices.ContainsFunc(s.Hosts, foreign)
 }
 
-// Check returns what is wrong with s, without its value, or nil.
+// Check returns the error in s, without its value, or nil.
 func (s *Secret) Check() error {
 	switch n := len(s.Hosts); {
 	case !secretName.MatchString(s.Name):

@@ -37,7 +37,7 @@ func HashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// checkToken returns what is wrong with the hash of a token, or nil.
+// checkToken returns the error of the hash of a token, or nil.
 func (c *Conf) checkToken() error {
 	if sum, err := hex.DecodeString(c.Token); err != nil || len(sum) != sha256.Size && len(sum) != 0 {
 		return errors.New("token is not the SHA-256 of one in hexadecimal digits")

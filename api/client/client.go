@@ -75,8 +75,8 @@ type StatusError struct {
 	Status int
 	// Detail is the server's message, or "".
 	Detail string
-	// Code is what is wrong with a file, a word of ErrorCode in openapi.yaml, or "" where
-	// nothing is.
+	// Code is the error of a file, a word of ErrorCode in openapi.yaml, or "" for other
+	// errors.
 	Code string
 }
 
@@ -467,7 +467,7 @@ func (c *Client) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
 
 // ListOptions are the options of [Client.ListDirectory].
 type ListOptions struct {
-	// Recursive lists what is in the directories below, too.
+	// Recursive lists the entries of the directories below, too.
 	Recursive bool
 	// Limit bounds the entries of the page; 0 is the sandbox's bound of 1,000.
 	Limit int

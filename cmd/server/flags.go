@@ -23,7 +23,7 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// options is what the command line and the environment ask for.
+// options are the values of the command line and the environment.
 type options struct {
 	addr        string
 	workingDir  string
@@ -215,7 +215,7 @@ func parse(args, env []string, stderr io.Writer) (*options, error) {
 	return opts, opts.complete(positional, *keyFile)
 }
 
-// completeDraft checks what was said about the model that merges drafts.
+// completeDraft checks the options of the model that merges drafts.
 func (o *options) completeDraft(keyFile string) error {
 	if o.draft.URL == "" {
 		if o.draft.Model != "" || keyFile != "" {
@@ -277,13 +277,13 @@ func isSwitch(name string) bool {
 	return false
 }
 
-// otherVersion is what to think of where a word is not known: a driver starts the server of
+// otherVersion is the advice where a word is not known: a driver starts the server of
 // an image that may be older than the driver.
 func otherVersion() string {
 	return "this is server " + version() + "; where runtimectl started it, 'runtimectl version' must say the same"
 }
 
-// complete checks what was given and fills in what was not.
+// complete checks the options and fills in those that were not given.
 func (o *options) complete(positional []string, keyFile string) error {
 	if o.plugins != nil && len(o.plugins) == 0 {
 		return usagef("--plugins needs at least one of %s", strings.Join(api.Plugins, ", "))

@@ -141,7 +141,7 @@ func (p *initProcess) note(s os.Signal) {
 	p.stopping = p.stopping || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
 }
 
-// endOthers ends what the server left: shells, and all that they started. The kernel does
+// endOthers ends the processes that the server left: shells, and all that they started. The kernel does
 // it at once, so no process that forks gets away.
 func (p *initProcess) endOthers() {
 	if os.Getpid() != 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// remembered is what a server leaves to the one that comes after a crash or an upgrade. The
+// remembered is the state that a server leaves to the next one after a crash or an upgrade. The
 // program that reads it may be older than the one that wrote it: members
 // are only added, and a program works without those that it does not know.
 type remembered struct {
@@ -41,7 +41,7 @@ func recall(opts *options, p *passed) (memory *memfile.File, last *remembered, e
 	return memory, last, err
 }
 
-// load reads what a server wrote to its memory.
+// load reads the state that a server wrote to its memory.
 func load(memory *memfile.File) (last *remembered, err error) {
 	last = &remembered{}
 	if err := memory.Load(last); err != nil {
@@ -57,7 +57,7 @@ func load(memory *memfile.File) (last *remembered, err error) {
 	return last, nil
 }
 
-// remember writes what recall reads.
+// remember writes the state that recall reads.
 func remember(memory *memfile.File, f server.Snapshot, user *identity.User, env map[string]string) error {
 	now, err := sinceBoot()
 	if err != nil {

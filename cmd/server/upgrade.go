@@ -17,7 +17,7 @@ import (
 	"github.com/actiond/actiond/server"
 )
 
-// passed is what the program before in this process left to this one.
+// passed has the descriptors that the program before in this process left to this one.
 type passed struct {
 	memory   *memfile.File
 	listener net.Listener // nil for a check

@@ -343,7 +343,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// buffered returns what a reader holds, and then the connection itself.
+// buffered reads the buffer of a reader first, and then the connection itself.
 func buffered(r *bufio.Reader, c net.Conn) io.Reader {
 	n := r.Buffered()
 	if n == 0 {

@@ -116,8 +116,8 @@ func (h *history) discard(en *entry) {
 	}
 }
 
-// versionOf tells one version of a kept file from another. The agent may still write to a file that was linked; what it
-// changes then, it could have written itself.
+// versionOf tells one version of a kept file from another. The agent may still write to a file that was linked: it changes
+// only text that it could have written itself.
 func versionOf(info fs.FileInfo) hash {
 	return hash(fmt.Sprintf("%d-%d", info.Size(), info.ModTime().UnixNano()))
 }

@@ -32,7 +32,7 @@ type level struct {
 	finish *attributes
 }
 
-// attributes are what a directory gets when it is left, because its mode may
+// attributes are set on a directory when it is left, because its mode may
 // forbid to make files in it, and files change its time.
 type attributes struct {
 	mode  fs.FileMode
@@ -180,7 +180,7 @@ func makeDir(above *os.File, name string, mode fs.FileMode) (made bool, err erro
 // close leaves all directories; what they were to get, they get.
 func (d *dirs) close() error { return d.leave(0) }
 
-// abandon closes what is open and changes nothing more.
+// abandon closes the open directories and changes nothing more.
 func (d *dirs) abandon() {
 	for _, l := range d.at {
 		if l.file != nil {

@@ -109,7 +109,7 @@ func (u *Unpacker) Unpack(in *tar.Reader, first *tar.Header) (entries int, err e
 	return entries, nil
 }
 
-// readError makes what is wrong with the archive's form ErrFormat.
+// readError returns ErrFormat for errors of the archive's form.
 func readError(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
@@ -263,7 +263,7 @@ func (u *Unpacker) file(dir *os.File, name string, h *tar.Header, content io.Rea
 	}), f.Close())
 }
 
-// zeros is what a block of a hole holds.
+// zeros is the content of a block of a hole.
 var zeros [4096]byte
 
 // fill writes size bytes of content to a new file. Blocks of zeros become holes: a

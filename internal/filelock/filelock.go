@@ -57,7 +57,7 @@ func TryLock(root *os.Root, name string) (unlock func(), err error) {
 	return release(root, name, f), nil
 }
 
-// release returns what releases a lock.
+// release returns a function that releases a lock.
 func release(root *os.Root, name string, f *os.File) func() {
 	return func() {
 		_ = root.Remove(name) // before the release: a waiting caller notices that it holds a removed file

@@ -42,7 +42,7 @@ func (e *Entry) Modified() time.Time {
 type Listing struct {
 	// Dir is open for reading.
 	Dir *os.File
-	// Recursive lists what is in the directories below, too.
+	// Recursive lists the entries of the directories below, too.
 	Recursive bool
 	// After is the last path of the page before, "" for the first page.
 	After string
@@ -114,7 +114,7 @@ func (l *Listing) Page() (entries []Entry, next string, err error) {
 	return l.entries, "", nil
 }
 
-// resume finds what follows the last page: what is in the directories on the way to its last
+// resume finds the entries that follow the last page: those of the directories on the way to its last
 // entry, innermost first.
 func (l *Listing) resume() error {
 	var parts []string

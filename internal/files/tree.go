@@ -294,7 +294,7 @@ func (r *Removal) fail(dir *os.File, name string, err error) error {
 	return &fs.PathError{Op: "remove", Path: filepath.Join(path, name), Err: err}
 }
 
-// empty removes what is in an open directory, up to the first directory that is not empty, which
+// empty removes the entries of an open directory, up to the first directory that is not empty, which
 // it returns; "" once nothing is left.
 func (r *Removal) empty(dir *os.File) (child string, err error) {
 	const passes = 4 // of names that are all gone: removing the directory says more

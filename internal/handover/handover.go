@@ -27,7 +27,7 @@ const (
 	MaxProgram = 256 << 20
 	// checkTime is how long a program has to say its version, or whether it can go on.
 	checkTime = 5 * time.Second
-	// maxAnswer bounds what is read of its answers.
+	// maxAnswer bounds the bytes that are read of its answers.
 	maxAnswer = 4 << 10
 	// busyTime is how long a descriptor that could write the program may outlive its close,
 	// in a child that is about to execute another program.

@@ -128,7 +128,7 @@ func mountPoints() (map[string]bool, error) {
 	return points, nil
 }
 
-// unescape undoes what the kernel does to blanks, line ends and backslashes in
+// unescape undoes the kernel's escapes of blanks, line ends and backslashes in
 // the paths it lists: a backslash and three octal digits (proc(5), mangle_path).
 func unescape(path string) string {
 	var out []byte

@@ -25,7 +25,7 @@ const (
 	maxLedger = 1 << 20
 )
 
-// recordable is what a ledger believes: no other variable ends a process.
+// recordable matches the marks that a ledger accepts: no other variable ends a process.
 var recordable = regexp.MustCompile(`^ACTIOND_[A-Z]+=[A-Z2-7]{26}$`)
 
 // Ledger records marks in a file before processes with them are started, so that the next

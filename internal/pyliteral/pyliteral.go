@@ -267,7 +267,7 @@ func (r *Reader) string(out *strings.Builder) error {
 	}
 }
 
-// escape reads what a backslash begins. As in Python an unknown escape means itself,
+// escape reads an escape behind its backslash. As in Python an unknown escape means itself,
 // though repr prints none.
 func (r *Reader) escape(out *strings.Builder) error {
 	const letters, meaning = "abfnrtv\\'\"", "\a\b\f\n\r\t\v\\'\""

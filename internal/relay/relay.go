@@ -13,7 +13,7 @@ import (
 // ErrIdle ends a relay that carried nothing for too long.
 var ErrIdle = errors.New("nothing was sent for too long")
 
-// bufferSize is what a relay holds of each direction, in bytes.
+// bufferSize is the size of a relay's buffer for each direction, in bytes.
 const bufferSize = 16 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}

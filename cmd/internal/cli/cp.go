@@ -219,7 +219,7 @@ func target(source string, to transfer.RemotePath) (dir, name string, err error)
 	return path.Dir(to.Real), path.Base(to.Real), nil
 }
 
-// send gives what write writes to the sandbox, as it comes.
+// send gives the bytes of write to the sandbox, as they come.
 func send(ctx context.Context, files sandbox.Files, s *sandbox.Sandbox, dir string, counted *counter, write func(io.Writer) error) error {
 	r, w := io.Pipe()
 	counted.Reader = r
@@ -274,7 +274,7 @@ func (c *counter) figures(took time.Duration) string {
 	return text
 }
 
-// leftOut collects what a copy leaves out, for a few notes at its end.
+// leftOut collects the files that a copy leaves out, for a few notes at its end.
 type leftOut struct {
 	p     *program
 	line  *output.Progress

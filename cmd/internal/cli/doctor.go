@@ -129,7 +129,7 @@ func (p *program) checkPlace(ctx context.Context, report *checkup) error {
 	return err
 }
 
-// checkSandboxes says what is there, and what 'prune' would remove.
+// checkSandboxes counts the sandboxes, and the objects that 'prune' would remove.
 func (p *program) checkSandboxes(ctx context.Context, driver sandbox.Driver, report *checkup) error {
 	all, err := driver.List(ctx)
 	if err != nil {

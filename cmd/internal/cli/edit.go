@@ -53,7 +53,7 @@ The editor is $VISUAL, else $EDITOR, else vi. It may have arguments.`,
 	return c
 }
 
-// mostEdited bounds what is held in memory.
+// mostEdited bounds the size of a file, which is held in memory.
 const mostEdited = 64 << 20
 
 // remoteFile is a file of a sandbox with what is to stay as it is.

@@ -100,7 +100,7 @@ cannot be run and 127 when it is not there.`,
 	return c
 }
 
-// variableName is what a shell takes for one.
+// variableName matches the names that shells accept for variables.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // execFlags say how a command is run in a sandbox.

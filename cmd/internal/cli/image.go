@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// imageBase is what the image is built from, if nothing else is asked for.
+	// imageBase is the default base of the image.
 	imageBase = "debian:bookworm-slim"
 	// imageMade stands for it where it cannot be pulled; the Makefile has the
 	// same name for it.

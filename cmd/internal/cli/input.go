@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/local"
 )
 
-// spool is what came on standard input, in a file without a name. A sandbox is
+// spool has the bytes of standard input, in a file without a name. A sandbox is
 // given it whole: an upload that waits for more is cut off after a while.
 type spool struct{ file *os.File }
 

@@ -57,7 +57,7 @@ says, and what protects the host from them differently from the defaults.`,
 	return c
 }
 
-// detailInfo is what inspect prints of a sandbox.
+// detailInfo is a sandbox in the output of inspect.
 type detailInfo struct {
 	sandboxInfo
 	Container    string      `json:"container,omitempty"`

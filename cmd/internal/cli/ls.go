@@ -78,7 +78,7 @@ func (p *program) printIDs(all []*sandbox.Sandbox) error {
 	return nil
 }
 
-// sandboxInfo is what is printed of a sandbox. Its members are those of [api.Sandbox],
+// sandboxInfo is a sandbox in the output. Its members are those of [api.Sandbox],
 // where that has them; --format has their names in Go.
 type sandboxInfo struct {
 	ID               string            `json:"id"`

@@ -72,7 +72,7 @@ func parsePair(text string) (pair portPair, err error) {
 	return pair, nil
 }
 
-// errForwardEnds ends what a forward waits for.
+// errForwardEnds is the cause that ends the waits of a forward.
 var errForwardEnds = errors.New("the forward ends")
 
 // forward listens until ctx ends, which is no error, or the sandbox does.

@@ -61,7 +61,7 @@ of earlier versions that nothing uses. It prints what it removed, and why.`,
 	return c
 }
 
-// removalInfo is what prune prints of something it removed.
+// removalInfo is a removed object in the output of prune.
 type removalInfo struct {
 	ID     string `json:"id"`
 	Name   string `json:"name,omitempty"`

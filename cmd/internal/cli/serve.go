@@ -252,7 +252,7 @@ func (p *program) untilEOF(ctx context.Context, logger *slog.Logger) (context.Co
 	return ctx, cancel
 }
 
-// checkDefaults refuses what no sandbox can have, whichever image its creator names.
+// checkDefaults refuses defaults that no sandbox can have, whichever image its creator names.
 func (p *program) checkDefaults(ctx context.Context, driver sandbox.Driver, spec sandbox.Spec) error {
 	if !p.Local {
 		spec.Image = cmp.Or(spec.Image, "any")

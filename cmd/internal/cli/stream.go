@@ -16,7 +16,7 @@ import (
 	"github.com/actiond/actiond/local"
 )
 
-// byCancel is what ended_by says of a program whose action was cancelled.
+// byCancel is the value of ended_by for a program whose action was cancelled.
 const byCancel = "cancel"
 
 const (
@@ -249,7 +249,7 @@ func (t *terminalOutput) write(part []byte) error {
 	return nil
 }
 
-// flush writes what is held back.
+// flush writes the bytes that are held back.
 func (t *terminalOutput) flush() error {
 	if !t.held {
 		return nil

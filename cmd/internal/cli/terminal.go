@@ -123,7 +123,7 @@ func (t *ownTerminal) restoreInPanic() {
 // leaveKeys are docker's.
 var leaveKeys = []byte{'p' & 0x1f, 'q' & 0x1f}
 
-// typing reads what is typed until the keys come, and fails with errLeft then.
+// typing reads keystrokes until the keys to leave come, and fails with errLeft then.
 type typing struct {
 	in       io.Reader
 	size     *windowSize
@@ -153,7 +153,7 @@ func (t *typing) Read(p []byte) (int, error) {
 // errLeft ends an attachment whose keys were typed.
 var errLeft = errors.New("left")
 
-// resetTerminal ends what a program in the sandbox may have begun: colours, the
+// resetTerminal resets the modes that a program in the sandbox may have set: colours, the
 // other screen, a hidden cursor, reports of the mouse, marks around what is
 // pasted, other codes for keys.
 const resetTerminal = "\x1b[0m\x1b[?47l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?2004l\x1b[?1l\x1b>\r\n"

@@ -39,7 +39,7 @@ type programVersion struct {
 // Table is the line that a person reads.
 func (v programVersion) Table() [][]string { return [][]string{{strings.TrimSpace(v.line)}} }
 
-// versionLine is what the command prints, and --version, which people try first.
+// versionLine is the output of the command, and of --version, which people try first.
 func (p *program) versionLine() string {
 	return fmt.Sprintf("actiond runtimectl %s %s/%s\n", p.Version, runtime.GOOS, runtime.GOARCH)
 }

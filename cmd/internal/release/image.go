@@ -12,7 +12,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// imageName is what the image is called before its tag.
+// imageName is the name of the image, without its tag.
 const imageName = "actiond-server"
 
 // loadable is an entry of manifest.json, from which 'docker load' takes an image of one

@@ -77,7 +77,7 @@ func run(ctx context.Context, log io.Writer, version, key string) error {
 
 var versionForm = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
 
-// check refuses what cannot be released, and finds the time of the commit.
+// check refuses a state that cannot be released, and finds the time of the commit.
 func (r *release) check(ctx context.Context) error {
 	if !versionForm.MatchString(r.version) {
 		return fmt.Errorf("VERSION must have the form v1.2.3, and is %q", r.version)
@@ -276,7 +276,7 @@ func (r *release) wheels(ctx context.Context, built map[string]map[string]file, 
 	return nil
 }
 
-// bills writes what each program is made of, in the form of CycloneDX.
+// bills writes the modules of each program, in the form of CycloneDX.
 func (r *release) bills(ctx context.Context) error {
 	for _, name := range names {
 		program := filepath.Join(r.work, "linux_amd64", name)
@@ -289,7 +289,7 @@ func (r *release) bills(ctx context.Context) error {
 	return nil
 }
 
-// cluster writes what installs a gateway on Kubernetes.
+// cluster writes the manifests that install a gateway on Kubernetes.
 func (r *release) cluster() error {
 	name := imageName + ":" + r.version
 	install, err := manifests.Gateway(manifests.Options{Image: name})

@@ -15,7 +15,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// project is what a wheel says of the Python package, from pyproject.toml.
+// project has the metadata of the Python package for a wheel, from pyproject.toml.
 type project struct {
 	Name           string
 	Description    string

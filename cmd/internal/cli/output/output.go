@@ -147,7 +147,7 @@ func Cut(line string, width int) string {
 	return line
 }
 
-// wide holds what takes two columns of a terminal, in large strokes: a wrong
+// wide holds the characters that take two columns of a terminal, roughly: a wrong
 // guess costs a bent line.
 var wide = &unicode.RangeTable{
 	R16: []unicode.Range16{

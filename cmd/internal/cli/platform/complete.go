@@ -56,7 +56,7 @@ func (p *Platform) SandboxNames(cmd *cobra.Command, args []string, begun string,
 // completeTime bounds the wait for what completes a command line.
 const completeTime = 2 * time.Second
 
-// complete returns what find finds on the platform and begins with begun, sorted. Text
+// complete returns the names of find that begin with begun, sorted. Text
 // that a terminal would act on is left out, and so is everything where find fails:
 // nothing to complete is all that can be said.
 func (p *Platform) complete(cmd *cobra.Command, begun string, find func(ctx context.Context, driver sandbox.Driver) ([]string, error)) (found []cobra.Completion) {

@@ -122,7 +122,7 @@ func showOn(line *output.Progress, image string) func(*Options) {
 	}
 }
 
-// doing is what a creation does, for people.
+// doing describes a step of a creation for people.
 func doing(state sandbox.State, waiting string) string {
 	switch state {
 	case sandbox.Creating, sandbox.Starting:

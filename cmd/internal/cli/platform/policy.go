@@ -193,7 +193,7 @@ func (p *Platform) parsePolicy(text []byte) (egress.Policy, error) {
 
 var yamlLine = regexp.MustCompile(`line \d+`)
 
-// yamlError is what is wrong with a text. The words of the decoder have parts of it, which may be a
+// yamlError returns the error of a text. The decoder's own words quote the text, which may be a
 // secret.
 func yamlError(text []byte, err error) error {
 	if !bytes.Contains(text, []byte("secrets")) {

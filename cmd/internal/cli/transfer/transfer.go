@@ -27,7 +27,7 @@ type Open func(path string) (*os.File, error)
 // Unpacking says where an archive goes.
 type Unpacking struct {
 	Dest string // a path of this machine
-	// Name is what the archive's first member gets if Dest is a directory.
+	// Name is the new name of the archive's first member if Dest is a directory.
 	Name string
 	// Content unpacks what is in the archive's directory, and not that itself, if
 	// Dest is a directory.
@@ -128,8 +128,8 @@ func IsContent(source string) bool {
 	return source == "." || source == ".." || strings.HasSuffix(source, "/.") || strings.HasSuffix(source, "/..") || filepath.Clean(source) == "/"
 }
 
-// Pack packs a file or directory of this machine under a name, by which "." stands
-// for what is in the directory. Links are packed as links.
+// Pack packs a file or directory of this machine under a name; "." means the entries
+// of the directory. Links are packed as links.
 func Pack(p *archive.Packer, source, name string, open Open) error {
 	path, err := filepath.Abs(source)
 	if err != nil {
