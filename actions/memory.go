@@ -18,7 +18,7 @@ const takeTime = 30 * time.Second
 // Memory bounds the bytes that large bodies, files and answers hold together, so that all
 // actions in flight fit into a sandbox: the work on them takes up to six times their bytes. Its
 // methods may be called concurrently. It differs from a semaphore.Weighted in that an action
-// that has some bytes goes before those that have none: they wait for its bytes.
+// that has some bytes goes before those without any: they wait for its bytes.
 type Memory struct {
 	size    int64
 	growing sync.Mutex // held by the action that waits for more than its request has
@@ -195,7 +195,7 @@ func (r *Run) Sending() {
 // EncodedPart divides the bytes of an encoded answer that is sent: the work on it is done.
 const EncodedPart = 6
 
-// keep gives back what is beyond so many bytes, once the action has ended. The caller holds the
+// keep gives back all but so many bytes, once the action has ended. The caller holds the
 // lock of the manager.
 func (r *Run) keep(most int64) {
 	if r.ended && r.taken > most {

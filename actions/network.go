@@ -150,7 +150,7 @@ func (t *tally) add(d Denial, process string, known bool) {
 	one.Count++
 }
 
-// network returns the denials for the observation.
+// network returns the denials as a part of the observation.
 func (t *tally) network() *api.Network {
 	t.mu.Lock()
 	defer t.mu.Unlock()

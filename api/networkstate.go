@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// NetworkState answers /v1/network: what the sandbox may reach, and what was denied.
+// NetworkState answers /v1/network: the network policy of the sandbox, and its denials.
 type NetworkState struct {
 	// Egress is "ok", or "down" where the egress proxy does not answer: the policy is unknown then,
 	// and nothing is reached.

@@ -63,7 +63,7 @@ type RecordedAction struct {
 	Waiting *Waiting `json:"waiting,omitzero"`
 	// Effect is EffectNone if nothing changed in the workspace, EffectChanges if something did, and "" where that is not known.
 	Effect string `json:"effect,omitzero"`
-	// Changes are what it changed, as far as that is kept; lists leave it out.
+	// Changes are the changes by the action, as far as they are kept; lists leave them out.
 	Changes *Changes `json:"changes,omitzero"`
 	// Observation is set once the action has ended; lists leave it out.
 	Observation jsontext.Value `json:"observation,omitzero"`

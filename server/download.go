@@ -87,7 +87,7 @@ const (
 	maxDepth = 256
 )
 
-// check opens what is to be sent, and finds out before the first byte whether it is within
+// check opens the file or directory to send, and finds out before the first byte whether it is within
 // the bounds. A path to something else than a file or a directory is not opened: a device
 // might act on it.
 func (p *packer) check(ctx context.Context, name string) (f *os.File, info fs.FileInfo, err error) {
@@ -229,7 +229,7 @@ func (p *packer) entry(ctx context.Context, dir *os.File, prefix string, depth i
 	return p.file(ctx, f, info, name)
 }
 
-// file writes one file as it is now: what is added to it meanwhile is left
+// file writes one file as it is now: bytes that are added meanwhile are left
 // out, so that a file that grows has an end.
 func (p *packer) file(ctx context.Context, f *os.File, info fs.FileInfo, name string) error {
 	header := &zip.FileHeader{Name: name, Method: zip.Store, Modified: info.ModTime()}
@@ -262,7 +262,7 @@ var (
 	errTooDeep    = fmt.Errorf("has more than %d directories above it", maxDepth)
 )
 
-// open opens a regular file of a directory. It does not wait for what became a FIFO since it
+// open opens a regular file of a directory. It does not wait for a file that became a FIFO since it
 // was listed.
 func (p *packer) open(dir *os.File, name string) (f *os.File, info fs.FileInfo, err error) {
 	err = p.as(func() (err error) {
@@ -302,7 +302,7 @@ func (p *packer) skip(name string, err error) {
 	}
 }
 
-// close ends the zip. Its comment lists what was skipped, as far as it goes.
+// close ends the zip. Its comment lists the skipped files, as far as it goes.
 func (p *packer) close() error {
 	if p.missing > 0 {
 		const longest = 65535 // of the format

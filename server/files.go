@@ -24,7 +24,7 @@ const (
 )
 
 // statFile looks at a file that a caller named, wherever it is: the rights it
-// is called with are what confines a caller.
+// is called with confine a caller.
 func statFile(name string) (fs.FileInfo, error) {
 	return os.Stat(name)
 }
@@ -102,7 +102,7 @@ func occupied(info fs.FileInfo) int64 {
 	return 0
 }
 
-// reserve makes room for size bytes without changing what the file holds:
+// reserve makes room for size bytes without changing the content of the file:
 // quotas, and others who write, are not in the figures of checkSpace. A file
 // system that cannot do that is written to without.
 func reserve(f *os.File, size int64) error {

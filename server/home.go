@@ -6,7 +6,7 @@ import (
 	"github.com/actiond/actiond/internal/httpserver"
 )
 
-// home is what a browser is shown at the root.
+// home is the page for browsers at the root.
 var home = httpserver.Home{
 	Title: "Actiond: a sandbox",
 	Text: "This server carries out the actions of an agent: it is for programs. Paths other than the first four need the key of the sandbox, " +

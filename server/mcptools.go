@@ -157,7 +157,7 @@ func (s *Server) listMCPTools(o *offered) *mcp.ListToolsResult {
 const mcpInstructions = "The tools work in one sandbox, a Linux system of its own. Commands run in one persistent shell, whose directory and " +
 	"variables last from call to call. A command that is silent for a while, or whose time is over, goes on: the result says so, and how to wait for it or to end it."
 
-// annotations say what a tool can do to the sandbox and beyond.
+// annotations describe the effects of a tool on the sandbox and beyond.
 func annotations(d tools.Definition) *mcp.ToolAnnotations {
 	a := &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
 	switch d.Action {

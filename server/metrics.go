@@ -18,7 +18,7 @@ import (
 // client cannot add a series.
 const unread = "unread"
 
-// metrics counts what the server does.
+// metrics has the counters of the server.
 type metrics struct {
 	*httpserver.Metrics
 	actions  *prometheus.CounterVec

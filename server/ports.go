@@ -98,7 +98,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer func() { _ = conn.Close() }()
 	httpserver.SetStall(r, s.tunnels.idle) // a client that reads late holds up the port alone
-	// The origin was checked, and what else is wrong with the request.
+	// The origin and the rest of the request were checked.
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
 		return err

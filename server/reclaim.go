@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// largeHeap is more than what the server takes for small requests.
+	// largeHeap is above the heap of a server with small requests alone.
 	largeHeap = 20 << 20
 	// reclaimPause is between the end of a large request and giving its memory back.
 	reclaimPause = 250 * time.Millisecond

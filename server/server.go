@@ -59,7 +59,7 @@ type Terminal interface {
 
 // MCP keeps the MCP servers of the agent. Its methods may be called concurrently.
 type MCP interface {
-	// UpdateMCP replaces the servers. The problems say what cannot work.
+	// UpdateMCP replaces the servers. The problems name those that cannot work.
 	UpdateMCP(servers []api.MCPServer) (problems []string, err error)
 	// CheckMCP returns an *api.Error with status 404 where none were ever
 	// configured.
@@ -182,7 +182,7 @@ type Config struct {
 	// largest honest action carries a whole file as text, and one that is
 	// larger belongs into an upload.
 	MaxBody int64
-	// MaxUpload bounds the body of upload_file, and what a zip unpacks to, in
+	// MaxUpload bounds the body of upload_file, and the unpacked size of a zip, in
 	// bytes; 0 means 10 GiB.
 	MaxUpload int64
 	// MaxActions bounds the actions in flight, waiting ones included; 0 means

@@ -38,7 +38,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Status{Status: "ready", Journal: s.cfg.Journal.Problem()})
 }
 
-// serverInfo says how long the server is up and idle, and what it uses.
+// serverInfo answers with the uptime of the server, its idle time and its usage.
 func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 	lastAction := s.started.Add(time.Duration(s.last.Load()))
 	capabilities := s.cfg.Executor.Capabilities()

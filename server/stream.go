@@ -51,7 +51,7 @@ func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted s
 	return nil // it was told in the stream
 }
 
-// follow writes the events of an action behind one of them. The last one has what it changed if that is asked for.
+// follow writes the events of an action behind one of them. The last one has the changes if they are asked for.
 func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, changes bool) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)

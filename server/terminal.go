@@ -28,7 +28,7 @@ const (
 	maxSandboxName = 64
 	// maxShown bounds one message to it.
 	maxShown = 32 << 10
-	// maxReason is what a closing frame holds (RFC 6455, section 5.5).
+	// maxReason is the size of the reason in a closing frame (RFC 6455, section 5.5).
 	maxReason = 123
 )
 
@@ -72,7 +72,7 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) error {
 	if named, ok := t.(interface{ SetName(name string) }); ok {
 		named.SetName(sandbox)
 	}
-	// The origin was checked, and what else is wrong with the request.
+	// The origin and the rest of the request were checked.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
 		return err

@@ -27,10 +27,10 @@ type Upgrader interface {
 	Forget()
 	// Running names the running work beside actions and requests, such as background jobs.
 	Running() []string
-	// End ends sessions, programs and what they left running, and returns the names. Each session
+	// End ends sessions, programs and the processes that they left running, and returns the names. Each session
 	// begins anew with its next action.
 	End(ctx context.Context) (ended []string)
-	// Execute executes the program that was received, with what [Config].Remember keeps. It returns
+	// Execute executes the received program, with the state that [Config].Remember keeps. It returns
 	// only where that fails.
 	Execute() error
 }
@@ -92,7 +92,7 @@ const (
 	maxUpgradeWait     = time.Hour
 	// programTime bounds the upload.
 	programTime = 10 * time.Minute
-	// upgradeLook is the pause between looks at what runs.
+	// upgradeLook is the pause between two checks for running work.
 	upgradeLook = 20 * time.Millisecond
 	// maxNamed bounds how much a refusal names that still runs.
 	maxNamed = 10
@@ -182,7 +182,7 @@ func (s *Server) receiveProgram(r *http.Request) (version string, err error) {
 	return "", legacyFileError(err, "the program", http.StatusInternalServerError)
 }
 
-// awaitWork waits so long at most until nothing runs, and returns the names of what still does.
+// awaitWork waits so long at most until nothing runs, and returns the names of the work that still runs.
 func (s *Server) awaitWork(ctx context.Context, wait time.Duration) (left []string, err error) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -272,7 +272,7 @@ func (s *Server) settle() []string {
 	return append([]string{}, ids...)
 }
 
-// underWay names the actions under way, other requests, and what else runs.
+// underWay names the actions under way, other requests, and background work.
 func (s *Server) underWay() (names []string) {
 	ids, waiters := s.actions.UnderWay(false)
 	for _, id := range ids {

@@ -20,7 +20,7 @@ import (
 // maxParts bounds the fields of a form; one is wanted, and clients add few.
 const maxParts = 16
 
-// uploadFile puts a file, or what a zip holds, into a directory.
+// uploadFile puts a file, or the members of a zip, into a directory.
 //
 // The whole body is in a file of our own before the destination is opened,
 // because the two may be the same file on the client's side.

@@ -174,7 +174,7 @@ func (a *Action) move(state State) {
 	a.state = state
 }
 
-// syncAndUnlock gives the lock back and returns once what was written lasts.
+// syncAndUnlock gives the lock back and returns once the written records last.
 func (a *Action) syncAndUnlock() {
 	s := a.j.log.current
 	if !a.j.cfg.Sync || s == nil || a.j.log.dir.root == nil {

@@ -1,5 +1,5 @@
-// Package journal keeps actions by their ids: which began, what they printed
-// and how they ended, over restarts of the server.
+// Package journal keeps actions by their ids over restarts of the server: their beginnings, their output
+// and their ends.
 //
 // An action is reserved, then running, then done, cancelled or refused; it is unknown
 // where the process died while it ran. Later it is forgotten: its id is still
