@@ -438,15 +438,31 @@ func await(tb testing.TB, what string, holds func() bool) {
 	}
 }
 
-// TestCLIDemo plays the demo in a container.
+// TestCLIDemo plays the demo in a container, and its requests over the network in another one.
 func TestCLIDemo(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
+	t.Cleanup(func() {
+		for _, id := range egressProxies(t, c.stateDir) {
+			dockerCLI(t, "rm", "-f", id)
+		}
+	})
 	box := image(t, debianImage)
 	code, stdout, stderr := c.run("demo", "--server", c.server, "--image", box)
 	// The image has neither Python nor Go.
-	if code != 0 || !strings.Contains(stdout, ", a container of "+box+".\n") || !strings.Contains(stdout, "\n15 steps: 12 ok, 0 failed, 3 skipped;") {
+	if code != 0 || !strings.Contains(stdout, ", a container of "+box+".\n") || !strings.Contains(stdout, "\n19 steps: 16 ok, 0 failed, 3 skipped;") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		`| {"status":"ok"}`, "| Blocked by this sandbox's network policy: evil.example:80 (not in the allow list).",
+		"| [network] blocked by policy: evil.example:80 (not in the allow list)\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in %s", want, stdout)
+		}
+	}
+	if !strings.Contains(stderr, "note: the egress proxy stays") {
+		t.Errorf("the proxy is not mentioned: %s", stderr)
 	}
 	if left := c.ok("ls", "-q"); left != "" {
 		t.Errorf("left: %s", left)

@@ -47,10 +47,11 @@ var demoImages = []string{platform.ImageTag, "actiond-base:bookworm", "debian:bo
 type step struct {
 	say, show string     // for people; show is by default the command of a run
 	needs     string     // what the sandbox must have: "module", "python3", "go"
-	action    api.Action // nil: upload the module
-	seconds   float64    // hard timeout; 0 for none
-	exit      int        // expected exit code of a run, or unfinished
-	holds     []string   // texts that the content or the diff must have
+	action    api.Action // nil: upload the module, unless there is work
+	work      func(context.Context) (api.Observation, error)
+	seconds   float64  // hard timeout; 0 for none
+	exit      int      // expected exit code of a run, or unfinished
+	holds     []string // texts that the content or the diff must have
 }
 
 // story returns the steps of the demo. dir is the absolute path of the shell's
@@ -91,8 +92,9 @@ func (p *program) demo() *cobra.Command {
 		Short: "Play a real session in a sandbox",
 		Long: `Demo makes a sandbox and plays a session in it: it writes a program and runs it,
 breaks a real Go module, watches its tests fail and undoes the damage, and shows
-what a time limit does. The result of every step is checked. At the end the
-sandbox is removed.
+what a time limit does. Where a Docker engine can keep network policies, a second
+sandbox asks for a page that its policy allows and for one that it denies. The
+result of every step is checked. At the end the sandboxes are removed.
 
 The sandbox is a container of --image, or of the first of these images that is on
 the host or can be pulled: ` + strings.Join(demoImages, ", ") + `.
@@ -123,7 +125,7 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 			} else {
 				defer func() { err = p.RemoveAfter(ctx, driver, s, err) }()
 			}
-			return p.playIn(ctx, s)
+			return p.playIn(ctx, driver, s)
 		})
 	}
 	if p.Local || p.Kubernetes || image != "" {
@@ -147,24 +149,25 @@ func (p *program) playDemo(ctx context.Context, image string, keep bool) (err er
 }
 
 // playIn plays the story in a sandbox made for it.
-func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
+func (p *program) playIn(ctx context.Context, driver sandbox.Driver, s *sandbox.Sandbox) error {
 	begun := time.Now()
 	c, err := platform.Client(s)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	style, plain := p.Style()
 	if plain != "" {
 		_, _ = fmt.Fprintf(p.Stderr, "note: no colours, because %s\n", plain)
 	}
 	d := demo{client: c, out: p.Stdout, style: style, missing: map[string]string{}}
+	defer func() { d.client.Close() }()
 	about := "a process of this machine"
 	if !p.Local {
 		about = "a container of " + s.Image
 	}
 	d.print("Playing in sandbox %s, %s.\n", s.ID, about)
-	const probe = "pwd -P; python3 --version >/dev/null 2>&1 && echo python3; go version >/dev/null 2>&1 && echo go"
+	const probe = "pwd -P; python3 --version >/dev/null 2>&1 && echo python3; go version >/dev/null 2>&1 && echo go; " +
+		"for name in curl wget bash; do command -v $name >/dev/null && echo $name; done"
 	o, err := d.do(ctx, step{action: api.RunAction{Command: probe, Blocking: true}})
 	if err != nil {
 		return fmt.Errorf("looking for programs in the sandbox: %w", err)
@@ -180,10 +183,13 @@ func (p *program) playIn(ctx context.Context, s *sandbox.Sandbox) error {
 	if version, d.module, err = findModule(ctx); err != nil {
 		d.missing["module"] = err.Error()
 	}
-	for i, s := range story(d.dir, version) {
-		if err := d.play(ctx, i+1, s); err != nil {
+	for _, s := range story(d.dir, version) {
+		if err := d.play(ctx, s); err != nil {
 			return err
 		}
+	}
+	if err := p.playNetwork(ctx, &d, driver, s, found); err != nil {
+		return err
 	}
 	d.print("\n%d steps: %d ok, %d failed, %d skipped; %.1f s in all\n",
 		d.ok+d.failed+d.skipped, d.ok, d.failed, d.skipped, time.Since(begun).Seconds())
@@ -215,7 +221,7 @@ func findModule(ctx context.Context) (version string, module []byte, err error) 
 	return version, buf.Bytes(), nil
 }
 
-// demo plays steps in a sandbox and prints them.
+// demo plays steps in a sandbox and prints them. It owns the client.
 type demo struct {
 	client  *client.Client
 	dir     string            // in the sandbox
@@ -242,9 +248,16 @@ func (d *demo) line(color, text string) {
 	d.print("    %s\n", d.style.Paint(color, output.Cut(output.Clean(text), max(d.style.Width-4, 0))))
 }
 
+// use plays the next steps in another sandbox.
+func (d *demo) use(c *client.Client) {
+	d.client.Close()
+	d.client = c
+}
+
 // play plays a step and prints it. An error ends the demo: the server cannot be
 // reached, or nothing can be printed.
-func (d *demo) play(ctx context.Context, number int, s step) error {
+func (d *demo) play(ctx context.Context, s step) error {
+	number := d.ok + d.failed + d.skipped + 1
 	run, _ := s.action.(api.RunAction)
 	d.print("\n%s  %s\n", d.style.Paint(output.Bold, fmt.Sprintf("%2d", number)), s.say)
 	d.line(output.Cyan, "> "+cmp.Or(s.show, run.Command))
@@ -273,6 +286,10 @@ func (d *demo) play(ctx context.Context, number int, s step) error {
 		}
 		d.output(text)
 		d.output(diff)
+		if denied := api.NetworkOf(o); denied != nil {
+			d.output(denied.Text())
+			text += "\n" + denied.Text()
+		}
 		err = s.check(o, text+"\n"+diff)
 	}
 	if err != nil {
@@ -291,6 +308,9 @@ func (d *demo) do(ctx context.Context, s step) (api.Observation, error) {
 	limit := time.Minute + time.Duration(s.seconds*float64(time.Second))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
+	if s.work != nil {
+		return s.work(ctx)
+	}
 	if s.action == nil {
 		dir := path.Join(d.dir, "pflag")
 		if _, err := d.client.Upload(ctx, dir, "module.zip", bytes.NewReader(d.module), true); err != nil {
