@@ -43,8 +43,11 @@ func (s *Server) LimitShared(most int) { s.shared = most }
 // Asking returns how many connections by TCP count for a sandbox.
 func (s *Server) Asking(id string) int64 { return s.sandboxes[id].asking.Load() }
 
-// Held returns the bytes of the headers of all requests.
+// Held returns the bytes of all requests.
 func (s *Server) Held() int64 { return s.held.Load() }
+
+// Buffered returns the bytes of the buffers of all HTTP/2 connections.
+func (s *Server) Buffered() int64 { return s.buffered.Load() }
 
 // Unlimit lifts the limit on new connections of a sandbox.
 func (s *Server) Unlimit(id string) { s.sandboxes[id].limit.SetLimit(rate.Inf) }

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,11 +35,14 @@ const (
 	maxResponse     = 256 << 10 // header
 	maxUpstreams    = 4         // connections to the host, of one connection
 	upstreamIdle    = 30 * time.Second
-	streamBuffer    = 256 << 10 // of an HTTP/2 stream
-	connBuffer      = 512 << 10 // of an HTTP/2 connection
+	clientBuffer    = 64 << 10  // of an HTTP/2 connection of the client, which is near
+	upstreamBuffer  = 256 << 10 // of an HTTP/2 connection to the host, which may be far
+	maxBuffered     = 8 << 20   // bytes of these buffers of a sandbox; further connections speak HTTP/1.1
+	maxBufferedAll  = 32 << 20  // the same of all sandboxes
 	maxStreams      = 100
-	copyBuffer      = 32 << 10
-	maxHeld         = 8 << 20  // bytes of the headers of a sandbox's requests
+	copyBuffer      = 16 << 10
+	requestBytes    = 40 << 10 // of a request whose response is not read: buffers, stacks
+	maxHeld         = 8 << 20  // bytes of a sandbox's requests, with their headers
 	maxHeldAll      = 32 << 20 // the same of all sandboxes
 	fieldBytes      = 128      // that a field of a header takes beside its text
 	reasonOtherHost = "other host in the request"
@@ -75,6 +79,7 @@ type interception struct {
 	sandbox   *sandbox
 	conn      *connection
 	transport *http.Transport
+	h2        bool // room for the buffers of one connection at each side was reserved
 
 	requests gate.Gate
 
@@ -98,25 +103,32 @@ func (b *sandbox) intercept(ctx context.Context, c *connection, client net.Conn,
 	if authority == nil {
 		return // the secrets are gone, and their CA
 	}
-	session := tls.Server(conn, authority.tls)
+	i := &interception{sandbox: b, conn: c, dialed: upstream, upstreams: map[*upstreamConn]bool{}}
+	config := authority.tls
+	if i.h2 = b.buffer(clientBuffer + upstreamBuffer); i.h2 {
+		defer b.buffer(-clientBuffer - upstreamBuffer)
+	} else {
+		config = config.Clone()
+		config.NextProtos = []string{"http/1.1"}
+	}
+	session := tls.Server(conn, config)
 	if err := handshake(ctx, session); err != nil {
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			b.deny(ctx, c, reasonHello)
 		}
 		return
 	}
-	i := &interception{sandbox: b, conn: c, dialed: upstream, upstreams: map[*upstreamConn]bool{}}
 	i.transport = &http.Transport{
 		DialContext:     func(context.Context, string, string) (net.Conn, error) { return i.dial(ctx) },
 		TLSClientConfig: &tls.Config{RootCAs: b.server.roots.Load(), MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTime,
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponse,
+		ForceAttemptHTTP2: i.h2, DisableCompression: true, MaxResponseHeaderBytes: maxResponse,
 		MaxConnsPerHost: maxUpstreams, IdleConnTimeout: upstreamIdle,
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer},
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: upstreamBuffer, MaxReceiveBufferPerConnection: upstreamBuffer},
 	}
 	defer i.close()
 	server := httpserver.NewServer(ctx, i, maxRequest, slog.New(slog.DiscardHandler)) // net/http would log what clients send
 	server.IdleTimeout = idleTime
-	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer}
+	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: clientBuffer, MaxReceiveBufferPerConnection: clientBuffer}
 	listener := net.Listener(&sessionListener{session: session, conn: conn})
 	if session.ConnectionState().NegotiatedProtocol != "h2" {
 		listener = httpserver.LimitListener(listener, 1) // bounds the lines of a header, as HTTP/2 does
@@ -170,7 +182,12 @@ func (i *interception) dial(ctx context.Context) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	defer i.requests.Done()
-	counted := &upstreamConn{Conn: conn, owner: i, count: func(sent bool, n int) error {
+	further := i.h2 && len(i.upstreams) > 0
+	if further && !b.buffer(upstreamBuffer) {
+		_ = conn.Close()
+		return nil, errHeld
+	}
+	counted := &upstreamConn{Conn: conn, owner: i, further: further, count: func(sent bool, n int) error {
 		err := b.denying(ctx, c, b.count(sent, n))
 		if err != nil {
 			c.end(err)
@@ -201,7 +218,7 @@ func (i *interception) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpserver.SetStall(r, idleTime) // a client that reads late holds up its own connection
 	b, ctx := i.sandbox, r.Context()
 	asked := &connection{host: i.conn.host, port: i.conn.port, number: i.conn.number} // each denial is recorded
-	held := headerBytes(r)
+	held := requestMemory(r)
 	if !b.hold(held) {
 		clear(r.Header) // the client may not read the answer
 		*r.URL, r.RequestURI = url.URL{}, ""
@@ -228,9 +245,10 @@ func (i *interception) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
-// headerBytes estimates the memory of a request without its body.
-func headerBytes(r *http.Request) int64 {
-	n := int64(fieldBytes + 2*len(r.RequestURI))
+// requestMemory estimates the memory of a request, whose headers and one portion of whose response
+// the proxy keeps. That of bodies is bounded by their connections.
+func requestMemory(r *http.Request) int64 {
+	n := int64(requestBytes + fieldBytes + 2*len(r.RequestURI))
 	for name, values := range r.Header {
 		for _, value := range values {
 			n += int64(fieldBytes + len(name) + len(value))
@@ -239,16 +257,24 @@ func headerBytes(r *http.Request) int64 {
 	return n
 }
 
-// hold counts bytes of headers, which a client may have the proxy keep for as long as the host does
-// not answer. It returns false, and counts nothing, where there would be too many. Negative ones always
-// can be.
-func (b *sandbox) hold(n int64) bool {
-	one, all := b.held.Add(n), b.server.held.Add(n)
-	if n < 0 || one <= maxHeld && all <= maxHeldAll {
+// hold counts bytes of requests, which a client may have the proxy keep for as long as the host does
+// not answer, or it does not read the answer. It returns false, and counts nothing, where there would
+// be too many. Negative ones always can be.
+func (b *sandbox) hold(n int64) bool { return reserve(n, &b.held, &b.server.held, maxHeld, maxHeldAll) }
+
+// buffer does the same for the buffers of HTTP/2 connections, which are full where the client or the
+// host sends bodies that the other does not read.
+func (b *sandbox) buffer(n int64) bool {
+	return reserve(n, &b.buffered, &b.server.buffered, maxBuffered, maxBufferedAll)
+}
+
+// reserve adds n to what one sandbox and all have, unless that is more than they may have.
+func reserve(n int64, one, all *atomic.Int64, mostOne, mostAll int64) bool {
+	if o, a := one.Add(n), all.Add(n); n < 0 || o <= mostOne && a <= mostAll {
 		return true
 	}
-	b.held.Add(-n)
-	b.server.held.Add(-n)
+	one.Add(-n)
+	all.Add(-n)
 	return false
 }
 
@@ -281,6 +307,9 @@ func (i *interception) check(r *http.Request, asked *connection) error {
 func (i *interception) failed(ctx context.Context, err error) error {
 	if denial, ok := errors.AsType[*denialError](err); ok {
 		return denial
+	}
+	if failed, ok := errors.AsType[*failure](err); ok {
+		return failed
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &failure{http.StatusBadGateway, "cannot reach " + i.conn.host.Join(i.conn.port) + ": its certificate is not valid"}
@@ -405,8 +434,9 @@ func (l *sessionListener) Addr() net.Addr { return l.conn.LocalAddr() }
 type upstreamConn struct {
 	net.Conn
 
-	owner *interception
-	count func(sent bool, n int) error
+	owner   *interception
+	further bool // room for its buffer was reserved; see h2
+	count   func(sent bool, n int) error
 }
 
 func (c *upstreamConn) Read(p []byte) (int, error) {
@@ -429,6 +459,9 @@ func (c *upstreamConn) Write(p []byte) (int, error) {
 // Close forgets the connection.
 func (c *upstreamConn) Close() error {
 	c.owner.mu.Lock()
+	if c.further && c.owner.upstreams[c] {
+		c.owner.sandbox.buffer(-upstreamBuffer)
+	}
 	delete(c.owner.upstreams, c)
 	c.owner.mu.Unlock()
 	return c.Conn.Close()

@@ -30,7 +30,7 @@ type sandbox struct {
 	limit          *rate.Limiter
 	denials        denials
 	sent, received atomic.Int64
-	held           atomic.Int64 // see hold
+	held, buffered atomic.Int64 // see hold and buffer
 	asking         atomic.Int64 // connections by TCP that have shown the token
 
 	life    context.Context    //nolint:containedctx // of all requests and connections

@@ -2,6 +2,7 @@ package egress_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
@@ -356,7 +357,7 @@ func TestAttackHeaderLines(t *testing.T) {
 // memory of the proxy; once they have ended there is room again.
 func TestAttackHeldHeaders(t *testing.T) {
 	t.Parallel()
-	const mebibytes, size = 8, 60 << 10
+	const mebibytes, size, beside = 8, 60 << 10, 40 << 10 // the last is what each takes beside its headers
 	f := start(t, secret(""))
 	answer := make(chan struct{})
 	f.site(t, "api.example", "8.8.8.8:443", func(_ http.ResponseWriter, r *http.Request) {
@@ -402,8 +403,8 @@ func TestAttackHeldHeaders(t *testing.T) {
 			}
 		})
 	}
-	const most = mebibytes << 20 / size // some wait in the proxy for a connection to the host
-	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*size }, "there are as many as can be")
+	const most = mebibytes << 20 / (size + beside) // some wait in the proxy for a connection to the host
+	testhelp.Eventually(t, func() bool { return refused.Load() >= sent-most && f.Held() > mebibytes<<20-2*(size+beside) }, "there are as many as can be")
 	release()
 	all.Wait()
 	if answered.Load()+refused.Load() != sent || answered.Load() > most || answered.Load() < most-5 {
@@ -412,6 +413,113 @@ func TestAttackHeldHeaders(t *testing.T) {
 	testhelp.Eventually(t, func() bool { return large(c) == http.StatusOK }, "there is room again")
 	testhelp.Eventually(t, func() bool { return f.Held() == 0 }, "no bytes are counted any more")
 }
+
+// TestAttackStalledBodies: two sandboxes whose bodies are read at neither end hold a bounded part of the
+// proxy's memory; what is beyond that speaks HTTP/1.1, and others still get answers.
+func TestAttackStalledBodies(t *testing.T) {
+	t.Parallel()
+	const tries, most, window = 60, 8 << 20 / ((256 + 64) << 10), 256 << 10 // HTTP/2 connections of a sandbox
+	f := start(t, secret(""))
+	var written atomic.Int64 // by the host
+	f.site(t, "api.example", "8.8.8.8:443", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/endless" {
+			return
+		}
+		for portion := make([]byte, 16<<10); ; {
+			n, err := w.Write(portion)
+			if err != nil {
+				return
+			}
+			written.Add(int64(n))
+		}
+	})
+	const third = "third0000"
+	for _, other := range []string{otherID, third} {
+		if err := f.Apply(other, egress.Conf{Generation: 1, Policy: parse(t, secret("")), CA: sandboxCA()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session := func(id string, protocols ...string) (*tls.Conn, error) {
+		f.Unlimit(id)
+		c := dialSocket(t, f.socket(id))
+		fmt.Fprint(c, "CONNECT api.example:443 HTTP/1.1\r\nHost: a\r\n\r\n")
+		read(t, c)
+		s := tls.Client(net.Conn(c), &tls.Config{ServerName: "api.example", RootCAs: pool(t, sandboxCA()), NextProtos: protocols})
+		return s, s.Handshake()
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, attacker := range []string{id, otherID} {
+		open := 0
+		for range tries {
+			s, err := session(attacker, "h2")
+			if err != nil {
+				continue
+			}
+			open++
+			c := &http.Client{Transport: &http.Transport{
+				DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return s, nil }, ForceAttemptHTTP2: true, DisableCompression: true,
+				HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
+			}}
+			get(t, c, request(t, "GET", "https://api.example/", nil)) // two requests at once would make two connections to the host
+			for _, body := range []io.Reader{nil, endless{}} {
+				all.Go(func() {
+					r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.example/endless", body)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if res, err := c.Do(r); err == nil {
+						defer res.Body.Close()
+					}
+					<-ctx.Done() // reads nothing
+				})
+			}
+		}
+		if open != most {
+			t.Errorf("a sandbox has %d HTTP/2 connections, want %d", open, most)
+		}
+	}
+	// Those of the host and the client are part of the bytes that are under way.
+	testhelp.Eventually(t, func() bool { return written.Load() > 2*most*window }, "the attack holds what it can")
+	if got, limit := written.Load(), int64(2*most*(window+2*(64+64)<<10)); got > limit {
+		t.Errorf("the hosts wrote %d bytes that nobody reads, want at most %d", got, limit)
+	}
+	if got := f.Buffered(); got != 2*most*(window+64<<10) {
+		t.Errorf("%d bytes are reserved", got)
+	}
+	answers := func(id, protocol string) {
+		t.Helper()
+		s, err := session(id, "h2", "http/1.1")
+		if err != nil || s.ConnectionState().NegotiatedProtocol != protocol {
+			t.Errorf("%s speaks %q, %v, want %q", id, s.ConnectionState().NegotiatedProtocol, err, protocol)
+		}
+		if protocol == "h2" {
+			return
+		}
+		fmt.Fprint(s, "GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+		if answer, err := io.ReadAll(s); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK") {
+			t.Errorf("%s got %q, %v", id, answer, err)
+		}
+	}
+	answers(id, "http/1.1")
+	answers(third, "h2")
+	cancel()
+	for _, id := range []string{id, otherID, third} {
+		if err := f.Disconnect(id); err != nil {
+			t.Error(err)
+		}
+	}
+	testhelp.Eventually(t, func() bool { return f.Buffered() == 0 && f.Held() == 0 }, "nothing is reserved any more")
+	answers(id, "h2")
+}
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 // TestAttackTakeSecret: the policy of one sandbox cannot name the secret of another, and neither can
 // read, or pass as, a host of the other (row 25).

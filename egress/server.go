@@ -91,6 +91,7 @@ type Server struct {
 	metrics  *Metrics
 	open     atomic.Int64
 	held     atomic.Int64 // of all sandboxes
+	buffered atomic.Int64 // the same
 	accepted *httpserver.Total
 	shared   int // connections of a listener by TCP
 	log      *rate.Limiter
