@@ -72,8 +72,11 @@ type effects struct {
 	first uint64 // the first state that was known, and when
 	since time.Time
 	last  uint64    // the state of the last step
-	open  []*effect // those that began and did not end
-	idle  time.Time // when the last effect ended
+	open  []*effect // that began and did not end
+	idle  time.Time // when the last one ended
+
+	holder string        // of what keeps actions from beginning; "" for nothing
+	freed  chan struct{} // closed once that has ended; nil without a holder
 }
 
 // effect is the change of the workspace by one action, or by one request that is not an action, such as an upload. The lock
@@ -95,12 +98,14 @@ func newEffects(workspace Workspace, j *journal.Journal) *effects {
 	return &effects{workspace: workspace, journal: j}
 }
 
-// begin takes the state before an action that has its turn.
-func (e *effects) begin(f *effect) {
+// begin takes the state before an action, which has its turn. It waits for a restore; the error is the cause of the end of ctx.
+func (e *effects) begin(ctx context.Context, f *effect) error {
 	if e.workspace == nil {
-		return
+		return nil
 	}
-	e.mu.Lock()
+	if err := e.lock(ctx); err != nil {
+		return err
+	}
 	defer e.mu.Unlock()
 	f.begun = time.Now()
 	f.before = e.step()
@@ -111,6 +116,7 @@ func (e *effects) begin(f *effect) {
 		f.meets(other)
 	}
 	e.open = append(e.open, f)
+	return nil
 }
 
 // meets notes that another effect was open at the same time.
@@ -121,10 +127,18 @@ func (f *effect) meets(other *effect) {
 	}
 }
 
-// step returns the present state. While no effect is open, changes since the last step belong to no action and are
-// recorded as such. The caller holds mu.
+// step returns the present state. What changed since the last step is of none of the open ones if there are none. While
+// something is restored it is the state before. The caller holds mu.
 func (e *effects) step() uint64 {
+	if e.holder != "" {
+		return e.last
+	}
 	now, _ := e.workspace.Step()
+	return e.stepped(now)
+}
+
+// stepped notes a state that a step came to. The caller holds mu.
+func (e *effects) stepped(now uint64) uint64 {
 	if now != e.last && now != 0 && e.last != 0 && len(e.open) == 0 {
 		c := e.workspace.Compare(e.last, now, "")
 		cause := api.CauseOutside
@@ -221,18 +235,15 @@ func (e *effects) leave(f *effect) {
 	e.idle = time.Now()
 }
 
-// begin records the beginning of the action, which has its turn, and takes the state before it. The action changes no file
-// before this returns.
+// begin begins the action, which has its turn: nothing that it does comes before. Until a restore has ended it can be cancelled.
 func (r *Run) begin(ctx context.Context) error {
-	if err := r.action.Begin(); err != nil {
+	if err := r.takeBefore(ctx); err != nil {
 		return err
 	}
-	r.takeBefore(ctx)
-	return nil
+	return r.action.Begin() // what ends the action drops its effect
 }
 
-// takeBefore takes the state before the action, once.
-func (r *Run) takeBefore(ctx context.Context) {
+func (r *Run) takeBefore(ctx context.Context) error {
 	e := r.m.effects
 	if e.workspace != nil && r.call.Request.Changes != "" {
 		limited, cancel := context.WithTimeout(ctx, settleTime)
@@ -240,15 +251,19 @@ func (r *Run) takeBefore(ctx context.Context) {
 		cancel()
 	}
 	if r.effect != nil {
-		return
+		return nil
 	}
-	if r.effect = &r.own; r.call.Before != nil {
+	if r.call.Before != nil {
 		r.effect = (*effect)(r.call.Before)
 		e.name(r.effect, r.action.N())
-		return
+		return nil
 	}
 	r.own.n = r.action.N()
-	e.begin(r.effect)
+	if err := e.begin(ctx, &r.own); err != nil {
+		return err
+	}
+	r.effect = &r.own
+	return nil
 }
 
 // takeAfter takes the state after the action and records the changes. refused says that the action was refused and did
@@ -267,7 +282,9 @@ func (r *Run) takeAfter(ctx context.Context, refused bool) {
 		r.changes = &api.Changes{Action: n, During: []uint64{n}, Why: "offline", Paths: []api.ChangedPath{}}
 		return
 	}
-	r.takeBefore(ctx) // if the action ended without a turn
+	if r.effect == nil && r.takeBefore(ctx) != nil { // it had nothing to do
+		r.effect = &r.own // of which nothing is known
+	}
 	c, state := e.end(r.effect, asked != "")
 	switch {
 	case c == nil && state == 0, c != nil && c.None() && !c.Exact:
@@ -311,26 +328,30 @@ func (r *Run) Changes() *api.Changes {
 // Before is the state before work for an action whose turn comes later, see [Manager.BeginBefore].
 type Before effect
 
-// BeginBefore takes the state before work for an action that is not known yet, such as the upload of its input. The caller
-// passes it on in [Call].Before, and calls [Manager.LeaveBefore] unless the action is carried out.
-func (m *Manager) BeginBefore() *Before {
+// BeginBefore takes the state before work of an action that is not known yet. The caller passes it on in [Call].Before, and
+// calls LeaveBefore unless the action is carried out. The error is the cause of the end of ctx.
+func (m *Manager) BeginBefore(ctx context.Context) (*Before, error) {
 	f := &effect{}
-	m.effects.begin(f)
-	return (*Before)(f)
+	if err := m.effects.begin(ctx, f); err != nil {
+		return nil, err
+	}
+	return (*Before)(f), nil
 }
 
 // LeaveBefore drops a state that no action will use.
 func (m *Manager) LeaveBefore(b *Before) { m.effects.drop((*effect)(b)) }
 
-// Beside does work that is not an action, and records the changes meanwhile under its kind. It returns nil unless anything
-// changed or the caller asked.
-func (m *Manager) Beside(kind string, asked bool, work func() error) (*api.Changes, error) {
+// Beside does work that is no action, and records what changed meanwhile as of its kind. The changes are nil unless they
+// are asked for, or are some. The work waits for a restore, as long as ctx.
+func (m *Manager) Beside(ctx context.Context, kind string, asked bool, work func() error) (*api.Changes, error) {
 	e := m.effects
 	if e.workspace == nil {
 		return nil, work()
 	}
 	f := &effect{}
-	e.begin(f)
+	if err := e.begin(ctx, f); err != nil {
+		return nil, err
+	}
 	err := work()
 	c, state := e.end(f, asked)
 	if c != nil && state != 0 && !c.None() {

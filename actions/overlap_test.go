@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/api"
 )
 
@@ -32,7 +33,7 @@ func TestChangesOverlap(t *testing.T) {
 		})
 		<-begun
 	}
-	uploaded, err := m.Beside(api.CauseUpload, false, func() error { w.change(); return nil })
+	uploaded, err := m.Beside(t.Context(), api.CauseUpload, false, func() error { w.change(); return nil })
 	if err != nil || line(uploaded) != "+1 ~0 -0 >0; exact by [] during [1 2]" {
 		t.Errorf("the upload: got %s, %v", line(uploaded), err)
 	}
@@ -76,9 +77,16 @@ func TestChangesBeforeTheTurn(t *testing.T) {
 	t.Parallel()
 	w := &fakeWorkspace{}
 	m, _ := following(t, w, func(api.Watch) error { w.change(); return nil })
-	m.LeaveBefore(m.BeginBefore()) // of a request that was not carried out
+	before := func() *actions.Before {
+		b, err := m.BeginBefore(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	m.LeaveBefore(before()) // of a request that was not carried out
 	c := named("a", api.ChangesFacts)
-	c.Before = m.BeginBefore()
+	c.Before = before()
 	w.change()
 	if got := line(do(t, m, c).Changes()); got != "n=1; +2 ~0 -0 >0; exact by [1] during []" {
 		t.Errorf("got %s", got)

@@ -237,7 +237,10 @@ func (s *Server) readContent(r *http.Request, begun time.Time) (*call, error) {
 	case r.ContentLength > s.cfg.MaxUpload:
 		return nil, unreadFile(r, &http.MaxBytesError{Limit: s.cfg.MaxUpload}, name)
 	}
-	before := s.actions.BeginBefore() // the content is received beside the file
+	before, err := s.actions.BeginBefore(r.Context()) // the content is received beside the file
+	if err != nil {
+		return nil, err
+	}
 	carried := false
 	defer func() {
 		if !carried {

@@ -53,7 +53,7 @@ func (s *Server) unpackStream(w http.ResponseWriter, r *http.Request) error {
 	httpserver.PatientBody(r)
 	body := &source{Reader: r.Body}
 	n := 0
-	_, err = s.actions.Beside(api.CauseUpload, false, func() (err error) {
+	_, err = s.actions.Beside(r.Context(), api.CauseUpload, false, func() (err error) {
 		n, err = s.untar(name, create, body)
 		return err
 	})
