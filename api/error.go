@@ -123,6 +123,11 @@ func Unprocessable(detail string) *Error {
 	return &Error{Status: http.StatusUnprocessableEntity, Detail: detail}
 }
 
+// Invalid refuses a body or a query, with what is wrong in it.
+func Invalid(errors string) *Error {
+	return &Error{Status: http.StatusUnprocessableEntity, Detail: "Invalid request parameters", Errors: errors}
+}
+
 // NotFound refuses a request for a thing that does not exist.
 func NotFound(detail string) *Error { return &Error{Status: http.StatusNotFound, Detail: detail} }
 

@@ -208,3 +208,92 @@ type BisectEvent struct {
 	// Detail says why there is no result, or what the restore of the present could not bring back.
 	Detail string `json:"detail,omitzero"`
 }
+
+// maxRestorePaths bounds the paths of a restore.
+const maxRestorePaths = 1000
+
+var (
+	restoreShape    = shapeOf(RestoreRequest{})
+	checkpointShape = shapeOf(CheckpointRequest{}, "name")
+	bisectShape     = shapeOf(BisectRequest{}, "good", "bad", "command")
+)
+
+// DecodeRestore reads the body of a restore. An error is an *[Error]: with status 400 if a member is wrong, and 422 if those do not
+// fit together.
+func DecodeRestore(body []byte) (RestoreRequest, error) {
+	r, err := decodeBody[RestoreRequest](restoreShape, body, nil)
+	if err != nil {
+		return r, err
+	}
+	named := []string{}
+	for _, m := range []struct {
+		name string
+		set  bool
+	}{{"to", r.To != ""}, {"before", r.Before > 0}, {"only", r.Only > 0}, {"last", r.Last}} {
+		if m.set {
+			named = append(named, m.name)
+		}
+	}
+	switch {
+	case len(named) == 0:
+		return r, Invalid(`body: one of "to", "before", "only" and "last" must say what is restored`)
+	case len(named) > 1:
+		return r, Invalid(fmt.Sprintf("body: only one of to, before, only and last may be sent, got %s", strings.Join(named, " and ")))
+	case r.Only > 0 && r.Paths != nil:
+		return r, Invalid(`body.paths: not allowed beside "only", which takes back a whole action`)
+	case r.All && r.Only == 0:
+		return r, Invalid(`body.all: only allowed beside "only"`)
+	case r.Paths != nil && len(r.Paths) == 0:
+		return r, Invalid("body.paths: must name a path; leave it out to restore everything")
+	case len(r.Paths) > maxRestorePaths:
+		return r, Invalid(fmt.Sprintf("body.paths: must have at most %d paths, got %d", maxRestorePaths, len(r.Paths)))
+	}
+	return r, nil
+}
+
+// DecodeCheckpoint reads the body that makes a checkpoint. An error is an *[Error].
+func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
+	r, err := decodeBody[CheckpointRequest](checkpointShape, body, nil)
+	if err != nil {
+		return r, err
+	}
+	if err := CheckCheckpointName(r.Name); err != nil {
+		return r, Invalid("body.name: " + err.Error())
+	}
+	return r, nil
+}
+
+// Bounds of a bisect: the longest command in bytes, and the default and longest timeouts of a test in seconds.
+const (
+	maxBisectCommand = 64 << 10
+	bisectTimeout    = 600
+	maxBisectTimeout = 24 * 3600
+)
+
+// DecodeBisect reads the body of a bisect, and sets the default timeout. An error is an *[Error].
+func DecodeBisect(body []byte) (BisectRequest, error) {
+	r, err := decodeBody[BisectRequest](bisectShape, body, nil)
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case r.Good == "" || r.Bad == "":
+		return r, Invalid(`body: "good" and "bad" must each name a state`)
+	case strings.TrimSpace(r.Command) == "" || len(r.Command) > maxBisectCommand || strings.ContainsRune(r.Command, 0):
+		return r, Invalid(fmt.Sprintf("body.command: must be a shell command of at most %d bytes without NUL", maxBisectCommand))
+	case r.Timeout < 0 || r.Timeout > maxBisectTimeout:
+		return r, Invalid(fmt.Sprintf("body.timeout: must be 0 to %d seconds, got %s", maxBisectTimeout, FormatSeconds(r.Timeout)))
+	case r.Timeout == 0:
+		r.Timeout = bisectTimeout
+	}
+	return r, nil
+}
+
+// DecodeRestored reads what Encode made of a Restored.
+func DecodeRestored(data []byte) (*Restored, error) {
+	r := &Restored{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("decoding a restore: %w", err)
+	}
+	return r, nil
+}

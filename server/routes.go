@@ -258,11 +258,7 @@ func refuse(status int, format string, args ...any) error {
 
 // invalid returns the refusal of a malformed request.
 func invalid(format string, args ...any) error {
-	return &api.Error{
-		Status: http.StatusUnprocessableEntity,
-		Detail: "Invalid request parameters",
-		Errors: fmt.Sprintf(format, args...),
-	}
+	return api.Invalid(fmt.Sprintf(format, args...))
 }
 
 // fileError returns the error of a file of the sandbox. Where the caller or the state of

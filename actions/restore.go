@@ -1,0 +1,241 @@
+package actions
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/api"
+)
+
+// canUndo refuses what needs contents where none are kept.
+func (m *Manager) canUndo() error {
+	why := "the server follows no changes, see --changes"
+	if w := m.effects.workspace; w != nil {
+		why = w.NoUndo()
+	}
+	if why != "" {
+		return api.Conflict("Changes cannot be taken back: " + why)
+	}
+	return nil
+}
+
+// kept returns a state that is kept, otherwise an *api.Error that says so.
+func (m *Manager) kept(n uint64) (uint64, error) {
+	kept, given := false, false
+	if w := m.effects.workspace; w != nil {
+		kept, given = w.Known(n)
+	}
+	if !kept {
+		return 0, api.NoState(api.StateName(n), given)
+	}
+	return n, nil
+}
+
+// Resolve returns the number of a state that is kept. The error is an *api.Error.
+func (m *Manager) Resolve(ref api.StateRef) (uint64, error) {
+	name := string(ref)
+	if n, ok := api.StateNumber(name); ok {
+		return m.kept(n)
+	}
+	if n, err := strconv.ParseUint(name, 10, 63); err == nil && n > 0 {
+		state := m.StateAfter(n)
+		if state == 0 {
+			return 0, api.NotFound(fmt.Sprintf("The state after the action %d is not known: it did not end, or is not kept", n))
+		}
+		return m.kept(state)
+	}
+	if err := api.CheckCheckpointName(name); err != nil {
+		return 0, api.Invalid(fmt.Sprintf(`must be a state such as "s16", the number of an action or the name of a checkpoint, got %s`, api.Describe(name)))
+	}
+	pin, ok := m.pin(name)
+	if !ok {
+		return 0, api.NotFound("There is no checkpoint " + api.Excerpt(name))
+	}
+	return m.kept(pin.State)
+}
+
+// pin returns what is kept under a name.
+func (m *Manager) pin(name string) (p api.Pin, ok bool) {
+	if w := m.effects.workspace; w != nil {
+		for _, p := range w.Pins() {
+			if p.Name == name {
+				return p, true
+			}
+		}
+	}
+	return p, false
+}
+
+// around returns the states before and after an action; they are equal if it changed nothing.
+func (m *Manager) around(n uint64) (before, after uint64, err error) {
+	e := m.effects
+	e.mu.Lock()
+	for _, f := range e.open {
+		if f.n == n {
+			before = f.before
+		}
+	}
+	e.mu.Unlock()
+	if before != 0 {
+		return before, 0, nil
+	}
+	infos := m.cfg.Journal.List(n+1, 1, func(journal.Info) bool { return true })
+	if len(infos) == 1 && infos[0].N == n {
+		if a, err := m.cfg.Journal.Lookup(infos[0].ID); err == nil && a != nil {
+			if record, ok := a.Changed(); ok {
+				if r, err := api.DecodeChangeRecord(record.Data); err == nil {
+					before, _ := api.StateNumber(r.Changes.Before)
+					return before, record.State, nil
+				}
+			}
+		}
+	}
+	if after = m.StateAfter(n); after == 0 {
+		return 0, 0, api.NotFound(fmt.Sprintf("What the action %d changed is not known: it did not end, or is not kept", n))
+	}
+	return after, after, nil
+}
+
+// undoable are the causes of changes that somebody asked for.
+var undoable = []string{api.CauseAction, api.CauseUpload, api.CauseRestore}
+
+// last returns the state before the last change that somebody asked for.
+func (m *Manager) last() (uint64, error) {
+	for before := uint64(0); ; {
+		entries, next := m.ChangeLog(before, logPage)
+		for _, entry := range entries {
+			if slices.Contains(undoable, entry.Cause) {
+				n, _ := api.StateNumber(entry.Before)
+				return n, nil
+			}
+		}
+		if before = next; before == 0 {
+			return 0, api.NotFound("Nothing was changed that could be taken back")
+		}
+	}
+}
+
+// Restore makes the workspace what it was. Paths are relative to it, nil for everything. No action begins meanwhile. The error
+// is an *api.Error if the caller is wrong.
+func (m *Manager) Restore(ctx context.Context, req api.RestoreRequest, paths []string) (*api.Restored, error) {
+	if err := m.canUndo(); err != nil {
+		return nil, err
+	}
+	options := api.RestoreOptions{Paths: paths, All: req.All, DryRun: req.DryRun, Diff: req.Diff}
+	if req.DryRun {
+		if err := m.effects.lockUnlessBisect(ctx); err != nil {
+			return nil, err
+		}
+		m.effects.step()
+		m.effects.mu.Unlock()
+		r, err := m.carryOut(req, options)
+		if err == nil {
+			r.By = []uint64{}
+		}
+		return r, err
+	}
+	return m.restore(ctx, req.Force, func() (*api.Restored, error) { return m.carryOut(req, options) })
+}
+
+// carryOut finds out what is restored, and restores it.
+func (m *Manager) carryOut(req api.RestoreRequest, o api.RestoreOptions) (*api.Restored, error) {
+	var from, to uint64
+	var err error
+	switch {
+	case req.Only > 0:
+		if from, to, err = m.around(req.Only); err == nil && to == 0 {
+			err = api.Conflict(fmt.Sprintf("The action %d has not ended", req.Only))
+		}
+	case req.Before > 0:
+		to, _, err = m.around(req.Before)
+	case req.Last:
+		to, err = m.last()
+	default:
+		to, err = m.Resolve(req.To)
+	}
+	if err == nil {
+		to, err = m.kept(to)
+	}
+	if err == nil && req.Only > 0 {
+		from, err = m.kept(from)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case req.Only > 0:
+		return m.effects.workspace.Revert(from, to, o)
+	}
+	return m.effects.workspace.Restore(to, o)
+}
+
+// restore calls work, which restores something, while no action begins, and records it.
+func (m *Manager) restore(ctx context.Context, force bool, work func() (*api.Restored, error)) (*api.Restored, error) {
+	m.settle(ctx)
+	free, err := m.effects.hold(ctx, holdRestore, force)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	r, err := work()
+	m.effects.restored(api.CauseRestore, r)
+	return r, err
+}
+
+// settle waits for the first state, for a while.
+func (m *Manager) settle(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	m.effects.workspace.Await(limited)
+}
+
+// restored records what a restore changed, which is nil after an error.
+func (e *effects) restored(cause string, r *api.Restored) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r == nil {
+		now, _ := e.workspace.Step()
+		if last := e.last; now != last && now != 0 && last != 0 {
+			c := e.workspace.Compare(last, now, "")
+			c.During = e.opened()
+			e.record(cause, now, c)
+		}
+		e.reached(now)
+		return
+	}
+	before, _ := api.StateNumber(r.Before)
+	after, _ := api.StateNumber(r.After)
+	e.stepped(before)
+	if r.By, r.During = []uint64{}, nil; len(e.open) > 0 || len(r.Living) > 0 {
+		r.By, r.During = nil, e.opened()
+	}
+	e.record(cause, after, &r.Changes)
+	e.reached(after)
+}
+
+// opened are the numbers of the actions that are open. The caller holds mu.
+func (e *effects) opened() []uint64 {
+	numbers := []uint64{}
+	for _, f := range e.open {
+		if f.n > 0 && len(numbers) < maxWith {
+			numbers = append(numbers, f.n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// record notes changes, if there are some, without the lines of text files.
+func (e *effects) record(cause string, state uint64, c *api.Changes) {
+	if c.None() || state == 0 {
+		return
+	}
+	short := *c
+	short.Paths = slices.Clone(c.Paths)
+	for i := range short.Paths {
+		short.Paths[i].Diff, short.Paths[i].Lines = "", nil
+	}
+	e.note(cause, state, &short)
+}
