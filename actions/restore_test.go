@@ -11,8 +11,8 @@ import (
 
 	"github.com/actiond/actiond/actions"
 	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/actions/memtree"
 	"github.com/actiond/actiond/api"
-	"github.com/actiond/actiond/internal/testhelp/memtree"
 )
 
 // undoing returns a manager of a tree. The session of a call of its actions is what they write, such as "a=1 b=".
@@ -57,11 +57,11 @@ func undoingWith(tb testing.TB, tree *memtree.Tree, do watching) *actions.Manage
 }
 
 // writes carries out an action that writes.
-func writes(tb testing.TB, m *actions.Manager, words string) *actions.Run {
+func writes(tb testing.TB, m *actions.Manager, words string) {
 	tb.Helper()
 	c := named(words, "")
 	c.Request.Session = words
-	return do(tb, m, c)
+	do(tb, m, c)
 }
 
 // restored describes the answer of a restore.

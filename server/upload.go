@@ -42,7 +42,7 @@ func (s *Server) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	changed, err := s.actions.Beside(r.Context(), api.CauseUpload, asked != "", func() error {
+	changed, err := s.actions.Beside(r.Context(), api.CauseUpload, asked != "", func() error { //nolint:contextcheck // it has the one of the request
 		if strings.HasSuffix(result.Filename, ".zip") {
 			return s.unpack(r.Context(), buffer, size, result.Destination)
 		}

@@ -83,19 +83,36 @@ func show(files map[string]string) string {
 	return strings.Join(all, " ")
 }
 
-// NumberFrom is of actions.Workspace, as are the others.
-func (t *Tree) NumberFrom(n uint64)       { t.next = n }
-func (t *Tree) Await(context.Context)     {}
-func (t *Tree) Living() bool              { return false }
+// NumberFrom is of actions.Workspace.
+func (t *Tree) NumberFrom(n uint64) { t.next = n }
+
+// Await is of actions.Workspace.
+func (t *Tree) Await(context.Context) {}
+
+// Living is of actions.Workspace.
+func (t *Tree) Living() bool { return false }
+
+// Left is of actions.Workspace.
 func (t *Tree) Left(time.Time, bool) bool { return false }
-func (t *Tree) NoUndo() string            { return t.Off }
-func (t *Tree) Verify() (uint64, bool)    { return t.Step() }
-func (t *Tree) Dir() string               { return "/w" }
+
+// NoUndo is of actions.Workspace.
+func (t *Tree) NoUndo() string { return t.Off }
+
+// Verify is of actions.Workspace.
+func (t *Tree) Verify() (uint64, bool) { return t.Step() }
+
+// Dir is of server.Workspace.
+func (t *Tree) Dir() string { return "/w" }
+
+// Info is of server.Workspace.
 func (t *Tree) Info() api.ChangesInfo {
 	return api.ChangesInfo{Mode: api.ChangesUndo, Baseline: api.Baseline{State: api.BaselineDone}, Store: &api.ChangesStore{Bytes: 12, Bound: 34}}
 }
+
+// Stats is of server.Workspace.
 func (t *Tree) Stats() (watches int, listed, steps uint64, stepping time.Duration) { return 0, 0, 0, 0 }
 
+// Step is of actions.Workspace.
 func (t *Tree) Step() (n uint64, exact bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,6 +129,7 @@ func (t *Tree) step() uint64 {
 	return t.next - 1
 }
 
+// Known is of actions.Workspace.
 func (t *Tree) Known(n uint64) (kept, given bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,6 +137,7 @@ func (t *Tree) Known(n uint64) (kept, given bool) {
 	return kept, n > 0 && n < t.next
 }
 
+// Compare is of actions.Workspace.
 func (t *Tree) Compare(from, to uint64, path string) *api.Changes {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +153,7 @@ func (t *Tree) compare(from, to uint64, below string) *api.Changes {
 		return c
 	}
 	for _, path := range union(old, now) {
-		op := ""
+		var op string
 		switch before, after := old[path], now[path]; {
 		case before == after || !within(path, below):
 			continue
@@ -163,6 +182,7 @@ func within(path, below string) bool {
 	return below == "" || below == "." || path == below || strings.HasPrefix(path, below+"/")
 }
 
+// Diff is of actions.Workspace.
 func (t *Tree) Diff(c *api.Changes, from, to uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,6 +192,7 @@ func (t *Tree) Diff(c *api.Changes, from, to uint64) {
 	}
 }
 
+// Restore is of actions.Workspace.
 func (t *Tree) Restore(to uint64, o api.RestoreOptions) (*api.Restored, error) {
 	t.mu.Lock()
 	target := t.states[to]
@@ -179,6 +200,7 @@ func (t *Tree) Restore(to uint64, o api.RestoreOptions) (*api.Restored, error) {
 	return t.change(o, func(now map[string]string) (map[string]string, []string) { return target, union(now, target) })
 }
 
+// Revert is of actions.Workspace.
 func (t *Tree) Revert(from, to uint64, o api.RestoreOptions) (*api.Restored, error) {
 	t.mu.Lock()
 	was, is := t.states[from], t.states[to]
@@ -238,6 +260,7 @@ func (t *Tree) change(o api.RestoreOptions, plan func(now map[string]string) (ta
 	return r, nil
 }
 
+// Capture is of actions.Workspace.
 func (t *Tree) Capture(ctx context.Context, _ uint64) (missing int, paths []api.FilePath, err error) {
 	if t.Lost > 0 {
 		paths = []api.FilePath{"lost"}
@@ -245,6 +268,7 @@ func (t *Tree) Capture(ctx context.Context, _ uint64) (missing int, paths []api.
 	return t.Lost, paths, context.Cause(ctx)
 }
 
+// Pin is of actions.Workspace.
 func (t *Tree) Pin(p api.Pin) error {
 	_ = t.Unpin(p.Name)
 	t.mu.Lock()
@@ -253,6 +277,7 @@ func (t *Tree) Pin(p api.Pin) error {
 	return nil
 }
 
+// Unpin is of actions.Workspace.
 func (t *Tree) Unpin(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,6 +288,7 @@ func (t *Tree) Unpin(name string) error {
 	return nil
 }
 
+// Pins is of actions.Workspace.
 func (t *Tree) Pins() []api.Pin {
 	t.mu.Lock()
 	defer t.mu.Unlock()
