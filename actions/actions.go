@@ -76,6 +76,8 @@ type Call struct {
 	Held int64
 	// Before is the state before the action if its work began before its turn; nil for most.
 	Before *Before
+	// Attempt says that [Manager.BeginAttempt] was called for the action.
+	Attempt bool
 	// Flow is the back-pressure of the caller that reads the output; nil for none.
 	Flow *Flow
 	// Do carries out the action; nil means by the executor.
@@ -93,6 +95,7 @@ type Manager struct {
 	work sync.WaitGroup // actions under way
 
 	effects *effects
+	pinning sync.Mutex // held between a look at the pins and a change of them
 
 	mu   sync.Mutex
 	runs map[uint64]*Run // under way, by number
@@ -214,6 +217,11 @@ func (m *Manager) Do(ctx context.Context, run *Run, release func()) { //nolint:c
 		run.err = cause
 	}
 	_, refused := errors.AsType[*api.Error](run.err)
+	if refused && c.Attempt {
+		m.pinning.Lock()
+		m.closeAttempt(c.ID)
+		m.pinning.Unlock()
+	}
 	run.takeAfter(ctx, refused || errors.Is(run.err, journal.ErrCancelled))
 	m.cfg.Ended(ctx, c, run.err, time.Since(begun))
 	run.record()

@@ -1,0 +1,108 @@
+package actions
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+const (
+	// maxCheckpoints bounds the checkpoints, each of which keeps contents.
+	maxCheckpoints = 100
+	// captureTime is how long a checkpoint waits for contents.
+	captureTime = time.Minute
+)
+
+// present returns the present state, and with verify lists everything before. The error is an *api.Error if it is not known.
+func (m *Manager) present(ctx context.Context, verify bool) (uint64, error) {
+	m.settle(ctx)
+	e := m.effects
+	if err := e.lockUnlessBisect(ctx); err != nil {
+		return 0, err
+	}
+	defer e.mu.Unlock()
+	var now uint64
+	if verify {
+		n, _ := e.workspace.Verify()
+		now = e.stepped(n)
+	} else {
+		now = e.step()
+	}
+	if now == 0 {
+		return 0, api.Conflict("The present state of the workspace is not known: /server_info says in changes how it is followed")
+	}
+	return now, nil
+}
+
+// Checkpoint gives the present state a name, and waits until the contents are kept, for a minute or until ctx ends.
+func (m *Manager) Checkpoint(ctx context.Context, req api.CheckpointRequest) (api.Checkpoint, error) {
+	pin, err := m.checkpoint(ctx, req)
+	if err != nil {
+		return api.Checkpoint{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, captureTime)
+	defer cancel()
+	return m.describe(ctx, pin), nil
+}
+
+func (m *Manager) checkpoint(ctx context.Context, req api.CheckpointRequest) (p api.Pin, err error) {
+	if err := m.canUndo(); err != nil {
+		return p, err
+	}
+	m.pinning.Lock()
+	defer m.pinning.Unlock()
+	if _, taken := m.pin(req.Name); taken {
+		return p, api.Conflict(fmt.Sprintf("There is a checkpoint %s already: remove it first, with DELETE /v1/checkpoints/%s", req.Name, req.Name))
+	}
+	if len(m.named()) >= maxCheckpoints {
+		return p, api.Conflict(fmt.Sprintf("There are %d checkpoints already: remove one first", maxCheckpoints))
+	}
+	state, err := m.present(ctx, req.Verify)
+	if err != nil {
+		return p, err
+	}
+	p = api.Pin{Name: req.Name, State: state, Time: time.Now()}
+	return p, m.effects.workspace.Pin(p)
+}
+
+// named are the pins that are checkpoints.
+func (m *Manager) named() (pins []api.Pin) {
+	if w := m.effects.workspace; w != nil {
+		for _, p := range w.Pins() {
+			if !strings.HasPrefix(p.Name, ".") {
+				pins = append(pins, p)
+			}
+		}
+	}
+	return pins
+}
+
+// describe returns a checkpoint, whose contents are waited for until ctx ends.
+func (m *Manager) describe(ctx context.Context, p api.Pin) api.Checkpoint {
+	missing, paths, _ := m.effects.workspace.Capture(ctx, p.State) // the numbers are right after an error too
+	return api.Checkpoint{Name: p.Name, State: api.StateName(p.State), Time: p.Time.UTC(), Missing: missing, MissingPaths: paths}
+}
+
+// Checkpoints returns all of them, the oldest first.
+func (m *Manager) Checkpoints(ctx context.Context) []api.Checkpoint {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel() // it waits for nothing
+	list := []api.Checkpoint{}
+	for _, p := range m.named() {
+		list = append(list, m.describe(ctx, p))
+	}
+	return list
+}
+
+// RemoveCheckpoint removes one; the error is an *api.Error if there is none of that name.
+func (m *Manager) RemoveCheckpoint(name string) error {
+	m.pinning.Lock()
+	defer m.pinning.Unlock()
+	if _, ok := m.pin(name); !ok || api.CheckCheckpointName(name) != nil {
+		return api.NotFound("There is no checkpoint " + api.Excerpt(name))
+	}
+	return m.effects.workspace.Unpin(name)
+}
