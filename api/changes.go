@@ -125,9 +125,11 @@ func (p *FilePath) UnmarshalJSON(data []byte) error {
 	var other struct {
 		Base64 []byte `json:"base64"`
 	}
-	err := json.Unmarshal(data, &other)
+	if json.Unmarshal(data, &other, json.RejectUnknownMembers(true)) != nil {
+		return &ownError{`must be a string, or {"base64": …} of one that is not UTF-8, got ` + describe(data)}
+	}
 	*p = FilePath(other.Base64)
-	return err
+	return nil
 }
 
 // ChangedPath is one change. A path has one at most, but the target of a rename may have a second one.
@@ -240,15 +242,22 @@ func ChangesIn(body []byte) (*Changes, error) {
 
 // AddChanges returns the parts of an answer, which is a JSON object with members, with changes at its end.
 func AddChanges(body []byte, changes *Changes) (parts [][]byte, err error) {
-	data, err := Encode(changes)
+	return addMember([][]byte{body}, "changes", changes)
+}
+
+// AddAttempt returns the parts of an answer, which is a JSON object with members, with the id of an attempt at its end.
+func AddAttempt(parts [][]byte, id string) ([][]byte, error) { return addMember(parts, "attempt", id) }
+
+func addMember(parts [][]byte, name string, value any) ([][]byte, error) {
+	data, err := Encode(value)
 	if err != nil {
 		return nil, err
 	}
-	head, ok := bytes.CutSuffix(body, []byte("}"))
+	head, ok := bytes.CutSuffix(parts[len(parts)-1], []byte("}"))
 	if !ok {
-		return nil, errors.New("adding changes: the answer is not an object")
+		return nil, fmt.Errorf("adding %s: the answer is not an object", name)
 	}
-	return [][]byte{head, slices.Concat([]byte(`,"changes":`), data, []byte("}"))}, nil
+	return append(slices.Clone(parts[:len(parts)-1]), head, slices.Concat([]byte(`,"`+name+`":`), data, []byte("}"))), nil
 }
 
 // RawChanges returns changes as JSON for an encoder of another library.

@@ -43,8 +43,15 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/actions/{id}/output"},
 		{Method: "POST", Path: "/v1/actions/{id}/resize"},
 		{Method: "POST", Path: "/v1/actions/{id}/signal"},
+		{Method: "GET", Path: "/v1/attempts"},
+		{Method: "POST", Path: "/v1/attempts"},
+		{Method: "POST", Path: "/v1/attempts/{id}/discard"},
+		{Method: "POST", Path: "/v1/attempts/{id}/keep"},
 		{Method: "GET", Path: "/v1/changes"},
 		{Method: "GET", Path: "/v1/changes/log"},
+		{Method: "GET", Path: "/v1/checkpoints"},
+		{Method: "POST", Path: "/v1/checkpoints"},
+		{Method: "DELETE", Path: "/v1/checkpoints/{name}"},
 		{Method: "POST", Path: "/v1/claim"},
 		{Method: "DELETE", Path: "/v1/files"},
 		{Method: "GET", Path: "/v1/files"},
@@ -58,6 +65,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "GET", Path: "/v1/ports"},
 		{Method: "GET", Path: "/v1/ports/{port}/tunnel"},
 		{Method: "POST", Path: "/v1/renew"},
+		{Method: "POST", Path: "/v1/restore"},
 		{Method: "GET", Path: "/v1/sessions"},
 		{Method: "DELETE", Path: "/v1/sessions/{name}"},
 		{Method: "GET", Path: "/v1/sessions/{name}"},
@@ -93,7 +101,7 @@ func TestOpenAPIExamples(t *testing.T) {
 		}
 		var err error
 		switch e.Route.Path {
-		case "/execute_action", "/v1/actions":
+		case "/execute_action", "/v1/actions", "/v1/attempts":
 			var r api.Request
 			if r, err = api.DecodeRequest(e.Body); err == nil {
 				kinds[r.Action.Kind()] = true
@@ -106,6 +114,10 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeMCPServers(e.Body)
 		case "/v1/claim":
 			_, err = api.DecodeClaim(e.Body)
+		case "/v1/restore":
+			_, err = api.DecodeRestore(e.Body)
+		case "/v1/checkpoints":
+			_, err = api.DecodeCheckpoint(e.Body)
 		case "/v1/renew":
 			_, err = api.DecodeRenewal(e.Body)
 		case "/v1/actions/{id}/resize":

@@ -21,7 +21,7 @@ func (s *StateRef) UnmarshalJSON(data []byte) error {
 	if jsontext.Value(data).Kind() == '0' {
 		n, err := strconv.ParseUint(string(data), 10, 63)
 		if err != nil {
-			return fmt.Errorf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", data)
+			return &ownError{fmt.Sprintf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", describe(data))}
 		}
 		*s = StateRef(strconv.FormatUint(n, 10))
 		return nil

@@ -24,10 +24,19 @@ func (s *Server) executeAction(w http.ResponseWriter, r *http.Request) error {
 // postAction answers an action with its output as it comes, where the request accepts a
 // stream, or in one piece.
 func (s *Server) postAction(w http.ResponseWriter, r *http.Request) error {
-	if accepted := streamForm(r); accepted != "" {
-		return s.streamAction(w, r, accepted)
+	return s.answerAction(w, r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
+}
+
+// answerAction answers an action that a function reads, as postAction does.
+func (s *Server) answerAction(w http.ResponseWriter, r *http.Request, read func(begun time.Time) (*call, error)) error {
+	c, leave, err := s.enterWhole(r, read)
+	if err != nil {
+		return err
 	}
-	return s.serveAction(w, r, formAction)
+	if accepted := streamForm(r); accepted != "" {
+		return s.streamAction(w, r, c, leave, accepted)
+	}
+	return s.perform(w, r, c, leave)
 }
 
 // serveAction answers an action in one piece.
@@ -109,7 +118,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, c *call, run *ac
 	if c.status != nil {
 		status = c.status(w.Header(), body)
 	}
-	parts, err := withChanges(w.Header(), c, run, body)
+	parts, err := s.withChanges(w.Header(), c, run, body)
 	if err == nil {
 		writeParts(w, status, parts...)
 	}

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,17 +48,23 @@ func changesOf(run *actions.Run) *api.Changes {
 	return c
 }
 
-// withChanges returns the parts of an answer, with the action's changes if the call asks for them; in a header where it
-// asked in one.
-func withChanges(h http.Header, c *call, run *actions.Run, body []byte) ([][]byte, error) {
+// withChanges returns the parts of an answer, with what the action changed if the call asks for that: a header where it
+// asked by one. The answer of an attempt has its id, while it is open.
+func (s *Server) withChanges(h http.Header, c *call, run *actions.Run, body []byte) (parts [][]byte, err error) {
+	parts = [][]byte{body}
 	switch {
 	case c.Request.Changes == "":
-		return [][]byte{body}, nil
 	case c.inHeader:
 		h.Set(api.ChangesHeader, changesOf(run).Header())
-		return [][]byte{body}, nil
+	default:
+		parts, err = api.AddChanges(body, changesOf(run))
 	}
-	return api.AddChanges(body, changesOf(run))
+	if err == nil && c.Attempt {
+		if id := s.actions.AttemptOf(run.ID()); id != "" {
+			parts, err = api.AddAttempt(parts, id)
+		}
+	}
+	return parts, err
 }
 
 // changes answers with the changes between two states.
@@ -67,9 +73,12 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	if diff := query.Get("diff"); diff != "" && diff != "0" && diff != "1" {
 		return invalid("query.diff: must be 0 or 1, got %s", api.Describe(diff))
 	}
-	path, err := s.workspacePath(query.Get("path"))
-	if err != nil {
-		return err
+	var path string
+	var err error
+	if query.Get("path") != "" {
+		if path, err = s.workspacePath("query.path", query.Get("path")); err != nil {
+			return err
+		}
 	}
 	if query.Get("since") == "" {
 		return invalid("query.since: missing, must be a state such as s16 or the number of an action")
@@ -94,38 +103,38 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, c)
 }
 
-// stateIn returns the number of a state, which is named itself or by the action that ended with it.
+// stateIn returns the number of a state that a parameter names.
 func (s *Server) stateIn(parameter, text string) (uint64, error) {
-	if n, ok := api.StateNumber(text); ok {
-		return n, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || n == 0 {
-		return 0, invalid("query.%s: must be a state such as s16 or the number of an action, got %s", parameter, api.Describe(text))
-	}
-	state := s.actions.StateAfter(n)
-	if state == 0 {
-		return 0, api.NotFound(fmt.Sprintf("The state after the action %d is not known: it did not end, or is not kept", n))
-	}
-	return state, nil
+	n, err := s.actions.Resolve(api.StateRef(text))
+	return n, inMember("query."+parameter, err)
 }
 
-// workspacePath returns a path relative to the workspace; "" for all of it.
-func (s *Server) workspacePath(path string) (string, error) {
-	if path == "" {
-		return "", nil
+// inMember says in which member of a body or a query the error is.
+func inMember(name string, err error) error {
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Errors != "" {
+		return api.Invalid(name + ": " + refusal.Errors)
 	}
+	return err
+}
+
+// workspacePath returns a path relative to the workspace, which is "." itself.
+func (s *Server) workspacePath(member, path string) (string, error) {
+	sent := path
 	if filepath.IsAbs(path) && s.cfg.Workspace != nil {
 		rel, err := filepath.Rel(s.cfg.Workspace.Dir(), path)
 		if err != nil {
-			return "", invalid("query.path: %v", err)
+			return "", invalid("%s: %v", member, err)
 		}
 		path = rel
 	}
-	if path = filepath.Clean(path); path == ".." || strings.HasPrefix(path, "../") {
-		return "", invalid("query.path: must be in the workspace, got %s", api.Describe(path))
+	clean := filepath.Clean(path)
+	switch {
+	case path == "", strings.ContainsRune(path, 0):
+		return "", invalid("%s: must be a path, got %s", member, api.Describe(sent))
+	case clean == "..", strings.HasPrefix(clean, "../"), filepath.IsAbs(clean):
+		return "", invalid("%s: must be in the workspace, got %s", member, api.Describe(sent))
 	}
-	return path, nil
+	return clean, nil
 }
 
 // changeLog answers with a page of the log of changes.

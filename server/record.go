@@ -188,7 +188,7 @@ var uncancellable = []string{api.ReadAction{}.Kind(), api.WriteAction{}.Kind(), 
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, status int, run *actions.Run) error {
 	info := run.Info()
 	answer := recordedAction(info)
-	answer.Waiting = run.Waiting()
+	answer.Waiting, answer.Attempt = run.Waiting(), s.actions.AttemptOf(info.ID)
 	if !slices.Contains(states[2:], answer.State) {
 		return writeJSON(w, status, answer)
 	}
@@ -250,6 +250,10 @@ func (s *Server) actionEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer stop()
-	s.follow(w, r, run, after, accepted, nil, run.Changes() != nil)
+	c := &call{}
+	if run.Changes() != nil {
+		c.Request.Changes = api.ChangesFacts
+	}
+	s.follow(w, r, run, after, accepted, nil, c)
 	return nil
 }

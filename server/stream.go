@@ -32,27 +32,26 @@ var errReaderGone = errors.New("the response can no longer be written")
 
 // streamAction answers an action with its output as it comes and then its observation, in
 // the media type that the request accepts.
-func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, accepted string) error {
-	c, leave, err := s.enterWhole(r, func(begun time.Time) (*call, error) { return s.readAction(r, begun, formAction) })
-	if err != nil {
-		return err
-	}
+func (s *Server) streamAction(w http.ResponseWriter, r *http.Request, c *call, leave func(), accepted string) error {
 	if _, ok := c.Request.Action.(api.ExecAction); ok {
 		c.Flow = actions.NewFlow()
 		defer c.Flow.Leave()
 	}
-	run, _, end, err := s.start(r.Context(), c, leave)
+	run, arrival, end, err := s.start(r.Context(), c, leave)
+	if arrival != actions.First && c.unused != nil {
+		c.unused()
+	}
 	if err != nil {
 		return err
 	}
 	defer end()
 	s.identified(w, r, run)
-	s.follow(w, r, run, 0, accepted, c.Flow, c.Request.Changes != "")
+	s.follow(w, r, run, 0, accepted, c.Flow, c)
 	return nil // it was told in the stream
 }
 
-// follow writes the events of an action behind one of them. The last one has the changes if they are asked for.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, changes bool) {
+// follow writes the events of an action behind one of them. The last one has what c asks for beside the observation.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run, after uint64, accepted string, flow *actions.Flow, c *call) {
 	ctx, giveUp := context.WithCancelCause(r.Context())
 	defer giveUp(nil)
 	out := &events{w: w, form: accepted, giveUp: giveUp}
@@ -68,10 +67,8 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, run *actions.Run
 		run.Sending()
 		if head, tail, err := api.EncodeFinished(last + 1); err == nil {
 			parts := [][]byte{tail}
-			if changes {
-				if added, err := api.AddChanges(tail, changesOf(run)); err == nil {
-					parts = added
-				}
+			if added, err := s.withChanges(w.Header(), c, run, tail); err == nil {
+				parts = added
 			}
 			_ = out.write(api.Finished{}.Kind(), last+1, append([][]byte{head, body}, parts...)...)
 		}

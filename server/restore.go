@@ -1,0 +1,145 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/actiond/actiond/api"
+)
+
+// entered reads a small body of JSON once the request has its place among the actions in flight, which leave gives back.
+func (s *Server) entered(r *http.Request) (body []byte, leave func(), err error) {
+	if leave, err = s.enter(); err != nil {
+		return nil, nil, err
+	}
+	if body, err = readJSON(r, maxSmallBody); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return body, leave, nil
+}
+
+// restore makes the workspace what it was.
+func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
+	body, leave, err := s.entered(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	req, err := api.DecodeRestore(body)
+	if err != nil {
+		return err
+	}
+	paths, err := s.restoredPaths(req.Paths)
+	if err != nil {
+		return err
+	}
+	restored, err := s.actions.Restore(r.Context(), req, paths)
+	if err != nil {
+		return inMember("body.to", err)
+	}
+	return writeJSON(w, http.StatusOK, restored)
+}
+
+// restoredPaths returns paths relative to the workspace, nil for all of it.
+func (s *Server) restoredPaths(sent []api.FilePath) ([]string, error) {
+	var paths []string
+	for i, path := range sent {
+		relative, err := s.workspacePath(fmt.Sprintf("body.paths[%d]", i), string(path))
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, relative)
+	}
+	if slices.Contains(paths, ".") {
+		return nil, nil
+	}
+	return paths, nil
+}
+
+// makeCheckpoint gives the present state a name.
+func (s *Server) makeCheckpoint(w http.ResponseWriter, r *http.Request) error {
+	body, leave, err := s.entered(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	req, err := api.DecodeCheckpoint(body)
+	if err != nil {
+		return err
+	}
+	checkpoint, err := s.actions.Checkpoint(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, checkpoint)
+}
+
+func (s *Server) listCheckpoints(w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.Checkpoints{Checkpoints: s.actions.Checkpoints(r.Context())})
+}
+
+func (s *Server) removeCheckpoint(w http.ResponseWriter, r *http.Request) error {
+	name, err := pathValue(r, "name")
+	if err == nil {
+		err = s.actions.RemoveCheckpoint(name)
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// makeAttempt answers an action as postAction does, which can be discarded.
+func (s *Server) makeAttempt(w http.ResponseWriter, r *http.Request) error {
+	return s.answerAction(w, r, func(begun time.Time) (*call, error) {
+		c, err := s.readAction(r, begun, formAction)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.actions.BeginAttempt(r.Context(), c.ID); err != nil {
+			return nil, err
+		}
+		c.Attempt, c.unused = true, func() { s.actions.LeaveAttempt(c.ID) }
+		return c, nil
+	})
+}
+
+func (s *Server) listAttempts(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.Attempts{Attempts: s.actions.Attempts()})
+}
+
+func (s *Server) keepAttempt(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathValue(r, "id")
+	if err == nil {
+		err = s.actions.KeepAttempt(id)
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// discardAttempt restores the state before an attempt.
+func (s *Server) discardAttempt(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathValue(r, "id")
+	if err != nil {
+		return err
+	}
+	force, err := yes(r, "force")
+	if err != nil {
+		return err
+	}
+	leave, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	restored, err := s.actions.DiscardAttempt(r.Context(), id, force)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, restored)
+}
