@@ -1,0 +1,242 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/actiond/actiond/actions/journal"
+	"github.com/actiond/actiond/actions/memtree"
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/api/contract"
+	"github.com/actiond/actiond/server"
+)
+
+// undoing returns a server of a tree, to which commands write, such as "a=1 b=".
+func undoing(tb testing.TB, tree *memtree.Tree, change ...func(*server.Config)) *server.Server {
+	tb.Helper()
+	f := &fake{stream: func(_ context.Context, req api.Request, _ func(api.Output)) (api.Observation, error) {
+		command := req.Action.(api.RunAction).Command
+		if command == "refuse" {
+			return nil, api.BadRequest("refused")
+		}
+		for word := range strings.FieldsSeq(command) {
+			path, content, _ := strings.Cut(word, "=")
+			tree.Write(path, content)
+		}
+		return api.RunObservation{}, nil
+	}}
+	return newServer(tb, append([]func(*server.Config){withExecutor(f), func(c *server.Config) { c.Workspace = tree }}, change...)...)
+}
+
+// command is a request that runs a command as an action.
+func command(path, text string) request {
+	return post(path, fmt.Sprintf(`{"action":{"action":"run","args":{"command":%q}}}`, text))
+}
+
+// checked is the document that answers are held to.
+var checked struct {
+	once sync.Once
+	spec *contract.Spec
+}
+
+// segment is a part of a path that names something.
+var segment = regexp.MustCompile(`^(/v1/(?:checkpoints|attempts|actions)/)([^/]+)`)
+
+// wantAnswer sends a request, looks for a text in the answer, and holds it to the document.
+func wantAnswer(t *testing.T, s *server.Server, q request, status int, want string) string {
+	t.Helper()
+	w := q.send(s)
+	if w.Code != status || !strings.Contains(w.Body.String(), want) || w.Body.Len() > 2000 {
+		t.Errorf("%s %s %.200s\ngot  %d %.1000s\nwant %d %s", q.method, q.path, q.body, w.Code, w.Body, status, want)
+	}
+	checked.once.Do(func() { checked.spec = contract.NewSpec(t) })
+	path, _, _ := strings.Cut(q.path, "?")
+	name := "{id}"
+	if strings.HasPrefix(path, "/v1/checkpoints") {
+		name = "{name}"
+	}
+	if err := checked.spec.CheckResponse(q.method, segment.ReplaceAllString(path, "${1}"+name), w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+		t.Error(err)
+	}
+	return w.Body.String()
+}
+
+func TestRestoreAnswer(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	tree.Processes = []int{7}
+	s := undoing(t, tree)
+	get("/v1/changes?since=s1").send(s)
+	command("/v1/actions", "a=1 b=2 c/d=3").send(s)
+	wantAnswer(t, s, post("/v1/restore", `{"to":"s1","paths":["c","/w/a"],"dry_run":true}`), 200, `"counts":{"created":0,"modified":0,"deleted":2`)
+	wantAnswer(t, s, post("/v1/restore", `{"to":1,"paths":[{"base64":"Yg=="}]}`), 200, `"counts":{"created":0,"modified":0,"deleted":0`)
+	wantAnswer(t, s, post("/v1/restore", `{"before":1,"paths":["c","/w/a"]}`), 200, `"dry_run":false,"refused":[],"refused_count":0,"living":[7]`)
+	wantAnswer(t, s, get("/v1/changes/log?limit=1"), 200, `{"entries":[{"n":null,"kind":"restore","cause":"restore",`)
+	wantAnswer(t, s, post("/v1/restore", `{"last":true}`), 200, `"before":"s3","after":"s4","during":[]`)
+	wantAnswer(t, s, post("/v1/restore", `{"only":1,"all":true}`), 200, `"deleted":3`)
+	if got := tree.Show(); got != "" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Every member of a restore is refused if it is wrong, and nothing is done then.
+func TestRestoreBadInput(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	s := undoing(t, tree)
+	get("/v1/changes?since=s1").send(s)
+	command("/v1/actions", "a=1").send(s)
+	for body, want := range map[string]string{
+		`[]`:                      "400 body: must be an object",
+		`"s1"`:                    "400 body: must be an object",
+		`{}`:                      "422 must say what is restored",
+		`{"to":null}`:             "422 must say what is restored",
+		`{"to":""}`:               "422 must say what is restored",
+		`{"to":"s1","last":true}`: "422 got to and last",
+		`{"before":1,"only":1}`:   "422 got before and only",
+		`{"too":"s1"}`:            "400 too",
+		`{"to":[]}`:               "400 to",
+		`{"to":1.5}`:              "400 must be a state",
+		`{"to":-1}`:               "400 must be a state",
+		`{"to":0}`:                "422 body.to: must be a state",
+		`{"to":"s0"}`:             "422 body.to: must be a state",
+		`{"to":".attempt"}`:       "422 body.to: must be a state",
+		`{"to":"` + strings.Repeat("x", 900) + `"}`: "422 body.to: must be a state",
+		`{"to":"none"}`:                                 "404 There is no checkpoint",
+		`{"to":"s9"}`:                                   "404 There is no state",
+		`{"to":99}`:                                     "404 The state after the action 99",
+		`{"before":"1"}`:                                "400 before",
+		`{"before":-1}`:                                 "400 before",
+		`{"before":99}`:                                 "404 99",
+		`{"only":1.5}`:                                  "400 only",
+		`{"only":99}`:                                   "404 99",
+		`{"last":1}`:                                    "400 last",
+		`{"last":false}`:                                "422 must say what is restored",
+		`{"to":"s1","paths":"a"}`:                       "400 paths",
+		`{"to":"s1","paths":[]}`:                        "422 body.paths: must name a path",
+		`{"to":"s1","paths":[1]}`:                       "400 paths",
+		`{"to":"s1","paths":[""]}`:                      "422 body.paths[0]: must be a path",
+		`{"to":"s1","paths":[null]}`:                    "4",
+		`{"to":"s1","paths":["a","../b"]}`:              "422 body.paths[1]: must be in the workspace",
+		`{"to":"s1","paths":["a/../../w/a"]}`:           "422 body.paths[0]: must be in the workspace",
+		`{"to":"s1","paths":["/etc/passwd"]}`:           "422 body.paths[0]: must be in the workspace",
+		`{"to":"s1","paths":["/w/../etc"]}`:             "422 body.paths[0]: must be in the workspace",
+		`{"to":"s1","paths":["a\u0000"]}`:               "422 body.paths[0]: must be a path",
+		`{"to":"s1","paths":[{"base64":"Li4="}]}`:       "422 body.paths[0]: must be in the workspace",
+		`{"to":"s1","paths":[{"base64":"???"}]}`:        "400 paths",
+		`{"to":"s1","paths":[{}]}`:                      "422 body.paths[0]: must be a path",
+		`{"to":"s1","paths":[{"base64":"YQ==","x":1}]}`: "400 paths",
+		`{"only":1,"paths":["a"]}`:                      "422 body.paths",
+		`{"to":"s1","all":true}`:                        "422 body.all",
+		`{"to":"s1","all":1}`:                           "400 all",
+		`{"to":"s1","dry_run":1}`:                       "400 dry_run",
+		`{"to":"s1","force":"yes"}`:                     "400 force",
+		`{"to":"s1","diff":1}`:                          "400 diff",
+		`{"to":"s1","paths":["a"` + strings.Repeat(`,"a"`, 1000) + `]}`: "422 body.paths: must have at most 1000 paths",
+	} {
+		code := 0
+		_, _ = fmt.Sscan(want, &code)
+		w := post("/v1/restore", body).send(s)
+		_, text, _ := strings.Cut(want, " ")
+		if w.Code != code && (code != 4 || w.Code/100 != 4) || !strings.Contains(w.Body.String(), text) || w.Body.Len() > 1000 {
+			t.Errorf("%.80s: got %d %.500s, want %s", body, w.Code, w.Body, want)
+		}
+	}
+	if got := tree.Show(); got != "a=1" {
+		t.Errorf("the files are %s", got)
+	}
+	locked := undoing(t, tree, func(c *server.Config) { c.Key = "k" })
+	for _, rt := range locked.Routes() {
+		if strings.Contains(rt.Path, "/restore") || strings.Contains(rt.Path, "/checkpoints") || strings.Contains(rt.Path, "/attempts") || strings.Contains(rt.Path, "/bisect") {
+			wantAnswer(t, locked, request{method: rt.Method, path: rt.Path}, 403, "Invalid API Key")
+		}
+	}
+	tree.Off = "too large, see --changes"
+	wantAnswer(t, s, post("/v1/restore", `{"to":"s1"}`), 409, "too large, see --changes")
+}
+
+func TestCheckpoints(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	s := undoing(t, tree)
+	wantAnswer(t, s, get("/v1/checkpoints"), 200, `{"checkpoints":[]}`)
+	command("/v1/actions", "a=1").send(s)
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"good/1","verify":true}`), 201, `{"name":"good/1","state":"s2","time":`)
+	tree.Lost = 2
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"b"}`), 201, `"missing":2,"missing_paths":["lost"]}`)
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"b"}`), 409, "remove it first")
+	wantAnswer(t, s, get("/v1/checkpoints"), 200, `{"checkpoints":[{"name":"good/1",`)
+	command("/v1/actions", "a=2").send(s)
+	wantAnswer(t, s, get("/v1/changes?since=b&until=3"), 404, "action 3")
+	wantAnswer(t, s, get("/v1/changes?since=b"), 200, `"modified":1`)
+	wantAnswer(t, s, post("/v1/restore", `{"to":"good/1"}`), 200, `"modified":1`)
+	wantAnswer(t, s, remove("/v1/checkpoints/good%2F1"), 204, "")
+	wantAnswer(t, s, remove("/v1/checkpoints/good%2F1"), 404, "There is no checkpoint")
+	wantAnswer(t, s, remove("/v1/checkpoints/.attempt"), 404, "There is no checkpoint")
+	for body, want := range map[string]string{
+		`{}`: "400 name", `{"name":1}`: "400 name", `{"name":""}`: "422 body.name", `{"name":"s1"}`: "422 body.name", `{"name":"12"}`: "422 body.name",
+		`{"name":".attempt"}`: "422 body.name", `{"name":"a b"}`: "422 body.name", `{"name":"` + strings.Repeat("a", 101) + `"}`: "422 body.name",
+		`{"name":"a","verify":1}`: "400 verify", `{"name":"a","x":1}`: "400 x",
+	} {
+		code := 0
+		_, _ = fmt.Sscan(want, &code)
+		wantAnswer(t, s, post("/v1/checkpoints", body), code, want[4:])
+	}
+	for i := range 99 {
+		wantAnswer(t, s, post("/v1/checkpoints", fmt.Sprintf(`{"name":"n%d"}`, i)), 201, "")
+	}
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"more"}`), 409, "There are 100 checkpoints already")
+	tree.Off = "too large, see --changes"
+	wantAnswer(t, s, post("/v1/checkpoints", `{"name":"off"}`), 409, "see --changes")
+	wantAnswer(t, newServer(t), get("/v1/checkpoints"), 200, `{"checkpoints":[]}`)
+	wantAnswer(t, newServer(t), remove("/v1/checkpoints/a"), 404, "There is no checkpoint")
+}
+
+// An attempt is kept open until it is kept or discarded, also over a restart.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	j, err := journal.Open(journal.Config{})
+	must(t, err)
+	s := undoing(t, tree, func(c *server.Config) { c.Journal = j })
+	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
+	try := withID(command("/v1/attempts", "a=1"), "try/1")
+	first := wantAnswer(t, s, try, 200, `,"attempt":"try/1"}`)
+	wantAnswer(t, s, get("/v1/actions/try%2F1"), 200, `"attempt":"try/1"`)
+	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[{"attempt":"try/1","action":"try/1","before":"s1","time":`)
+	if again := wantAnswer(t, s, try, 200, ""); again != first {
+		t.Errorf("the same again: got %s, want %s", again, first)
+	}
+	wantAnswer(t, s, command("/v1/attempts", "c=1"), 409, `The attempt \"try/1\" is open`)
+	command("/v1/actions", "b=2").send(s)
+	s = undoing(t, tree, func(c *server.Config) { c.Journal = j })
+	wantAnswer(t, s, post("/v1/attempts/other/discard", ""), 404, "There is no open attempt")
+	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard?force=1", ""), 422, "query.force")
+	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard", ""), 200, `"deleted":2`)
+	wantAnswer(t, s, post("/v1/attempts/try%2F1/discard", ""), 404, "There is no open attempt")
+	wantAnswer(t, s, get("/v1/changes/log?limit=1"), 200, `"cause":"restore"`)
+	if got := tree.Show(); got != "" {
+		t.Errorf("the files are %s", got)
+	}
+	wantAnswer(t, s, command("/v1/attempts", "refuse"), 400, "refused")
+	wantAnswer(t, s, post("/v1/attempts", `{"action":{"action":"run","args":{"command":"a=1"}},"x":1}`), 400, `member \"x\"`)
+	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
+
+	streamed := withID(command("/v1/attempts", "a=2"), "try2")
+	streamed.header["Accept"] = linesType
+	wantAnswer(t, s, streamed, 200, `,"attempt":"try2"}`)
+	wantAnswer(t, s, post("/v1/attempts/other/keep", ""), 404, "There is no open attempt")
+	wantAnswer(t, s, post("/v1/attempts/try2/keep", ""), 204, "")
+	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
+	wantAnswer(t, s, try, 200, "")
+	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
+	if got := tree.Show(); got != "a=2" {
+		t.Errorf("the files are %s", got)
+	}
+	tree.Off = "too large, see --changes"
+	wantAnswer(t, s, command("/v1/attempts", "b=2"), 409, "see --changes")
+}
