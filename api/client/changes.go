@@ -33,13 +33,11 @@ func (c *Client) DoWithChanges(ctx context.Context, r api.Request) (o api.Observ
 	return o, changes, err
 }
 
-// Changes returns the net changes of the workspace between two states, each named as in [api.Changes] or by the number of the
-// action that ended with it. An empty until means the present, and an empty path all paths. The error is a *StatusError of 404 for a
-// state that never was, and of 410 for one that is no longer kept.
-func (c *Client) Changes(ctx context.Context, since, until, path string) (api.Changes, error) {
+// Changes returns the net changes of the workspace between two states. The error is a *StatusError of 404 for a state that never
+// was, and of 410 for one that is no longer kept.
+func (c *Client) Changes(ctx context.Context, q ChangesQuery) (api.Changes, error) {
 	var changes api.Changes
-	query := queryOf(map[string]string{"since": since, "until": until, "path": path})
-	return changes, c.get(ctx, "/v1/changes?"+query.Encode(), &changes, c.maxResponse)
+	return changes, c.get(ctx, "/v1/changes?"+q.values().Encode(), &changes, c.maxResponse)
 }
 
 // ChangeLog returns at most limit entries of the log of changes, the newest first; 0 means all.

@@ -60,7 +60,7 @@ some may be missing.`,
 				}
 				return p.Print(format, changeList(list))
 			}
-			found, err := c.Changes(cmd.Context(), since, until, path)
+			found, err := c.Changes(cmd.Context(), client.ChangesQuery{Since: since, Until: until, Path: path})
 			if err != nil {
 				return err
 			}

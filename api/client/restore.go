@@ -1,0 +1,188 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/actiond/actiond/api"
+)
+
+// Restore makes the workspace what it was in another state, or only says what would change. What cannot be restored is
+// named in the answer, and is no error. The error is a *StatusError of 404 or 410 for a state that never was or is no longer
+// kept, and of 409 while an action runs. It is sent once: after a broken connection it may have been carried out.
+func (c *Client) Restore(ctx context.Context, r api.RestoreRequest) (api.Restored, error) {
+	var restored api.Restored
+	return restored, c.long(ctx, "/v1/restore", r, &restored)
+}
+
+// Checkpoint gives the present state of the workspace a name, once its contents are kept. Missing of the answer says how
+// many are not.
+func (c *Client) Checkpoint(ctx context.Context, r api.CheckpointRequest) (api.Checkpoint, error) {
+	var made api.Checkpoint
+	return made, c.long(ctx, "/v1/checkpoints", r, &made)
+}
+
+// Checkpoints returns the checkpoints, the oldest first.
+func (c *Client) Checkpoints(ctx context.Context) ([]api.Checkpoint, error) {
+	var list api.Checkpoints
+	return list.Checkpoints, c.get(ctx, "/v1/checkpoints", &list, maxNames)
+}
+
+// RemoveCheckpoint removes the name of a state, which is then kept no longer than others.
+func (c *Client) RemoveCheckpoint(ctx context.Context, name string) error {
+	return c.quick(ctx, http.MethodDelete, "/v1/checkpoints/"+url.PathEscape(name), nil, nil, maxSmall)
+}
+
+// Attempts returns the open attempts, one at most.
+func (c *Client) Attempts(ctx context.Context) ([]api.Attempt, error) {
+	var list api.Attempts
+	return list.Attempts, c.get(ctx, "/v1/attempts", &list, maxInfo)
+}
+
+// KeepAttempt ends an open attempt and keeps its effects. The answer names what they are.
+func (c *Client) KeepAttempt(ctx context.Context, id string) (api.Restored, error) {
+	return c.endAttempt(ctx, id, "keep")
+}
+
+// DiscardAttempt ends an open attempt and takes back all that changed since its begin, as [Client.Restore] does.
+func (c *Client) DiscardAttempt(ctx context.Context, id string) (api.Restored, error) {
+	return c.endAttempt(ctx, id, "discard")
+}
+
+func (c *Client) endAttempt(ctx context.Context, id, how string) (api.Restored, error) {
+	var restored api.Restored
+	return restored, c.long(ctx, "/v1/attempts/"+url.PathEscape(id)+"/"+how, struct{}{}, &restored)
+}
+
+// ErrBisect reports a bisect that ended without a result.
+var ErrBisect = errors.New("the bisect has no result")
+
+// Bisect finds the action that broke something, and returns the last event of the bisect. event is called with each one as it
+// comes; its error, the end of ctx and a broken connection end the bisect. The server restores the present at the end in any
+// case. The error is ErrBisect, with the event, where a test could not be carried out.
+func (c *Client) Bisect(ctx context.Context, r api.BisectRequest, event func(api.BisectEvent) error) (api.BisectEvent, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return api.BisectEvent{}, fmt.Errorf("calling /v1/bisect: %w", err)
+	}
+	answer, err := c.send(ctx, http.Header{"Accept": {linesType}}, http.MethodPost, "/v1/bisect", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return api.BisectEvent{}, err
+	}
+	var last api.BisectEvent
+	err = lines(answer, c.maxResponse, func(e api.BisectEvent) (more bool, err error) {
+		switch e.Event {
+		case api.BisectTesting, api.BisectTested, api.BisectResult, api.BisectError:
+		default: // a heartbeat, or news
+			return true, nil
+		}
+		last = e
+		if err := event(e); err != nil {
+			return false, callersError{err}
+		}
+		if e.Event == api.BisectError {
+			return false, fmt.Errorf("%w: %s", ErrBisect, oneLine(e.Detail))
+		}
+		return e.Event != api.BisectResult, nil
+	})
+	return last, err
+}
+
+// ChangesQuery says which changes [Client.Changes] and [Client.WatchChanges] return. States are named as in [api.Changes],
+// by the name of a checkpoint, or by the number of the action that ended with them.
+type ChangesQuery struct {
+	// Since is the earlier state. A watch begins with the present without it.
+	Since string
+	// Until is the later one; "" means the present. A watch has none.
+	Until string
+	// Path leaves out what is not at or below it; "" means everything.
+	Path string
+	// Diff asks for the lines of text files.
+	Diff bool
+}
+
+func (q ChangesQuery) values() url.Values {
+	query := queryOf(map[string]string{"since": q.Since, "until": q.Until, "path": q.Path})
+	if q.Diff {
+		query.Set("diff", "1")
+	}
+	return query
+}
+
+// WatchChanges calls change with what changes, as it happens, until ctx ends or change fails, whose error is returned. After
+// a broken connection it goes on from the last state that change was called with, or from Since. The error is a *StatusError
+// of 410 if that is no longer kept.
+func (c *Client) WatchChanges(ctx context.Context, q ChangesQuery, change func(api.Changes) error) error {
+	q.Until = ""
+	var progress uint64
+	return c.once(ctx, "", &progress, func(http.Header) error {
+		query := q.values()
+		query.Set("watch", "1")
+		answer, err := c.send(ctx, http.Header{"Accept": {linesType}}, http.MethodGet, "/v1/changes?"+query.Encode(), "", nil)
+		if err != nil {
+			return err
+		}
+		return lines(answer, c.maxResponse, func(line watchLine) (more bool, err error) {
+			progress++
+			switch {
+			case line.Event == "error":
+				return false, &StatusError{Status: line.Status, Detail: line.Detail}
+			case line.Paths == nil: // a heartbeat
+				return true, nil
+			}
+			if line.After != "" {
+				q.Since = line.After
+			}
+			if err := change(line.Changes); err != nil {
+				return false, callersError{err}
+			}
+			return true, nil
+		})
+	})
+}
+
+// watchLine is a line of a watch: changes, or an event of another kind.
+type watchLine struct {
+	api.Changes
+
+	Event  string `json:"event"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// long is for requests that take as long as they need.
+func (c *Client) long(ctx context.Context, path string, v, answer any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("calling %s: %w", path, err)
+	}
+	return c.call(ctx, http.MethodPost, path, "application/json", bytes.NewReader(body), answer, c.maxResponse)
+}
+
+// lines calls each with the lines of an answer, of most bytes, until there are to be no more, and closes it.
+func lines[T any](a *answer, most int64, each func(T) (more bool, err error)) error {
+	defer func() { _ = a.Close() }()
+	in := bufio.NewReaderSize(a, 64<<10)
+	for {
+		line, err := a.line(in, most)
+		if err != nil {
+			return fmt.Errorf("reading the answer of %s: %w", a.path, a.cause(err))
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			return fmt.Errorf("reading the answer of %s: %w", a.path, err)
+		}
+		if more, err := each(v); err != nil || !more {
+			return err
+		}
+	}
+}
