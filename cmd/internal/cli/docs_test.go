@@ -13,16 +13,19 @@ import (
 	"github.com/actiond/actiond/cmd/internal/cli/output"
 )
 
-// TestDocs holds docs/reference/runtimectl.md to the program: each command has its part
+// TestDocs holds docs/reference/runtimectl.md, and runtimectl-changes.md, to the program: each command has its part
 // there, and in it, or among what several have, each of its flags, with its
 // default; and no part has others.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../docs/reference/runtimectl.md")
-	if err != nil {
-		t.Fatal(err)
+	text := ""
+	for _, page := range []string{"runtimectl", "runtimectl-changes"} {
+		data, err := os.ReadFile("../../../docs/reference/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(data)
 	}
-	text := string(data)
 	parts := map[string]string{}
 	for _, part := range strings.Split(text, "\n## ")[1:] {
 		title, body, _ := strings.Cut(part, "\n")
