@@ -243,7 +243,7 @@ func (f *follower) watch(ctx context.Context, version string) error {
 
 func idOf(o *secretObject) (id string, ok bool) {
 	id, ok = strings.CutPrefix(o.Metadata.Name, SecretPrefix)
-	return id, ok && idPattern.MatchString(id)
+	return id, ok && isID(id)
 }
 
 // put applies the policy of a Secret, and returns the id of its sandbox.

@@ -60,7 +60,7 @@ func (c *Control) Load() error {
 	entries, dirErr := os.ReadDir(c.dir)
 	err = errors.Join(err, dirErr)
 	for _, entry := range entries {
-		if id, ok := strings.CutSuffix(entry.Name(), ".json"); ok && idPattern.MatchString(id) {
+		if id, ok := strings.CutSuffix(entry.Name(), ".json"); ok && isID(id) {
 			err = errors.Join(err, c.apply(id))
 		}
 	}
@@ -120,7 +120,7 @@ func ParseHostAddresses(data []byte) ([]netip.Addr, error) {
 
 // apply applies the file of a sandbox.
 func (c *Control) apply(id string) error {
-	if !idPattern.MatchString(id) {
+	if !isID(id) {
 		return errID
 	}
 	data, err := readBounded(filepath.Join(c.dir, id+".json"), maxConf)

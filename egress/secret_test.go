@@ -53,10 +53,12 @@ func TestParseSecretsRefuses(t *testing.T) {
 		return strings.Join(all, ",")
 	}
 	for secrets, want := range map[string]string{
-		one(`,"paths":["/v1/**"]`):                                                                  "paths",
-		one(`,"Value":"x"`):                                                                         "Value",
-		`{"hosts":["a.example"],"value":"` + token + `"}`:                                           `secret "": a name has`,
-		`{"name":"a b","hosts":["a.example"],"value":"` + token + `"}`:                              "a name has",
+		one(`,"paths":["/v1/**"]`):                                     "paths",
+		one(`,"Value":"x"`):                                            "Value",
+		`{"hosts":["a.example"],"value":"` + token + `"}`:              `secret "": a name has`,
+		`{"name":"a b","hosts":["a.example"],"value":"` + token + `"}`: "a name has",
+		`{"name":"` + strings.Repeat("a", 65) + `","hosts":["a.example"],"value":"` + token + `"}`:  "a name has",
+		one(`,"var":"` + strings.Repeat("A", 129) + `"`):                                            "not the name of a variable",
 		`{"name":"API","value":"` + token + `"}`:                                                    "secret API: it has no hosts",
 		`{"name":"API","hosts":["*.example"],"value":"` + token + `"}`:                              "neither a host name nor an address",
 		`{"name":"API","hosts":["*"],"value":"` + token + `"}`:                                      "neither a host name nor an address",

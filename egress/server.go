@@ -168,13 +168,17 @@ var (
 )
 
 // The controller's other files have shorter names.
-var idPattern = regexp.MustCompile(`^[0-9a-z]{8,64}$`)
+var idPattern = regexp.MustCompile(`^[0-9a-z]{8}[0-9a-z]*$`)
+
+const maxID = 64
+
+func isID(id string) bool { return len(id) <= maxID && idPattern.MatchString(id) }
 
 // Apply sets the policy of a sandbox. The first one opens its socket, if it has one; with a later one,
 // connections that it refuses have ended when Apply returns. The error wraps ErrStale for a
 // generation before the present one.
 func (s *Server) Apply(id string, c Conf) error {
-	if !idPattern.MatchString(id) {
+	if !isID(id) {
 		return errID
 	}
 	if err := c.prepare(); err != nil {
