@@ -115,9 +115,12 @@ type shell struct {
 	listener  listener
 	reporting sync.Mutex // held from a read of the reports until its messages are delivered
 	pending   []byte     // what was read of the reports and not delivered; guarded by reporting
+	known     []string   // the fields of the last report; guarded by reporting
 	late      int        // how many bytes of them were read after the last moment to wait for more
 	reading   sync.Mutex // held from a read of the terminal until its bytes are delivered
 	buffer    [16 << 10]byte
+	emptying  sync.Mutex // held while the begin pipe is read
+	seen      []byte     // its bytes; guarded by emptying
 	readers   sync.WaitGroup
 	silent    chan struct{} // closed once no more reports can come
 	gone      chan struct{} // closed once the process was waited for
@@ -242,7 +245,7 @@ func (sh *shell) sendText(line string) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(limit):
-			_, _ = sh.emptyBegins()
+			_, _, _ = sh.emptyBegins(nil)
 		case !sent:
 			return errNotSent
 		default:
@@ -493,12 +496,13 @@ func (sh *shell) readReports() {
 	sh.reporting.Lock()
 	defer sh.reporting.Unlock()
 	in := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(sh.pending)), reportReader{sh}))
-	field, err := readField(in)
+	report, state := reportHeader+sh.token, stateHeader+sh.token
+	field, err := readField(in, report)
 	for err == nil {
 		switch field {
-		case reportHeader + sh.token:
+		case report:
 			field, err = sh.readMessage(in, reportFields, sh.deliverReport)
-		case stateHeader + sh.token:
+		case state:
 			field, err = sh.readMessage(in, stateFields, func(f []string) { sh.listener.saved(sh, strings.Join(f, "\n")) })
 		default: // the rest of a message that a signal cut short
 			field, err = sh.nextMessage(in)
@@ -513,21 +517,35 @@ func (sh *shell) readReports() {
 // header among the fields means that the message was cut short by a signal.
 func (sh *shell) readMessage(in *bufio.Reader, n int, deliver func([]string)) (next string, err error) {
 	fields := make([]string, 0, n)
-	for range n {
-		field, err := readField(in)
+	for i := range n {
+		known := ""
+		if n == reportFields && i < len(sh.known) {
+			known = sh.known[i]
+		}
+		field, err := readField(in, known)
 		if err != nil || len(field) == 1+len(sh.token) && field[1:] == sh.token {
 			return field, err
 		}
 		fields = append(fields, field)
 	}
 	deliver(fields)
+	if n == reportFields {
+		sh.known = fields
+		if slices.ContainsFunc(fields, func(f string) bool { return len(f) > maxKept }) {
+			sh.known = nil
+		}
+	}
 	return sh.nextMessage(in)
 }
 
 // nextMessage reads the first field of a message, the one before which was delivered.
 func (sh *shell) nextMessage(in *bufio.Reader) (string, error) {
-	sh.pending = bytes.Clone(sh.pending[len(sh.pending)-in.Buffered():])
-	return readField(in)
+	rest := sh.pending[len(sh.pending)-in.Buffered():]
+	if cap(sh.pending) > maxKept { // one large message does not make the shell large
+		sh.pending = nil
+	}
+	sh.pending = append(sh.pending[:0], rest...)
+	return readField(in, reportHeader+sh.token)
 }
 
 // reportReader reads reports. It gives the lock of their reader back before each read, and has
@@ -575,10 +593,9 @@ func (sh *shell) readBegins(seq int64) (begun, full bool) {
 	if sh.errors == "" {
 		return true, false
 	}
-	data, err := sh.emptyBegins()
+	n, begun, err := sh.emptyBegins(beginMessage(sh.token, seq))
 	failed := err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, io.EOF)
-	begun = failed || len(data) >= maxPipe || bytes.Contains(data, beginMessage(sh.token, seq))
-	return begun, len(data) >= pipeBuffer
+	return begun || failed || n >= maxPipe, n >= pipeBuffer
 }
 
 // saysBegins empties the begin pipe, and reports whether the shell still has it. The caller
@@ -590,7 +607,7 @@ func (sh *shell) saysBegins() bool {
 	if sh.errors == "" {
 		return false
 	}
-	if _, err := sh.emptyBegins(); errors.Is(err, io.EOF) {
+	if _, _, err := sh.emptyBegins(nil); errors.Is(err, io.EOF) {
 		if now := sh.standardFile(2); now != "" && now != sh.errors {
 			sh.errors = ""
 		}
@@ -598,16 +615,27 @@ func (sh *shell) saysBegins() bool {
 	return sh.errors != ""
 }
 
-// emptyBegins reads the begin pipe until that would wait, which is EAGAIN, or maxPipe came.
-func (sh *shell) emptyBegins() (data []byte, err error) {
+// emptyBegins reads the begin pipe until that would wait, which is EAGAIN, or maxPipe came. It
+// returns how many bytes it read, and whether message is among them.
+func (sh *shell) emptyBegins(message []byte) (n int, found bool, err error) {
+	sh.emptying.Lock()
+	defer sh.emptying.Unlock()
+	data := sh.seen[:0]
 	for err == nil && len(data) < maxPipe {
 		data = slices.Grow(data, 512)
 		var n int
 		n, err = files.ReadNow(sh.begins, data[len(data):cap(data)])
 		data = data[:len(data)+n]
 	}
-	return data, err
+	sh.seen = data
+	if cap(data) > maxKept {
+		sh.seen = nil
+	}
+	return len(data), message != nil && bytes.Contains(data, message), err
 }
+
+// maxKept bounds the buffers that are kept between commands.
+const maxKept = 4 << 10
 
 // pipeBuffer is the least that a pipe holds (PIPE_BUF in pipe(7)).
 const pipeBuffer = 4096
@@ -640,20 +668,28 @@ func (sh *shell) deliverReport(f []string) {
 
 var errFieldTooLong = errors.New("a field of the shell's report is too long")
 
-func readField(in *bufio.Reader) (string, error) {
-	var field []byte
-	for {
-		part, err := in.ReadSlice(0)
-		field = append(field, part...)
-		switch {
-		case err == nil:
-			return string(field[:len(field)-1]), nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return "", err
-		case len(field) > maxField:
+// readField reads a field. Where that equals known, it returns known, which takes no memory:
+// most fields of a report are those of the one before.
+func readField(in *bufio.Reader, known string) (string, error) {
+	part, err := in.ReadSlice(0)
+	if err == nil {
+		if part = part[:len(part)-1]; string(part) == known {
+			return known, nil
+		}
+		return string(part), nil
+	}
+	field := bytes.Clone(part)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		if len(field) > maxField {
 			return "", errFieldTooLong
 		}
+		part, err = in.ReadSlice(0)
+		field = append(field, part...)
 	}
+	if err != nil {
+		return "", err
+	}
+	return string(field[:len(field)-1]), nil
 }
 
 // lastReportTime is how long reports are waited for once the shell is gone: they
