@@ -37,7 +37,7 @@ BENCHSTAT   := $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-2
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 OASDIFF     := CGO_ENABLED=0 $(GO) run -trimpath github.com/oasdiff/oasdiff@v1.36.0
 
-.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration programs python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat clean
+.PHONY: help check build build-kubernetes test race lint fmt tidy update fuzz fuzz-list lines bench compare demo integration programs python kubernetes helm scale cluster cluster-up image image-server image-browser image-base vuln release release-check compat record clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -221,6 +221,9 @@ compat: ## fail where the API documents break clients of BASE, a commit (the las
 	for document in api/openapi.yaml api/gateway.yaml; do \
 		$(OASDIFF) breaking --fail-on WARN --err-ignore .ci/compat-exceptions --warn-ignore .ci/compat-exceptions "$$base:$$document" "$$document" || exit 1; \
 	done
+
+record: build ## type the commands of README.md into a terminal, with a Docker engine, and write docs/terminal.svg
+	@PATH='$(CURDIR)/bin':"$$PATH" CGO_ENABLED=0 $(GO) run -trimpath ./cmd/internal/record >bin/terminal.svg && mv bin/terminal.svg docs/terminal.svg
 
 clean: ## remove what was built
 	rm -rf bin dist

@@ -3,6 +3,7 @@
 package docs_test
 
 import (
+	"html"
 	"io/fs"
 	"maps"
 	"os"
@@ -167,6 +168,30 @@ func TestIndex(t *testing.T) {
 	}
 	if got, err := fs.ReadFile(root, "llms.txt"); err != nil || string(got) != b.String() {
 		t.Errorf("llms.txt is stale: run 'make update' (%v)", err)
+	}
+}
+
+// TestRecording wants the terminal of README.md to show its commands: 'make record' writes it.
+func TestRecording(t *testing.T) {
+	t.Parallel()
+	data, err := fs.ReadFile(root, "docs/terminal.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	for _, line := range regexp.MustCompile(`<text class="c"[^>]*>([^<]*)`).FindAllStringSubmatch(string(data), -1) {
+		text := html.UnescapeString(line[1])
+		if strings.HasPrefix(text, "$ ") {
+			text = "\n" + text
+		}
+		shown.WriteString(text)
+	}
+	want := regexp.MustCompile(`(?m)^\$ .*$`).FindAllString(pages(t)["README.md"], -1)
+	if len(want) == 0 || shown.String() != "\n"+strings.Join(want, "\n") {
+		t.Errorf("the recording is stale, run 'make record': got%s\nwant\n%s", shown.String(), strings.Join(want, "\n"))
+	}
+	if len(data) > 8<<10 {
+		t.Errorf("docs/terminal.svg has %d bytes", len(data))
 	}
 }
 
