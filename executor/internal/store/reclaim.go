@@ -16,6 +16,9 @@ func (s *Store) Reclaim(live func(Sum) bool) (int64, error) {
 		return 0, errClosed
 	}
 	defer s.evictions.Add(1)
+	if s.root == nil {
+		return s.forget(live), nil
+	}
 	before := s.size
 	kept := make(map[*segment]int64, len(s.segments))
 	bySegment := make(map[*segment][]Sum, len(s.segments))

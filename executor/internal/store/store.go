@@ -9,6 +9,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ import (
 var (
 	// ErrFull says that a content is not kept, because the store has no room, or its file system none.
 	ErrFull = errors.New("the store of contents is full")
-	// ErrTooLarge says that a content is not kept because it is larger than [MaxContent].
+	// ErrTooLarge says that a content is not kept because it is larger than [MaxContent], or than the whole store.
 	ErrTooLarge = errors.New("the content is too large for the store")
 	// ErrNotKept says that the store does not have a content. It may be kept again.
 	ErrNotKept = errors.New("the content is not kept")
@@ -61,7 +62,7 @@ type Sum = [sha256.Size]byte
 
 // Config says where a [Store] lies.
 type Config struct {
-	// Dir is the directory, for this process's user alone; see [hostpath.OpenPrivate].
+	// Dir is the directory, for this process's user alone; see [hostpath.OpenPrivate]. "" keeps contents in memory.
 	Dir string
 	// MaxBytes bounds all segments together; 0 means a tenth of what is free and theirs, at most 2 GiB. On tmpfs, which is
 	// memory, the store takes a quarter of the file system at most.
@@ -70,7 +71,7 @@ type Config struct {
 
 // Store keeps contents. Its methods may be called concurrently. It owns no goroutine.
 type Store struct {
-	root *os.Root
+	root *os.Root // nil in memory
 	lock *os.File
 	zstd codec
 
@@ -95,11 +96,15 @@ type place struct {
 // Open opens a store, and makes its directory where it does not exist. It fails with [filelock.ErrLocked] while another
 // process has it, and with [ErrNewer].
 func Open(cfg Config) (*Store, error) {
-	root, err := hostpath.OpenPrivate(cfg.Dir)
-	if err != nil {
+	s := &Store{index: map[Sum]place{}, bound: cfg.MaxBytes, unseen: checkEvery}
+	if cfg.Dir == "" {
+		s.bound = cmp.Or(s.bound, defaultBound)
+		return s, nil
+	}
+	var err error
+	if s.root, err = hostpath.OpenPrivate(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("opening the store of contents %q: %w", cfg.Dir, err)
 	}
-	s := &Store{root: root, index: map[Sum]place{}, bound: cfg.MaxBytes, unseen: checkEvery}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store of contents %q: %w", cfg.Dir, err), s.Close())
 	}
@@ -185,6 +190,10 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	if s.root == nil {
+		s.index, s.size = nil, 0
+		return nil
+	}
 	var err error
 	for _, g := range s.segments {
 		err = errors.Join(err, g.file.Close())
@@ -224,19 +233,28 @@ func (s *Store) Stats() Stats {
 // store goes on. The name is right also if it fails.
 func (s *Store) Put(data []byte) (Sum, error) {
 	sum := sha256.Sum256(data)
+	return sum, s.PutAs(sum, data)
+}
+
+// PutAs is Put of a content whose name is known already.
+func (s *Store) PutAs(sum Sum, data []byte) error {
 	if len(data) > MaxContent {
-		return sum, ErrTooLarge
+		return ErrTooLarge
 	}
 	if s.Has(sum) {
-		return sum, nil
+		return nil
 	}
 	rec := s.zstd.record(sum, data) // without the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.index[sum]; ok {
-		return sum, nil
+		return nil
 	}
-	return sum, s.append(sum, rec, s.bound-s.segSize/2) // the rest is for Reclaim
+	most := s.bound - s.segSize/2 // the rest is for Reclaim
+	if int64(len(rec))+fileHeader > most {
+		return fmt.Errorf("%w: it has %d bytes, of %d for all", ErrTooLarge, len(data), s.bound)
+	}
+	return s.append(sum, rec, most)
 }
 
 // append writes a record. It leaves the store as it was if it fails. s.mu is held.
@@ -246,6 +264,10 @@ func (s *Store) append(sum Sum, rec []byte, bound int64) error {
 	}
 	if s.size+int64(len(rec))+fileHeader > bound {
 		return fmt.Errorf("%w: it has %d of %d bytes", ErrFull, s.size, s.bound)
+	}
+	if s.root == nil {
+		s.inMemory(sum, rec)
+		return nil
 	}
 	if s.unseen += int64(len(rec)); s.unseen >= checkEvery {
 		if err := s.checkSpace(int64(len(rec))); err != nil {

@@ -117,3 +117,40 @@ func BenchmarkPut(b *testing.B) {
 		put(b, s, text)
 	}
 }
+
+// A store in memory has its bound, and only that much of what was kept goes as is unused.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	s := open(t, store.Config{MaxBytes: 100_000})
+	first := put(t, s, noise(1, 40_000))
+	second := put(t, s, bytes.Repeat([]byte("text "), 20_000))
+	third := noise(3, 80_000)
+	sum, err := s.Put(third)
+	if !errors.Is(err, store.ErrFull) || s.Has(sum) {
+		t.Error(err)
+	}
+	if _, err := s.Put(noise(4, 100_000)); !errors.Is(err, store.ErrTooLarge) {
+		t.Error(err)
+	}
+	data, err := s.Get(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data)
+	holds(t, s, first, noise(1, 40_000))
+	if freed, err := s.Reclaim(func(sum store.Sum) bool { return sum == second }); err != nil || freed < 40_000 || s.Has(first) {
+		t.Errorf("freed %d, %v", freed, err)
+	}
+	holds(t, s, second, bytes.Repeat([]byte("text "), 20_000))
+	holds(t, s, put(t, s, third), third)
+	if got := s.Stats(); got.Contents != 2 || got.Bytes < 80_000 || got.Bytes > 90_000 || got.Bound != 100_000 {
+		t.Errorf("got %+v", got)
+	}
+	closeStore(t, s)
+	if _, err := s.Get(second); err == nil || s.Has(second) {
+		t.Error("a closed store has something")
+	}
+	if _, err := s.Put(nil); err == nil {
+		t.Error("a closed store keeps something")
+	}
+}
