@@ -9,18 +9,23 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// minCompressed is the smallest content that is compressed; of smaller ones the header is most.
-const minCompressed = 128
+const (
+	// minCompressed is the smallest content that is compressed; of smaller ones the header is most.
+	minCompressed = 128
+	// maxQuick is the largest content that PutQuick compresses, at about 5 ms for a megabyte.
+	maxQuick = 32 << 10
+)
 
 // codec compresses contents. Encoders and decoders are made when they are needed, and left to the garbage collector
 // after use: each has a megabyte or more.
 type codec struct{ encoders, decoders sync.Pool }
 
-// record makes the record of a content, compressed if that saves an eighth at least.
-func (c *codec) record(sum Sum, data []byte) []byte {
+// record makes the two parts of the record of a content, compressed up to a size if that saves an eighth at least. The second
+// one may be data itself.
+func (c *codec) record(sum Sum, data []byte, most int) (head, payload []byte) {
 	h := header{sum: sum, len: uint32(len(data)), stored: uint32(len(data)), codec: raw} //nolint:gosec // at most MaxContent
-	payload := data
-	if len(data) >= minCompressed {
+	payload = data
+	if len(data) >= minCompressed && len(data) <= most {
 		if enc := c.encoder(); enc != nil {
 			if small := enc.EncodeAll(data, make([]byte, 0, len(data)/2)); len(small) < len(data)-len(data)/8 {
 				payload, h.codec, h.stored = small, compressed, uint32(len(small)) //nolint:gosec // less than data
@@ -28,7 +33,7 @@ func (c *codec) record(sum Sum, data []byte) []byte {
 			c.encoders.Put(enc)
 		}
 	}
-	return appendRecord(make([]byte, 0, recordHeader+len(payload)), h, payload)
+	return headOf(h, payload), payload
 }
 
 // content returns the content in a record. It fails with errDamaged if that is not the one with the sum.

@@ -62,7 +62,7 @@ func (s *Store) evict(g *segment, sums []Sum, live func(Sum) bool) error {
 			continue
 		}
 		if err == nil {
-			err = s.append(sum, rec, s.bound)
+			err = s.append(sum, rec[:recordHeader], rec[recordHeader:], s.bound)
 		}
 		if err != nil {
 			return err // the segment stays

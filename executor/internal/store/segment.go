@@ -51,7 +51,8 @@ func appendFileHeader(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, 0)
 }
 
-func appendRecord(dst []byte, h header, payload []byte) []byte {
+// headOf is the header of a record as it is written.
+func headOf(h header, payload []byte) []byte {
 	var b [recordHeader]byte
 	le := binary.LittleEndian
 	le.PutUint32(b[4:], crc32.Checksum(payload, castagnoli))
@@ -60,7 +61,7 @@ func appendRecord(dst []byte, h header, payload []byte) []byte {
 	b[16] = h.codec
 	copy(b[24:], h.sum[:])
 	le.PutUint32(b[0:], crc32.Checksum(b[4:], castagnoli))
-	return append(append(dst, b[:]...), payload...)
+	return b[:]
 }
 
 // parseHeader reads the header of a record; false where it is damaged.

@@ -233,59 +233,66 @@ func (s *Store) Stats() Stats {
 // store goes on. The name is right also if it fails.
 func (s *Store) Put(data []byte) (Sum, error) {
 	sum := sha256.Sum256(data)
-	return sum, s.PutAs(sum, data)
+	return sum, s.put(sum, data, MaxContent)
 }
 
-// PutAs is Put of a content whose name is known already.
-func (s *Store) PutAs(sum Sum, data []byte) error {
+// PutQuick is Put of a content whose name is known, for a caller that waits: a large content is not compressed.
+func (s *Store) PutQuick(sum Sum, data []byte) error { return s.put(sum, data, maxQuick) }
+
+// put compresses contents up to a size.
+func (s *Store) put(sum Sum, data []byte, compress int) error {
 	if len(data) > MaxContent {
 		return ErrTooLarge
 	}
 	if s.Has(sum) {
 		return nil
 	}
-	rec := s.zstd.record(sum, data) // without the lock
+	head, payload := s.zstd.record(sum, data, compress) // without the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.index[sum]; ok {
 		return nil
 	}
 	most := s.bound - s.segSize/2 // the rest is for Reclaim
-	if int64(len(rec))+fileHeader > most {
+	if int64(len(head)+len(payload))+fileHeader > most {
 		return fmt.Errorf("%w: it has %d bytes, of %d for all", ErrTooLarge, len(data), s.bound)
 	}
-	return s.append(sum, rec, most)
+	return s.append(sum, head, payload, most)
 }
 
 // append writes a record. It leaves the store as it was if it fails. s.mu is held.
-func (s *Store) append(sum Sum, rec []byte, bound int64) error {
+func (s *Store) append(sum Sum, head, payload []byte, bound int64) error {
 	if s.closed {
 		return errClosed
 	}
-	if s.size+int64(len(rec))+fileHeader > bound {
+	size := int64(len(head) + len(payload))
+	if s.size+size+fileHeader > bound {
 		return fmt.Errorf("%w: it has %d of %d bytes", ErrFull, s.size, s.bound)
 	}
 	if s.root == nil {
-		s.inMemory(sum, rec)
+		s.inMemory(sum, slices.Concat(head, payload))
 		return nil
 	}
-	if s.unseen += int64(len(rec)); s.unseen >= checkEvery {
-		if err := s.checkSpace(int64(len(rec))); err != nil {
+	if s.unseen += size; s.unseen >= checkEvery {
+		if err := s.checkSpace(size); err != nil {
 			return err
 		}
 		s.unseen = 0
 	}
-	g, err := s.growing(int64(len(rec)))
+	g, err := s.growing(size)
 	if err != nil {
 		return full(err)
 	}
-	if _, err := g.file.WriteAt(rec, g.size); err != nil {
+	if _, err = g.file.WriteAt(head, g.size); err == nil {
+		_, err = g.file.WriteAt(payload, g.size+int64(len(head)))
+	}
+	if err != nil {
 		_ = g.file.Truncate(g.size) // otherwise the next record overwrites it
 		return full(err)
 	}
 	s.index[sum] = place{g, g.size}
-	g.size += int64(len(rec))
-	s.size += int64(len(rec))
+	g.size += size
+	s.size += size
 	return nil
 }
 

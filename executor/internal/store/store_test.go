@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -125,6 +126,11 @@ func TestMemory(t *testing.T) {
 	first := put(t, s, noise(1, 40_000))
 	second := put(t, s, bytes.Repeat([]byte("text "), 20_000))
 	third := noise(3, 80_000)
+	quick := bytes.Repeat([]byte("quick "), 100)
+	if err := errors.Join(s.PutQuick(sha256.Sum256(quick), quick), s.PutQuick(second, nil)); err != nil {
+		t.Error(err)
+	}
+	holds(t, s, sha256.Sum256(quick), bytes.Clone(quick))
 	sum, err := s.Put(third)
 	if !errors.Is(err, store.ErrFull) || s.Has(sum) {
 		t.Error(err)
