@@ -83,8 +83,11 @@ func show(files map[string]string) string {
 	return strings.Join(all, " ")
 }
 
-// NumberFrom is of actions.Workspace.
-func (t *Tree) NumberFrom(n uint64) { t.next = n }
+// After is of actions.Workspace.
+func (t *Tree) After(recorded uint64) { t.next = recorded + 1 }
+
+// Earlier is of actions.Workspace.
+func (t *Tree) Earlier() uint64 { return 0 }
 
 // Await is of actions.Workspace.
 func (t *Tree) Await(context.Context) {}
