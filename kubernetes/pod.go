@@ -57,7 +57,7 @@ const (
 
 // Limits of the files of a Pod on its node.
 var (
-	stateBytes  = resource.MustParse("1Gi")  // undo history, journal
+	stateBytes  = resource.MustParse("1Gi")  // undo history, journal, contents
 	serverBytes = resource.MustParse("64Mi") // the server
 	diskBytes   = resource.MustParse("10Gi") // all files: state, logs and those of the image
 )
@@ -260,7 +260,9 @@ func arguments(s *sandbox.Spec, r *record, config *Config) []string {
 	if ttl > 0 {
 		claim = append(claim, "--ttl", ttl.String())
 	}
-	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, claim...)
+	// The volume's limit is not that of the file system, which the server would see: a Pod that takes more is removed.
+	contents := []string{"--changes-bytes", strconv.FormatInt(stateBytes.Value()/2, 10)}
+	return s.ServerArguments("0.0.0.0:"+strconv.Itoa(port), stateDir, userID(s, r.seed()), s.Idle, append(contents, claim...)...)
 }
 
 // notesOf returns the annotations of a Pod of an age, with the data of its sandbox.
