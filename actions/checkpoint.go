@@ -32,9 +32,13 @@ func (m *Manager) present(ctx context.Context, verify bool) (uint64, error) {
 		now = e.step()
 	}
 	if now == 0 {
-		return 0, api.Conflict("The present state of the workspace is not known: /server_info says in changes how it is followed")
+		return 0, errNoPresent()
 	}
 	return now, nil
+}
+
+func errNoPresent() *api.Error {
+	return api.Conflict("The present state of the workspace is not known: /server_info says in changes how it is followed")
 }
 
 // Checkpoint gives the present state a name, and waits until the contents are kept, for a minute or until ctx ends.

@@ -1,0 +1,331 @@
+package actions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/tail"
+)
+
+const (
+	// bisectPin is the name under which the present is kept during a bisect.
+	bisectPin = ".bisect"
+	// bisectOutput is how much of the end of a test's output an event has, in bytes.
+	bisectOutput = 4 << 10
+	// What the exit codes of a test mean, see api.BisectRequest.
+	exitSkip          = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// candidate is a state that a bisect may find.
+type candidate struct {
+	state uint64
+	n     uint64 // the action that ended with it; 0 for none
+	skip  bool   // it cannot be tested
+}
+
+// Bisect is a bisect that has begun. [Bisect.Run] must be called, once.
+type Bisect struct {
+	m      *Manager
+	req    api.BisectRequest
+	pin    api.Pin // the present
+	free   func()
+	states []candidate // in order; the last one is known to be bad
+	send   func(api.BisectEvent) error
+	tests  int
+}
+
+// NewBisect begins a bisect: until the end of Run no action begins. The error is an *api.Error if the caller is wrong.
+func (m *Manager) NewBisect(ctx context.Context, req api.BisectRequest) (b *Bisect, err error) {
+	if err := m.canUndo(); err != nil {
+		return nil, err
+	}
+	m.settle(ctx)
+	free, err := m.effects.hold(ctx, holdBisect, false)
+	if err != nil {
+		return nil, err
+	}
+	b = &Bisect{m: m, req: req, free: free}
+	if err := b.begin(); err != nil {
+		free()
+		return nil, err
+	}
+	return b, nil
+}
+
+// begin finds the states, and keeps the present.
+func (b *Bisect) begin() error {
+	good, err := b.m.resolveMember("good", b.req.Good)
+	if err != nil {
+		return err
+	}
+	bad, err := b.m.resolveMember("bad", b.req.Bad)
+	if err != nil {
+		return err
+	}
+	if good >= bad {
+		return api.Invalid(fmt.Sprintf("body.good: must be before bad, and %s is not before %s", api.StateName(good), api.StateName(bad)))
+	}
+	b.states = b.m.candidates(good, bad)
+	e := b.m.effects
+	e.mu.Lock()
+	now, _ := e.workspace.Verify()
+	b.pin = api.Pin{Name: bisectPin, State: e.stepped(now), Time: time.Now()}
+	e.mu.Unlock()
+	if b.pin.State == 0 {
+		return errNoPresent()
+	}
+	return e.workspace.Pin(b.pin)
+}
+
+// resolveMember is Resolve for a member of a body.
+func (m *Manager) resolveMember(name string, ref api.StateRef) (uint64, error) {
+	n, err := m.Resolve(ref)
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Errors != "" {
+		err = api.Invalid("body." + name + ": " + refusal.Errors)
+	}
+	return n, err
+}
+
+// candidates returns the states of the log after good until bad. Those that are not kept cannot be tested.
+func (m *Manager) candidates(good, bad uint64) []candidate {
+	list := []candidate{{state: bad}}
+	for before := uint64(0); ; {
+		page := m.cfg.Journal.Changes(before, logPage)
+		for _, record := range page {
+			before = record.Seq
+			r, err := api.DecodeChangeRecord(record.Data)
+			if err != nil || r.Changes.None() || record.State <= good || record.State > bad {
+				continue
+			}
+			kept, _ := m.effects.workspace.Known(record.State)
+			list = append(list, candidate{state: record.State, n: record.N, skip: !kept})
+		}
+		if len(page) == 0 || page[len(page)-1].State <= good {
+			break
+		}
+	}
+	// Of two records of one state the action's comes first.
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(b.n, a.n)) })
+	return slices.CompactFunc(list, func(a, b candidate) bool { return a.state == b.state })
+}
+
+// Run searches, calls send with each event, one at a time, and restores the present at the end, whatever happens. The end of ctx
+// and an error of send end it.
+func (b *Bisect) Run(ctx context.Context, send func(api.BisectEvent) error) {
+	defer b.free()
+	b.send = send
+	last := b.search(ctx)
+	last.Tests = b.tests
+	if problem := b.restorePresent(); problem != "" {
+		last.Detail = strings.TrimPrefix(last.Detail+"; "+problem, "; ")
+	}
+	_ = send(last) // there may be no reader
+}
+
+// search returns the last event. A panic becomes one.
+func (b *Bisect) search(ctx context.Context) (last api.BisectEvent) {
+	defer func() {
+		if v := recover(); v != nil {
+			last = broken(fmt.Errorf("panic: %v", v))
+		}
+	}()
+	good, bad := -1, len(b.states)-1
+	for {
+		i, ok := b.next(good, bad)
+		if !ok {
+			break
+		}
+		c := &b.states[i]
+		testing := api.BisectEvent{Event: api.BisectTesting, State: api.StateName(c.state), N: c.n, Left: bits.Len(uint(bad - good - 1))}
+		if err := b.send(testing); err != nil {
+			return broken(err)
+		}
+		tested, err := b.test(ctx, *c)
+		if err != nil {
+			return broken(err)
+		}
+		switch tested.Verdict {
+		case api.VerdictGood:
+			good = i
+		case api.VerdictBad:
+			bad = i
+		default:
+			c.skip = true
+		}
+		tested.Left = bits.Len(uint(bad - good - 1))
+		if err := b.send(tested); err != nil {
+			return broken(err)
+		}
+	}
+	found := b.states[bad]
+	last = api.BisectEvent{Event: api.BisectResult, State: api.StateName(found.state), N: found.n}
+	for _, c := range b.states[good+1 : bad] {
+		last.Skipped = append(last.Skipped, api.StateName(c.state))
+	}
+	return last
+}
+
+// next returns the state to test between two others: that in the middle, or the nearest one that can be tested.
+func (b *Bisect) next(good, bad int) (i int, ok bool) {
+	middle := good + (bad-good)/2
+	for off := range bad - good {
+		for _, i := range []int{middle - off, middle + off} {
+			if i > good && i < bad && !b.states[i].skip {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// broken is the last event of a bisect without a result.
+func broken(err error) api.BisectEvent {
+	return api.BisectEvent{Event: api.BisectError, Detail: err.Error()}
+}
+
+// test restores a state and runs the command. The error ends the bisect.
+func (b *Bisect) test(ctx context.Context, c candidate) (tested api.BisectEvent, err error) {
+	tested = api.BisectEvent{Event: api.BisectTested, State: api.StateName(c.state), N: c.n}
+	if ctx.Err() != nil {
+		return tested, context.Cause(ctx)
+	}
+	restored, err := b.m.effects.workspace.Restore(c.state, api.RestoreOptions{})
+	if err != nil {
+		return tested, fmt.Errorf("restoring %s: %w", tested.State, err)
+	}
+	tested.Detail = notRestored(restored)
+	b.tests++
+	output := tail.New(bisectOutput)
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { close(cancelled) })
+	defer stop()
+	o, err := b.m.cfg.Executor.Watch(context.WithoutCancel(ctx), api.Request{ // the next restore waits for its end
+		Action: api.ExecAction{Command: b.req.Command, KillAfter: b.req.Timeout},
+	}, api.Watch{
+		Cancelled: cancelled,
+		Output:    func(out api.Output) { _, _ = output.Write(out.Data) },
+	})
+	if ctx.Err() != nil {
+		return tested, context.Cause(ctx)
+	}
+	if err != nil {
+		return tested, fmt.Errorf("running the command: %w", err)
+	}
+	program, ok := o.(api.ExecObservation)
+	if !ok {
+		return tested, fmt.Errorf("running the command: %s", api.Content(o))
+	}
+	text, _ := output.Kept()
+	tested.Output, tested.ExitCode = strings.ToValidUTF8(text, "\uFFFD"), program.ExitCode
+	tested.Verdict, err = b.verdict(program)
+	if err != nil {
+		err = fmt.Errorf("%w in %s; its output ends with: %s", err, tested.State, tested.Output)
+	}
+	return tested, err
+}
+
+// verdict is what the end of a test says of its state.
+func (b *Bisect) verdict(o api.ExecObservation) (string, error) {
+	switch {
+	case o.EndedBy != nil && *o.EndedBy == "kill_after":
+		return "", fmt.Errorf("the command took longer than %s seconds", api.FormatSeconds(b.req.Timeout))
+	case o.EndedBy != nil:
+		return "", fmt.Errorf("the command was ended by %s", *o.EndedBy)
+	case o.ExitCode == nil: // by a signal
+		return api.VerdictBad, nil
+	}
+	switch *o.ExitCode {
+	case 0:
+		return api.VerdictGood, nil
+	case exitSkip:
+		return api.VerdictSkip, nil
+	case exitNotExecutable, exitNotFound:
+		return "", fmt.Errorf("the command cannot be run: exit code %d", *o.ExitCode)
+	}
+	return api.VerdictBad, nil
+}
+
+// restorePresent restores what there was before, and returns what it could not bring back.
+func (b *Bisect) restorePresent() (problem string) {
+	defer func() {
+		if v := recover(); v != nil {
+			problem = fmt.Sprintf("the present (%s) could not be restored: %v", api.StateName(b.pin.State), v)
+		}
+	}()
+	if err := b.m.backTo(b.pin); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// backTo ends a bisect: it restores the present of before, and records what remains different. If that fails or refuses paths, the
+// present becomes a checkpoint, and the error says so. The caller holds the workspace.
+func (m *Manager) backTo(present api.Pin) error {
+	e := m.effects
+	r, err := e.workspace.Restore(present.State, api.RestoreOptions{})
+	if err == nil {
+		e.mu.Lock()
+		if after, _ := api.StateNumber(r.After); after != 0 {
+			c := e.workspace.Compare(present.State, after, "")
+			c.During = []uint64{}
+			e.record(api.CauseBisect, after, c)
+			e.reached(after)
+		}
+		e.mu.Unlock()
+		if problem := notRestored(r); problem != "" {
+			err = errors.New(problem)
+		}
+	}
+	if err != nil {
+		kept := present
+		kept.Name = "before-bisect-" + present.Time.UTC().Format("20060102-150405")
+		err = fmt.Errorf("restoring what there was before the bisect, which is the checkpoint %s: %w", kept.Name, errors.Join(err, e.workspace.Pin(kept)))
+	}
+	return errors.Join(err, e.workspace.Unpin(bisectPin))
+}
+
+// notRestored says what a restore refused; "" for nothing.
+func notRestored(r *api.Restored) string {
+	if r.RefusedCount == 0 || len(r.Refused) == 0 {
+		return ""
+	}
+	first := r.Refused[0]
+	return fmt.Sprintf("%d paths are not what they were, such as %s: %s", r.RefusedCount, api.Describe(cmp.Or(first.Path, string(first.PathBase64))), first.Why)
+}
+
+// Recovers reports whether [Manager.Recover] has something to do, or does it.
+func (m *Manager) Recovers() bool {
+	if _, ok := m.pin(bisectPin); !ok {
+		return false
+	}
+	m.effects.mu.Lock()
+	defer m.effects.mu.Unlock()
+	return m.effects.holder != holdBisect
+}
+
+// Recover restores what there was before a bisect that the end of the process broke off. It must be called before actions begin.
+func (m *Manager) Recover(ctx context.Context) error {
+	p, ok := m.pin(bisectPin)
+	if !ok {
+		return nil
+	}
+	free, err := m.effects.hold(ctx, holdRestore, true)
+	if err != nil {
+		return err
+	}
+	defer free()
+	m.effects.workspace.Await(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return m.backTo(p)
+}
