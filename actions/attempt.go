@@ -80,8 +80,24 @@ func (m *Manager) closeAttempt(action string) {
 	}
 }
 
-// KeepAttempt closes an attempt. The error is an *api.Error if it is not open.
-func (m *Manager) KeepAttempt(id string) error {
+// KeepAttempt closes an attempt, and returns what changed since it began. The error is an *api.Error if it is not open.
+func (m *Manager) KeepAttempt(id string) (*api.Restored, error) {
+	kept := &api.Restored{Refused: []api.RefusedPath{}}
+	if now := m.State(); now != 0 {
+		if a, before, ok := m.openAttempt(); ok && a.Attempt == id {
+			if c, err := m.ChangesBetween(before, now, ""); err == nil {
+				kept.Changes = *c
+			}
+		}
+	}
+	if kept.Paths == nil { // one of the states is not known
+		kept.Paths, kept.During, kept.Why = []api.ChangedPath{}, []uint64{}, "offline"
+	}
+	return kept, m.endAttempt(id)
+}
+
+// endAttempt closes an attempt.
+func (m *Manager) endAttempt(id string) error {
 	m.pinning.Lock()
 	defer m.pinning.Unlock()
 	if a, _, ok := m.openAttempt(); !ok || a.Attempt != id {
@@ -105,7 +121,7 @@ func (m *Manager) DiscardAttempt(ctx context.Context, id string, force bool) (*a
 		}
 		r, err := m.effects.workspace.Restore(before, api.RestoreOptions{})
 		if err == nil {
-			err = m.KeepAttempt(id)
+			err = m.endAttempt(id)
 		}
 		return r, err
 	})

@@ -47,6 +47,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 		{Method: "POST", Path: "/v1/attempts"},
 		{Method: "POST", Path: "/v1/attempts/{id}/discard"},
 		{Method: "POST", Path: "/v1/attempts/{id}/keep"},
+		{Method: "POST", Path: "/v1/bisect"},
 		{Method: "GET", Path: "/v1/changes"},
 		{Method: "GET", Path: "/v1/changes/log"},
 		{Method: "GET", Path: "/v1/checkpoints"},
@@ -116,6 +117,8 @@ func TestOpenAPIExamples(t *testing.T) {
 			_, err = api.DecodeClaim(e.Body)
 		case "/v1/restore":
 			_, err = api.DecodeRestore(e.Body)
+		case "/v1/bisect":
+			_, err = api.DecodeBisect(e.Body)
 		case "/v1/checkpoints":
 			_, err = api.DecodeCheckpoint(e.Body)
 		case "/v1/renew":

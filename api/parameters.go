@@ -41,6 +41,7 @@ var parameters = map[string][]string{
 	"POST /v1/attempts":                        {},
 	"POST /v1/attempts/{id}/discard":           {"force"},
 	"POST /v1/attempts/{id}/keep":              {},
+	"POST /v1/bisect":                          {},
 	"POST /v1/checkpoints":                     {},
 	"POST /v1/claim":                           {},
 	"POST /v1/files/mkdir":                     {"path", "parents", "mode"},

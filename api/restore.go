@@ -18,15 +18,16 @@ type StateRef string
 
 // UnmarshalJSON decodes a text or an integer.
 func (s *StateRef) UnmarshalJSON(data []byte) error {
-	if jsontext.Value(data).Kind() == '0' {
-		n, err := strconv.ParseUint(string(data), 10, 63)
-		if err != nil {
-			return &ownError{fmt.Sprintf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", describe(data))}
+	switch jsontext.Value(data).Kind() {
+	case '"':
+		return json.Unmarshal(data, (*string)(s))
+	case '0':
+		if n, err := strconv.ParseUint(string(data), 10, 63); err == nil {
+			*s = StateRef(strconv.FormatUint(n, 10))
+			return nil
 		}
-		*s = StateRef(strconv.FormatUint(n, 10))
-		return nil
 	}
-	return json.Unmarshal(data, (*string)(s))
+	return &ownError{fmt.Sprintf("must be a state such as \"s16\", a checkpoint or the number of an action, got %s", describe(data))}
 }
 
 // RestoreRequest asks to make the workspace what it was. One of To, Before, Only and Last is set.
@@ -215,6 +216,7 @@ const maxRestorePaths = 1000
 var (
 	restoreShape    = shapeOf(RestoreRequest{})
 	checkpointShape = shapeOf(CheckpointRequest{}, "name")
+	nothingShape    = shapeOf(struct{}{})
 	bisectShape     = shapeOf(BisectRequest{}, "good", "bad", "command")
 )
 
@@ -261,6 +263,12 @@ func DecodeCheckpoint(body []byte) (CheckpointRequest, error) {
 		return r, Invalid("body.name: " + err.Error())
 	}
 	return r, nil
+}
+
+// DecodeNothing refuses a body with members. An error is an *[Error].
+func DecodeNothing(body []byte) error {
+	_, err := decodeBody[struct{}](nothingShape, body, nil)
+	return err
 }
 
 // Bounds of a bisect: the longest command in bytes, and the default and longest timeouts of a test in seconds.

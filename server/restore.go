@@ -1,9 +1,12 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/actiond/actiond/api"
@@ -112,19 +115,34 @@ func (s *Server) listAttempts(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) keepAttempt(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathValue(r, "id")
-	if err == nil {
-		err = s.actions.KeepAttempt(id)
+	id, err := attemptIn(r)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
+	kept, err := s.actions.KeepAttempt(id)
+	if err != nil {
+		return err
 	}
-	return err
+	return writeJSON(w, http.StatusOK, kept)
+}
+
+// attemptIn returns the id in the path of a request without members in its body.
+func attemptIn(r *http.Request) (id string, err error) {
+	if r.ContentLength != 0 {
+		body, err := readJSON(r, maxSmallBody)
+		if err == nil {
+			err = api.DecodeNothing(body)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return pathValue(r, "id")
 }
 
 // discardAttempt restores the state before an attempt.
 func (s *Server) discardAttempt(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathValue(r, "id")
+	id, err := attemptIn(r)
 	if err != nil {
 		return err
 	}
@@ -142,4 +160,48 @@ func (s *Server) discardAttempt(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, restored)
+}
+
+// bisect answers with the events of a bisect as they come, as lines of JSON unless the request accepts another form.
+func (s *Server) bisect(w http.ResponseWriter, r *http.Request) error {
+	body, leave, err := s.entered(r)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	req, err := api.DecodeBisect(body)
+	if err != nil {
+		return err
+	}
+	ctx, giveUp := context.WithCancelCause(r.Context())
+	defer giveUp(nil)
+	begun, err := s.actions.NewBisect(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer s.onHangUp(ctx, giveUp)()
+	out := &events{w: w, form: cmp.Or(streamForm(r), linesType), giveUp: giveUp}
+	out.begin()
+	defer sync.OnceFunc(out.beat(s.heartbeat, func() *api.Waiting { return nil }))() // also of a panic
+	begun.Run(ctx, func(e api.BisectEvent) error {
+		line, err := api.Encode(e)
+		if err != nil {
+			return err
+		}
+		return out.write(e.Event, 0, line)
+	})
+	return nil // it was told in the stream
+}
+
+// onHangUp gives up once the server ends, until stop.
+func (s *Server) onHangUp(ctx context.Context, giveUp context.CancelCauseFunc) (stop func()) {
+	ctx, end := context.WithCancel(ctx)
+	go func() { // ends with stop at the latest
+		select {
+		case <-s.hungUp:
+			giveUp(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return end
 }

@@ -19,6 +19,15 @@ import (
 func undoing(tb testing.TB, tree *memtree.Tree, change ...func(*server.Config)) *server.Server {
 	tb.Helper()
 	f := &fake{stream: func(_ context.Context, req api.Request, _ func(api.Output)) (api.Observation, error) {
+		if a, ok := req.Action.(api.ExecAction); ok {
+			var n, most int
+			_, _ = fmt.Sscanf(tree.Show()+a.Command, "n=%dn<%d", &n, &most)
+			code := 0
+			if n >= most {
+				code = 1
+			}
+			return api.ExecObservation{ExitCode: &code}, nil
+		}
 		command := req.Action.(api.RunAction).Command
 		if command == "refuse" {
 			return nil, api.BadRequest("refused")
@@ -230,7 +239,8 @@ func TestAttempts(t *testing.T) {
 	streamed.header["Accept"] = linesType
 	wantAnswer(t, s, streamed, 200, `,"attempt":"try2"}`)
 	wantAnswer(t, s, post("/v1/attempts/other/keep", ""), 404, "There is no open attempt")
-	wantAnswer(t, s, post("/v1/attempts/try2/keep", ""), 204, "")
+	wantAnswer(t, s, post("/v1/attempts/try2/keep", `{"x":1}`), 400, "member \\\"x\\\"")
+	wantAnswer(t, s, post("/v1/attempts/try2/keep", "{}"), 200, `"created":1`)
 	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
 	wantAnswer(t, s, try, 200, "")
 	wantAnswer(t, s, get("/v1/attempts"), 200, `{"attempts":[]}`)
@@ -239,4 +249,40 @@ func TestAttempts(t *testing.T) {
 	}
 	tree.Off = "too large, see --changes"
 	wantAnswer(t, s, command("/v1/attempts", "b=2"), 409, "see --changes")
+}
+
+func TestBisect(t *testing.T) {
+	t.Parallel()
+	tree := memtree.New()
+	s := undoing(t, tree)
+	get("/v1/changes?since=s1").send(s)
+	for i := range 8 {
+		command("/v1/actions", fmt.Sprintf("n=%d", i+1)).send(s)
+	}
+	q := post("/v1/bisect", `{"good":"s1","bad":8,"command":"n<6"}`)
+	body := wantAnswer(t, s, q, 200, `{"event":"result","state":"s7","n":6,"tests":3}`)
+	if lines := strings.Split(strings.TrimSpace(body), "\n"); len(lines) != 7 || !strings.Contains(lines[1], `"verdict":"good","exit_code":0`) {
+		t.Errorf("got %s", body)
+	}
+	q.header = map[string]string{"Accept": eventStreamType}
+	wantAnswer(t, s, q, 200, "event: result\ndata: {")
+	if tree.Show() != "n=8" {
+		t.Errorf("the files are %s", tree.Show())
+	}
+	for body, want := range map[string]string{
+		`{}`: "400 good", `{"good":1,"bad":8}`: "400 command", `{"good":[],"bad":8,"command":"c"}`: "400 must be a state", `{"good":1,"bad":8,"command":1}`: "400 command",
+		`{"good":"","bad":8,"command":"c"}`: "422 must each name", `{"good":1,"bad":8,"command":" "}`: "422 body.command", `{"good":1,"bad":8,"command":"a\u0000"}`: "422 body.command",
+		`{"good":1,"bad":8,"command":"` + strings.Repeat("x", 64<<10+1) + `"}`: "422 body.command",
+		`{"good":1,"bad":8,"command":"c","timeout":-1}`:                        "422 body.timeout", `{"good":1,"bad":8,"command":"c","timeout":1e9}`: "422 body.timeout",
+		`{"good":1,"bad":8,"command":"c","timeout":"1"}`: "400 timeout", `{"good":1,"bad":8,"command":"c","x":1}`: "400 x",
+		`{"good":8,"bad":1,"command":"c"}`: "422 body.good: must be before bad", `{"good":1,"bad":99,"command":"c"}`: "404 99", `{"good":".","bad":1,"command":"c"}`: "422 body.good",
+	} {
+		code := 0
+		_, _ = fmt.Sscan(want, &code)
+		wantAnswer(t, s, post("/v1/bisect", body), code, want[4:])
+	}
+	again := tree.Again()
+	must(t, again.Pin(api.Pin{Name: ".bisect", State: 1}))
+	s = undoing(t, again)
+	wantAnswer(t, s, get("/readyz"), 503, "which a bisect left in another state")
 }

@@ -52,6 +52,7 @@ func (s *Server) routes() []httpserver.Route {
 		httpserver.Keyed(http.MethodGet, "/v1/attempts", s.listAttempts),
 		httpserver.Keyed(http.MethodPost, "/v1/attempts/{id}/keep", s.keepAttempt),
 		httpserver.Keyed(http.MethodPost, "/v1/attempts/{id}/discard", s.discardAttempt),
+		httpserver.Keyed(http.MethodPost, "/v1/bisect", s.bisect),
 		httpserver.Keyed(http.MethodGet, "/v1/tools", s.listTools),
 		httpserver.Keyed(http.MethodPost, "/v1/tools/call", s.callTool),
 		httpserver.Keyed(http.MethodPost, "/v1/tools/translate", s.translateTool),

@@ -332,6 +332,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer end()
 	watch.Go(reserveThreads)
 	watch.Go(func() {
+		if err := s.actions.Recover(ctx); err != nil {
+			s.log.ErrorContext(ctx, "the workspace is not what it was before a bisect", "error", err)
+		}
+	})
+	watch.Go(func() {
 		if reason := s.life.watch(ctx, s.running); reason != "" {
 			s.log.InfoContext(ctx, "the sandbox ends", "reason", reason)
 			end()

@@ -504,6 +504,7 @@ func TestAnswersAreTheDocuments(t *testing.T) {
 		// By TestRestoreAnswer, TestCheckpoints and TestAttempts.
 		{Method: "POST", Path: "/v1/restore"}: true, {Method: "POST", Path: "/v1/attempts/{id}/keep"}: true, {Method: "POST", Path: "/v1/attempts/{id}/discard"}: true,
 		{Method: "GET", Path: "/v1/checkpoints"}: true, {Method: "POST", Path: "/v1/checkpoints"}: true, {Method: "DELETE", Path: "/v1/checkpoints/{name}"}: true,
+		{Method: "POST", Path: "/v1/bisect"}:  true, // by TestBisect
 		{Method: "GET", Path: "/v1/attempts"}: true, {Method: "POST", Path: "/v1/attempts"}: true,
 		{Method: "POST", Path: "/v1/actions/{id}/input"}:  true, // by TestProgramInput
 		{Method: "POST", Path: "/v1/actions/{id}/resize"}: true,

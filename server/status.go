@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 func (s *Server) ready() error {
 	if s.draining.Load() {
 		return errStopping
+	}
+	if s.actions.Recovers() {
+		return errors.New("the workspace, which a bisect left in another state")
 	}
 	return s.cfg.Executor.Ready()
 }
