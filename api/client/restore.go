@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/internal/random"
 )
 
 // Restore makes the workspace what it was in another state, or only says what would change. What cannot be restored is
@@ -37,6 +39,15 @@ func (c *Client) Checkpoints(ctx context.Context) ([]api.Checkpoint, error) {
 // RemoveCheckpoint removes the name of a state, which is then kept no longer than others.
 func (c *Client) RemoveCheckpoint(ctx context.Context, name string) error {
 	return c.quick(ctx, http.MethodDelete, "/v1/checkpoints/"+url.PathEscape(name), nil, nil, maxSmall)
+}
+
+// Attempt runs one action as [Client.Stream] does, and keeps the state before it: until [Client.KeepAttempt] or
+// [Client.DiscardAttempt] is called with the id, which is also that of the action, the attempt is open. The error is a
+// *StatusError of 409 while another one is, and the action did not run then.
+func (c *Client) Attempt(ctx context.Context, r api.Request, output func(api.Output) error) (id string, o api.Observation, err error) {
+	r.Key = cmp.Or(r.Key, random.UUID7())
+	o, err = c.streamTo(ctx, "/v1/attempts", r, output)
+	return r.Key, o, err
 }
 
 // Attempts returns the open attempts, one at most.

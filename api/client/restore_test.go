@@ -188,3 +188,35 @@ func TestWatchChanges(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An attempt is an action that is sent elsewhere; after its connection broke, its output goes on.
+func TestAttempt(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	var key string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/v1/actions?limit=1" { // whether the server is there
+			write(t, w, `{"actions":[]}`)
+			return
+		}
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		if len(asked) == 1 {
+			key = r.Header.Get(api.IdentityHeader)
+			write(t, w, `{"event":"output","seq":1,"offset":0,"text":"a"}`+"\n")
+			return
+		}
+		write(t, w, `{"event":"output","seq":2,"offset":1,"text":"b"}`+"\n"+
+			`{"event":"observation","observation":{"observation":"null","content":"done","extras":{}},"changes":{},"attempt":"x"}`+"\n")
+	})
+	said := ""
+	id, o, err := c.Attempt(t.Context(), api.Request{Action: api.RunAction{Command: "x"}}, func(o api.Output) error {
+		said += string(o.Data)
+		return nil
+	})
+	if err != nil || id != key || id == "" || o != (api.NullObservation{Content: "done"}) || said != "ab" {
+		t.Errorf("got %q, %v, %v, %q", id, o, err, said)
+	}
+	if want := []string{"POST /v1/attempts", "GET /v1/actions/" + key + "/events"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %v, want %v", asked, want)
+	}
+}

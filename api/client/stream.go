@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/actiond/actiond/api"
 	"github.com/actiond/actiond/internal/random"
@@ -20,6 +19,13 @@ import (
 // output; the next call counts the bytes that were dropped. An error of output ends the wait
 // and is returned; the command keeps running. A refusal is a *StatusError.
 func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
+	return c.streamTo(ctx, actionsPath, r, output)
+}
+
+const actionsPath = "/v1/actions"
+
+// streamTo streams an action that is posted to a path.
+func (c *Client) streamTo(ctx context.Context, path string, r api.Request, output func(api.Output) error) (api.Observation, error) {
 	body, err := api.EncodeRequest(r)
 	if err != nil {
 		return nil, err
@@ -27,7 +33,7 @@ func (c *Client) Stream(ctx context.Context, r api.Request, output func(api.Outp
 	var o api.Observation
 	var at position
 	err = c.once(ctx, r.Key, &at.events, func(identity http.Header) (err error) {
-		o, err = c.follow(ctx, identity, body, &at, c.maxAnswer(r), output)
+		o, err = c.follow(ctx, path, identity, body, &at, c.maxAnswer(r), output)
 		return err
 	})
 	return known(o, err)
@@ -57,13 +63,14 @@ type position struct {
 
 // follow sends an action and reads its events from a position on. If output was delivered
 // before, it requests only the remaining events.
-func (c *Client) follow(ctx context.Context, header http.Header, body []byte, at *position, most int64, output func(api.Output) error) (api.Observation, error) {
-	const path = "/v1/actions"
+func (c *Client) follow(
+	ctx context.Context, path string, header http.Header, body []byte, at *position, most int64, output func(api.Output) error,
+) (api.Observation, error) {
 	header.Set("Accept", linesType)
 	var answer *answer
 	var err error
 	if at.last > 0 {
-		rest := fmt.Sprintf("%s/%s/events?after=%d", path, url.PathEscape(header.Get(api.IdentityHeader)), at.last)
+		rest := fmt.Sprintf("%s/events?after=%d", actionPath(header.Get(api.IdentityHeader)), at.last)
 		answer, err = c.send(ctx, header.Clone(), http.MethodGet, rest, "", nil)
 	}
 	if failed, ok := errors.AsType[*StatusError](err); at.last == 0 || ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusBadRequest) {
