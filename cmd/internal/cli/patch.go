@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/actiond/actiond/api"
+	"github.com/actiond/actiond/cmd/internal/cli/output"
+)
+
+// patch writes changes as git writes them. Where they are for a person, nothing in them acts on a terminal; otherwise lines
+// are as they are in the files, so that 'git apply' takes them.
+type patch struct {
+	to     io.Writer
+	style  output.Style
+	person bool
+	err    error // of the first write that failed
+}
+
+func (w *patch) line(color, text string) {
+	if w.err != nil {
+		return
+	}
+	if w.person {
+		text = output.Clean(text)
+	}
+	_, w.err = fmt.Fprintln(w.to, w.style.Paint(color, text))
+}
+
+// A section is all changes of one file.
+type section struct {
+	api.ChangedPath
+
+	path, from string
+	renamed    bool
+}
+
+// sections are changes by file: a rename and the change of its target are one, and directories that are there because of
+// what is in them are left out, as with git.
+func sections(c *api.Changes) (list []section) {
+	at, parents := map[string]int{}, map[string]bool{}
+	for _, change := range c.Paths {
+		path, _ := change.Names()
+		for i := range path {
+			if path[i] == '/' {
+				parents[path[:i]] = true
+			}
+		}
+	}
+	for _, change := range c.Paths {
+		path, from := change.Names()
+		i, seen := at[path]
+		switch {
+		case (change.Op == opCreated || change.Op == opDeleted) && parents[path] && change.Lines == nil:
+			continue
+		case seen && change.Op == opRenamed:
+			list[i].from, list[i].renamed = from, true
+			continue
+		case seen && list[i].renamed:
+			list[i].ChangedPath = change
+			continue
+		}
+		at[path] = len(list)
+		list = append(list, section{change, path, from, change.Op == opRenamed})
+	}
+	return list
+}
+
+// Kinds of changes.
+const (
+	opCreated  = "created"
+	opModified = "modified"
+	opDeleted  = "deleted"
+	opRenamed  = "renamed"
+	opMeta     = "meta"
+)
+
+// kind is the kind of a change. Another word of a server is not shown, since it begins a line.
+func (s *section) kind() string {
+	if slices.Contains([]string{opCreated, opModified, opDeleted, opRenamed, opMeta}, s.Op) {
+		return s.Op
+	}
+	return "changed"
+}
+
+// changes writes all of them.
+func (w *patch) changes(c *api.Changes) error {
+	for _, s := range sections(c) {
+		w.section(s, c.Truncated)
+	}
+	return w.err
+}
+
+// fileMode stands for the mode of a file, which is not known.
+const fileMode = "100644"
+
+func (w *patch) section(s section, truncated bool) {
+	before, after := gitName("a/"+cmp.Or(s.from, s.path)), gitName("b/"+s.path)
+	lines := s.Diff != "" || s.Lines != nil
+	if !lines && !s.renamed { // not in the form of a header: 'git apply' would take it for an empty file
+		w.line(output.Bold, s.kind()+" "+gitName(s.path)+": "+noLines(s.ChangedPath, truncated))
+		return
+	}
+	w.line(output.Bold, "diff --git "+before+" "+after)
+	switch {
+	case s.Op == opCreated:
+		w.line(output.Bold, "new file mode "+fileMode)
+		before = "/dev/null"
+	case s.Op == opDeleted:
+		w.line(output.Bold, "deleted file mode "+fileMode)
+		after = "/dev/null"
+	case s.renamed:
+		if s.Op == opRenamed {
+			w.line(output.Bold, "similarity index 100%")
+		}
+		w.line(output.Bold, "rename from "+gitName(s.from))
+		w.line(output.Bold, "rename to "+gitName(s.path))
+	}
+	if s.Diff == "" {
+		return
+	}
+	w.line(output.Bold, "--- "+before)
+	w.line(output.Bold, "+++ "+after)
+	for text := range strings.SplitSeq(strings.TrimSuffix(s.Diff, "\n"), "\n") {
+		w.hunkLine(text)
+	}
+}
+
+func (w *patch) hunkLine(text string) {
+	sign := byte(' ')
+	if text != "" {
+		sign = text[0]
+	}
+	switch sign {
+	case '+':
+		w.line(output.Green, text)
+	case '-':
+		w.line(output.Red, text)
+	case '@':
+		w.line(output.Cyan, text)
+	case ' ', '\\':
+		w.line("", text)
+	default: // no diff has it: it must not look like a message of this program
+		w.line("", " "+text)
+	}
+}
+
+// noLines says why there are no lines of a change.
+func noLines(c api.ChangedPath, truncated bool) string {
+	switch {
+	case c.Content == "pending":
+		return "its contents are still to be kept"
+	case c.Content == "lost":
+		return "its contents were not kept"
+	case c.Content == "large":
+		return "it is too large for its lines to be kept"
+	case c.Op == opMeta:
+		return "mode, owner, attributes or time"
+	case truncated:
+		return "its lines are left out, or it is no text file"
+	}
+	return "empty, or no text file"
+}
+
+// gitName quotes a path as git does, in C's way where it has characters that are not to be seen.
+func gitName(path string) string {
+	unusual := func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsGraphic(r) }
+	if utf8.ValidString(path) && strings.IndexFunc(path, unusual) < 0 {
+		return path
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for len(path) > 0 {
+		r, size := utf8.DecodeRuneInString(path)
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case unusual(r) || r == utf8.RuneError && size == 1:
+			for i := range size {
+				fmt.Fprintf(&b, `\%03o`, path[i])
+			}
+		default:
+			b.WriteRune(r)
+		}
+		path = path[size:]
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+const (
+	statWidth = 80
+	statGraph = 10 // the least room for signs
+)
+
+// stat writes a line for each file, with the numbers of its lines, and the sums.
+func (w *patch) stat(c *api.Changes) error {
+	list := sections(c)
+	width, most, longest := cmp.Or(w.style.Width, statWidth), 0, 0
+	names := make([]string, len(list))
+	for i, s := range list {
+		if names[i] = gitName(s.path); s.renamed {
+			names[i] = gitName(s.from) + " => " + names[i]
+		}
+		longest = max(longest, output.TextWidth(names[i]))
+		if s.Lines != nil {
+			most = max(most, s.Lines[0]+s.Lines[1])
+		}
+	}
+	digits := len(fmt.Sprint(most))
+	graph := max(width-longest-digits-5, statGraph)
+	added, removed := 0, 0
+	for i, s := range list {
+		name := names[i] + strings.Repeat(" ", longest-output.TextWidth(names[i]))
+		if s.Lines == nil {
+			w.text(" " + name + " | " + s.kind())
+			continue
+		}
+		plus, minus := s.Lines[0], s.Lines[1]
+		added, removed = added+plus, removed+minus
+		if most > graph { // what is there has a sign at least
+			plus, minus = (plus*graph+most-1)/most, (minus*graph+most-1)/most
+		}
+		text := fmt.Sprintf(" %s | %*d %s%s", name, digits, s.Lines[0]+s.Lines[1],
+			w.style.Paint(output.Green, strings.Repeat("+", plus)), w.style.Paint(output.Red, strings.Repeat("-", minus)))
+		w.text(strings.TrimRight(text, " "))
+	}
+	if len(list) > 0 {
+		w.text(fmt.Sprintf(" %s changed, %s(+), %s(-)", count(len(list), "file", "files"), count(added, "insertion", "insertions"), count(removed, "deletion", "deletions")))
+	}
+	return w.err
+}
+
+// text writes a line that is harmless.
+func (w *patch) text(line string) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintln(w.to, line)
+	}
+}
+
+// count is a number of things in words.
+func count(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
