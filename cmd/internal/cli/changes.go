@@ -140,7 +140,7 @@ func printRest(w io.Writer, c *api.Changes) {
 		_, _ = fmt.Fprintf(w, "ignored in %s: %d\n", output.Clean(group), n)
 	}
 	if !c.Exact {
-		_, _ = fmt.Fprintf(w, "not exact: %s\n", cmp.Or(c.Why, "unknown"))
+		_, _ = fmt.Fprintf(w, "not exact: %s\n", output.Clean(cmp.Or(c.Why, "unknown")))
 	}
 }
 

@@ -34,7 +34,6 @@ var dockerHints = map[string]string{
 	"build":    "images are the engine's: 'docker build'; any of them will do",
 	"restart":  "use 'runtimectl stop' and 'runtimectl start'",
 	"update":   "use 'runtimectl renew' for another deadline; other limits stay as they were made",
-	"diff":     "edits answer with a diff: 'runtimectl act'; which files commands changed is in 'runtimectl changes'",
 	"commit":   "a sandbox becomes no image; copy files out with 'runtimectl cp'",
 	"export":   "'runtimectl cp SANDBOX:DIRECTORY -' writes an archive of files",
 	"info":     "'runtimectl doctor' says what this host has and lacks",

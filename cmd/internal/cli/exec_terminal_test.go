@@ -41,12 +41,19 @@ type typist struct {
 // onTerminal starts the program with a command line on a terminal of 30 lines of 100 columns.
 func (m localMachine) onTerminal(args ...string) *typist {
 	m.t.Helper()
+	return m.onTerminalWith(nil, args...)
+}
+
+// onTerminalWith does so with more variables.
+func (m localMachine) onTerminalWith(env []string, args ...string) *typist {
+	m.t.Helper()
 	line := []string{args[0], "--on=local", "--state-dir", m.dir}
 	if args[0] == "run" {
 		line = append(line, "--server", filepath.Join(programs(m.t), "server"))
 	}
 	y := &typist{t: m.t, gone: make(chan struct{})}
 	y.cmd = exec.Command(filepath.Join(programs(m.t), "runtimectl"), append(line, args[1:]...)...)
+	y.cmd.Env = append(os.Environ(), env...)
 	var err error
 	if y.master, y.slave, err = pty.Open(); err != nil {
 		m.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -43,7 +44,8 @@ func (m localMachine) impostor(answer func(w io.Writer, r *http.Request)) {
 					if err != nil {
 						return
 					}
-					_, _ = io.Copy(io.Discard, r.Body)
+					body, _ := io.ReadAll(r.Body)
+					r.Body = io.NopCloser(bytes.NewReader(body))
 					answer(conn, r)
 				}
 			}()
@@ -97,6 +99,32 @@ func TestHostileServer(t *testing.T) {
 		case "/v1/actions/x/events":
 			event := marshal(map[string]any{"event": "observation", "observation": observation})
 			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
+		case "/v1/restore", "/v1/attempts/" + attack + "/discard", "/v1/changes":
+			path := map[string]any{"op": "created", "path": attack, "from": attack, "diff": attack, "lines": []int{1, 1}}
+			respond(w, 200, map[string]any{
+				"before": attack, "why": attack, "paths": []any{path, map[string]any{"op": attack, "path": attack}}, "ignored": map[string]int{attack: 1},
+				"refused": []any{map[string]any{"path": attack, "why": attack}}, "lost": []string{attack},
+			})
+		case "/v1/changes/log":
+			respond(w, 200, map[string]any{"entries": []any{map[string]any{"n": 1, "kind": attack, "before": attack, "after": attack}}})
+		case "/v1/checkpoints":
+			point := map[string]any{"name": attack, "state": attack, "missing": 1, "missing_paths": []string{attack}}
+			if r.Method == http.MethodGet {
+				respond(w, 200, map[string]any{"checkpoints": []any{point}})
+				return
+			}
+			respond(w, 200, point)
+		case "/v1/attempts":
+			if r.Method == http.MethodGet {
+				respond(w, 200, map[string]any{"attempts": []any{map[string]any{"attempt": attack, "before": attack}}})
+				return
+			}
+			event := marshal(map[string]any{"event": "observation", "observation": observation})
+			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s", len(event)+1, event, attack)
+		case "/v1/bisect":
+			event := marshal(map[string]any{"event": "tested", "state": attack, "verdict": attack, "output": attack, "skipped": []string{attack}})
+			end := marshal(map[string]any{"event": "result", "state": attack, "skipped": []string{attack}, "detail": attack})
+			_, _ = fmt.Fprintf(w, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s\n%s\n%s", len(event)+len(end)+2, event, end, attack)
 		case "/v1/actions/x":
 			respond(w, 200, recorded)
 		default:
@@ -133,6 +161,9 @@ func TestHostileServer(t *testing.T) {
 			{"tool", "call", "-o", "yaml", "box", "execute_bash", "{}"},
 			{"mcp", "box"},
 			{"logs", "box"},
+			{"changes", "box"},
+			{"diff", "--color=always", "box", "s1"},
+			{"diff", "--color=always", "--stat", "box"},
 		} {
 			at := 1
 			if args[0] == "tool" {
@@ -144,7 +175,8 @@ func TestHostileServer(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run() // many fail, and say why
-			for _, r := range stdout.String() + stderr.String() {
+			colors := regexp.MustCompile(`\x1b\[[0-9]*m`)
+			for _, r := range colors.ReplaceAllString(stdout.String(), "") + stderr.String() {
 				if !unicode.IsGraphic(r) && r != '\n' {
 					t.Errorf("%s, %q: there is %q in %q, %q", name, args, r, stdout.String(), stderr.String())
 					break

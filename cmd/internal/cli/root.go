@@ -24,7 +24,10 @@ func (p *program) commands() []commandGroup {
 		{"Work in a sandbox", []*cobra.Command{
 			p.exec(), p.sh(), p.cp(), p.cat(), p.edit(), p.portForward(), p.act(), p.action(), p.tool(), p.mcp(),
 		}},
-		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.network(), p.url(), p.logs(), p.changes(), p.ports(), p.stats(), p.events()}},
+		{"Look at changes, and take them back", []*cobra.Command{
+			p.changes(), p.diff(),
+		}},
+		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.network(), p.url(), p.logs(), p.ports(), p.stats(), p.events()}},
 		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
 		{setUp, []*cobra.Command{p.doctor(), p.demo(), p.image(), p.manifests(), p.version()}},
 	}

@@ -69,6 +69,11 @@ func Conflict(format string, args ...any) error {
 	return &kindError{ErrConflict, fmt.Errorf(format, args...)}
 }
 
+// Missing returns an error that is an [ErrNotFound] and does not say so.
+func Missing(format string, args ...any) error {
+	return &kindError{ErrNotFound, fmt.Errorf(format, args...)}
+}
+
 // Invalid returns an error that is a [sandbox.ErrInvalid] and does not say so.
 func Invalid(format string, args ...any) error {
 	return &kindError{sandbox.ErrInvalid, fmt.Errorf(format, args...)}

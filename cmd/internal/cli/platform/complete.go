@@ -140,6 +140,25 @@ func (p *Platform) CompleteActions(states ...string) cobra.CompletionFunc {
 	}
 }
 
+// CompleteStates completes a sandbox, and then the name of one of its checkpoints.
+func (p *Platform) CompleteStates(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return p.CompleteSandboxes(1, Running...)(cmd, args, begun)
+	}
+	return p.CompleteCheckpoints(cmd, args, begun)
+}
+
+// CompleteCheckpoints completes with the names of the checkpoints of the sandbox that the first argument names.
+func (p *Platform) CompleteCheckpoints(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return p.completeBy(cmd, args, begun, func(ctx context.Context, c *client.Client) (names []string, _ error) {
+		list, err := c.Checkpoints(ctx)
+		for _, point := range list {
+			names = append(names, point.Name)
+		}
+		return names, err
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
 // CompletePaths completes the arguments after a sandbox with paths in it.
 func (p *Platform) CompletePaths(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	dir, _ := path.Split(begun)
