@@ -164,6 +164,8 @@ func TestHostileServer(t *testing.T) {
 			{"changes", "box"},
 			{"diff", "--color=always", "box", "s1"},
 			{"diff", "--color=always", "--stat", "box"},
+			{"undo", "box"},
+			{"undo", "-o", "yaml", "box", "1"},
 		} {
 			at := 1
 			if args[0] == "tool" {
