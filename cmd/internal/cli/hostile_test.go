@@ -166,6 +166,8 @@ func TestHostileServer(t *testing.T) {
 			{"diff", "--color=always", "--stat", "box"},
 			{"undo", "box"},
 			{"undo", "-o", "yaml", "box", "1"},
+			{"checkpoint", "box"},
+			{"checkpoint", "--list", "box"},
 		} {
 			at := 1
 			if args[0] == "tool" {
