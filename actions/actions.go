@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/actiond/actiond/actions/journal"
@@ -95,7 +96,8 @@ type Manager struct {
 	work sync.WaitGroup // actions under way
 
 	effects *effects
-	pinning sync.Mutex // held between a look at the pins and a change of them
+	broken  atomic.Bool // a bisect was broken off, see Recover
+	pinning sync.Mutex  // held between a look at the pins and a change of them
 
 	mu   sync.Mutex
 	runs map[uint64]*Run // under way, by number
@@ -104,6 +106,7 @@ type Manager struct {
 // New returns a Manager without actions under way.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, runs: map[uint64]*Run{}, effects: newEffects(cfg.Workspace, cfg.Journal)}
+	m.broken.Store(cfg.Workspace != nil && cfg.Workspace.Unfinished())
 	m.base, m.stop = context.WithCancelCause(context.Background())
 	return m
 }

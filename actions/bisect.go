@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// bisectPin is the name under which the present is kept during a bisect.
-	bisectPin = ".bisect"
 	// bisectOutput is how much of the end of a test's output an event has, in bytes.
 	bisectOutput = 4 << 10
 	// What the exit codes of a test mean, see api.BisectRequest.
@@ -78,7 +76,7 @@ func (b *Bisect) begin() error {
 	e := b.m.effects
 	e.mu.Lock()
 	now, _ := e.workspace.Verify()
-	b.pin = api.Pin{Name: bisectPin, State: e.stepped(now), Time: time.Now()}
+	b.pin = api.Pin{Name: api.BisectPin, State: e.stepped(now), Time: time.Now()}
 	e.mu.Unlock()
 	if b.pin.State == 0 {
 		return errNoPresent()
@@ -290,7 +288,7 @@ func (m *Manager) backTo(present api.Pin) error {
 		kept.Name = "before-bisect-" + present.Time.UTC().Format("20060102-150405")
 		err = fmt.Errorf("restoring what there was before the bisect, which is the checkpoint %s: %w", kept.Name, errors.Join(err, e.workspace.Pin(kept)))
 	}
-	return errors.Join(err, e.workspace.Unpin(bisectPin))
+	return errors.Join(err, e.workspace.Unpin(api.BisectPin))
 }
 
 // notRestored says what a restore refused; "" for nothing.
@@ -302,30 +300,27 @@ func notRestored(r *api.Restored) string {
 	return fmt.Sprintf("%d paths are not what they were, such as %s: %s", r.RefusedCount, api.Describe(cmp.Or(first.Path, string(first.PathBase64))), first.Why)
 }
 
-// Recovers reports whether [Manager.Recover] has something to do, or does it.
-func (m *Manager) Recovers() bool {
-	if _, ok := m.pin(bisectPin); !ok {
-		return false
-	}
-	m.effects.mu.Lock()
-	defer m.effects.mu.Unlock()
-	return m.effects.holder != holdBisect
-}
+// Recovers reports whether the workspace is not yet what it was before a bisect that the end of a process broke off.
+func (m *Manager) Recovers() bool { return m.broken.Load() }
 
-// Recover restores what there was before a bisect that the end of the process broke off. It must be called before actions begin.
+// Recover restores what there was before such a bisect. Actions wait for it.
 func (m *Manager) Recover(ctx context.Context) error {
-	p, ok := m.pin(bisectPin)
-	if !ok {
+	if !m.broken.Load() {
 		return nil
 	}
 	free, err := m.effects.hold(ctx, holdRestore, true)
 	if err != nil {
 		return err
 	}
+	defer m.broken.Store(false)
 	defer free()
 	m.effects.workspace.Await(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	p, ok := m.pin(api.BisectPin)
+	if !ok {
+		return nil
 	}
 	return m.backTo(p)
 }

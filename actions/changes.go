@@ -19,6 +19,8 @@ type Workspace interface {
 	// Earlier returns the last state of an earlier process that can be compared with the first one; 0 if there is none, or
 	// nothing changed since.
 	Earlier() uint64
+	// Unfinished reports whether the end of a process broke off a restore or a bisect.
+	Unfinished() bool
 	// Await waits for the first state.
 	Await(ctx context.Context)
 	// Step returns the number of the present state, which is that of the last step if nothing changed; 0 where it is not

@@ -35,6 +35,7 @@ func (w *fakeWorkspace) change() {
 
 func (w *fakeWorkspace) After(recorded uint64)     { w.from = recorded + 1 }
 func (w *fakeWorkspace) Earlier() uint64           { return 0 }
+func (w *fakeWorkspace) Unfinished() bool          { return false }
 func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Living() bool              { return false }
 func (w *fakeWorkspace) Left(time.Time, bool) bool { return w.left }

@@ -63,6 +63,9 @@ type RestoreOptions struct {
 	Diff bool
 }
 
+// BisectPin is the name of the pin of the present while a bisect is under way.
+const BisectPin = ".bisect"
+
 // Pin is a state with a name: a checkpoint, or of another use with a name that begins with a dot.
 type Pin struct {
 	Name  string

@@ -180,6 +180,9 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 // ready: from then on Ready returns nil. ctx bounds the wait. Other methods may be
 // called meanwhile, but Close only after ctx has ended.
 func (e *Executor) Start(ctx context.Context) error {
+	if e.followed.Unfinished() { // nothing of the tree is to be believed before
+		e.followed.Await(ctx)
+	}
 	_, err := e.sessions.get(ctx, "")
 	for errors.Is(err, keeper.ErrClosed) && ctx.Err() == nil { // by Export, or by a request
 		_, err = e.sessions.get(ctx, "")

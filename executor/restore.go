@@ -14,6 +14,11 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
+// Unfinished reports whether the end of a server broke off a restore or a bisect, so that the tree is not what it is to be.
+func (w *Workspace) Unfinished() bool {
+	return w.cfg.Dir != "" && w.cfg.StateDir != "" && changes.Unfinished(w.cfg.StateDir, api.BisectPin)
+}
+
 // resume ends the restore that a killed process began.
 func (w *Workspace) resume(tracker *changes.Tracker) {
 	restored, err := tracker.Resume()

@@ -20,6 +20,7 @@ type fakeWorkspace struct {
 
 func (w *fakeWorkspace) After(uint64)              {}
 func (w *fakeWorkspace) Earlier() uint64           { return 0 }
+func (w *fakeWorkspace) Unfinished() bool          { return false }
 func (w *fakeWorkspace) Await(context.Context)     {}
 func (w *fakeWorkspace) Step() (uint64, bool)      { return 3, true }
 func (w *fakeWorkspace) Living() bool              { return false }

@@ -89,6 +89,11 @@ func (t *Tree) After(recorded uint64) { t.next = recorded + 1 }
 // Earlier is of actions.Workspace.
 func (t *Tree) Earlier() uint64 { return 0 }
 
+// Unfinished is of actions.Workspace.
+func (t *Tree) Unfinished() bool {
+	return slices.ContainsFunc(t.Pins(), func(p api.Pin) bool { return p.Name == api.BisectPin })
+}
+
 // Await is of actions.Workspace.
 func (t *Tree) Await(context.Context) {}
 

@@ -198,7 +198,7 @@ func TestChangesSince(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]int{
-		"": 422, "since=x": 422, "since=s0": 422, "since=0": 422, "since=s99999": 404, "since=99999": 404, "since=s1&path=../x": 422,
+		"": 422, "since=x": 404, "since=s0": 422, "since=0": 422, "since=s99999": 404, "since=99999": 404, "since=s1&path=../x": 422,
 		"since=" + second.After + "&until=" + first.Before: 400, "since=s1&diff=2": 422,
 	} {
 		if status, _, body := c.send("GET", "/v1/changes?"+query, nil, ""); status != want {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/actiond/actiond/api"
+)
+
+// restore sends a restore, and returns its answer.
+func (c *caller) restore(body string) *api.Restored {
+	c.t.Helper()
+	status, _, answer := c.send("POST", "/v1/restore", nil, body)
+	var r api.Restored
+	if err := json.Unmarshal([]byte(answer), &r); status != http.StatusOK || err != nil {
+		c.t.Fatalf("%s: got status %d, %s, %v", body, status, answer, err)
+	}
+	return &r
+}
+
+// A destroyed project comes back, and an undo can be undone.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	_, _, address := serveForTest(t, "--state-dir", filepath.Join(t.TempDir(), "state"), "--working-dir", work, "--changes", "undo")
+	c := callerOf(t, address)
+	c.sh("mkdir -p src/.git && for i in 1 2 3 4 5 6 7 8 9; do echo $i > src/$i.go; done; echo ref > src/.git/HEAD; chmod 750 src")
+	c.send("POST", "/v1/checkpoints", nil, `{"name": "good"}`)
+	gone := c.sh("rm -rf src; echo > new")
+	if gone.Counts.Deleted == 0 {
+		t.Fatalf("got %s", said(gone))
+	}
+	undone := c.restore(`{"last": true}`)
+	if undone.RefusedCount > 0 || undone.Before == "" {
+		t.Errorf("got %+v", undone)
+	}
+	if _, err := os.Stat(filepath.Join(work, "new")); err == nil {
+		t.Error("what the command made is left")
+	}
+	for name, want := range map[string]string{"src/9.go": "9\n", "src/.git/HEAD": "ref\n"} {
+		if data, err := os.ReadFile(filepath.Join(work, name)); err != nil || string(data) != want {
+			t.Errorf("%s: got %q, %v", name, data, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(work, "src")); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	c.restore(`{"last": true}`)
+	if _, err := os.Stat(filepath.Join(work, "src")); err == nil {
+		t.Error("the undo was not undone")
+	}
+	c.restore(`{"to": "good"}`)
+	if _, err := os.Stat(filepath.Join(work, "src/1.go")); err != nil {
+		t.Error(err)
+	}
+	c.restore(fmt.Sprintf(`{"to": %d}`, gone.Action))
+	if _, err := os.Stat(filepath.Join(work, "src")); err == nil {
+		t.Error("the state after the action is not back")
+	}
+	var log api.ChangeLog
+	c.get("/v1/changes/log?limit=2", &log)
+	if len(log.Entries) != 2 || log.Entries[0].Cause != api.CauseRestore || log.Entries[0].N != nil {
+		t.Errorf("got %+v", log)
+	}
+}
