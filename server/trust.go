@@ -77,12 +77,12 @@ func (s *Server) trust(ca string) (t trusting, err error) {
 	defer func() { _ = root.Close() }() // a directory
 	name, image, problem := findBundle(root)
 	bundle := withCA(image, own)
-	dir, err := s.openTrust()
+	dir, above, err := s.openTrust()
 	if err != nil {
 		return t, fmt.Errorf("writing the certificates of the sandbox: %w", err)
 	}
 	defer func() { _ = dir.Close() }() // a directory
-	if err := errors.Join(s.writeTrust(dir, caFile, own), s.writeTrust(dir, bundleFile, bundle)); err != nil {
+	if err := errors.Join(s.writeTrust(dir, above, caFile, own), s.writeTrust(dir, above, bundleFile, bundle)); err != nil {
 		return t, fmt.Errorf("writing the certificates of the sandbox: %w", err)
 	}
 	t.problem = problem
@@ -162,31 +162,43 @@ func readBundle(root *os.File, name string) ([]byte, error) {
 	return data, err
 }
 
-// openTrust opens the directory of the bundles, and makes it where it is missing. Only this process
-// may be able to write to it.
-func (s *Server) openTrust() (*os.Root, error) {
-	made, dir, err := files.MkdirNoFollow(s.cfg.trustDir())
+// openTrust opens the directory of the bundles, and makes it where it is missing; at has no links.
+// Only this process may be able to write to it. Images may have a link in place of /run.
+func (s *Server) openTrust() (root *os.Root, at string, err error) {
+	name := s.cfg.trustDir()
+	above, err := hostpath.Open(filepath.Dir(name), hostpath.OwnLinks)
+	switch info, linkErr := os.Lstat(filepath.Dir(name)); {
+	case err == nil:
+		name = filepath.Join(above.Path(), filepath.Base(name))
+		_ = above.Close() // it was only looked at
+	case linkErr == nil && info.Mode()&fs.ModeSymlink != 0:
+		return nil, "", fmt.Errorf("%s is a link that cannot be followed: %w", filepath.Dir(name), err)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, "", err
+	}
+	made, dir, err := files.MkdirNoFollow(name)
 	for _, one := range made {
 		defer func() { _ = one.Close() }() // a directory
 		err = errors.Join(err, one.Chmod(0o755))
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { _ = dir.Close() }() // a directory
 	info, err := dir.Stat()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() || info.Mode()&0o022 != 0 {
-		return nil, fmt.Errorf("%s can be changed by other users", s.cfg.trustDir())
+		return nil, "", fmt.Errorf("%s can be changed by other users", s.cfg.trustDir())
 	}
-	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+	root, err = os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
+	return root, name, err
 }
 
-func (s *Server) writeTrust(dir *os.Root, name string, data []byte) error {
+func (s *Server) writeTrust(dir *os.Root, above, name string, data []byte) error {
 	return s.cfg.Temps.Replace(files.Replacement{
-		Dir: dir, Above: s.cfg.trustDir(), Name: name, Mode: 0o600, Fill: func(f *os.File) error {
+		Dir: dir, Above: above, Name: name, Mode: 0o600, Fill: func(f *os.File) error {
 			_, err := f.Write(data)
 			return errors.Join(err, f.Chmod(0o644)) // whatever the umask
 		},

@@ -159,6 +159,40 @@ func TestTrustWithoutBundle(t *testing.T) {
 	}
 }
 
+// TestTrustBehindLink: an image may have a link in place of /run, which is followed where only root or
+// this process's user made it; where it cannot be, the refusal names it.
+func TestTrustBehindLink(t *testing.T) {
+	t.Parallel()
+	link := func(to string) (c *trusted, at string) {
+		c = newTrusted(t, map[string]string{debianBundle: "the image's"})
+		at = filepath.Dir(c.trust)
+		if err := os.Symlink(to, at); err != nil {
+			t.Fatal(err)
+		}
+		return c, at
+	}
+	to := t.TempDir()
+	c, _ := link(to)
+	c.claimed(t)
+	if got := readFile(t, to, "tls", "bundle.pem"); got != "the image's\n"+c.ca || c.network["SSL_CERT_FILE"] != c.trust+"/bundle.pem" {
+		t.Errorf("%s, %v", got, c.network)
+	}
+	c, at := link(filepath.Join(to, "nowhere"))
+	if w := c.claim.send(c.s); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), at+" is a link") || len(c.exported) > 0 {
+		t.Errorf("a dangling link: status %d: %s", w.Code, w.Body)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	c, at = link(to)
+	if err := os.Lchown(at, 54321, 54321); err != nil {
+		t.Fatal(err)
+	}
+	if w := c.claim.send(c.s); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), at+" belongs to user 54321") {
+		t.Errorf("the agent's link: status %d: %s", w.Code, w.Body)
+	}
+}
+
 // TestAttackTrust: what an agent with rights to the image's files made of its bundle is neither
 // followed nor read without end, and where the certificates would be the agent's the claim is refused.
 func TestAttackTrust(t *testing.T) {
