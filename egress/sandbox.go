@@ -32,6 +32,7 @@ type sandbox struct {
 	sent, received atomic.Int64
 	held, buffered atomic.Int64 // see hold and buffer
 	asking         atomic.Int64 // connections by TCP that have shown the token
+	telling        atomic.Int64 // see maxTelling
 
 	life    context.Context    //nolint:containedctx // of all requests and connections
 	end     context.CancelFunc // of life

@@ -24,6 +24,10 @@ const HeaderToken = "Proxy-Authorization"
 // maxConnections bounds the connections by TCP, of which half may be without a token.
 const maxConnections = 4 * maxOpen
 
+// maxTelling bounds the requests that are answered at a time on connections of a sandbox beyond those that
+// it may have.
+const maxTelling = 8
+
 // NewToken returns a token of 256 random bits for a sandbox, which names it, and its hash for
 // [Conf.Token].
 func NewToken(id string) (token, hash string) {
@@ -122,15 +126,22 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The token of a sandbox is needed", http.StatusProxyAuthRequired)
 		return
 	}
-	// The state is for the controller, also while the sandbox uses all that it may.
+	// The state and the denials are for the controller, also while the sandbox uses all that it may.
 	if r.URL.Path != "/status" || r.Method != http.MethodGet {
 		t := r.Context().Value(tokenConnKey{}).(*tokenConn) //nolint:forcetypeassert // each connection has one
-		if !t.count(b) {
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, errTooMany.text, errTooMany.status)
-			return
+		if t.count(b) {
+			httpserver.Trust(r)
+		} else {
+			defer b.telling.Add(-1)
+			if b.telling.Add(1) > maxTelling || r.URL.Path != "/denied" || r.Method != http.MethodGet {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, errTooMany.text, errTooMany.status)
+				return
+			}
+			query := r.URL.Query()
+			query.Del("wait") // requests of the sandbox's own would wait in all places
+			r.URL.RawQuery = query.Encode()
 		}
-		httpserver.Trust(r)
 		defer func() {
 			if t.hijacked {
 				t.release()

@@ -205,8 +205,15 @@ func TestTokenFlood(t *testing.T) {
 	if _, a, _ := s.ask(t, "GET /status", bearer(s.token)); a.StatusCode != http.StatusOK {
 		t.Errorf("its state: %s", a.Status)
 	}
+	// The controller reads the denials all the same, and is not kept waiting for more.
+	if _, a, body := s.ask(t, "GET /denied?after=0&wait=60", bearer(s.token)); a.StatusCode != http.StatusOK || body != `{"denied":[]}` {
+		t.Errorf("its denials: %s %s", a.Status, body)
+	}
 	if _, a, _ := s.ask(t, "GET /policy", bearer(s.second)); a.StatusCode != http.StatusOK {
 		t.Errorf("the other sandbox: %s", a.Status)
+	}
+	if got := s.Asking(id); got != 256+32 {
+		t.Errorf("%d connections count", got)
 	}
 }
 
@@ -220,6 +227,7 @@ func TestAttackTokenHold(t *testing.T) {
 		"the state, kept":           "GET /status HTTP/1.1\r\nHost: egress\r\nConnection: keep-alive\r\n",
 		"without its body":          "GET /policy HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
 		"the state, without a body": "GET /status HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
+		"denials, without a body":   "GET /denied HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
 		"refused, without its body": "CONNECT nowhere.example:7 HTTP/1.1\r\nHost: egress\r\nContent-Length: 5\r\n",
 	} {
 		s.Unlimit(id)

@@ -347,8 +347,15 @@ func (d *Driver) Denied(ctx context.Context, s *sandbox.Sandbox, after int64, wa
 			Denied []egress.Denial `json:"denied"`
 		}
 		path := fmt.Sprintf("/denied?after=%d&wait=%d", after, wait/time.Second)
-		if err := d.askEgress(ctx, askTime+wait, egressPort, path, r.Token, &answer); err != nil || len(answer.Denied) == 0 {
+		begun := time.Now()
+		if err := d.askEgress(ctx, askTime+wait, egressPort, path, r.Token, &answer); err != nil {
 			return all, err
+		}
+		if len(answer.Denied) == 0 {
+			if left := wait - time.Since(begun); left > 0 { // the sandbox has too many connections, and the proxy does not wait
+				_ = channel.Sleep(ctx, min(left, time.Second)) // the caller asks again
+			}
+			return all, nil
 		}
 		all, wait = append(all, answer.Denied...), 0
 		after = all[len(all)-1].Number
