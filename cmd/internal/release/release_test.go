@@ -350,3 +350,27 @@ func TestNotice(t *testing.T) {
 		}
 	}
 }
+
+// A package that is purged leaves no unit enabled that is gone; one that is removed may
+// come back as it was.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(dir, "etc/systemd/system/multi-user.target.wants/actiond-gateway.service")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink("/usr/lib/systemd/system/actiond-gateway.service", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		why  string
+		left bool
+	}{{"remove", true}, {"purge", false}, {"purge", false}} {
+		cmd := exec.CommandContext(t.Context(), "sh", "package/postrm", step.why)
+		cmd.Env = append(os.Environ(), "DPKG_ROOT="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if _, err := os.Lstat(link); (err == nil) != step.left {
+			t.Errorf("after %s: %v", step.why, err)
+		}
+	}
+}
