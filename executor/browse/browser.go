@@ -389,10 +389,6 @@ func (c *chromium) save(d download) (path string, err error) {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := files.NonBlockingReader(f)
-		if err != nil {
-			return err
-		}
 		var out *os.File
 		for n := 1; n <= maxNumber; n++ {
 			path = filepath.Join(c.cfg.Dir, fmt.Sprintf("file_%d%s", n, extension(d.name)))
@@ -403,7 +399,7 @@ func (c *chromium) save(d download) (path string, err error) {
 		if err != nil {
 			return err
 		}
-		n, err := io.Copy(out, io.LimitReader(in, maxDownload+1))
+		n, err := io.Copy(out, io.LimitReader(files.NonBlockingReader(f), maxDownload+1))
 		if n > maxDownload { // another process may write to it
 			err = fmt.Errorf("it has more than %d bytes", maxDownload)
 		}

@@ -72,11 +72,7 @@ func (p *Page) readFile(cfg *Config, path string) error {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		in, err := files.NonBlockingReader(f)
-		if err != nil {
-			return err
-		}
-		return p.take(in, mime.TypeByExtension(filepath.Ext(path)))
+		return p.take(files.NonBlockingReader(f), mime.TypeByExtension(filepath.Ext(path)))
 	})
 }
 

@@ -71,10 +71,7 @@ func readFile(path string, limit int64) (*file, error) {
 // drain reads a whole file of about size bytes. It fails with errTooLarge above limit, and with files.ErrNotRegular if reading
 // would block.
 func drain(r *os.File, size, limit int64) ([]byte, error) {
-	in, err := files.NonBlockingReader(r)
-	if err != nil {
-		return nil, err
-	}
+	in := files.NonBlockingReader(r)
 	// One byte more than the size shows the end of the file without growing the buffer.
 	data := make([]byte, 0, size+1)
 	for {

@@ -339,10 +339,7 @@ func (g *grep) parts(path string, do func(text []byte) bool) {
 	if err != nil || !info.Mode().IsRegular() {
 		return
 	}
-	r, err := files.NonBlockingReader(f)
-	if err != nil {
-		return
-	}
+	r := files.NonBlockingReader(f)
 	if info.Size() > maxWhole {
 		if !g.eachPart(r, do) && named {
 			g.matches.NotText = true

@@ -92,11 +92,7 @@ func readRules(path string) gitignore.Rules {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	r, err := files.NonBlockingReader(f)
-	if err != nil {
-		return nil
-	}
-	data, err := io.ReadAll(io.LimitReader(r, maxIgnoreFile))
+	data, err := io.ReadAll(io.LimitReader(files.NonBlockingReader(f), maxIgnoreFile))
 	if err != nil {
 		return nil
 	}

@@ -60,9 +60,9 @@ type reader struct{ conn syscall.RawConn }
 
 // NonBlockingReader returns a reader of a file that was opened with O_NONBLOCK. It fails with
 // EAGAIN where it would have to wait.
-func NonBlockingReader(f *os.File) (io.Reader, error) {
-	conn, err := f.SyscallConn() // its own Read would wait
-	return reader{conn}, err
+func NonBlockingReader(f *os.File) io.Reader {
+	conn, _ := f.SyscallConn() // the file's own Read would wait; only a nil file has no connection
+	return reader{conn}
 }
 
 func (r reader) Read(b []byte) (n int, err error) {

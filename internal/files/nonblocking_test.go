@@ -36,11 +36,7 @@ func TestOpenNonBlocking(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		in, err := files.NonBlockingReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if data, err := io.ReadAll(in); string(data) != "text" || err != nil {
+		if data, err := io.ReadAll(files.NonBlockingReader(f)); string(data) != "text" || err != nil {
 			t.Errorf("%s: got %q, %v", name, data, err)
 		}
 		_ = f.Close()
@@ -59,11 +55,7 @@ func TestFileThatWaits(t *testing.T) {
 	if _, err := w.WriteString("what there is"); err != nil {
 		t.Fatal(err)
 	}
-	in, err := files.NonBlockingReader(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data, err := io.ReadAll(in); string(data) != "what there is" || !errors.Is(err, unix.EAGAIN) {
+	if data, err := io.ReadAll(files.NonBlockingReader(r)); string(data) != "what there is" || !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("got %q, %v, want what there is and EAGAIN", data, err)
 	}
 }
