@@ -52,7 +52,7 @@ type resolver struct {
 	names  *names
 	host   string // of the sandbox
 	policy latestPolicy
-	places chan struct{} // one element for each TCP client
+	slots  chan struct{} // the semaphore of TCP clients
 }
 
 // startResolver listens at an address, for UDP and TCP.
@@ -70,7 +70,7 @@ func (f *Front) startResolver(address string, listen func(netip.AddrPort) (net.L
 		_ = udp.Close()
 		return nil, fmt.Errorf("starting the resolver: %w", err)
 	}
-	r := &resolver{front: f, udp: udp, tcp: tcp, places: make(chan struct{}, maxTCPQueries)}
+	r := &resolver{front: f, udp: udp, tcp: tcp, slots: make(chan struct{}, maxTCPQueries)}
 	r.policy = latestPolicy{egress: f.egress, limit: rate.NewLimiter(policyRate, policyRate)}
 	r.names = newNames(listen, r.serve)
 	if name, err := os.Hostname(); err == nil {
@@ -129,13 +129,13 @@ func (r *resolver) answerTCP() {
 			continue
 		}
 		select {
-		case r.places <- struct{}{}:
+		case r.slots <- struct{}{}:
 		default:
 			_ = conn.Close()
 			continue
 		}
 		if !r.front.running.Go(func() {
-			defer func() { <-r.places }()
+			defer func() { <-r.slots }()
 			defer func() { _ = conn.Close() }()
 			defer context.AfterFunc(r.front.life, func() { _ = conn.Close() })()
 			r.serveTCP(conn)
