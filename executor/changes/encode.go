@@ -141,18 +141,12 @@ type decoder struct {
 	bad  bool
 }
 
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
+func (d *decoder) uvarint() uint64 { return number(d, binary.Uvarint) }
 
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
+func (d *decoder) varint() int64 { return number(d, binary.Varint) }
+
+func number[T uint64 | int64](d *decoder, read func([]byte) (T, int)) T {
+	v, n := read(d.rest)
 	if n <= 0 {
 		d.bad, d.rest = true, nil
 		return 0

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io/fs"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -286,27 +287,17 @@ func (t *Tracker) take(w arrival) (k taken, ok bool) {
 	return k, err == nil
 }
 
-// readWhole reads a regular file that has the attributes a. It fails with errChanged if the file has others before or
-// after, so that what it returns is not torn.
+// readWhole returns the contents of a regular file, as readUnchanged reads them.
 func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
-	f, err := openFile(fd, name)
+	data := make([]byte, a.size)
+	err := r.readUnchanged(fd, name, a, func(f *os.File) error {
+		if _, err := f.ReadAt(data, 0); err != nil {
+			return errors.Join(errChanged, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	conn := int(f.Fd())
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return nil, errors.Join(errChanged, err)
-	}
-	if err := awaitWrite(conn, a); err != nil {
-		return nil, err
-	}
-	data := make([]byte, a.size)
-	if _, err := f.ReadAt(data, 0); err != nil {
-		return nil, errors.Join(errChanged, err)
-	}
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return nil, errors.Join(errChanged, err)
 	}
 	return data, nil
 }

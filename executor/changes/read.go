@@ -151,36 +151,48 @@ func listXattrs(path string) []byte {
 // emptyHash is that of an empty file, which need not be opened.
 var emptyHash digest = sha256.Sum256(nil)
 
-// readHash reads a regular file that has the attributes a. It fails with errChanged if the file has other
-// attributes before or after.
+// readHash returns the hash of a regular file, as readUnchanged reads it.
 func (r *reader) readHash(fd int, name string, a *attr) (*digest, error) {
 	if a.size == 0 {
 		return &emptyHash, nil
 	}
-	f, err := openFile(fd, name)
+	var text string
+	err := r.readUnchanged(fd, name, a, func(f *os.File) (err error) {
+		text, err = files.SHA256(f, a.size, nil)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	conn := int(f.Fd())
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return nil, errors.Join(errChanged, err)
-	}
-	if err := awaitWrite(conn, a); err != nil {
-		return nil, err
-	}
-	text, err := files.SHA256(f, a.size, nil)
-	if err != nil {
-		return nil, err
-	}
-	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
-		return nil, errors.Join(errChanged, err)
 	}
 	var sum digest
 	if _, err := hex.Decode(sum[:], []byte(text)); err != nil {
 		return nil, err
 	}
 	return &sum, nil
+}
+
+// readUnchanged calls read with a regular file that has the attributes a. It fails with errChanged if the file has other
+// attributes before or after, so that no contents are torn.
+func (r *reader) readUnchanged(fd int, name string, a *attr, read func(f *os.File) error) error {
+	f, err := openFile(fd, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	conn := int(f.Fd())
+	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
+		return errors.Join(errChanged, err)
+	}
+	if err := awaitWrite(conn, a); err != nil {
+		return err
+	}
+	if err := read(f); err != nil {
+		return err
+	}
+	if now, _, err := r.stat(conn, ""); err != nil || now != *a {
+		return errors.Join(errChanged, err)
+	}
+	return nil
 }
 
 // openFile opens an entry of a directory that was a regular file, to read it. It follows no link, waits for no FIFO,
