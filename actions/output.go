@@ -87,7 +87,7 @@ func (o Output) Stretch() (begin, length int64, err error) {
 
 // Write writes at most limit bytes from From on, as far as they follow each other, also those that
 // were printed meanwhile. It calls begin with the offset of the first byte before it writes that,
-// and not where there is none.
+// and not where nothing is written.
 func (o Output) Write(w io.Writer, limit int64, begin func(at int64)) {
 	begun, end := false, o.From
 	o.To = math.MaxInt64

@@ -322,7 +322,7 @@ func (h *Host) Pause(ctx context.Context, box *sandbox.Sandbox) error {
 	})
 }
 
-// suspend ends the connections of a paused sandbox: whoever is at their other ends would wait.
+// suspend ends the connections of a paused sandbox: the clients at their other ends would wait.
 func (h *Host) suspend(ctx context.Context, s *instance) error {
 	if has, err := h.state.hasConf(s.origin); !has || err != nil {
 		return err

@@ -76,11 +76,11 @@ func (g *Gateway) removeMade(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	instances := g.made.close()
 	failures := make(chan error, len(instances))
-	places := make(chan struct{}, maxRemovals)
+	slots := make(chan struct{}, maxRemovals)
 	for id, instance := range instances {
-		places <- struct{}{}
+		slots <- struct{}{}
 		go func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			failures <- g.removeInstance(ctx, id, instance)
 		}()
 	}

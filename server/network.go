@@ -22,7 +22,7 @@ type network struct {
 	mu    sync.Mutex
 	claim *api.ClaimNetwork // nil where there is no policy
 	front *front.Front      // nil without a policy, and where it could not be started again
-	// problem is why programs may not trust the sandbox's authority; empty: they do, or there is none.
+	// problem is why programs may not trust the sandbox's authority; empty: they do, or the sandbox has no authority.
 	problem string
 }
 

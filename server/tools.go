@@ -131,7 +131,7 @@ func (s *Server) understand(call api.ToolCall) (api.Request, api.ToolAnswer) {
 	return api.Request{Action: parsed.Action, Session: call.Session, Changes: call.Changes, Timeout: shorter(call.Timeout, parsed.Timeout)}, answer
 }
 
-// shorter returns the smaller of two limits, of which nil and 0 are none: a
+// shorter returns the smaller of two limits, where nil and 0 mean no limit: a
 // model may ask for less time than the controller gives, and not for more.
 func shorter(a, b *float64) *float64 {
 	if a == nil || *a == 0 || b != nil && *b != 0 && *b < *a {

@@ -126,7 +126,7 @@ func withCA(bundle, ca []byte) []byte {
 }
 
 // findBundle returns the image's bundle. It follows no link, which the agent may have made before the
-// sandbox was started again; problem is why there is none.
+// sandbox was started again; problem is why no bundle can be used.
 func findBundle(root *os.File) (name string, data []byte, problem string) {
 	problem = "the image has no bundle of certificates"
 	for _, name := range imageBundles {
