@@ -116,7 +116,7 @@ func DecodeState(data []byte) (*State, error) {
 	return s, nil
 }
 
-// numbers appends what a state has beside its tree; the method of decoder reads it.
+// numbers appends the members of a state beside its tree; the method of decoder reads them.
 func (s *State) numbers(dst []byte) []byte {
 	dst = appendText(dst, string(s.why))
 	dst = binary.AppendUvarint(dst, uint64(len(s.unsure)))

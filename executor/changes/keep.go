@@ -102,7 +102,7 @@ func (t *Tracker) KeepContents(ctx context.Context, hurry bool) error {
 	return nil
 }
 
-// unkept returns what is to be kept of the last state: ignored files last.
+// unkept returns the files of the last state that are to be kept: ignored files last.
 func (t *Tracker) unkept() []arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *Tracker) content(n *node, present bool) Content {
 	return ContentLost
 }
 
-// taken is what was read of a file.
+// taken has the content that was read of a file.
 type taken struct {
 	w            arrival
 	xattrSum     string
@@ -302,7 +302,7 @@ func (r *reader) readWhole(fd int, name string, a *attr) ([]byte, error) {
 	return data, nil
 }
 
-// keep stores what was read. It fails with [store.ErrFull] or where the store is broken.
+// keep stores a content that was read. It fails with [store.ErrFull] or where the store is broken.
 func (t *Tracker) keep(k taken) error {
 	t.reclaiming.RLock() // until the file has its hash, what is stored would be taken for unused
 	defer t.reclaiming.RUnlock()
@@ -362,7 +362,7 @@ func (t *Tracker) present(s *State, path string, n *node) bool {
 	return now != nil && (now == n || now.attr == n.attr)
 }
 
-// lookup returns what has a path, or nil.
+// lookup returns the node of a path, or nil.
 func (s *State) lookup(path string) *node {
 	n := s.root
 	for part := range parts(path) {

@@ -25,7 +25,7 @@ type group struct {
 	names []member
 }
 
-// learn takes what one name shows of the file, and reports whether it is news.
+// learn takes the node of one name of the file, and reports whether it is news.
 func (g *group) learn(n *node) bool {
 	if !g.differs(n) {
 		return false

@@ -103,7 +103,7 @@ func (t *Tracker) refresh(d *dir, a *attr, fd int, name string, now int64) {
 	d.touch()
 }
 
-// same compares what was read of two nodes; rules are read later.
+// same compares two nodes as they were read; rules are read later.
 func same(a, b *node) bool {
 	x, y := a.extra(), b.extra()
 	return x.link == y.link && x.xattrs == y.xattrs

@@ -22,7 +22,7 @@ type Refusal struct {
 	Path, Why string
 }
 
-// Restored is what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	// Before and After are the states around it. A restore to Before takes it back. In a dry run After is what would be.
 	Before, After *State
@@ -109,7 +109,7 @@ func (r *restorer) fail(at *spot, name string, err error) {
 	}
 }
 
-// reason is what is said of an error.
+// reason returns an error in words for a result.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):

@@ -285,7 +285,7 @@ func (t *Tracker) Reclaim(states []*State, saved []store.Sum, also func(store.Su
 	})
 }
 
-// memory counts what a tree in memory needs: its contents, and the objects that it was saved as.
+// memory counts the needs of a tree in memory: its contents, and the objects that it was saved as.
 func (l *loader) memory(n *node) error {
 	if n.isDir() {
 		if _, ok := l.nodes[n]; ok {

@@ -18,7 +18,8 @@ import (
 // errChanged says that a file is another one by now.
 var errChanged = errors.New("it changes while it is read")
 
-// trust returns what holds of a file system by its type (statfs(2)). The times of changes are at most 10 ms behind.
+// trust returns why the times of a file system are not believed, and how far they are behind, by its type (statfs(2)): at
+// most 10 ms on disks.
 func trust(kind int64) (distrusted Why, tick int64) {
 	switch kind & 0xffffffff { // the type is signed on some machines
 	case unix.FUSE_SUPER_MAGIC: // and virtiofs
@@ -95,7 +96,7 @@ func (r *reader) readNames(fd, room int) (names []string, err error) {
 
 var errCrowded = errors.New("more names than the limit")
 
-// readMore reads what few files have. What cannot be read is left out.
+// readMore reads the attributes that few files have. Those that cannot be read are left out.
 func readMore(fd int, name string, kind uint32) *more {
 	m := more{xattrs: readXattrs("/proc/self/fd/" + strconv.Itoa(fd) + "/" + name)}
 	if kind == unix.S_IFLNK {

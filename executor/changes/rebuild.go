@@ -279,7 +279,7 @@ func (r *restorer) addDir(t *spot, k *node) {
 	}
 }
 
-// addFile makes a file what it is in the target.
+// addFile makes a file as in the target.
 func (r *restorer) addFile(t *spot, k *node) {
 	p := r.present(t, k.name)
 	if p == k {
@@ -402,7 +402,7 @@ func (r *restorer) put(t *spot, name string, k, p *node) error {
 	return nil
 }
 
-// note remembers what a file is that was made, so that it need not be read.
+// note remembers the attributes of a file that was made, so that it need not be read.
 func (r *restorer) note(t *spot, k *node) {
 	hash := k.hash.Load()
 	if !k.regular() || hash == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/actiond/actiond/executor/internal/store"
 )
 
-// RestoreOptions say what of a state is restored.
+// RestoreOptions limit a restore to parts of a state.
 type RestoreOptions struct {
 	// Paths are the files and directories to restore, with all below; nil means everything. No other name changes.
 	Paths []string
@@ -107,7 +107,7 @@ func (r *restorer) run(root *node, o RestoreOptions) (*Restored, error) {
 	return r.out, nil
 }
 
-// foresee names what a restore would refuse.
+// foresee names the paths that a restore would refuse.
 func (r *restorer) foresee() {
 	for _, t := range r.targets {
 		if t.n.cut != whole || t.was != nil && t.was.n.cut != whole {
@@ -179,7 +179,7 @@ func (r *restorer) adoptWritten(n *node) {
 	}
 }
 
-// verify names what differs from the target.
+// verify names the paths that differ from the target.
 func (r *restorer) verify(p, t *node, at *place) {
 	if p == t || r.out.RefusedCount > 10*maxRefused {
 		return

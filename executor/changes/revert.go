@@ -8,7 +8,7 @@ const (
 	notEmpty     = "the directory is no longer empty"
 )
 
-// Revert takes back what changed from the state before to the state after, path by path, and leaves what changed since: a
+// Revert takes back the changes from the state before to the state after, path by path, and leaves later changes: a
 // path that is not as in after is refused, as is a directory that was made and is no longer empty. With all set, nothing is
 // done if a path is refused. It is otherwise as [Tracker.Restore]; the paths of o are ignored.
 func (t *Tracker) Revert(before, after *State, all bool, o RestoreOptions) (*Restored, error) {

@@ -49,7 +49,7 @@ type selection struct {
 	nodes  []*node
 }
 
-// merge returns what has a path, in the present tree p and the target t, either of which may be nil.
+// merge returns the node of a path for the present node p and the target t, either of which may be nil.
 func (s *selection) merge(p, t *node, f *filter, at *place) *node {
 	if f.all {
 		if p == nil && t == nil {

@@ -33,7 +33,7 @@ const (
 	listedNames = 20_000
 )
 
-// Config says what a [Tracker] follows.
+// Config names the directory that a [Tracker] follows, and its limits.
 type Config struct {
 	// Root is the absolute path of the directory.
 	Root string

@@ -31,7 +31,7 @@ type node struct {
 	kept atomic.Uint32
 }
 
-// attr is what the kernel says about a file. Files are compared by it as a whole.
+// attr has the attributes of a file. Files are compared by it as a whole.
 type attr struct {
 	ident
 	ctime, mtime          int64 // in nanoseconds
@@ -45,7 +45,7 @@ type ident struct {
 	btime int64 // 0 where the file system has none
 }
 
-// more is what few files have.
+// more has the attributes that few files have.
 type more struct {
 	link   string // the target of a symbolic link
 	xattrs string // a hash of the extended attributes, or ""
