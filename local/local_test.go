@@ -32,6 +32,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func open(t *testing.T, cfg local.Config) *local.Driver {
+	t.Helper()
+	d, err := local.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// lock takes a lock of the state directory, as another process does.
+func lock(t *testing.T, dir, name string) (root *os.Root, unlock func()) {
+	t.Helper()
+	root, err := os.OpenRoot(filepath.Join(dir, "local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	if unlock, err = filelock.TryLock(root, name); err != nil {
+		t.Fatal(err)
+	}
+	return root, unlock
+}
+
 func TestDriver(t *testing.T) {
 	t.Parallel()
 	server := drivertest.BuildServer(t)
@@ -81,11 +105,7 @@ func TestDriver(t *testing.T) {
 func TestStartWhileLooked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir, Agent: agent.Agent{}, Server: func() (string, error) { return "/bin/false", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir, Agent: agent.Agent{}, Server: func() (string, error) { return "/bin/false", nil }})
 	id := sandbox.ID("one")
 	box := filepath.Join(dir, "local", id)
 	if err := os.MkdirAll(filepath.Join(box, "work"), 0o700); err != nil {
@@ -114,11 +134,7 @@ func TestStartWhileLooked(t *testing.T) {
 func TestStopWithoutProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir})
 	id := sandbox.ID("one")
 	box := filepath.Join(dir, "local", id)
 	if err := os.MkdirAll(box, 0o700); err != nil {
@@ -144,11 +160,7 @@ func TestStopWithoutProcess(t *testing.T) {
 func TestDeleteReadOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir})
 	id := sandbox.ID("one")
 	for i, mode := range []os.FileMode{0o500, 0} {
 		closed := filepath.Join(dir, "local", id, "work", fmt.Sprint(i))
@@ -178,11 +190,7 @@ func TestDeleteReadOnly(t *testing.T) {
 func TestDamagedFacts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir})
 	damaged, over, fine := sandbox.ID("damaged"), sandbox.ID("over"), sandbox.ID("fine")
 	for id, text := range map[string]string{
 		damaged: `{"name": "dam`, over: `{"name": "over", "deadline": "2026-01-01T00:00:00Z"}`, fine: `{"name": "fine"}`,
@@ -218,21 +226,9 @@ func TestDamagedFacts(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir})
 	id := sandbox.ID("one")
-	root, err := os.OpenRoot(filepath.Join(dir, "local"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	unlock, err := filelock.TryLock(root, ".lock-"+id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, unlock := lock(t, dir, ".lock-"+id)
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -245,21 +241,9 @@ func TestLockWait(t *testing.T) {
 func TestPruneDuringCreation(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := local.Open(local.Config{StateDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: dir})
 	id := sandbox.ID("one")
-	root, err := os.OpenRoot(filepath.Join(dir, "local"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	unlock, err := filelock.TryLock(root, ".id-"+id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, unlock := lock(t, dir, ".id-"+id)
 	if err := root.Mkdir(id, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -378,11 +362,7 @@ func TestStateIsClosedToOthers(t *testing.T) {
 // What only an engine has is refused, with the way on.
 func TestRefusedOptions(t *testing.T) {
 	t.Parallel()
-	d, err := local.Open(local.Config{StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, local.Config{StateDir: t.TempDir()})
 	for want, spec := range map[string]sandbox.Spec{
 		"an image": {Image: "debian"}, "a memory limit": {Memory: 1 << 30}, "a disk limit": {Disk: 1 << 30}, "a network, a processor limit": {Network: "none", CPUs: 1},
 	} {
