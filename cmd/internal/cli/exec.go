@@ -70,12 +70,10 @@ cannot be run and 127 when it is not there.`,
 	}
 	opts.add(c)
 	c.Flags().BoolVarP(&opts.detach, "detach", "d", false, "print the identity of the action, and do not wait")
-	c.Flags().StringVar(&opts.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
 	c.Flags().StringVarP(&opts.user, "user", "u", "", "run as `USER`, a name or a number, where the sandbox was created with --allow-root")
 	c.Flags().BoolVar(&opts.changes, "changes", false, "say on standard error which files of the workspace it changed")
 	_ = c.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{api.UserRoot}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	c.Flags().StringArrayVarP(&opts.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
-	c.Flags().StringVarP(&opts.workDir, "workdir", "w", "", "run in this `DIRECTORY` of the sandbox")
+	opts.addPlace(c)
 	c.ValidArgsFunction = p.CompleteSandboxes(1, platform.Running...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, words, err := splitCommand(cmd, args, false)
@@ -124,9 +122,20 @@ type execFlags struct {
 func (f *execFlags) add(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.feed, "interactive", "i", false, "give the command this standard input")
 	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal of its own")
-	command.AddDuration(c.Flags(), &f.timeout, "timeout", "", 0, "interrupt the command after this long, such as 90s (default: never)")
+	f.addTimeout(c)
 	// What follows the sandbox or the image is the command's.
 	c.Flags().SetInterspersed(false)
+}
+
+func (f *execFlags) addTimeout(c *cobra.Command) {
+	command.AddDuration(c.Flags(), &f.timeout, "timeout", "", 0, "interrupt the command after this long, such as 90s (default: never)")
+}
+
+// addPlace adds the flags for where a command runs.
+func (f *execFlags) addPlace(c *cobra.Command) {
+	c.Flags().StringVar(&f.session, "session", "", "run in the persistent shell `NAME` (default: in none)")
+	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "set a variable, `NAME=VALUE`, or NAME for its value here")
+	c.Flags().StringVarP(&f.workDir, "workdir", "w", "", "run in this `DIRECTORY` of the sandbox")
 }
 
 // splitCommand splits WHAT [--] COMMAND [ARGUMENT...]. Flags end at WHAT, so the "--" is

@@ -168,6 +168,10 @@ func TestHostileServer(t *testing.T) {
 			{"undo", "-o", "yaml", "box", "1"},
 			{"checkpoint", "box"},
 			{"checkpoint", "--list", "box"},
+			{"attempt", "box"},
+			{"attempt", "--discard", "box"},
+			{"attempt", "-o", "yaml", "box", "--", "true"},
+			{"attempt", "box", "--", "true"},
 		} {
 			at := 1
 			if args[0] == "tool" {

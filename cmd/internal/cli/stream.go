@@ -42,6 +42,8 @@ type actionStream struct {
 	feed    bool          // standard input is a program's
 	timeout time.Duration // after which a program is cancelled; 0: never
 	tty     *ownTerminal  // of a program; nil: it is not on one
+	attempt bool          // the action is one, whose effects may be discarded
+	silent  bool          // its output is not shown
 
 	session string         // of the action; "" for a program
 	text    terminalOutput // of the session
@@ -79,7 +81,14 @@ func (s *actionStream) run(ctx context.Context, request api.Request) (api.Observ
 		}
 		channel.ClosedWithin(s.over, limit) // the end of the command is on its way
 	})
-	o, err := s.c.Stream(streaming, request, func(o api.Output) error {
+	send := s.c.Stream
+	if s.attempt {
+		send = func(ctx context.Context, r api.Request, output func(api.Output) error) (api.Observation, error) {
+			_, o, err := s.c.Attempt(ctx, r, output)
+			return o, err
+		}
+	}
+	o, err := send(streaming, request, func(o api.Output) error {
 		if o.PID > 0 && !channel.Closed(s.begun) {
 			close(s.begun)
 			if err := s.connect(streaming, fail); err != nil {
@@ -178,6 +187,9 @@ func (s *actionStream) follow(ctx context.Context) (api.Observation, error) {
 
 // show writes output of a session to standard output, and that of a program to the same stream of ours.
 func (s *actionStream) show(o api.Output) error {
+	if s.silent {
+		return nil
+	}
 	if o.Missed > 0 {
 		s.p.Complain(fmt.Sprintf("%d bytes of output are lost: they came faster than they could be shown", o.Missed))
 	}
