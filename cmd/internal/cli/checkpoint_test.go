@@ -40,7 +40,7 @@ func TestCheckpointCommand(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"restore --on local STATE box ": "a/b c", "restore --on local STATE ": "box", "diff --on local STATE box a": "a/b",
-		"checkpoint --on local STATE box --remove ": "a/b c", "undo --on local STATE box ": "",
+		"checkpoint --on local STATE box --remove ": "a/b c", "bisect --on local STATE box --good ": "a/b c", "undo --on local STATE box ": "",
 	} {
 		if got := completions(t, m.dir, line); got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)

@@ -172,6 +172,8 @@ func TestHostileServer(t *testing.T) {
 			{"attempt", "--discard", "box"},
 			{"attempt", "-o", "yaml", "box", "--", "true"},
 			{"attempt", "box", "--", "true"},
+			{"bisect", "--good", "s1", "--bad", "s2", "box", "--", "true"},
+			{"bisect", "-o", "json", "--good", "s1", "--bad", "s2", "box", "--", "true"},
 		} {
 			at := 1
 			if args[0] == "tool" {

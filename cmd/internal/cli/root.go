@@ -25,7 +25,7 @@ func (p *program) commands() []commandGroup {
 			p.exec(), p.sh(), p.cp(), p.cat(), p.edit(), p.portForward(), p.act(), p.action(), p.tool(), p.mcp(),
 		}},
 		{"Look at changes, and take them back", []*cobra.Command{
-			p.changes(), p.diff(), p.undo(), p.checkpoint(), p.restore(), p.attempt(),
+			p.changes(), p.diff(), p.undo(), p.checkpoint(), p.restore(), p.attempt(), p.bisect(),
 		}},
 		{"Look at sandboxes", []*cobra.Command{p.ls(), p.inspect(), p.network(), p.url(), p.logs(), p.ports(), p.stats(), p.events()}},
 		{"Operate a host or cluster", []*cobra.Command{p.serve(), p.pool(), p.prune(), p.upgrade()}},
