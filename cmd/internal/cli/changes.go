@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,13 +23,15 @@ import (
 func (p *program) changes() *cobra.Command {
 	var since, until, path string
 	var limit int
+	var watch bool
 	c := &cobra.Command{
 		Use:   "changes [flags] SANDBOX",
 		Short: "Show what changed in the workspace of a sandbox",
 		Long: `Changes lists the actions that changed files in the workspace of a sandbox, uploads,
 and what changed between actions, the newest first. With --since it lists the paths
 that changed since a state, such as s16, or since the end of the action with a number,
-until now or another state. States are those of the list.
+until now or another state. States are those of the list. With --watch it prints what
+changes as it happens, until it is interrupted or the sandbox ends.
 
 Counts are of paths that were created (+), modified or given other attributes (~),
 deleted (-) and renamed (>), and of ignored ones (!). A "?" behind them says that
@@ -36,7 +39,8 @@ some may be missing.`,
 		Example: `  runtimectl changes build
   runtimectl changes build --since s16
   runtimectl changes build --since 17 --until 20 --path src
-  runtimectl changes build --since s16 -o json | jq -r .paths[].path`,
+  runtimectl changes build --since s16 -o json | jq -r .paths[].path
+  runtimectl changes build --watch --path src`,
 		Args:              command.ArgRange(1, 1),
 		ValidArgsFunction: p.CompleteSandboxes(1, platform.Running...),
 	}
@@ -44,15 +48,23 @@ some may be missing.`,
 	c.Flags().StringVar(&until, "until", "", "up to this `STATE`, or action (default: now)")
 	c.Flags().StringVar(&path, "path", "", "list only what is at or below this `PATH` of the workspace")
 	c.Flags().IntVarP(&limit, "limit", "n", 100, "list at most this many entries; 0 for all")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes from now on, or since the state of --since")
 	format := output.AddFormat(c, "table", "json", "yaml")
-	c.PreRunE = func(*cobra.Command, []string) error {
-		if since == "" && (until != "" || path != "") {
+	c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case watch && (until != "" || cmd.Flags().Changed("limit")):
+			return errors.New("--watch has no end: leave --until and --limit out")
+		case since == "" && !watch && (until != "" || path != ""):
 			return errors.New("--until and --path need --since")
 		}
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.WithClient(cmd.Context(), args[0], func(c *client.Client) error {
+			query := client.ChangesQuery{Since: since, Until: until, Path: path}
+			if watch {
+				return command.UnlessOver(cmd.Context(), p.watchChanges(cmd.Context(), c, query, format))
+			}
 			if since == "" {
 				list, err := c.ChangeLog(cmd.Context(), limit)
 				if err != nil {
@@ -60,7 +72,7 @@ some may be missing.`,
 				}
 				return p.Print(format, changeList(list))
 			}
-			found, err := c.Changes(cmd.Context(), client.ChangesQuery{Since: since, Until: until, Path: path})
+			found, err := c.Changes(cmd.Context(), query)
 			if err != nil {
 				return err
 			}
@@ -74,6 +86,46 @@ some may be missing.`,
 		})
 	}
 	return c
+}
+
+// watchChanges prints what changes until ctx ends.
+func (p *program) watchChanges(ctx context.Context, c *client.Client, query client.ChangesQuery, format *output.Format) error {
+	out := &output.Lines{To: &p.Streams, Format: format}
+	return c.WatchChanges(ctx, query, func(found api.Changes) error {
+		if format.Value != "table" {
+			return out.Print(watchedChanges{found})
+		}
+		for _, path := range found.Paths {
+			if err := out.Print(watchedPath{path, &found}); err != nil {
+				return err
+			}
+		}
+		printRest(p.Stderr, &found)
+		return nil
+	})
+}
+
+// watchedChanges are changes on one line.
+type watchedChanges struct{ api.Changes }
+
+func (watchedChanges) Headings() []string { return nil }
+func (watchedChanges) Row() []string      { return nil }
+
+// watchedPath is a change of a path, and those that it is one of.
+type watchedPath struct {
+	api.ChangedPath
+
+	all *api.Changes
+}
+
+func (watchedPath) Headings() []string { return []string{"STATE", "BY", "CHANGE", "PATH"} }
+
+func (w watchedPath) Row() []string {
+	by := make([]string, len(w.all.By))
+	for i, n := range w.all.By {
+		by[i] = strconv.FormatUint(n, 10)
+	}
+	return []string{w.all.After, output.OrDash(strings.Join(by, ",")), w.Op, pathText(w.ChangedPath)}
 }
 
 // changeList is the log of changes.

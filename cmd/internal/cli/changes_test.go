@@ -47,6 +47,28 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// What a watch tells is one line for each path.
+func TestWatchCommand(t *testing.T) {
+	t.Parallel()
+	m := newLocalMachine(t)
+	line := `{"after":"s4","by":[3],"exact":true,"counts":{"created":1},"paths":[{"op":"created","path":"a\u001b"},{"op":"deleted","path":"b"}]}` + "\n"
+	end := `{"event":"error","status":410,"detail":"gone"}` + "\n"
+	m.serve(map[string]string{"GET /v1/changes?path=src&watch=1": line + end, "GET /v1/changes?since=s3&watch=1": line + end})
+	code, stdout, stderr := m.run("changes", "box", "--watch", "--path", "src")
+	if want := "STATE   BY   CHANGE    PATH\ns4      3    created   a\\x1b\ns4      3    deleted   b\n"; code != 3 || stdout != want || !strings.Contains(stderr, "gone") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	var found watchedChanges
+	_, stdout, _ = m.run("changes", "box", "-w", "--since", "s3", "-o", "json")
+	if err := json.Unmarshal([]byte(stdout), &found); err != nil || len(found.Paths) != 2 || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("got %q, %v", stdout, err)
+	}
+	if code, _, _ := m.run("changes", "box", "--watch", "--until", "s4", "--since", "s3"); code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+	removed(m)
+}
+
 // Names in the sandbox cannot write to the terminal.
 func TestHostileChanges(t *testing.T) {
 	t.Parallel()
